@@ -1,0 +1,59 @@
+# Every target makes what it needs: a virtual environment in .venv, and nothing outside this folder but caches.
+# `make PYTHON=python3.12 test` takes another Python for a .venv that is not there yet.
+
+PYTHON ?= python3
+OLDEST := 3.10
+VENV := .venv
+PY := $(VENV)/bin/python
+PYTEST_ARGS ?=
+
+# The tools of .venv before all others, and Spark's workers on the same Python as the driver.
+RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" PYSPARK_PYTHON="$(CURDIR)/$(PY)" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(PY)"
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-core lint types bench docs clean
+
+help:  ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+demo: $(VENV)/.dev  ## See it work: a broker, messages of TiCDC, Spark reading them
+	$(RUN) $(PY) -m examples.demo
+
+test: $(VENV)/.dev  ## Run all tests (Java 17 or newer; Maven the first time); PYTEST_ARGS="-k time" for some
+	$(RUN) $(PY) -m pytest $(PYTEST_ARGS)
+
+test-core: $(VENV)/.dev  ## Run the tests that need neither a broker nor Spark: no Java, seconds
+	$(RUN) $(PY) -m pytest -m "not broker and not spark" $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev  ## Check style and formatting
+	$(RUN) $(PY) -m ruff check .
+	$(RUN) $(PY) -m ruff format --check .
+
+types: $(VENV)/.dev  ## Check types
+	$(RUN) $(PY) -m mypy
+
+bench: $(VENV)/.benchmarks  ## Measure
+	$(RUN) $(PY) -m benchmarks
+
+docs: $(VENV)/.dev  ## Write the generated parts of README.md and docs/
+	$(RUN) $(PY) -m tests.generate_docs
+
+clean:  ## Remove .venv and what tools left behind
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build dist metastore_db derby.log spark-warehouse artifacts
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is newer than pyproject.toml when the environment has what pyproject.toml asks for.
+# pip 25.1 is the first that knows dependency groups.
+$(VENV)/.dev: pyproject.toml | $(PY)
+	$(PY) -m pip install --quiet --upgrade "pip>=25.1"
+	$(PY) -m pip install --quiet --editable ".[ddl,large-messages]" --group dev
+	@touch $@
+
+$(VENV)/.benchmarks: $(VENV)/.dev
+	$(PY) -m pip install --quiet --group benchmarks
+	@touch $@
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < tuple(map(int, "$(OLDEST)".split("."))))' || { \
+	  echo "Python $(OLDEST) or newer is needed, and '$(PYTHON)' is not: try make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)

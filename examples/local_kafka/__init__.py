@@ -1,0 +1,20 @@
+"""A real Apache Kafka on this machine, for the demo, the tests and the benchmarks.
+
+Needs Java 17 or newer, and Apache Maven the first time. `python -m examples.local_kafka` starts one by hand.
+"""
+
+from examples.local_kafka.broker import ExternalKafka, KafkaStartError, LocalKafka, connect
+from examples.local_kafka.jars import KafkaSetupError
+from examples.local_kafka.topics import Record, create_topic, delete_topic, produce
+
+__all__ = [
+    "ExternalKafka",
+    "KafkaSetupError",
+    "KafkaStartError",
+    "LocalKafka",
+    "Record",
+    "connect",
+    "create_topic",
+    "delete_topic",
+    "produce",
+]

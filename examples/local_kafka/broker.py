@@ -1,0 +1,400 @@
+"""A real single-node Apache Kafka, broker and controller in one process, that lives as long as its owner.
+
+with LocalKafka() as kafka:
+    produce(kafka.bootstrap_servers, "tidb-orders", [(0, None, b"{}", [], None)])
+"""
+
+import atexit
+import base64
+import os
+import random
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from examples.local_kafka.jars import find_java, kafka_jars
+from examples.local_kafka.watchdog import PID_FILE
+
+HOST = "127.0.0.1"
+BOOTSTRAP_VARIABLE = "TICDC_TEST_BOOTSTRAP"
+_HERE = Path(__file__).parent
+_TAIL_LINES = 40
+
+# Below the range from which systems take the ports of outgoing connections (Linux from 32768, macOS from
+# 49152). A client that keeps trying a stopped broker's port out of that range is sooner or later given that
+# same port for its own end: it is then connected to itself, and the broker cannot come back.
+_PORTS = range(10_000, 32_000)
+
+_SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": 1,
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": (
+        "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
+    ),
+    # One node: nothing to replicate, and internal topics of one partition are made in no time.
+    "offsets.topic.replication.factor": 1,
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 1,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+    "share.coordinator.state.topic.num.partitions": 1,
+    "min.insync.replicas": 1,
+    "default.replication.factor": 1,
+    "num.partitions": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    # On purpose: a test can show that reading a topic that is not there does not make it.
+    "auto.create.topics.enable": "true",
+    # Records keep the timestamps that tests give them, however old or new, until a topic's own retention.ms.
+    "log.retention.ms": -1,
+    "log.message.timestamp.before.max.ms": 2**63 - 1,
+    "log.message.timestamp.after.max.ms": 2**63 - 1,
+    # A topic with a small retention.ms or with cleanup.policy=compact loses its records within seconds.
+    "log.retention.check.interval.ms": 500,
+    "log.initial.task.delay.ms": 500,
+    "log.segment.delete.delay.ms": 0,
+    "log.cleaner.backoff.ms": 500,
+    "log.cleaner.dedupe.buffer.size": 4 * 2**20,
+    "message.max.bytes": 20 * 2**20,
+    "num.network.threads": 2,
+    "num.io.threads": 4,
+    "background.threads": 2,
+}
+
+
+class KafkaStartError(RuntimeError):
+    """The broker did not come up; the message ends with the last lines of its log."""
+
+
+class LocalKafka:
+    """One broker: an address, a folder and a process, all given up by `stop()` or at the end of `with`.
+
+    Args:
+        sasl: Also listen with SASL_PLAINTEXT, for SCRAM-SHA-256 and PLAIN, and make a user with a password.
+        heap: The most memory for Java's heap, as Java writes it.
+        properties: Broker settings that are added to, or replace, those of this module.
+        start_seconds: How long `start()` waits for the broker to answer.
+
+    Attributes:
+        bootstrap_servers: Where clients connect; the same before and after a `restart()`.
+        sasl_bootstrap_servers: Where clients connect with SASL; None without `sasl`.
+        user: The SASL user; None without `sasl`.
+        password: The SASL user's password; None without `sasl`.
+        owned: Whether this object may stop, restart and pause the broker.
+    """
+
+    owned = True
+
+    def __init__(
+        self,
+        *,
+        sasl: bool = False,
+        heap: str = "512m",
+        properties: Mapping[str, object] | None = None,
+        start_seconds: float = 60.0,
+    ) -> None:
+        ports = _free_ports(3)
+        self.bootstrap_servers = f"{HOST}:{ports[0]}"
+        self.sasl_bootstrap_servers = f"{HOST}:{ports[1]}" if sasl else None
+        self.user = "ticdc" if sasl else None
+        self.password = secrets.token_hex(16) if sasl else None
+        self._controller = f"{HOST}:{ports[2]}"
+        self._heap = heap
+        self._properties = dict(properties or {})
+        self._start_seconds = start_seconds
+        self._owner = os.getpid()
+        self._folder: Path | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._broker: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "LocalKafka":  # noqa: PYI034  # typing.Self is Python 3.11's
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the broker keeps its data, its settings and `broker.log`; None when there is no broker."""
+        return self._folder
+
+    @property
+    def pid(self) -> int | None:
+        """The broker's process id; None when it does not run."""
+        return self._broker.pid if self._broker else None
+
+    def start(self) -> None:
+        """Start the broker and wait until it answers; after `halt()`, with the data it had.
+
+        Raises:
+            KafkaSetupError: Java or Maven is missing, or the jars could not be fetched.
+            KafkaStartError: The broker ended, or did not answer in time.
+        """
+        if self._broker is not None:
+            message = f"the broker on {self.bootstrap_servers} runs already"
+            raise RuntimeError(message)
+        java, jars = find_java(), kafka_jars()
+        try:
+            folder = self._folder or self._prepare(java, jars)
+            self._launch(folder, java, jars)
+            self._await_answer(folder)
+        except BaseException:  # also Ctrl-C: nobody has the broker yet who could stop it
+            self.stop()
+            raise
+
+    def halt(self, grace_seconds: float = 15.0) -> None:
+        """End the broker's process and keep its data: `start()` brings it back at the same address."""
+        if self._broker is None or self._folder is None or os.getpid() != self._owner:
+            return
+        self._broker.terminate()
+        self.resume()  # a paused process does not hear that it should end
+        try:
+            self._broker.wait(grace_seconds)
+        except subprocess.TimeoutExpired:
+            self._broker.kill()
+            self._broker.wait()
+        (self._folder / PID_FILE).unlink(missing_ok=True)
+        self._broker = None
+
+    def stop(self) -> None:
+        """End the broker and remove all it has written; nothing when that was done already."""
+        if os.getpid() != self._owner:  # a forked child has a copy of this object, not the broker
+            return
+        self.halt()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+        if self._watchdog is not None:  # last: until here it would finish what a killed owner began
+            self._watchdog.kill()
+            self._watchdog.wait()
+            self._watchdog = None
+        atexit.unregister(self.stop)
+
+    def restart(self) -> None:
+        """Halt the broker and start it again, on the same ports and with the same data."""
+        self.halt()
+        self.start()
+
+    def pause(self) -> None:
+        """Freeze the broker: its connections stay open and nothing answers, until `resume()`."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused broker go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._broker is None:
+            message = f"the broker on {self.bootstrap_servers} does not run"
+            raise RuntimeError(message)
+        self._broker.send_signal(number)
+
+    def _prepare(self, java: str, jars: Path) -> Path:
+        """Make the folder with a watchdog over it, write the settings, and format the storage."""
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="local-kafka-"))
+        atexit.register(self.stop)
+        self._watchdog = subprocess.Popen(
+            [sys.executable, "-I", str(_HERE / "watchdog.py"), str(os.getpid()), str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            start_new_session=True,
+        )
+        (folder / "tmp").mkdir()
+        settings = {**_SETTINGS, **self._addresses(), "log.dirs": folder / "data", **self._properties}
+        (folder / "server.properties").write_text(
+            "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
+        )
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        command = _java_command(
+            folder, java, jars, "-XX:TieredStopAtLevel=1"
+        )  # a short life: no time for optimising
+        command += ["kafka.tools.StorageTool", "format", "-c", "server.properties", "-t", cluster]
+        if self.user:
+            command += ["--add-scram", f"SCRAM-SHA-256=[name={self.user},password={self.password}]"]
+        with (folder / "broker.log").open("ab") as log:
+            answer = subprocess.run(command, check=False, cwd=folder, stdout=log, stderr=log)
+        if answer.returncode != 0:
+            self._fail(folder, f"kafka.tools.StorageTool ended with {answer.returncode}")
+        return folder
+
+    def _addresses(self) -> dict[str, str]:
+        listeners = f"PLAINTEXT://{self.bootstrap_servers}"
+        if not self.sasl_bootstrap_servers:
+            sasl = {}
+        else:
+            listeners += f",SASL_PLAINTEXT://{self.sasl_bootstrap_servers}"
+            modules = "org.apache.kafka.common.security"
+            prefix = "listener.name.sasl_plaintext"
+            sasl = {
+                "sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN",
+                f"{prefix}.scram-sha-256.sasl.jaas.config": f"{modules}.scram.ScramLoginModule required;",
+                f"{prefix}.plain.sasl.jaas.config": (
+                    f'{modules}.plain.PlainLoginModule required user_{self.user}="{self.password}";'
+                ),
+            }
+        return {
+            "listeners": f"{listeners},CONTROLLER://{self._controller}",
+            "advertised.listeners": listeners,
+            "controller.quorum.voters": f"1@{self._controller}",
+            **sasl,
+        }
+
+    def _launch(self, folder: Path, java: str, jars: Path) -> None:
+        command = _java_command(folder, java, jars, f"-Xmx{self._heap}")
+        command += ["kafka.Kafka", "server.properties"]
+        with (folder / "broker.log").open("ab") as log:
+            self._broker = subprocess.Popen(
+                ["/bin/sh", "-c", f'echo $$ > {PID_FILE} && exec "$@"', "sh", *command],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in a terminal is for the owner, who stops the broker
+            )
+
+    def _await_answer(self, folder: Path) -> None:
+        deadline = time.monotonic() + self._start_seconds
+        while not _answers(self.bootstrap_servers):
+            code = self._broker.poll() if self._broker else None
+            if code is not None:
+                self._fail(folder, f"the broker ended with {code}")
+            if time.monotonic() > deadline:
+                self._fail(
+                    folder,
+                    f"the broker on {self.bootstrap_servers} did not answer in {self._start_seconds} s",
+                )
+            time.sleep(0.05)
+
+    def _fail(self, folder: Path, reason: str) -> NoReturn:
+        with (folder / "broker.log").open(errors="replace") as log:
+            tail = "".join(deque(log, _TAIL_LINES))
+        message = f"{reason}; the end of its log:\n{tail}"
+        raise KafkaStartError(message)
+
+
+class ExternalKafka:
+    """A broker that somebody else runs, under the names of `LocalKafka`: it is never stopped or paused."""
+
+    owned = False
+    sasl_bootstrap_servers: str | None = None
+    user: str | None = None
+    password: str | None = None
+    folder: Path | None = None
+    pid: int | None = None
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+
+    def start(self) -> None:
+        """Do nothing: the broker runs."""
+
+    def stop(self) -> None:
+        """Do nothing: the broker is not ours."""
+
+    def halt(self) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def restart(self) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def pause(self) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def resume(self) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        message = f"the broker on {self.bootstrap_servers} is not ours to halt or pause (ask `owned` first)"
+        raise RuntimeError(message)
+
+
+@contextmanager
+def connect(
+    bootstrap: str | None = None, *, sasl: bool = False, heap: str = "512m"
+) -> Iterator[LocalKafka | ExternalKafka]:
+    """Give the broker at `bootstrap`, at `$TICDC_TEST_BOOTSTRAP`, or else one for the `with` block.
+
+    `sasl` and `heap` are for the last: what another broker offers is not known here.
+    """
+    bootstrap = bootstrap or os.environ.get(BOOTSTRAP_VARIABLE)
+    if bootstrap:
+        yield ExternalKafka(bootstrap)
+    else:
+        with LocalKafka(sasl=sasl, heap=heap) as kafka:
+            yield kafka
+
+
+def _java_command(folder: Path, java: str, jars: Path, *options: str) -> list[str]:
+    return [
+        java,
+        *options,
+        "-XX:+UseSerialGC",  # the least work for a small heap on few cores
+        "-XX:+ExitOnOutOfMemoryError",
+        "-XX:-UsePerfData",  # or Java writes to a folder of its own in /tmp
+        f"-Djava.io.tmpdir={folder / 'tmp'}",  # the compression libraries unpack themselves there
+        f"-Dlog4j2.configurationFile={_HERE / 'log4j2.properties'}",
+        "-cp",
+        str(jars / "*"),
+    ]
+
+
+def _escaped(value: object) -> str:
+    """A value as a Java properties file needs it: a backslash would eat the character after it."""
+    return str(value).replace("\\", "\\\\")
+
+
+def _answers(bootstrap_servers: str) -> bool:
+    """Whether a broker answers there, and knows itself as a member of a cluster that has a controller."""
+    host, port = bootstrap_servers.rsplit(":", 1)
+    try:
+        with socket.create_connection((host, int(port)), timeout=1.0):
+            pass
+        with closing(
+            KafkaAdminClient(bootstrap_servers=bootstrap_servers, bootstrap_timeout_ms=2000)
+        ) as admin:
+            cluster = admin.describe_cluster()
+    except (OSError, KafkaError):
+        return False
+    return bool(cluster["brokers"])
+
+
+def _free_ports(count: int) -> list[int]:
+    ports: list[int] = []
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    message = f"no {count} free ports between {_PORTS.start} and {_PORTS.stop} on {HOST}"
+    raise OSError(message)

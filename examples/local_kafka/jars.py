@@ -1,0 +1,107 @@
+"""Kafka's jars: fetched once by Maven into a cache outside git, and a Java that can run them."""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+KAFKA_VERSION = "4.1.1"
+OLDEST_JAVA = 17
+_POM = Path(__file__).with_name("pom.xml")
+_LISTING = "jars.txt"  # written last, so a folder with a true listing is a whole download
+
+
+class KafkaSetupError(RuntimeError):
+    """Something that the local broker needs is missing on this machine, or could not be fetched."""
+
+
+def find_java() -> str:
+    """Find a Java of version 17 or newer: `JAVA_HOME` first, then `PATH`."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin")) if home else None
+    java = java or shutil.which("java")
+    advice = f"install Java {OLDEST_JAVA} or newer (a JRE is enough) and put it on PATH or set JAVA_HOME"
+    if java is None:
+        message = f"the local Kafka broker needs Java, and none was found: {advice}"
+        raise KafkaSetupError(message)
+    answer = subprocess.run([java, "-version"], check=False, capture_output=True, text=True)
+    said = answer.stderr + answer.stdout
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    if version is None:  # macOS has a stub that only says where to get a Java
+        message = f"{java} -version does not tell a version but {said.strip()!r}: {advice}"
+        raise KafkaSetupError(message)
+    if int(version[1]) < OLDEST_JAVA:
+        message = f"Kafka {KAFKA_VERSION} needs Java {OLDEST_JAVA}, and {java} is Java {version[1]}: {advice}"
+        raise KafkaSetupError(message)
+    return java
+
+
+def kafka_jars() -> Path:
+    """Give the folder of Kafka's jars, after fetching them when the cache has none for this `pom.xml`."""
+    cache = _cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    folder = cache / f"jars-{hashlib.sha256(_POM.read_bytes()).hexdigest()[:12]}"
+    if _is_whole(folder):
+        return folder
+    with _locked(cache / ".lock"):
+        if not _is_whole(folder):  # another process may have fetched them while this one waited
+            _fetch_into(folder)
+    return folder
+
+
+def _cache_folder() -> Path:
+    """`$TICDC_KAFKA_CACHE`, or the user's cache folder."""
+    named = os.environ.get("TICDC_KAFKA_CACHE")
+    if named:
+        return Path(named).expanduser()
+    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return base / "ticdc-source" / f"kafka-{KAFKA_VERSION}"
+
+
+def _is_whole(folder: Path) -> bool:
+    """Every jar of the listing is still there: a cleaner of caches may have taken some."""
+    try:
+        names = (folder / _LISTING).read_text().split()
+    except FileNotFoundError:
+        return False
+    return bool(names) and all((folder / name).is_file() for name in names)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # let go when the file closes, also when the process dies
+        yield
+
+
+def _fetch_into(folder: Path) -> None:
+    mvn = shutil.which("mvn")
+    if mvn is None:
+        message = (
+            f"the jars of Kafka {KAFKA_VERSION} are not in {folder.parent} yet, and `mvn`, which would fetch "
+            "them, was not found: install Apache Maven, or set TICDC_KAFKA_CACHE to a cache that has them"
+        )
+        raise KafkaSetupError(message)
+    for left_over in folder.parent.glob("jars-*.part"):  # of a download that was killed: the lock is ours
+        shutil.rmtree(left_over, ignore_errors=True)
+    download = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
+    try:
+        command = [mvn, "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
+        command += [f"-DoutputDirectory={download}", "-DincludeScope=runtime"]
+        answer = subprocess.run(command, check=False, capture_output=True, text=True)
+        names = sorted(jar.name for jar in download.glob("*.jar"))
+        if answer.returncode != 0 or not names:
+            message = f"Maven could not fetch Kafka {KAFKA_VERSION}:\n{answer.stdout}{answer.stderr}"
+            raise KafkaSetupError(message)
+        (download / _LISTING).write_text("\n".join(names) + "\n")
+        download.chmod(0o755)  # mkdtemp gives 0700, and a cache may be shared
+        shutil.rmtree(folder, ignore_errors=True)
+        download.rename(folder)
+    finally:
+        shutil.rmtree(download, ignore_errors=True)

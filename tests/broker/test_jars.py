@@ -1,0 +1,149 @@
+"""Finding Java and fetching Kafka's jars: with stand-ins for `java` and `mvn`, no broker and no network."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from examples.local_kafka import KafkaSetupError, jars
+from tests.conftest import ROOT
+
+# Takes its time, as a download does, and leaves a line for each of its runs.
+FAKE_MVN = """\
+#!/bin/sh
+echo run >> "$RUNS"
+for argument in "$@"; do case "$argument" in -DoutputDirectory=*) folder="${argument#*=}";; esac; done
+echo one > "$folder/one.jar"
+sleep 0.3
+echo two > "$folder/two.jar"
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that comes first on a `PATH` with nothing but the system's basic commands."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "sleep").symlink_to("/bin/sleep")
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    return folder
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache without jars."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TICDC_KAFKA_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def runs(path: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file in which a stand-in for `mvn` on `PATH` counts its runs."""
+    assert not cache.exists()
+    counter = tmp_path / "runs"
+    counter.touch()
+    monkeypatch.setenv("RUNS", str(counter))
+    _program(path / "mvn", FAKE_MVN)
+    return counter
+
+
+def test_missing_java(path: Path) -> None:
+    """Without Java, the error says which Java to install."""
+    assert not list(path.glob("java"))
+
+    with pytest.raises(KafkaSetupError, match=r"install Java 17 or newer"):
+        jars.find_java()
+
+
+@pytest.mark.parametrize("version", ["1.8.0_402", "11.0.22"])
+def test_old_java(path: Path, version: str) -> None:
+    """A Java that is too old is named with its version, whichever way it writes it."""
+    _program(path / "java", f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-16' >&2\n")
+
+    with pytest.raises(KafkaSetupError, match=r"is Java (8|11): install Java 17 or newer"):
+        jars.find_java()
+
+
+def test_java_home_first(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAVA_HOME is asked before PATH."""
+    home = tmp_path / "home"
+    (home / "bin").mkdir(parents=True)
+    _program(path / "java", "#!/bin/sh\necho 'openjdk version \"11\"' >&2\n")
+    _program(home / "bin" / "java", "#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+
+    assert jars.find_java() == str(home / "bin" / "java")
+
+
+def test_stub_instead_of_java(path: Path) -> None:
+    """A `java` that only says where to get one is reported with what it says."""
+    _program(path / "java", "#!/bin/sh\necho 'No Java runtime present' >&2\nexit 1\n")
+
+    with pytest.raises(KafkaSetupError, match=r"No Java runtime present.*install Java 17"):
+        jars.find_java()
+
+
+@pytest.mark.usefixtures("path", "cache")
+def test_missing_maven() -> None:
+    """With an empty cache and no Maven, the error says to install Maven."""
+    with pytest.raises(KafkaSetupError, match=r"install Apache Maven"):
+        jars.kafka_jars()
+
+
+def test_failing_maven(path: Path, cache: Path) -> None:
+    """What Maven says when it fails is in the error, and nothing of the attempt stays."""
+    _program(path / "mvn", "#!/bin/sh\necho 'no route to host'\nexit 1\n")
+
+    with pytest.raises(KafkaSetupError, match=r"no route to host"):
+        jars.kafka_jars()
+
+    assert [file.name for file in cache.iterdir()] == [".lock"]
+
+
+def test_fetched_once(cache: Path, runs: Path) -> None:
+    """The second call takes the jars that the first one fetched."""
+    first = jars.kafka_jars()
+    second = jars.kafka_jars()
+
+    assert first == second
+    assert first.parent == cache
+    assert sorted(file.name for file in first.glob("*.jar")) == ["one.jar", "two.jar"]
+    assert runs.read_text() == "run\n"
+
+
+def test_half_a_cache(runs: Path) -> None:
+    """A cache that lost a jar is fetched anew."""
+    (jars.kafka_jars() / "two.jar").unlink()
+
+    assert (jars.kafka_jars() / "two.jar").exists()
+    assert runs.read_text() == "run\nrun\n"
+
+
+def test_left_over_download(cache: Path, runs: Path) -> None:
+    """What a killed download left is neither used nor kept."""
+    left_over = cache / "jars-0123.abc.part"
+    left_over.mkdir(parents=True)
+    (left_over / "one.jar").touch()
+
+    assert jars.kafka_jars() != left_over
+    assert not left_over.exists()
+    assert runs.read_text() == "run\n"
+
+
+def test_two_processes(cache: Path, runs: Path) -> None:
+    """Of two processes that need the jars at once, one fetches and the other waits."""
+    command = [sys.executable, "-c", "from examples.local_kafka import jars; print(jars.kafka_jars())"]
+    processes = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    answers = {process.communicate(timeout=60)[0].strip() for process in processes}
+
+    assert answers == {str(jars.kafka_jars())}
+    assert Path(answers.pop()).parent == cache
+    assert runs.read_text() == "run\n"
+
+
+def _program(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)

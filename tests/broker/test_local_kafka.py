@@ -1,0 +1,383 @@
+"""The local broker itself: what the other tests, the demo and the benchmarks stand on."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+
+from examples.local_kafka import (
+    ExternalKafka,
+    KafkaStartError,
+    LocalKafka,
+    Record,
+    connect,
+    create_topic,
+    delete_topic,
+    produce,
+)
+from tests.conftest import ROOT, Kafka
+
+pytestmark = pytest.mark.broker
+
+# Starts a broker, tells where it is, and then does what its argument says.
+OWNER = """\
+import sys, threading
+from examples.local_kafka import LocalKafka
+kafka = LocalKafka()
+kafka.start()
+print(kafka.pid, kafka.folder, kafka.bootstrap_servers, flush=True)
+if sys.argv[1] == "wait":
+    threading.Event().wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[LocalKafka]:
+    """A broker to treat badly, started in a thread that has ended."""
+    kafka = LocalKafka(properties={"num.partitions": 3})
+    thread = threading.Thread(target=kafka.start)
+    thread.start()
+    thread.join()
+    yield kafka
+    kafka.stop()
+
+
+def test_records_come_back(broker: Kafka, topic: Callable[..., str]) -> None:
+    """Each record comes back with its key, value, headers and timestamp, at the offset `produce` told."""
+    name = topic(partitions=2)
+    records: list[Record] = [
+        (0, b"key", b"value", [], 1),
+        (1, None, b"no key", [("one", b"1"), ("one", b""), ("two", b"2")], 1_700_000_000_000),
+        (0, b"no value", None, [], 253_402_300_799_000),
+        (0, None, None, [("neither", b"")], 0),
+        (0, b"", b"", [], 5),
+    ]
+
+    offsets = produce(broker.bootstrap_servers, name, records)
+
+    assert offsets == [0, 0, 1, 2, 3]
+    assert _read(broker, name) == sorted(
+        (partition, offset, key, value, list(headers), timestamp)
+        for offset, (partition, key, value, headers, timestamp) in zip(offsets, records, strict=True)
+    )
+
+
+def test_order(broker: Kafka, topic: Callable[..., str]) -> None:
+    """Many records of several partitions keep the order they were given in, over every slice and batch."""
+    name = topic(partitions=3)
+    records: list[Record] = [(n % 3, None, b"%d" % n, [], None) for n in range(25_000)]
+
+    produce(broker.bootstrap_servers, name, records, batch_bytes=4096)
+
+    got = _read(broker, name)
+    for partition in range(3):
+        assert [int(value) for at, _, _, value, *_ in got if at == partition] == list(
+            range(partition, 25_000, 3)
+        )
+
+
+def test_large_record(broker: Kafka, topic: Callable[..., str]) -> None:
+    """A record of 16 MB goes in and comes out."""
+    _only_ours(broker, "takes records of 20 MB")
+    value = bytes(range(256)) * 2**16
+    name = topic()
+
+    produce(broker.bootstrap_servers, name, [(0, None, value, [], None)])
+
+    assert [row[3] for row in _read(broker, name)] == [value]
+
+
+@pytest.mark.parametrize(
+    ("codec", "library"), [("gzip", "gzip"), ("lz4", "lz4"), ("snappy", "snappy"), ("zstd", "zstandard")]
+)
+def test_compression(broker: Kafka, topic: Callable[..., str], codec: Any, library: str) -> None:
+    """Record batches are written with each of Kafka's codecs."""
+    pytest.importorskip(library, reason=f"kafka-python needs {library} for {codec}")
+    name = topic()
+
+    produce(broker.bootstrap_servers, name, [(0, None, b"x" * 1000, [], None)] * 10, compression_type=codec)
+
+    assert [row[3] for row in _read(broker, name)] == [b"x" * 1000] * 10
+
+
+def test_transactions(broker: Kafka, topic: Callable[..., str]) -> None:
+    """A committed transaction is read; an aborted one is in the log, for readers of uncommitted records."""
+    name = topic()
+    produce(broker.bootstrap_servers, name, [(0, None, b"good", [], None)], transaction="commit")
+    produce(broker.bootstrap_servers, name, [(0, None, b"bad", [], None)], transaction="abort")
+    produce(broker.bootstrap_servers, name, [(0, None, b"plain", [], None)])
+
+    committed = [row[1:4:2] for row in _read(broker, name, isolation_level="read_committed")]
+    uncommitted = [row[1:4:2] for row in _read(broker, name, isolation_level="read_uncommitted")]
+
+    assert committed == [(0, b"good"), (4, b"plain")]
+    assert uncommitted == [(0, b"good"), (2, b"bad"), (4, b"plain")]
+
+
+def test_old_records_expire(broker: Kafka, topic: Callable[..., str]) -> None:
+    """A topic with a short retention loses its old records within seconds, as tests of data loss need it."""
+    _only_ours(broker, "looks for old records twice a second")
+    name = topic(config={"retention.ms": 1000, "segment.ms": 100})
+    produce(broker.bootstrap_servers, name, [(0, None, b"old", [], 1)])
+
+    with _consumer(broker.bootstrap_servers) as consumer:
+        partition = TopicPartition(name, 0)
+        assert _within(20, lambda: consumer.beginning_offsets([partition])[partition] > 0)
+
+
+def test_delete_topic(broker: Kafka) -> None:
+    """A deleted topic is gone when the call returns, and to delete a topic that is not there is no error."""
+    name = f"delete-{uuid.uuid4().hex}"
+    create_topic(broker.bootstrap_servers, name)
+    assert name in _topics(broker)
+
+    delete_topic(broker.bootstrap_servers, name)
+    assert name not in _topics(broker)
+    delete_topic(broker.bootstrap_servers, name)
+
+
+def test_asking_makes_topics(broker: Kafka) -> None:
+    """A client that asks for a topic makes it: so a test that finds none after a read has shown something."""
+    _only_ours(broker, "makes topics that are asked for")
+    name = f"asked-{uuid.uuid4().hex}"
+
+    with _consumer(broker.bootstrap_servers) as consumer:
+        consumer.end_offsets([TopicPartition(name, 0)])
+
+    assert name in _topics(broker)
+    delete_topic(broker.bootstrap_servers, name)
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
+def test_sasl(broker: Kafka, topic: Callable[..., str], mechanism: str) -> None:
+    """The user is let in with the right password."""
+    name = topic()
+    with _consumer(**_sasl(broker, mechanism)) as consumer:
+        assert name in consumer.topics()
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
+def test_sasl_wrong_password(broker: Kafka, mechanism: str) -> None:
+    """The user is not let in with another password."""
+    settings = {**_sasl(broker, mechanism), "sasl_plain_password": "wrong", "bootstrap_timeout_ms": 2000}
+
+    with pytest.raises(KafkaError):
+        KafkaConsumer(**settings)
+
+
+def test_outlives_its_thread(own: LocalKafka) -> None:
+    """A broker belongs to the process that started it, not to the thread; and it takes extra properties."""
+    produce(own.bootstrap_servers, "thread", [(2, None, b"made with three partitions", [], None)])
+
+    assert [row[0] for row in _read(own, "thread")] == [2]
+
+
+def test_restart(own: LocalKafka) -> None:
+    """A restarted broker is another process with the same address and the same data."""
+    produce(own.bootstrap_servers, "restart", [(0, None, b"before", [], None)])
+    pid = own.pid
+
+    own.halt()
+    assert not _listens(own.bootstrap_servers)
+    own.start()
+    produce(own.bootstrap_servers, "restart", [(0, None, b"between", [], None)])
+    own.restart()
+
+    assert own.pid not in {None, pid}
+    assert [row[3] for row in _read(own, "restart")] == [b"before", b"between"]
+
+
+def test_start_twice(own: LocalKafka) -> None:
+    """A broker that runs is not started again."""
+    with pytest.raises(RuntimeError, match="runs already"):
+        own.start()
+
+
+def test_pause(own: LocalKafka) -> None:
+    """A paused broker takes connections and says nothing; a resumed one answers."""
+    own.pause()
+    try:
+        assert _listens(own.bootstrap_servers)
+        with pytest.raises(KafkaError):
+            KafkaAdminClient(bootstrap_servers=own.bootstrap_servers, bootstrap_timeout_ms=1000)
+    finally:
+        own.resume()
+
+    with closing(KafkaAdminClient(bootstrap_servers=own.bootstrap_servers)) as admin:
+        assert len(admin.describe_cluster()["brokers"]) == 1
+
+
+def test_stop_leaves_nothing() -> None:
+    """After the `with` block there is no process, no folder and no listener, also of a paused broker."""
+    with LocalKafka() as kafka:
+        pid, folder = kafka.pid, kafka.folder
+        watchdog = kafka._watchdog
+        assert pid
+        assert folder
+        assert folder.exists()
+        assert watchdog
+        assert _listens(kafka.bootstrap_servers)
+        kafka.pause()
+
+    assert not _runs(pid)
+    assert watchdog.poll() is not None
+    assert not folder.exists()
+    assert not _listens(kafka.bootstrap_servers)
+    kafka.stop()
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*multi-threaded:DeprecationWarning"
+)  # it is, and the child does next to nothing
+def test_forked_child_stops_nothing(own: LocalKafka) -> None:
+    """A forked child that stops its copy of the broker does not stop the broker."""
+    child = os.fork()
+    if child == 0:
+        own.stop()
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    assert _listens(own.bootstrap_servers)
+    assert own.folder
+    assert own.folder.exists()
+
+
+@pytest.mark.parametrize("end", ["exit", "SIGTERM", "SIGKILL"])
+def test_owner_ends(end: str) -> None:
+    """Whichever way the owner ends without `stop()`, it leaves no process and no folder behind."""
+    command = [sys.executable, "-c", OWNER, "leave" if end == "exit" else "wait"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout
+        pid, folder, address = owner.stdout.readline().split()
+        assert end == "exit" or _listens(address)
+        if end != "exit":
+            owner.send_signal(signal.Signals[end])
+
+    assert _within(15, lambda: not Path(folder).exists())
+    assert _within(15, lambda: not _runs(int(pid)))
+    assert _within(15, lambda: not _listens(address))  # its last threads may close the sockets a moment later
+
+
+def test_failed_start() -> None:
+    """A broker that cannot start says why with the end of its log, and leaves no folder behind."""
+    kafka = LocalKafka(properties={"num.io.threads": "no number"})
+
+    with pytest.raises(KafkaStartError, match=r"num\.io\.threads"):
+        kafka.start()
+    assert kafka.folder is None
+    assert kafka.pid is None
+
+
+def test_command_line() -> None:
+    """`python -m examples.local_kafka` prints where its broker answers, and Ctrl-C ends it in order."""
+    command = [sys.executable, "-m", "examples.local_kafka", "--sasl"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        address = process.stdout.readline().strip()
+        assert process.stdout.readline().startswith("SASL: 127.0.0.1:")
+        with closing(KafkaAdminClient(bootstrap_servers=address)) as admin:
+            assert admin.list_topics() == []
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+
+    assert process.returncode == 0
+    assert errors == "Ctrl-C stops it\n"
+    assert not _listens(address)
+
+
+def test_connect_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With TICDC_TEST_BOOTSTRAP set nothing is started, and the broker there cannot be harmed."""
+    monkeypatch.setenv("TICDC_TEST_BOOTSTRAP", "kafka.invalid:9092")
+    with connect(sasl=True) as kafka:
+        assert isinstance(kafka, ExternalKafka)
+        assert kafka.bootstrap_servers == "kafka.invalid:9092"
+        assert kafka.sasl_bootstrap_servers is None
+        kafka.stop()
+        for harm in (kafka.halt, kafka.restart, kafka.pause, kafka.resume):
+            with pytest.raises(RuntimeError, match="not ours"):
+                harm()
+
+
+@contextmanager
+def _consumer(bootstrap_servers: str, **settings: Any) -> Iterator[Any]:
+    settings.setdefault("enable_auto_commit", False)
+    with closing(KafkaConsumer(bootstrap_servers=bootstrap_servers, **settings)) as consumer:
+        yield consumer
+
+
+def _read(kafka: Kafka, topic: str, **settings: Any) -> list[tuple[Any, ...]]:
+    """Read all that a topic holds, by partition and offset."""
+    rows = []
+    with _consumer(kafka.bootstrap_servers, **settings) as consumer:
+        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning()
+        ends = consumer.end_offsets(partitions)
+        deadline = time.monotonic() + 60
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            assert time.monotonic() < deadline
+            for records in consumer.poll(500).values():
+                rows += [(r.partition, r.offset, r.key, r.value, r.headers, r.timestamp) for r in records]
+    return sorted(rows, key=lambda row: row[:2])
+
+
+def _only_ours(broker: Kafka, why: str) -> None:
+    if not broker.owned:
+        pytest.skip(f"only a broker of ours surely {why}")
+
+
+def _topics(kafka: Kafka) -> list[str]:
+    with closing(KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)) as admin:
+        return list(admin.list_topics())
+
+
+def _sasl(broker: Kafka, mechanism: str) -> dict[str, Any]:
+    if broker.sasl_bootstrap_servers is None:
+        pytest.skip("the broker of TICDC_TEST_BOOTSTRAP has no SASL listener that is known here")
+    return {
+        "bootstrap_servers": broker.sasl_bootstrap_servers,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": broker.user,
+        "sasl_plain_password": broker.password,
+    }
+
+
+def _within(seconds: float, true: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _listens(address: str) -> bool:
+    host, port = address.split(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def _runs(pid: int) -> bool:
+    """Whether there is such a process; one that has ended, but was not waited for yet, does not count."""
+    answer = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], check=False, capture_output=True, text=True
+    )
+    return answer.stdout.strip()[:1] not in {"", "Z"}

@@ -1,0 +1,204 @@
+"""Assembly: the columns of one tray, its metadata columns and its bad records → a RecordBatch of the read schema."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ticdc_source.errors import SchemaError
+from ticdc_source.events import CHANGE_TYPES, INSERT, UPDATE_POSTIMAGE, Chunk, Corrupt, TableName
+from ticdc_source.metadata import CORRUPT_RECORD, METADATA, SEQUENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Layout", "Rows", "assemble"]
+
+_LOGICAL_BITS = 18  # of a TSO: physical milliseconds above, logical counter below
+_NEW_ROWS = frozenset({INSERT, UPDATE_POSTIMAGE})
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What each field of the read schema is.
+
+    Attributes:
+        schema: the read schema.
+        metadata: name in the schema → name in `METADATA`.
+        corrupt: the name of the corrupt-record column, None where the schema has none.
+    """
+
+    schema: pa.Schema
+    metadata: Mapping[str, str]
+    corrupt: str | None
+
+    @classmethod
+    def of(cls, schema: pa.Schema, prefix: str, corrupt: str) -> Layout:
+        """Tell the fields apart by their names, without case.
+
+        Raises:
+            SchemaError: a metadata column has another type than it must have.
+        """
+        by_name = {(prefix + column.name).lower(): column for column in METADATA}
+        metadata, corrupt_name = {}, None
+        for field in schema:
+            column = by_name.get(field.name.lower())
+            expected = column.arrow if column else None
+            if field.name.lower() == corrupt.lower():
+                corrupt_name, expected = field.name, CORRUPT_RECORD
+            elif column:
+                metadata[field.name] = column.name
+            if expected is not None and field.type != expected:
+                msg = f"Column {field.name} has the type {field.type}; as a metadata column it must be {expected}"
+                raise SchemaError(msg)
+        return cls(schema, metadata, corrupt_name)
+
+    def data_fields(self) -> list[pa.Field]:
+        """Return the fields that are table columns."""
+        return [field for field in self.schema if field.name not in self.metadata and field.name != self.corrupt]
+
+
+@dataclass(slots=True)
+class Rows:
+    """What assembly is given: one entry a row, in row order.
+
+    Attributes:
+        chunk: the records they come from.
+        protocol: the wire format.
+        table: the table, None for bad records alone.
+        positions: each row's record, as a place in the chunk.
+        indexes: each row's event, as a place in its message.
+        kinds: indexes into `CHANGE_TYPES`.
+        commit_ts, build_ts, cluster_id: per row; None where unknown.
+        columns: the table columns, by their name in the read schema.
+    """
+
+    chunk: Chunk
+    protocol: str
+    table: TableName | None
+    positions: list[int]
+    indexes: list[int]
+    kinds: list[int]
+    commit_ts: list[int | None]
+    build_ts: list[int | None]
+    cluster_id: list[str | None]
+    columns: Mapping[str, pa.Array]
+
+
+def _pick(values: Sequence[Any]) -> Callable[[Rows], list[Any]]:
+    def pick(rows: Rows) -> list[Any]:
+        return [values[position] for position in rows.positions]
+
+    return pick
+
+
+def _sequence(rows: Rows) -> pa.Array:
+    chunk, count = rows.chunk, len(rows.positions)
+    children = [
+        pa.array(rows.commit_ts, pa.int64()),
+        pa.array([1 if kind in _NEW_ROWS else 0 for kind in rows.kinds], pa.int32()),
+        pa.array([chunk.partition] * count, pa.int32()),
+        pa.array(_pick(chunk.offsets)(rows), pa.int64()),
+        pa.array(rows.indexes, pa.int32()),
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(SEQUENCE))
+
+
+def _milliseconds(values: Sequence[int | None]) -> pa.Array:
+    return pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _repeat(value: str | None, rows: Rows) -> pa.Array:
+    return pa.array([value] * len(rows.positions), pa.string())
+
+
+_FILL: dict[str, Callable[[Rows], pa.Array]] = {
+    "change_type": lambda rows: pa.array([CHANGE_TYPES[kind] for kind in rows.kinds], pa.string()),
+    "commit_version": lambda rows: pa.array(rows.commit_ts, pa.int64()),
+    "commit_timestamp": lambda rows: _milliseconds([None if ts is None else ts >> _LOGICAL_BITS for ts in rows.commit_ts]),
+    "sequence": _sequence,
+    "topic": lambda rows: _repeat(rows.chunk.topic, rows),
+    "partition": lambda rows: pa.array([rows.chunk.partition] * len(rows.positions), pa.int32()),
+    "offset": lambda rows: pa.array(_pick(rows.chunk.offsets)(rows), pa.int64()),
+    "timestamp": lambda rows: _milliseconds([t if t >= 0 else None for t in _pick(rows.chunk.timestamps)(rows)]),
+    "key": lambda rows: pa.array(_pick(rows.chunk.keys)(rows), pa.binary()),
+    "value": lambda rows: pa.array(_pick(rows.chunk.values)(rows), pa.binary()),
+    "database": lambda rows: _repeat(rows.table.database if rows.table else None, rows),
+    "table": lambda rows: _repeat(rows.table.table if rows.table else None, rows),
+    "protocol": lambda rows: _repeat(rows.protocol, rows),
+    "build_ts": lambda rows: pa.array(rows.build_ts, pa.int64()),
+    "cluster_id": lambda rows: pa.array(rows.cluster_id, pa.string()),
+    "headers": lambda rows: pa.array(
+        [[{"key": key, "value": value} for key, value in headers] for headers in _pick(rows.chunk.headers or [])(rows)]
+        if rows.chunk.headers is not None else [None] * len(rows.positions),
+        METADATA[-1].arrow,
+    ),
+}  # fmt: skip
+
+# What is known of a record that cannot be read; all else is NULL in its row.
+_KNOWN_OF_CORRUPT = frozenset({"topic", "partition", "offset", "timestamp", "key", "value", "headers", "protocol"})
+
+
+def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.RecordBatch:
+    """Put the columns together as the read schema wants them; bad records become rows of their own, in order."""
+    count = len(rows.positions)
+    arrays = [_column(field, rows, layout, count) for field in layout.schema]
+    if corrupt and layout.corrupt is not None:
+        bad = Rows(
+            rows.chunk, rows.protocol, None, [item.position for item in corrupt], [item.index for item in corrupt],
+            [], [], [], [], {},
+        )  # fmt: skip
+        places = sorted(
+            range(count + len(corrupt)),
+            key=lambda place: (rows.positions[place], rows.indexes[place])
+            if place < count
+            else (corrupt[place - count].position, corrupt[place - count].index),
+        )
+        take = pa.array(places, pa.int64())
+        arrays = [
+            pa.concat_arrays([array, _corrupt_column(field, bad, corrupt, layout)]).take(take)
+            for field, array in zip(layout.schema, arrays, strict=True)
+        ]
+    return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
+
+
+def _column(field: pa.Field, rows: Rows, layout: Layout, count: int) -> pa.Array:
+    name = layout.metadata.get(field.name)
+    if name is not None:
+        return _FILL[name](rows)
+    if field.name == layout.corrupt:
+        return pa.nulls(count, CORRUPT_RECORD)
+    return rows.columns[field.name]
+
+
+def _corrupt_column(field: pa.Field, bad: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Array:
+    name = layout.metadata.get(field.name)
+    if name in _KNOWN_OF_CORRUPT:
+        return _FILL[name](bad)
+    if field.name == layout.corrupt:
+        return pa.array([_corrupt_record(item, bad.chunk) for item in corrupt], CORRUPT_RECORD)
+    return pa.nulls(len(corrupt), field.type)
+
+
+def _corrupt_record(item: Corrupt, chunk: Chunk) -> str:
+    address = item.error.address
+    return json.dumps({
+        "reason": item.error.reason,
+        "topic": chunk.topic,
+        "partition": chunk.partition,
+        "offset": chunk.offsets[item.position],
+        "index": item.index,
+        "table": address.table,
+        "column": address.column,
+        "key": _base64(chunk.keys[item.position]),
+        "value": _base64(chunk.values[item.position]),
+    }, ensure_ascii=False)  # fmt: skip
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()

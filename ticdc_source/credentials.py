@@ -1,0 +1,191 @@
+"""Secrets, and what Kafka's security options say: SASL logins and TLS stores. No I/O.
+
+Sources: JAAS syntax as in Kafka's `JaasConfig` (Java's StreamTokenizer); PEM stores as in KIP-651.
+No value of an option ever gets into a message here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ticdc_source.errors import OptionError
+
+__all__ = ["Secret", "sasl", "tls"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Secret:
+    """A text that is never shown: neither `repr` nor `str` nor any format has it."""
+
+    _value: str
+
+    def reveal(self) -> str:
+        """Return the text, for the one who must send it."""
+        return self._value
+
+    def __repr__(self) -> str:
+        """Hide the text; `str` and formats come here too."""
+        return "Secret(***)"
+
+
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "AWS_MSK_IAM")
+_LOGIN_MODULES = {"PlainLoginModule": ("PLAIN",), "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512")}
+_WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_FLAGS = ("required", "requisite", "sufficient", "optional")
+_JAAS_FORM = '<login module> required username="…" password="…";'
+
+_TOKEN = re.compile(
+    r"""\s*(?:"((?:[^"\\\n]|\\.)*)"  # 1: text in double quotes
+    |'((?:[^'\\\n]|\\.)*)'           # 2: or in single quotes
+    |([=;])                          # 3: a sign
+    |([^\s"'=;]+))                   # 4: or a word""",
+    re.VERBOSE,
+)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+
+
+def sasl(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return kafka-python's SASL settings.
+
+    Args:
+        given: the settings named in the options so far, by kafka-python's names, `sasl_jaas_config` among
+            them.
+
+    Raises:
+        OptionError: they do not make a login; the message holds no value that may be secret.
+    """
+    settings = {name: value for name, value in given.items() if name.startswith("sasl_")}
+    jaas = settings.pop("sasl_jaas_config", None)
+    protocol = given.get("security_protocol", "PLAINTEXT")
+    if not protocol.startswith("SASL_"):
+        return {}  # as Java's client: without a SASL protocol these are not looked at
+    mechanism = settings.get("sasl_mechanism")
+    if mechanism not in _MECHANISMS:
+        msg = (
+            f"Option 'kafka.sasl.mechanism' must be one of {', '.join(_MECHANISMS)} with "
+            f"kafka.security.protocol={protocol}"
+        )
+        raise OptionError(msg)
+    if jaas is not None:
+        module, entries = _parse_jaas(jaas.reveal())
+        if module not in _LOGIN_MODULES:
+            msg = (
+                "Option 'kafka.sasl.jaas.config' has a login module that only Java's client has; there are "
+                f"{' and '.join(_LOGIN_MODULES)} here"
+            )
+            raise OptionError(msg)
+        if mechanism not in _LOGIN_MODULES[module]:
+            msg = (
+                f"Option 'kafka.sasl.jaas.config' has a {module}, which does not fit "
+                f"kafka.sasl.mechanism={mechanism}"
+            )
+            raise OptionError(msg)
+        if "username" not in entries or "password" not in entries:
+            msg = f"Option 'kafka.sasl.jaas.config' lacks a username or a password; expected {_JAAS_FORM}"
+            raise OptionError(msg)
+        settings["sasl_plain_username"] = entries["username"]
+        settings["sasl_plain_password"] = Secret(entries["password"])
+    if mechanism in _WITH_PASSWORD and not {"sasl_plain_username", "sasl_plain_password"} <= settings.keys():
+        msg = f"kafka.sasl.mechanism={mechanism} needs the option 'kafka.sasl.jaas.config': {_JAAS_FORM}"
+        raise OptionError(msg)
+    return settings
+
+
+def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
+    """Return the login module's class name without its package, and its entries.
+
+    The package is not looked at: platforms rename it (`kafkashaded.org.apache.kafka…`).
+    """
+    tokens, place, text = [], 0, text.strip()
+    while place < len(text):
+        match = _TOKEN.match(text, place)
+        if match is None:
+            raise _malformed_jaas()
+        double, single, sign, word = match.groups()
+        quoted = double if double is not None else single
+        tokens.append((sign, word if quoted is None else _unescape(quoted)))
+        place = match.end()
+    signs = [sign for sign, _ in tokens]
+    words = [word for _, word in tokens]
+    entries = len(tokens) - 3
+    expected = [None, None, *[None, "=", None] * (entries // 3), ";"]
+    if entries < 0 or signs != expected or words[1].lower() not in _FLAGS:
+        raise _malformed_jaas()
+    return words[0].rpartition(".")[2], dict(zip(words[2:-1:3], words[4:-1:3], strict=True))
+
+
+def _malformed_jaas() -> OptionError:
+    return OptionError(f"Option 'kafka.sasl.jaas.config' is not of the form: {_JAAS_FORM}")
+
+
+def _unescape(quoted: str) -> str:
+    return re.sub(r"\\(.)", lambda escaped: _ESCAPES.get(escaped[1], escaped[1]), quoted)
+
+
+_STORE_TYPES = "JKS", "PKCS12", "PEM"
+_CONVERSIONS = {
+    "truststore": (
+        "keytool -importkeystore -srckeystore <store> -destkeystore trust.p12 -deststoretype PKCS12 && "
+        "openssl pkcs12 -in trust.p12 -nokeys -out trust.pem"
+    ),
+    "keystore": (
+        "keytool -importkeystore -srckeystore <store> -destkeystore key.p12 -deststoretype PKCS12 && "
+        "openssl pkcs12 -in key.p12 -out key.pem"
+    ),
+}
+
+
+def tls(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the TLS settings: kafka-python's `ssl_*`, and PEM texts under `ssl_*_pem`, which are ours.
+
+    Args:
+        given: the settings named in the options so far, by kafka-python's names, with `ssl_truststore_type`
+            and `ssl_keystore_type` among them.
+
+    Raises:
+        OptionError: a store is not PEM; a key is without its certificate, or the other way round.
+    """
+    settings = {name: value for name, value in given.items() if name.startswith("ssl_")}
+    types = {store: settings.pop(f"ssl_{store}_type", None) for store in ("truststore", "keystore")}
+    if not given.get("security_protocol", "PLAINTEXT").endswith("SSL"):
+        return {}
+    for store, file, texts in (
+        ("truststore", "ssl_cafile", ("ssl_truststore_pem",)),
+        ("keystore", "ssl_certfile", ("ssl_keystore_key_pem", "ssl_keystore_chain_pem")),
+    ):
+        kind = types[store]
+        if kind is None:
+            # Java's default type is JKS; we cannot read the file here, so we go by what such files are
+            # called.
+            binary = re.search(r"\.(jks|p12|pfx|pkcs12)$", settings.get(file, ""), re.IGNORECASE)
+            kind = "PEM" if binary is None else "JKS or PKCS12"
+        if kind != "PEM":
+            msg = (
+                f"Option 'kafka.ssl.{store}.type': Python's TLS reads only PEM, not {kind}. Convert the "
+                f"store ({_CONVERSIONS[store]}), then set kafka.ssl.{store}.type=PEM and "
+                f"kafka.ssl.{store}.location"
+            )
+            raise OptionError(msg)
+        if file in settings and any(text in settings for text in texts):
+            msg = f"kafka.ssl.{store}.location and certificates given as text exclude each other"
+            raise OptionError(msg)
+    if ("ssl_keystore_key_pem" in settings) != ("ssl_keystore_chain_pem" in settings):
+        msg = "Options 'kafka.ssl.keystore.key' and 'kafka.ssl.keystore.certificate.chain' need one another"
+        raise OptionError(msg)
+    return settings
+
+
+def store_type(value: str) -> str:
+    """Parse `ssl.truststore.type` and `ssl.keystore.type`.
+
+    Raises:
+        ValueError: it is none of Java's store types.
+    """
+    kind = value.strip().upper()
+    if kind not in _STORE_TYPES:
+        msg = f"expected one of {', '.join(_STORE_TYPES)}"
+        raise ValueError(msg)
+    return kind

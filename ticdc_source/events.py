@@ -1,0 +1,168 @@
+"""What travels between the stages: chunks of Kafka records, and the events split out of them.
+
+All of them are parallel lists: one entry a record, or one entry an event. No object is made per record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ticdc_source.errors import Address, DecodeError
+
+__all__ = [
+    "CHANGE_TYPES",
+    "DELETE",
+    "INSERT",
+    "UPDATE_POSTIMAGE",
+    "UPDATE_PREIMAGE",
+    "Chunk",
+    "Corrupt",
+    "DDLEvent",
+    "Split",
+    "TableEvents",
+    "TableName",
+    "WatermarkEvent",
+]
+
+# The values of `_change_type` (Spark's `Changelog` contract, Delta's change feed); an image's kind is an index.
+CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
+INSERT, UPDATE_PREIMAGE, UPDATE_POSTIMAGE, DELETE = range(4)
+
+
+class TableName(NamedTuple):
+    """A table as TiCDC names it on the wire (after its own routing, where that is configured)."""
+
+    database: str
+    table: str
+
+    def __str__(self) -> str:
+        """Return `database.table`, each part in backticks where it needs them."""
+        return ".".join(
+            part if part.replace("_", "a").isalnum() else f"`{part.replace('`', '``')}`" for part in self
+        )
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A bounded run of records of one topic partition, in offset order.
+
+    Attributes:
+        topic: the topic.
+        partition: the topic partition.
+        offsets: one offset a record, rising, not always by one.
+        timestamps: Kafka's record timestamps in milliseconds since the epoch (-1: none).
+        keys: the records' keys; None is Kafka's null, b"" an empty key.
+        values: the records' values, likewise.
+        headers: one list of (key, value) a record, or None where headers were not asked for.
+    """
+
+    topic: str
+    partition: int
+    offsets: list[int] = field(default_factory=list)
+    timestamps: list[int] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    headers: list[list[tuple[str, bytes | None]]] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.offsets)
+
+    def address(self, position: int, table: TableName | None = None, column: str | None = None) -> Address:
+        """Return the address of the record at `position` (its place in this chunk, from 0)."""
+        return Address(
+            self.topic, self.partition, self.offsets[position], None if table is None else str(table), column
+        )
+
+
+@dataclass(slots=True)
+class TableEvents:
+    """One table's tray: its row events of one chunk, in order.
+
+    Attributes:
+        chunk: where the events come from.
+        table: the table.
+        positions: each event's record, as a place in the chunk.
+        indexes: each event's place in its message, from 0.
+        payloads: each event's bytes (for open-protocol one value frame).
+        headers: what the protocol learned of each event while splitting (for open-protocol the parsed key
+            frame); nothing outside that protocol reads it.
+    """
+
+    chunk: Chunk
+    table: TableName
+    positions: list[int] = field(default_factory=list)
+    indexes: list[int] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
+    headers: list[Any] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """Return the number of events."""
+        return len(self.payloads)
+
+    def append(self, position: int, index: int, payload: bytes, header: Any = None) -> None:
+        """Lay one event onto the tray."""
+        self.positions.append(position)
+        self.indexes.append(index)
+        self.payloads.append(payload)
+        self.headers.append(header)
+
+    def address(self, event: int, column: str | None = None) -> Address:
+        """Return the address of the event at place `event` of this tray."""
+        return self.chunk.address(self.positions[event], self.table, column)
+
+
+class DDLEvent(NamedTuple):
+    """A DDL event. `table_changes` is debezium's description of the table afterwards, if there is one."""
+
+    position: int
+    index: int
+    commit_ts: int | None
+    table: TableName
+    query: str
+    type: str
+    type_code: int | None = None
+    table_changes: Any = None
+
+
+class WatermarkEvent(NamedTuple):
+    """The promise that all events with commit_ts <= `ts` were sent before on this topic partition."""
+
+    position: int
+    index: int
+    ts: int
+
+
+class Corrupt(NamedTuple):
+    """An event, or a whole record, that cannot be read."""
+
+    position: int
+    index: int
+    error: DecodeError
+
+
+@dataclass(slots=True)
+class Split:
+    """A chunk, cut into events.
+
+    Attributes:
+        tables: the row events by table.
+        ddl: DDL events, in order.
+        watermarks: watermark events, in order.
+        corrupt: what could not be cut, in order.
+        skipped: records that carry no event on purpose (tombstones, header-only and bootstrap messages).
+    """
+
+    tables: dict[TableName, TableEvents] = field(default_factory=dict)
+    ddl: list[DDLEvent] = field(default_factory=list)
+    watermarks: list[WatermarkEvent] = field(default_factory=list)
+    corrupt: list[Corrupt] = field(default_factory=list)
+    skipped: int = 0
+
+    def tray(self, chunk: Chunk, table: TableName) -> TableEvents:
+        """Return the tray of `table`, a new one at its first event."""
+        tray = self.tables.get(table)
+        if tray is None:
+            tray = self.tables[table] = TableEvents(chunk, table)
+        return tray

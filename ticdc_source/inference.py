@@ -1,0 +1,274 @@
+"""Inference: sample both ends of the range → split → describe → merge; on the driver, once per load."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ticdc_source.errors import DecodeError, OptionError, SchemaError
+from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
+from ticdc_source.offsets import OffsetRange
+from ticdc_source.options import Options
+from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols.base import Decoder, Plan
+from ticdc_source.schema import TableSchema, merge_schemas
+from ticdc_source.tables import TableFilter
+
+__all__ = ["Sample", "Sampler", "detect_protocol", "infer_table", "nothing_there", "take_sample"]
+
+Fetch = Callable[[OffsetRange], Iterable[Chunk]]
+
+
+class Sampler:
+    """Walks offset ranges from both ends towards the middle, a window of every topic partition at a time."""
+
+    def __init__(self, ranges: Sequence[OffsetRange], fetch: Fetch) -> None:
+        self._left = {(r.topic, r.partition): (r.start, r.end) for r in ranges if r.start < r.end}
+        self._fetch = fetch
+
+    def __bool__(self) -> bool:
+        """Tell whether anything is left between the ends."""
+        return bool(self._left)
+
+    def forward(self, size: int) -> Iterator[Chunk]:
+        """Read the next `size` offsets of every topic partition from the start."""
+        for (topic, partition), (start, end) in list(self._left.items()):
+            middle = min(start + size, end)
+            self._set(topic, partition, middle, end)
+            yield from self._fetch(OffsetRange(topic, partition, start, middle))
+
+    def backward(self, size: int) -> Iterator[Chunk]:
+        """Read the last `size` offsets of every topic partition before what was read from the end."""
+        for (topic, partition), (start, end) in list(self._left.items()):
+            middle = max(end - size, start)
+            self._set(topic, partition, start, middle)
+            yield from self._fetch(OffsetRange(topic, partition, middle, end))
+
+    def _set(self, topic: str, partition: int, start: int, end: int) -> None:
+        if start < end:
+            self._left[topic, partition] = (start, end)
+        else:
+            del self._left[topic, partition]
+
+
+@dataclass(slots=True)
+class Sample:
+    """What was found.
+
+    Attributes:
+        decoder: the protocol of the messages.
+        tables: which tables are wanted.
+        rows: row events of wanted tables, head before tail.
+        ddl: DDL events of any table.
+        others: tables that were seen and are not wanted.
+        corrupt: the first record that could not be cut into events.
+        scanned: records looked at.
+    """
+
+    decoder: Decoder
+    tables: TableFilter
+    rows: dict[TableName, list[TableEvents]] = field(default_factory=dict)
+    ddl: dict[TableName, list[DDLEvent]] = field(default_factory=dict)
+    others: set[TableName] = field(default_factory=set)
+    corrupt: Corrupt | None = None
+    scanned: int = 0
+    _tail: dict[TableName, list[TableEvents]] = field(default_factory=dict)
+
+    def add(self, chunk: Chunk, *, rows: bool = True) -> int:
+        """Take what a chunk holds; return how many row events of wanted tables those were."""
+        split = self.decoder.split(chunk)
+        self.scanned += len(chunk)
+        if split.corrupt and self.corrupt is None:
+            self.corrupt = split.corrupt[0]
+        for event in split.ddl:
+            for table in {event.table, *_named_tables(event)}:
+                self.ddl.setdefault(table, []).append(event)
+        found = 0
+        for table, tray in split.tables.items():
+            if not self.tables.matches(table):
+                self.others.add(table)
+            elif rows:
+                self.rows.setdefault(table, []).append(tray)
+                found += len(tray)
+        return found
+
+
+def _named_tables(event: DDLEvent) -> set[TableName]:
+    """Return the tables that debezium's table_changes describe: EXCHANGE PARTITION's is not the event's own."""
+    names = set()
+    for change in event.table_changes or ():
+        parts = str(change.get("id") or "").strip('"').split('"."')
+        if len(parts) == 2:  # noqa: PLR2004 (database and table)
+            names.add(TableName(*(part.replace('""', '"') for part in parts)))
+    return names
+
+
+def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
+    """Tell the protocol by the look of records.
+
+    Returns:
+        The protocol's name, None where there is no record.
+
+    Raises:
+        OptionError: records of two protocols, or records of none.
+    """
+    seen: dict[str, str] = {}
+    unknown: tuple[str, bytes | None] | None = None
+    for chunk in chunks:
+        for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
+            names = [name for name, decoder in PROTOCOLS.items() if decoder.recognises(key, value)]
+            if names:
+                seen.setdefault(names[0], str(chunk.address(position)))
+            elif unknown is None and value is not None:
+                unknown = str(chunk.address(position)), value
+    if len(seen) > 1:
+        listed = "; ".join(f"{name} at {where}" for name, where in seen.items())
+        msg = f"The topics hold more than one protocol: {listed}. Read them apart, each with its own subscribe and 'protocol'"
+        raise OptionError(msg)
+    if seen:
+        return next(iter(seen))
+    if unknown is not None:
+        msg = f"The protocol of the messages is none of {', '.join(PROTOCOLS)}: {_describe(unknown[1])} ({unknown[0]})"
+        raise OptionError(msg)
+    return None
+
+
+def _describe(value: bytes | None) -> str:
+    value = value or b""
+    if b'"commitTs":' in value and b'"schemaVersion":' in value:
+        return "it looks like TiCDC's simple protocol, which this release does not read"
+    if value[:1] == b"\x00" and len(value) > 5:  # noqa: PLR2004 (magic byte and schema id)
+        return "it looks like Avro from a schema registry, which this release does not read"
+    return f"the value begins {value[:40]!r}"
+
+
+def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> Sample | None:
+    """Sample rows of the wanted tables, half from each end of the ranges, within the limits of `inferSchema.*`.
+
+    With `protocol=auto` the first and the last records tell the protocol.
+
+    Returns:
+        None where the ranges hold no record at all, and the protocol is not given.
+
+    Raises:
+        OptionError: as `detect_protocol`.
+    """
+    sampler, name = Sampler(ranges, fetch), options.protocol
+    half = max(1, options.infer_schema_max_records // 2)
+    deadline = time.monotonic() + options.infer_schema_timeout_ms / 1000
+    limit = options.infer_schema_max_scanned_records
+    first, last = list(sampler.forward(half)), list(sampler.backward(half))
+    if name == "auto":
+        name = detect_protocol([*first, *last])
+        if name is None:
+            return None
+    tables = TableFilter(options.tables or ())
+    sample, tail = Sample(PROTOCOLS[name], tables), Sample(PROTOCOLS[name], tables)
+    for part, chunks, step in ((sample, first, sampler.forward), (tail, last, sampler.backward)):
+        size, found = half, sum(part.add(chunk) for chunk in chunks)
+        while found < half and sampler and sample.scanned + tail.scanned < limit and time.monotonic() < deadline:
+            found += sum(part.add(chunk) for chunk in step(size))
+            size *= 2
+    _join(sample, tail)
+    # Schema-less debezium has its types in DDL events alone: look for those in between.
+    while _lacks_types(sample) and sampler and sample.scanned < limit and time.monotonic() < deadline:
+        for chunk in sampler.forward(4096):
+            sample.add(chunk, rows=False)
+    return sample
+
+
+def _join(head: Sample, tail: Sample) -> None:
+    for table, trays in tail.rows.items():
+        head.rows.setdefault(table, []).extend(reversed(trays))
+    for table, events in tail.ddl.items():
+        head.ddl.setdefault(table, []).extend(events)
+    head.others |= tail.others
+    head.corrupt = head.corrupt or tail.corrupt
+    head.scanned += tail.scanned
+
+
+def _lacks_types(sample: Sample) -> bool:
+    return any(
+        column.type is None
+        for table in sample.rows
+        for schema in _describe_table(sample, table)
+        for column in schema.columns
+    )
+
+
+def _describe_table(sample: Sample, table: TableName) -> list[TableSchema]:
+    return [
+        schema
+        for tray in sample.rows[table]
+        for schema in sample.decoder.describe(tray, sample.ddl.get(table, ()))
+    ]
+
+
+def infer_table(sample: Sample) -> TableSchema:
+    """Find the one wanted table of a sample and merge its versions.
+
+    Raises:
+        OptionError: the sample holds several wanted tables; the error lists them.
+        SchemaError: it holds none.
+        DecodeError: nothing could be read at all.
+    """
+    found = sorted(sample.rows, key=str)
+    names: list[TableName] = []
+    for table in found:
+        if not any(sample.tables.same(table, name) for name in names):
+            names.append(table)
+    if len(names) > 1:
+        listed = ", ".join(map(str, names))
+        msg = (
+            f"The topics hold {len(names)} tables, and outputFormat=changelog gives the rows of one: {listed}. "
+            f"Choose it, e.g. .option('tables', '{names[0]}')"
+        )
+        raise OptionError(msg)
+    if not names:
+        raise _nothing_found(sample)
+    schemas = [schema for table in found for schema in _describe_table(sample, table)]
+    merged = merge_schemas(schemas)
+    if merged is None:  # rows, none of which can be read: decoding says what is wrong with the first
+        raise _first_failure(sample, names[0])
+    return merged
+
+
+def nothing_there(ranges: Sequence[OffsetRange]) -> SchemaError:
+    """Make the error for topics without a record."""
+    topics = ", ".join(sorted({one.topic for one in ranges})) or "the topics"
+    msg = (
+        f"No record in the range to read of {topics}: the schema cannot be inferred. Give it with .schema(…) and the "
+        "options 'protocol' and 'tables', or load again when TiCDC has written something"
+    )
+    return SchemaError(msg)
+
+
+def _nothing_found(sample: Sample) -> Exception:
+    if sample.corrupt is not None and not sample.others:
+        return sample.corrupt.error
+    wanted = ", ".join(".".join(pattern) for pattern in sample.tables.patterns)
+    if sample.others:
+        others = sorted(map(str, sample.others))
+        near = difflib.get_close_matches(wanted.lower(), [name.lower() for name in others], n=1)
+        hint = f" Did you mean {next(name for name in others if name.lower() == near[0])}?" if near else ""
+        msg = f"No row of {wanted} among {sample.scanned} records; the tables there are: {', '.join(others)}.{hint}"
+        return OptionError(msg)
+    what = f"row of {wanted}" if wanted else "row"
+    msg = (
+        f"No {what} among {sample.scanned} records of the range: the schema cannot be inferred. Give it with "
+        ".schema(…) (and the options 'protocol' and 'tables'), raise inferSchema.maxScannedRecords, or read from "
+        "an earlier startingOffsets"
+    )
+    return SchemaError(msg)
+
+
+def _first_failure(sample: Sample, table: TableName) -> Exception:
+    for tray in sample.rows[table]:
+        failures = sample.decoder.decode(tray, Plan(())).failures
+        if failures:
+            return failures[min(failures)]
+    return DecodeError(f"no event of {table} could be read")
+
+

@@ -1,0 +1,299 @@
+"""An offset range → bounded chunks of its records.
+
+The rules are those of Spark's `KafkaDataConsumer`: a range ends by the consumer's *position*, because its
+last offsets may be transaction markers, aborted or compacted away; what is gone although it lay in the range
+is data loss; silence for too long is an error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import kafka.errors
+from kafka import TopicPartition as KafkaTopicPartition
+
+from ticdc_source.bounds import EARLIEST, LATEST
+from ticdc_source.errors import Address, DecodeError, KafkaUnavailableError, TiCDCSourceError
+from ticdc_source.events import Chunk
+from ticdc_source.kafka.client import Client, translated
+from ticdc_source.kafka.lookup import report_loss
+from ticdc_source.offsets import OffsetRange
+
+__all__ = ["Fetcher", "fetch"]
+
+# Waits for records double from the first to the second, so that a range that ends without any ends soon.
+_FIRST_WAIT_MS, _LONGEST_WAIT_MS = 5, 500
+# After so long without progress it is looked up whether there is anything to wait for, and again after as
+# long; it counts after so many times in a row (a restarting broker may say for a moment that it knows no such
+# topic).
+_LOOK_AFTER_SECONDS, _LOOKS = 1.0, 3
+_LOOK_TIMEOUT_MS = 5_000
+
+
+def fetch(
+    wanted: OffsetRange,
+    config: Mapping[str, Any],
+    *,
+    max_records: int,
+    max_bytes: int,
+    include_headers: bool = False,
+    poll_timeout_ms: int = 120_000,
+    fail_on_data_loss: bool = True,
+) -> Iterator[Chunk]:
+    """Read one range with a client of its own, which is closed at the end, also at an early one.
+
+    Arguments and errors are those of `Fetcher`.
+    """
+    with Fetcher(
+        config,
+        max_records=max_records,
+        max_bytes=max_bytes,
+        include_headers=include_headers,
+        poll_timeout_ms=poll_timeout_ms,
+        fail_on_data_loss=fail_on_data_loss,
+    ) as fetcher:
+        yield from fetcher.fetch(wanted)
+
+
+class Fetcher(AbstractContextManager["Fetcher"]):
+    """Reads any number of ranges, one after the other, with one client. A context manager.
+
+    Args:
+        config: what `client_config` returned.
+        max_records: records in a chunk at most.
+        max_bytes: bytes of keys and values in a chunk at most, unless it is a single record.
+        include_headers: whether chunks have headers.
+        poll_timeout_ms: how long to wait for a record that should be there.
+        fail_on_data_loss: whether missing records are an error, or a warning.
+
+    Raises:
+        KafkaUnavailableError: the brokers do not answer, or a record does not come in time.
+        DataLossError: records of the range are gone, and `fail_on_data_loss` is on.
+        DecodeError: a record batch is damaged, or compressed with something that is not installed.
+        OptionError: the login is refused, or the topic may not be read.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        max_records: int,
+        max_bytes: int,
+        include_headers: bool = False,
+        poll_timeout_ms: int = 120_000,
+        fail_on_data_loss: bool = True,
+    ) -> None:
+        self._config = config
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._include_headers = include_headers
+        self._poll_timeout_ms = poll_timeout_ms
+        self._fail_on_data_loss = fail_on_data_loss
+        self._client: Client | None = None
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; the next range makes new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def fetch(self, wanted: OffsetRange) -> Generator[Chunk, None, None]:
+        """Yield the range's records in chunks, in order: none before its start, none from its end on."""
+        if wanted.size == 0:
+            return
+        if self._client is None:
+            self._client = Client(self._config)
+        reading = _Reading(self._client, wanted, self._poll_timeout_ms, fail=self._fail_on_data_loss)
+        while (records := reading.next_records()) is not None:
+            yield from self._chunks(wanted, records)
+            reading.rested()
+
+    def _chunks(self, wanted: OffsetRange, records: list[Any]) -> Iterator[Chunk]:
+        first = 0
+        while first < len(records):
+            after = self._end_of_chunk(records, first)
+            part = records if first == 0 and after == len(records) else records[first:after]
+            yield Chunk(
+                wanted.topic,
+                wanted.partition,
+                [record.offset for record in part],
+                [record.timestamp for record in part],
+                [record.key for record in part],
+                [record.value for record in part],
+                [record.headers for record in part] if self._include_headers else None,
+            )
+            first = after
+
+    def _end_of_chunk(self, records: list[Any], first: int) -> int:
+        last = min(len(records), first + self._max_records)
+        room = self._max_bytes
+        for after in range(first, last):
+            record = records[after]
+            # serialized_…_size is -1 for null
+            room -= max(0, record.serialized_key_size) + max(0, record.serialized_value_size)
+            if room < 0 and after > first:
+                return after
+        return last
+
+
+class _Reading:
+    """One pass through one range: where it is, and what it has waited for."""
+
+    def __init__(self, client: Client, wanted: OffsetRange, poll_timeout_ms: int, *, fail: bool) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._place = wanted.topic_partition
+        self._kafka_place = KafkaTopicPartition(*self._place)
+        self._timeout_ms = poll_timeout_ms
+        self._fail = fail
+        self._expected = wanted.start  # the first offset not yet accounted for
+        self._out_of_range = 0
+        self.rested()
+        with self._our_errors():
+            client.topics([wanted.topic], min(client.timeout_ms, poll_timeout_ms))
+            self._consumer = client.consumer()
+            self._consumer.assign([self._kafka_place])
+            self._consumer.seek(self._kafka_place, wanted.start)
+
+    def rested(self) -> None:
+        """Begin to wait anew: time that the caller took is not the brokers'."""
+        self._waiting_since = self._looked_at = time.monotonic()
+        self._wait_ms: float = _FIRST_WAIT_MS
+        self._looks = 0
+
+    def next_records(self) -> list[Any] | None:
+        """Return the next records, as many as kafka-python has in hand; None at the end of the range."""
+        end = self._wanted.end
+        with self._our_errors():
+            while self._expected < end:
+                records, position = self._poll()
+                if records:
+                    return self._accepted(records, position)
+                if position > self._expected:
+                    # Nothing visible in between: markers, aborted or compacted records.
+                    self._account_for_gap()
+                    self._expected = position
+                    self.rested()
+                else:
+                    self._wait()
+        return None
+
+    def _poll(self) -> tuple[list[Any], int]:
+        """Ask for records once; an offset that is out of range is settled here."""
+        try:
+            # As many as can be in the range and no more: the rest would be made into objects for nothing. And
+            # when the last of them is taken, kafka-python does not begin to wait for what comes after the
+            # range.
+            most = self._wanted.end - self._expected
+            polled = self._consumer.poll(timeout_ms=self._wait_ms, max_records=most)
+            position = self._consumer.position(self._kafka_place, timeout_ms=0)
+        except kafka.errors.OffsetOutOfRangeError:
+            self._resettle()
+        except kafka.errors.LogTruncationError as error:
+            self._lost(f"{self._place} was truncated at or before offset {self._expected} ({error})")
+            self._consumer.seek(self._kafka_place, self._expected)
+        else:
+            return polled.get(self._kafka_place, []), position
+        return [], self._expected
+
+    def _accepted(self, records: list[Any], position: int) -> list[Any]:
+        """Check records for holes, and cut what lies behind the end."""
+        end = self._wanted.end
+        if records[-1].offset >= end:
+            records = [record for record in records if record.offset < end]
+            position = end
+        last = records[-1].offset if records else self._expected - 1
+        if last - self._expected + 1 != len(records) or (position >= end and last < end - 1):
+            self._account_for_gap()
+        self._expected = max(last + 1, min(position, end))
+        return records
+
+    def _account_for_gap(self) -> None:
+        """Tell compaction and transactions, which leave holes, from records that were deleted unread."""
+        bounds = self._bounds(self._timeout_ms)
+        if bounds is not None and bounds[0] > self._expected:
+            self._lost(f"{self._place}: offsets {self._expected} to {bounds[0] - 1} are gone")
+
+    def _resettle(self) -> None:
+        """Answer 'offset out of range': report what is lost, and go on where that is possible."""
+        bounds = self._bounds(self._timeout_ms)
+        if bounds is None:
+            return  # reported below, if it stays so
+        earliest, latest = bounds
+        if self._expected < earliest:
+            self._lost(f"{self._place}: offsets {self._expected} to {earliest - 1} are gone")
+            self._expected = min(earliest, self._wanted.end)
+        elif self._expected > latest:
+            self._lost(f"{self._place}: offset {self._expected} is asked for, but the latest is {latest}")
+            self._expected = self._wanted.end
+        # Else a leader that is still catching up: ask again, until the time is over.
+        self._consumer.seek(self._kafka_place, self._expected)
+
+    def _wait(self) -> None:
+        """Wait longer the next time; give up when the time is over, or when there is nothing to wait for."""
+        now = time.monotonic()
+        self._wait_ms = min(2 * self._wait_ms, _LONGEST_WAIT_MS)
+        left_ms = self._timeout_ms - (now - self._waiting_since) * 1000
+        if left_ms <= 0:
+            msg = (
+                f"Cannot fetch record for offset {self._expected} of {self._place} in {self._timeout_ms} ms "
+                f"(Kafka at {self._client.servers}; option kafkaConsumer.pollTimeoutMs)"
+            )
+            raise KafkaUnavailableError(msg)
+        if now - self._looked_at < _LOOK_AFTER_SECONDS:
+            return
+        try:
+            bounds = self._bounds(min(left_ms, _LOOK_TIMEOUT_MS))
+        except (kafka.errors.KafkaError, OSError):
+            self._looks = 0  # the brokers do not answer: that is no statement about the partition
+        else:
+            reason = None
+            if bounds is None:
+                reason = f"Partition {self._place} has been deleted."
+            elif bounds[1] <= self._expected:
+                reason = (
+                    f"{self._place}: offsets to {self._wanted.end} were there, now the latest is {bounds[1]}"
+                )
+            self._looks = self._looks + 1 if reason else 0
+            if reason and self._looks >= _LOOKS:
+                self._lost(reason)
+                self._expected = self._wanted.end
+        self._looked_at = time.monotonic()
+
+    def _bounds(self, timeout_ms: float) -> tuple[int, int] | None:
+        """Return the partition's earliest and latest offset; None if there is no such partition."""
+        place = self._place
+        try:
+            earliest = self._client.offsets({place: EARLIEST}, timeout_ms)[place]
+            latest = self._client.offsets({place: LATEST}, timeout_ms)[place]
+        except kafka.errors.UnknownTopicOrPartitionError:
+            return None
+        return earliest, latest
+
+    def _lost(self, reason: str) -> None:
+        report_loss(f"{reason} (reading {self._wanted})", fail=self._fail)
+
+    @contextmanager
+    def _our_errors(self) -> Iterator[None]:
+        """Turn what kafka-python raises inside the block into our errors."""
+        try:
+            yield
+        except TiCDCSourceError:
+            raise
+        except (kafka.errors.CorruptRecordError, kafka.errors.UnsupportedCodecError) as error:
+            raise self._undecodable(str(error)) from error
+        except (kafka.errors.KafkaError, OSError, RuntimeError) as error:
+            raise translated(error, self._client.servers, self._client.timeout_ms) from error
+        except Exception as error:  # what its parsers raise on bytes that are no records
+            reason = f"{type(error).__name__}: {error}"
+            raise self._undecodable(reason) from error
+
+    def _undecodable(self, reason: str) -> DecodeError:
+        address = Address(self._place.topic, self._place.partition, self._expected)
+        return DecodeError(f"Kafka's record batch cannot be read: {reason}", address)

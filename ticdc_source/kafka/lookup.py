@@ -1,0 +1,261 @@
+"""On the driver: the partitions there are, the offsets they have, and the offset ranges of a batch read."""
+
+from __future__ import annotations
+
+import difflib
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import kafka.errors
+
+from ticdc_source.bounds import EARLIEST, LATEST, Moment, end_spec, positions, start_spec
+from ticdc_source.client_config import client_config
+from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError
+from ticdc_source.kafka.client import Client, translated
+from ticdc_source.offsets import OffsetRange, fit, ranges_between
+from ticdc_source.topics import Assign, Subscribe, SubscribePattern, TopicPartition, topic_choice
+
+__all__ = ["DATA_LOSS", "KafkaCluster"]
+
+DATA_LOSS = (
+    "Some data may have been lost because they are not available in Kafka any more; either the data was "
+    "aged out by Kafka or the topic may have been deleted before all the data in the topic was processed. "
+    "If you don't want your query to fail on such cases, set the source option failOnDataLoss to false. "
+    "Reason: "
+)
+
+# A topic that was made a moment ago is not yet known to every broker: a missing one is looked for twice.
+_SECOND_LOOK_SECONDS = 0.5
+
+Answer = TypeVar("Answer")
+
+
+class KafkaCluster(AbstractContextManager["KafkaCluster"]):
+    """Look-ups for one read; connects at the first one. A context manager.
+
+    Every look-up is repeated `fetchOffset.numRetries` times, `fetchOffset.retryIntervalMs` apart and each
+    time with a new client (as Spark's does), but for errors that trying again does not mend. Nothing is
+    created on the brokers.
+
+    Args:
+        options: the read's `Options`.
+        config: what `client_config` returned, to do without its warnings a second time.
+
+    Raises:
+        OptionError: from the constructor as `client_config`; from every look-up when the login is refused,
+            the certificate not trusted, or the user not permitted.
+        KafkaUnavailableError: from every look-up when the brokers do not answer in time.
+    """
+
+    def __init__(self, options: Any, config: Mapping[str, Any] | None = None) -> None:
+        self._options = options
+        self._config = client_config(options, driver=True) if config is None else config
+        self._choice = topic_choice(options)
+        self._client: Client | None = None
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; the next look-up makes new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return the partitions to read, in the order of topic and number.
+
+        Raises:
+            OptionError: a topic or partition does not exist (or the user may not see it), or no name matches.
+        """
+        match self._choice:
+            case Subscribe(topics):
+                there = self._look_up(lambda client: self._existing(client, topics))
+                return sorted(place for places in there.values() for place in places)
+            case Assign(wanted):
+                topics = sorted({place.topic for place in wanted})
+                there = self._look_up(lambda client: self._existing(client, topics))
+                for place in wanted:
+                    if place not in there[place.topic]:
+                        msg = (
+                            f"Option 'assign': partition {place.partition} of topic '{place.topic}' does not "
+                            f"exist; it has {len(there[place.topic])} partitions"
+                        )
+                        raise OptionError(msg)
+                return list(wanted)
+            case SubscribePattern(pattern):
+                everything = self._look_up(lambda client: client.topics(None))
+                matching = {
+                    name: topic
+                    for name, topic in everything.items()
+                    if not topic.is_internal and pattern.fullmatch(name)
+                }
+                if not matching:
+                    msg = f"Option 'subscribePattern': no topic matches '{pattern.pattern}' as a whole"
+                    raise OptionError(msg)
+                return sorted(place for topic in matching.values() for place in _places(topic))
+
+    def earliest(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the log start of each partition.
+
+        Raises:
+            DataLossError: a partition is gone.
+        """
+        return self._offsets(dict.fromkeys(places, EARLIEST))
+
+    def latest(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the end of each partition: with read_committed, of what is decided (the last stable offset).
+
+        Raises:
+            DataLossError: a partition is gone.
+        """
+        return self._offsets(dict.fromkeys(places, LATEST))
+
+    def by_timestamp(
+        self, times: Mapping[TopicPartition, int], *, or_latest: bool
+    ) -> dict[TopicPartition, int]:
+        """Return the offset of each partition's first record at or after a time, in milliseconds since the
+        epoch.
+
+        Args:
+            times: the times.
+            or_latest: what to do where no record is that young: take the end, or fail.
+
+        Raises:
+            OptionError: there is none, and `or_latest` is off.
+            DataLossError: a partition is gone.
+        """
+        found = self._offsets(times)
+        for place in sorted(found):
+            if found[place] < 0 and not or_latest:
+                msg = (
+                    f"No offset matched from request of topic-partition {place} and timestamp "
+                    f"{times[place]}. Set the option startingOffsetsByTimestampStrategy to latest to start "
+                    "at the end there."
+                )
+                raise OptionError(msg)
+        missing = [place for place, offset in found.items() if offset < 0]
+        return found | (self.latest(missing) if missing else {})
+
+    def resolve_ranges(self) -> list[OffsetRange]:
+        """Plan a batch read: one range for each partition, empty ones too, by topic and partition.
+
+        Raises:
+            OptionError: what was asked for does not fit the partitions there are, or makes no sense with
+                them.
+            DataLossError: offsets are asked for that are not there, and `failOnDataLoss` is on (else a
+                warning says so, and the ranges hold what is there).
+        """
+        places = self.partitions()
+        wanted_starts = positions(start_spec(self._options, streaming=False), places, "start")
+        wanted_ends = positions(end_spec(self._options), places, "end")
+        # In this order: what retention or new records change meanwhile can only make the answers overlap
+        # more.
+        earliest = self.earliest(places)
+        or_latest = self._options.starting_offsets_by_timestamp_strategy == "latest"
+        start_times = self._at_times(wanted_starts, or_latest=or_latest)
+        end_times = self._at_times(wanted_ends, or_latest=True)
+        latest = self.latest(places)
+        starts = _resolved(wanted_starts, earliest, latest, start_times)
+        ends = _resolved(wanted_ends, earliest, latest, end_times)
+        starts, ends, lost = fit(starts, ends, earliest, latest)
+        if lost:
+            report_loss("; ".join(lost), fail=self._options.fail_on_data_loss)
+        return ranges_between(starts, ends)
+
+    def _at_times(
+        self, wanted: Mapping[TopicPartition, int | Moment], *, or_latest: bool
+    ) -> dict[TopicPartition, int]:
+        times = {place: asked.time for place, asked in wanted.items() if isinstance(asked, Moment)}
+        return self.by_timestamp(times, or_latest=or_latest) if times else {}
+
+    def _existing(self, client: Client, names: Iterable[str]) -> dict[str, list[TopicPartition]]:
+        """Return the partitions of these topics, all of which must exist."""
+        names = list(names)
+        for second_look in (False, True):
+            there = client.topics(names)
+            missing = []
+            for name in names:
+                error = kafka.errors.for_code(there[name].error_code if name in there else 3)
+                if error is kafka.errors.UnknownTopicOrPartitionError:
+                    missing.append(name)
+                elif error is kafka.errors.InvalidTopicError:
+                    msg = f"'{name}' is not a valid name of a Kafka topic"
+                    raise OptionError(msg)
+                elif error is not kafka.errors.NoError:
+                    raise error(name)
+            if not missing:
+                break
+            if second_look:
+                raise OptionError(_missing_message(missing, client))
+            time.sleep(_SECOND_LOOK_SECONDS)
+        return {name: _places(there[name]) for name in names}
+
+    def _offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        try:
+            return self._look_up(lambda client: client.offsets(times))
+        except kafka.errors.UnknownTopicOrPartitionError as error:
+            gone = ", ".join(map(str, error.args[0]))
+            msg = f"{DATA_LOSS}Partitions {gone} have been deleted."
+            raise DataLossError(msg) from error
+
+    def _look_up(self, ask: Callable[[Client], Answer]) -> Answer:
+        """Ask with the client there is, or with new ones."""
+        retries = self._options.fetch_offset_num_retries
+        while True:
+            if self._client is None:
+                self._client = Client(self._config)  # has its own time-out, and is not tried again after it
+            client = self._client
+            try:
+                return ask(client)
+            except (kafka.errors.UnknownTopicOrPartitionError, TiCDCSourceError):
+                raise
+            except (kafka.errors.KafkaError, OSError, RuntimeError) as error:
+                self.close()
+                failed = translated(error, client.servers, client.timeout_ms)
+                if retries <= 0 or isinstance(failed, OptionError):
+                    raise failed from error
+            retries -= 1
+            time.sleep(self._options.fetch_offset_retry_interval_ms / 1000)
+
+
+def report_loss(reason: str, *, fail: bool) -> None:
+    """Fail, or warn, as `failOnDataLoss` says.
+
+    Raises:
+        DataLossError: `fail` is on.
+    """
+    if fail:
+        raise DataLossError(DATA_LOSS + reason)
+    warnings.warn(f"Data has been lost (failOnDataLoss is off, what is left is read): {reason}", stacklevel=3)
+
+
+def _resolved(
+    wanted: Mapping[TopicPartition, int | Moment],
+    earliest: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+    at_times: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    resolved = {}
+    for place, asked in wanted.items():
+        if isinstance(asked, Moment):
+            # A record that came after the latest was looked up is not part of this read.
+            resolved[place] = min(at_times[place], latest[place])
+        else:
+            resolved[place] = {EARLIEST: earliest[place], LATEST: latest[place]}.get(asked, asked)
+    return resolved
+
+
+def _places(topic: Any) -> list[TopicPartition]:
+    return sorted(TopicPartition(topic.name, partition.partition_index) for partition in topic.partitions)
+
+
+def _missing_message(missing: list[str], client: Client) -> str:
+    visible = [name for name, topic in client.topics(None).items() if not topic.is_internal]
+    near = sorted({match for name in missing for match in difflib.get_close_matches(name, visible, n=3)})
+    hint = f"; did you mean {', '.join(near)}?" if near else ""
+    names = ", ".join(f"'{name}'" for name in missing)
+    return f"Topic {names} does not exist on Kafka at {client.servers}, or the user may not see it{hint}"

@@ -1,0 +1,216 @@
+"""Kernels of the numeric types: integers, decimals, floats, bit, year; from JSON numbers and from text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire
+from ticdc_source.types import ColumnType
+
+__all__ = [
+    "BIT_NUMBER",
+    "BIT_TEXT",
+    "DECIMAL_FLOAT",
+    "DECIMAL_TEXT",
+    "FLOAT_NUMBER",
+    "FLOAT_TEXT",
+    "INTEGER_NUMBER",
+    "INTEGER_TEXT",
+    "WRAPPED_INTEGER_NUMBER",
+    "bits",
+    "integers_of_numbers",
+    "integers_of_text",
+    "text_cells",
+    "text_of_numbers",
+]
+
+_2_63, _2_64 = 1 << 63, 1 << 64
+
+
+def require(cells: Cells, *kinds: type) -> None:
+    """Refuse cells of other Python types: Arrow would cut 1.5 to 1 and read "x" as bytes.
+
+    Raises:
+        TypeError: a cell is neither of these types nor None.
+    """
+    others = set(map(type, cells)) - {type(None), *kinds}
+    if others:
+        msg = f"a JSON {_json_name(others)} where a {_json_name(kinds)} is expected"
+        raise TypeError(msg)
+
+
+def _json_name(kinds: Iterable[type]) -> str:
+    names = {str: "string", int: "number", float: "number with a fraction", bool: "boolean", list: "array", dict: "object"}
+    return " or ".join(sorted(names.get(kind, kind.__name__) for kind in kinds))
+
+
+def integers_of_numbers(arrow: pa.DataType) -> Kernel:
+    """Make the kernel for JSON integers."""
+
+    def cast(cells: Cells) -> pa.Array:
+        require(cells, int)
+        return pa.array(cells, arrow)
+
+    return cast
+
+
+def integers_of_text(arrow: pa.DataType) -> Kernel:
+    """Make the kernel for integers in text."""
+
+    def cast(cells: Cells) -> pa.Array:
+        text = text_cells(cells)
+        if pc.any(pc.match_substring_regex(text, r"[^0-9-]")).as_py():  # Arrow would read 0x10 as 16, 1e3 as 1000
+            msg = "not an integer"
+            raise ValueError(msg)
+        return text.cast(arrow)
+
+    return cast
+
+
+def text_cells(cells: Cells) -> pa.Array:
+    """Make a string array of cells that must be JSON strings."""
+    require(cells, str)
+    return pa.array(cells, pa.string())
+
+
+def _wrapped_integers(type_: ColumnType, _settings: Settings) -> Kernel:
+    """Debezium writes BIGINT UNSIGNED as a signed 64-bit number (wire.md item 24), newer ones as text."""
+    direct = integers_of_numbers(type_.arrow)
+    if not (type_.name == "bigint" and type_.unsigned):
+        return lambda cells: direct(_from_text(cells))
+    return lambda cells: direct([None if c is None else c % _2_64 if -_2_63 <= c < _2_64 else c for c in _from_text(cells)])
+
+
+def _from_text(cells: Cells) -> Cells:
+    if str not in set(map(type, cells)):
+        require(cells, int)
+        return cells
+    require(cells, int, str)
+    return [int(c) if isinstance(c, str) else c for c in cells]
+
+
+def text_of_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
+    """Make the kernel for the text of JSON numbers: integers as they are, floats without an exponent."""
+
+    def cast(cells: Cells) -> pa.Array:
+        require(cells, int, float, str)
+        return pa.array([None if c is None else _plain(c) for c in cells], pa.string())
+
+    return cast
+
+
+def _plain(number: Any) -> str:
+    return format(Decimal(repr(number)), "f") if isinstance(number, float) else str(number)
+
+
+def _as_text(_type: ColumnType, _settings: Settings) -> Kernel:
+    return text_cells
+
+
+def _decimals_of_text(type_: ColumnType, _settings: Settings) -> Kernel:
+    if pa.types.is_string(type_.arrow):
+        return text_cells
+    arrow = type_.arrow
+    return lambda cells: text_cells(cells).cast(arrow)
+
+
+def _decimals_of_floats(type_: ColumnType, _settings: Settings) -> Kernel:
+    """Read a DECIMAL that the wire sends as a double (debezium, wire.md item 24) at its declared scale.
+
+    The shortest text of the double is what TiDB printed as long as it has no more than 15 digits. A double that
+    rounds up past the declared precision (9999999999999999.99 is sent as 1e16) is the largest value that the
+    column can hold, as that has the same double.
+    """
+    arrow, scale = type_.arrow, type_.scale or 0
+    largest = Decimal((0, (9,) * (type_.length or 1), -scale))
+
+    def text(cell: Any) -> str:
+        if isinstance(cell, str):
+            return cell
+        value = Decimal(repr(cell))
+        if abs(value) > largest and float(largest) == abs(float(cell)):
+            value = largest.copy_sign(value)
+        return format(value, "f")
+
+    def cast(cells: Cells) -> pa.Array:
+        require(cells, int, float, str)
+        texts = pa.array([None if c is None else text(c) for c in cells], pa.string())
+        return texts if pa.types.is_string(arrow) else texts.cast(arrow)
+
+    return cast
+
+
+def _floats(build: Callable[[Cells, pa.DataType], pa.Array]) -> Callable[[ColumnType, Settings], Kernel]:
+    def make(type_: ColumnType, _settings: Settings) -> Kernel:
+        arrow = type_.arrow
+
+        def cast(cells: Cells) -> pa.Array:
+            array = build(cells, arrow)
+            if not pc.all(pc.is_finite(array), min_count=0).as_py():  # 1e300 becomes inf in a float
+                msg = f"out of the range of {type_}"
+                raise ValueError(msg)
+            return array
+
+        return cast
+
+    return make
+
+
+def _float_numbers(cells: Cells, arrow: pa.DataType) -> pa.Array:
+    require(cells, int, float)
+    if int in set(map(type, cells)):  # Arrow refuses integers that a double does not hold exactly; Go wrote them
+        cells = [None if c is None else float(c) for c in cells]
+    return pa.array(cells, arrow)
+
+
+def _float_texts(cells: Cells, arrow: pa.DataType) -> pa.Array:
+    return text_cells(cells).cast(arrow)
+
+
+def bits(type_: ColumnType, numbers: Cells) -> pa.Array:
+    """Make bit(1) boolean, and longer ones the 64 bits as a signed integer (bit 63 in two's complement)."""
+    if type_.length == 1:
+        if not set(numbers) <= {0, 1, None}:
+            msg = "more than one bit in a BIT(1)"
+            raise ValueError(msg)
+        return pa.array([None if n is None else n == 1 for n in numbers], pa.bool_())
+    try:
+        array = pa.array(numbers, pa.int64())
+    except (OverflowError, pa.ArrowInvalid):
+        array = pa.array([None if n is None else n - _2_64 if _2_63 <= n < _2_64 else n for n in numbers], pa.int64())
+    return array
+
+
+def _bits_of_numbers(type_: ColumnType, _settings: Settings) -> Kernel:
+    def cast(cells: Cells) -> pa.Array:
+        require(cells, int)
+        return bits(type_, cells)
+
+    return cast
+
+
+def _bits_of_text(type_: ColumnType, _settings: Settings) -> Kernel:
+    def cast(cells: Cells) -> pa.Array:
+        require(cells, str)
+        return bits(type_, [None if c is None else int(c) for c in cells])
+
+    return cast
+
+
+INTEGER_NUMBER = Wire(lambda type_, _: integers_of_numbers(type_.arrow), text_of_numbers)
+INTEGER_TEXT = Wire(lambda type_, _: integers_of_text(type_.arrow), _as_text)
+WRAPPED_INTEGER_NUMBER = Wire(
+    _wrapped_integers,
+    lambda type_, settings: lambda cells: _wrapped_integers(type_, settings)(cells).cast(pa.string()),
+)
+DECIMAL_TEXT = Wire(_decimals_of_text, _as_text)
+DECIMAL_FLOAT = Wire(_decimals_of_floats, text_of_numbers)
+FLOAT_NUMBER = Wire(_floats(_float_numbers), text_of_numbers)
+FLOAT_TEXT = Wire(_floats(_float_texts), _as_text)
+BIT_NUMBER = Wire(_bits_of_numbers, text_of_numbers)
+BIT_TEXT = Wire(_bits_of_text, _as_text)

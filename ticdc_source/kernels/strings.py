@@ -1,0 +1,203 @@
+"""Kernels of text, binary, enum, set, json and vector."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire
+from ticdc_source.kernels.numbers import integers_of_numbers, integers_of_text, require, text_cells, text_of_numbers
+from ticdc_source.types import VECTOR, ColumnType
+
+__all__ = [
+    "BASE64_BINARY",
+    "BASE64_TEXT",
+    "ENUM_NUMBER",
+    "ENUM_TEXT",
+    "LABEL",
+    "LATIN1_BINARY",
+    "QUOTED_BINARY",
+    "SET_NUMBER",
+    "SET_TEXT",
+    "TEXT",
+    "VECTOR_TEXT",
+    "base64_bytes",
+    "unquote",
+]
+
+
+def _decoded(value: bytes, settings: Settings) -> str:
+    """Decode UTF-8 by `invalidUtf8`."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        if settings.invalid_utf8 == "replace":
+            return value.decode(errors="replace")
+        msg = "not UTF-8; invalidUtf8=replace puts U+FFFD for each bad byte"
+        raise ValueError(msg) from None
+
+
+def _texts(_type: ColumnType, settings: Settings) -> Kernel:
+    """Read JSON strings; a byte that is no UTF-8 is in them as a lone surrogate (PEP 383)."""
+
+    def cast(cells: Cells) -> pa.Array:
+        require(cells, str)
+        try:
+            return pa.array(cells, pa.string())
+        except UnicodeEncodeError:
+            repaired = [None if c is None else _decoded(_bytes(c), settings) for c in cells]
+            return pa.array(repaired, pa.string())
+
+    return cast
+
+
+def _bytes(text: str) -> bytes:
+    """Undo the surrogateescape of the parser; a surrogate that came from a JSON escape is not a byte."""
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode(errors="surrogatepass")
+
+
+def base64_bytes(cell: str) -> bytes:
+    """Undo base64 (the standard alphabet, padded).
+
+    Raises:
+        ValueError: it is not base64.
+    """
+    return base64.b64decode(cell, validate=True)
+
+
+_ESCAPE = re.compile(rb'\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([abfnrtv\\"\'])|)')
+_LETTERS = {
+    b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v",
+    b"\\": b"\\", b'"': b'"', b"'": b"'",
+}  # fmt: skip
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    byte, short, long, letter = match.groups()
+    if byte:
+        return bytes.fromhex(byte.decode())
+    if letter:
+        return _LETTERS[letter]
+    if not (short or long):
+        msg = "not the body of a Go-quoted string"
+        raise ValueError(msg)
+    return chr(int(short or long, 16)).encode()
+
+
+def unquote(cell: str) -> bytes:
+    """Undo Go's `strconv.Quote` (its body: without the outer quotes), wire.md §2.4.
+
+    Raises:
+        ValueError: a backslash starts no escape that Quote writes.
+    """
+    raw = _bytes(cell)
+    return _ESCAPE.sub(_unescape, raw) if b"\\" in raw else raw
+
+
+def _latin1(cell: str) -> bytes:
+    """Undo canal-json's ISO-8859-1 reading of the bytes (wire.md item 16)."""
+    try:
+        return cell.encode("latin-1")
+    except UnicodeEncodeError:
+        msg = "not binary as canal-json writes it: a character beyond U+00FF"
+        raise ValueError(msg) from None
+
+
+def _binary_by(decode: Callable[[str], bytes]) -> Wire:
+    def natural(_type: ColumnType, _settings: Settings) -> Kernel:
+        def cast(cells: Cells) -> pa.Array:
+            require(cells, str)
+            return pa.array([None if c is None else decode(c) for c in cells], pa.binary())
+
+        return cast
+
+    def text(_type: ColumnType, settings: Settings) -> Kernel:
+        def cast(cells: Cells) -> pa.Array:
+            require(cells, str)
+            return pa.array([None if c is None else _decoded(decode(c), settings) for c in cells], pa.string())
+
+        return cast
+
+    return Wire(natural, text)
+
+
+def _enum_label(labels: tuple[str, ...], index: int) -> str:
+    if index == 0:  # MySQL's value for what was invalid when it was written
+        return ""
+    if not 0 < index <= len(labels):
+        msg = f"member {index} of an enum with {len(labels)} labels"
+        raise ValueError(msg)
+    return labels[index - 1]
+
+
+def _set_labels(labels: tuple[str, ...], mask: int) -> str:
+    if not 0 <= mask < 1 << len(labels):
+        msg = f"mask {mask} of a set with {len(labels)} labels"
+        raise ValueError(msg)
+    return ",".join(label for bit, label in enumerate(labels) if mask >> bit & 1)
+
+
+def _members(
+    read: Callable[[pa.DataType], Kernel], label: Callable[[tuple[str, ...], int], str]
+) -> Callable[[ColumnType, Settings], Kernel]:
+    """Make kernels for enum or set: labels where they are known, else the number."""
+
+    def make(type_: ColumnType, _settings: Settings) -> Kernel:
+        labels = type_.labels
+        if labels is None:
+            return read(type_.arrow)
+        as_numbers = read(pa.decimal128(20, 0))
+
+        def cast(cells: Cells) -> pa.Array:
+            known: dict[int | None, str | None] = {None: None}
+            numbers = [None if n is None else int(n) for n in as_numbers(cells).to_pylist()]
+            for number in set(numbers) - {None}:
+                known[number] = label(labels, number)  # type: ignore[arg-type]
+            return pa.array([known[number] for number in numbers], pa.string())
+
+        return cast
+
+    return make
+
+
+def _labels(type_: ColumnType, settings: Settings) -> Kernel:
+    """Read enum and set of debezium, which sends the labels themselves."""
+    return _texts(type_, settings)
+
+
+def _vectors(_type: ColumnType, _settings: Settings) -> Kernel:
+    def parse(cell: str) -> list[float]:
+        if len(cell) < 2 or cell[0] != "[" or cell[-1] != "]":  # noqa: PLR2004 (two brackets)
+            msg = "not a vector"
+            raise ValueError(msg)
+        body = cell[1:-1].strip()
+        return [float(part) for part in body.split(",")] if body else []
+
+    def cast(cells: Cells) -> pa.Array:
+        require(cells, str)
+        return pa.array([None if c is None else parse(c) for c in cells], VECTOR)
+
+    return cast
+
+
+def _as_text(_type: ColumnType, _settings: Settings) -> Kernel:
+    return text_cells
+
+
+TEXT = Wire(_texts, _texts)
+BASE64_TEXT = _binary_by(base64_bytes)._replace(natural=_binary_by(base64_bytes).text)
+BASE64_BINARY = _binary_by(base64_bytes)
+QUOTED_BINARY = _binary_by(unquote)
+LATIN1_BINARY = _binary_by(_latin1)
+ENUM_NUMBER = Wire(_members(integers_of_numbers, _enum_label), text_of_numbers)
+ENUM_TEXT = Wire(_members(integers_of_text, _enum_label), _as_text)
+SET_NUMBER = Wire(_members(integers_of_numbers, _set_labels), text_of_numbers)
+SET_TEXT = Wire(_members(integers_of_text, _set_labels), _as_text)
+LABEL = Wire(_labels, _labels)
+VECTOR_TEXT = Wire(_vectors, _as_text)

@@ -1,0 +1,202 @@
+"""debezium JSON, TiCDC's and native Debezium's (wire.md §4; pingcap/ticdc pkg/sink/codec/debezium).
+
+    {"payload": {"source": {…}, "ts_ms": …, "op": "c", "before": {…}, "after": {…}}, "schema": {…}}
+
+`schema` may be off (`debezium-disable-schema`); native Debezium then leaves out the wrapper too. Types come from
+the schema, from `tidb_type` where the TiDB extension is on, and from the `tableChanges` of DDL events.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ticdc_source.errors import DecodeError
+from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
+from ticdc_source.kernels import Wire
+from ticdc_source.protocols.base import Decoded, Images, Plan, cast_images, parse_failure
+from ticdc_source.protocols.debezium_types import (
+    KERNELS,
+    declared_columns,
+    described_columns,
+    wire_column,
+    wire_of,
+)
+from ticdc_source.protocols.json_text import parse_object
+from ticdc_source.protocols.samples import describe_images
+from ticdc_source.schema import Column, TableSchema
+
+__all__ = ["Debezium"]
+
+_ROW_OPS = frozenset({"c", "u", "d", "r"})
+_WATERMARK, _TRUNCATE = "m", "t"
+
+# The beginning of a row message as TiCDC writes it; anything else takes the general path: a whole parse.
+_PEEK = re.compile(
+    rb'\{"payload":\{"source":\{"version":"[^"\\]*","connector":"[^"\\]*","name":"[^"\\]*","ts_ms":\d+,'
+    rb'"snapshot":"[^"\\]*","db":"([^"\\]*)","table":"([^"\\]*)",[^{}]*\},"ts_ms":\d+,"transaction":null,"op":"[cudr]",'
+)
+
+
+class Debezium:
+    """The debezium decoder."""
+
+    name = "debezium"
+    kernels: Mapping[str, Wire] = KERNELS
+
+    def recognises(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (the value tells)
+        """Tell by members that only debezium has."""
+        if value is None or value[:1] != b"{":
+            return False
+        return b'"source":' in value and (b'"op":' in value or b'"ddl":' in value)
+
+    def split(self, chunk: Chunk) -> Split:
+        """Peek at the table of each message; parse the few that are no plain rows."""
+        split = Split()
+        for position, value in enumerate(chunk.values):
+            if value is None:  # native Debezium's tombstone after a delete
+                split.skipped += 1
+                continue
+            peek = _PEEK.match(value)
+            if peek is not None:
+                try:
+                    table = TableName(peek[1].decode(), peek[2].decode())
+                except UnicodeDecodeError:
+                    pass
+                else:
+                    split.tray(chunk, table).append(position, 0, value)
+                    continue
+            try:
+                self._sort(split, chunk, position, value)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                failure = parse_failure(error, "a debezium message")
+                split.corrupt.append(Corrupt(position, 0, failure.at(chunk.address(position))))
+        return split
+
+    def _sort(self, split: Split, chunk: Chunk, position: int, value: bytes) -> None:
+        payload = _payload(parse_object(value))
+        source, op = payload.get("source"), payload.get("op")
+        if source is None and op is None and ("ts_ms" in payload or "status" in payload):
+            split.skipped += 1  # native Debezium's heartbeats and transaction boundaries
+            return
+        if not isinstance(source, dict):
+            msg = "no 'source'"
+            raise TypeError(msg)
+        table = TableName(source.get("db") or "", source.get("table") or "")
+        if op in _ROW_OPS:
+            split.tray(chunk, table).append(position, 0, value)
+        elif op == _WATERMARK:
+            split.watermarks.append(WatermarkEvent(position, 0, int(source["commit_ts"])))
+        elif op == _TRUNCATE:
+            split.ddl.append(DDLEvent(position, 0, _commit_ts(payload), table, "", "TRUNCATE"))
+        elif op is None and "ddl" in payload:
+            changes = payload.get("tableChanges") or []
+            kind = str(changes[0].get("type")) if changes else "QUERY"
+            split.ddl.append(
+                DDLEvent(position, 0, _commit_ts(payload), table, payload.get("ddl") or "", kind, None, changes)
+            )
+        else:
+            msg = f"op {op!r}"
+            raise ValueError(msg)
+
+    def describe(self, events: TableEvents, ddl: Sequence[DDLEvent] = ()) -> list[TableSchema]:
+        """Say what schema, tidb_type and the tableChanges of this table tell; key columns from the Kafka key."""
+        decoded = self._parse(events, Plan(()))
+        keys = _key_columns(events)
+        changes = sorted(
+            ((event.commit_ts or 0, declared_columns(event.table_changes, events.table)) for event in ddl),
+            key=lambda change: change[0],
+        )
+        schemas = describe_images(events.table, decoded.images)
+        events_of = decoded.images.events
+        firsts = [decoded.commit_ts[events_of[start]] or 0 for start, _, _ in decoded.images.spans()]
+        return [
+            TableSchema(
+                schema.table,
+                described_columns(schema.columns, [columns for ts, columns in changes if ts < first and columns]
+                                  or [columns for _, columns in changes if columns][:1], keys),
+            )
+            for schema, first in zip(schemas, firsts, strict=True)
+        ]  # fmt: skip
+
+    def decode(self, events: TableEvents, plan: Plan) -> Decoded:
+        """Parse messages and turn them to columns."""
+        decoded = self._parse(events, plan)
+        decoded.images, decoded.columns, bad_values = cast_images(decoded.images, events, plan, wire_of)
+        decoded.failures.update(bad_values)
+        return decoded
+
+    def _parse(self, events: TableEvents, plan: Plan) -> Decoded:
+        images = Images()
+        decoded = Decoded(images, {}, [], [], [])
+        schema: Any = None
+        names: tuple[str, ...] | None = None
+        for event, value in enumerate(events.payloads):
+            decoded.commit_ts.append(None)
+            decoded.build_ts.append(None)
+            decoded.cluster_id.append(None)
+            try:
+                message = parse_object(value)
+                payload = _payload(message)
+                decoded.commit_ts[event] = _commit_ts(payload)
+                decoded.build_ts[event] = payload.get("ts_ms")
+                decoded.cluster_id[event] = payload["source"].get("cluster_id")
+                op, before, after = payload["op"], payload.get("before"), payload.get("after")
+                described = before if op == "d" else after
+                if not isinstance(described, dict):
+                    msg = f"op {op!r} without {'before' if op == 'd' else 'after'}"
+                    raise TypeError(msg)
+                fields = _row_fields(message)
+                if fields != schema or tuple(described) != names:
+                    schema, names = fields, tuple(described)
+                    images.start_run(_columns(fields, described))
+                if op == "d":
+                    images.add(event, 0, described, None, plan, update=False)
+                else:
+                    images.add(event, 0, before if op == "u" else None, described, plan, update=op == "u")
+            except (DecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
+                decoded.failures[event] = parse_failure(error, "a debezium row message").at(events.address(event))
+        return decoded
+
+
+def _payload(message: dict[str, Any]) -> dict[str, Any]:
+    """Return what is inside the wrapper, or the message where there is none."""
+    payload = message.get("payload", message) if "op" not in message else message
+    if not isinstance(payload, dict):
+        msg = "'payload' is not an object"
+        raise TypeError(msg)
+    return payload
+
+
+def _commit_ts(payload: dict[str, Any]) -> int | None:
+    """Return the commit-ts; native Debezium has none: a lower bound from the event's time (ms)."""
+    source = payload["source"]
+    if source.get("commit_ts") is not None:
+        return int(source["commit_ts"])
+    event_time = source.get("ts_ms")
+    return int(event_time) << 18 if event_time else None
+
+
+def _row_fields(message: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the schema of a row, None where the message has none."""
+    schema = message.get("schema")
+    if not schema:
+        return None
+    structs = {field["field"]: field.get("fields") for field in schema["fields"]}
+    return structs.get("after") or structs.get("before")
+
+
+def _columns(fields: list[dict[str, Any]] | None, row: dict[str, Any]) -> tuple[Column, ...]:
+    by_name = {field["field"]: field for field in fields or ()}  # virtual columns are listed, twice, and not sent
+    return tuple(wire_column(name, by_name.get(name)) for name in row)
+
+
+def _key_columns(events: TableEvents) -> frozenset[str]:
+    """Return the handle-key columns: the members of the first Kafka key that can be read."""
+    for position in events.positions:
+        try:
+            return frozenset(_payload(parse_object(events.chunk.keys[position] or b"{}")))
+        except (ValueError, TypeError):
+            continue
+    return frozenset()

@@ -1,0 +1,207 @@
+"""debezium's types: from Kafka Connect schemas, `tidb_type` and `tableChanges` to MySQL types and kernels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from ticdc_source.events import TableName
+from ticdc_source.kernels import Cells, Kernel, Settings, Wire, numbers, strings, temporal
+from ticdc_source.schema import Column, ReadField
+from ticdc_source.types import TYPES, ColumnType, parse_type, type_of
+
+__all__ = ["KERNELS", "declared_columns", "described_columns", "wire_column", "wire_of"]
+
+
+def _little_endian_bits(type_: ColumnType, _settings: Settings) -> Kernel:
+    """Read BIT: true and false for BIT(1), else base64 of the little-endian bytes (wire.md item 24)."""
+
+    def cast(cells: Cells) -> pa.Array:
+        numbers.require(cells, bool, str)
+        return numbers.bits(type_, [None if c is None else _bit_number(c) for c in cells])
+
+    return cast
+
+
+def _bit_number(cell: bool | str) -> int:  # noqa: FBT001 (a value of the wire)
+    if isinstance(cell, bool):
+        return int(cell)
+    return int.from_bytes(strings.base64_bytes(cell), "little")
+
+
+def _bit_text(type_: ColumnType, _settings: Settings) -> Kernel:
+    def cast(cells: Cells) -> pa.Array:
+        numbers.require(cells, bool, str)
+        return pa.array([None if c is None else str(_bit_number(c)) for c in cells], pa.string())
+
+    return cast
+
+
+BIT = Wire(_little_endian_bits, _bit_text)
+
+KERNELS: dict[str, Wire] = {
+    "tinyint": numbers.WRAPPED_INTEGER_NUMBER,
+    "smallint": numbers.WRAPPED_INTEGER_NUMBER,
+    "mediumint": numbers.WRAPPED_INTEGER_NUMBER,
+    "int": numbers.WRAPPED_INTEGER_NUMBER,
+    "bigint": numbers.WRAPPED_INTEGER_NUMBER,
+    "decimal": numbers.DECIMAL_FLOAT,
+    "year": numbers.INTEGER_NUMBER,
+    "float": numbers.FLOAT_NUMBER,
+    "double": numbers.FLOAT_NUMBER,
+    "bit": BIT,
+    "date": temporal.DATE_NUMBER,
+    "datetime": temporal.DATETIME_NUMBER,
+    "timestamp": temporal.TIMESTAMP_ZONED,
+    "time": temporal.TIME_NUMBER,
+    "char": strings.TEXT,
+    "varchar": strings.TEXT,
+    "tinytext": strings.TEXT,
+    "text": strings.TEXT,
+    "mediumtext": strings.TEXT,
+    "longtext": strings.TEXT,
+    "binary": strings.BASE64_BINARY,
+    "varbinary": strings.BASE64_BINARY,
+    "tinyblob": strings.BASE64_BINARY,
+    "blob": strings.BASE64_BINARY,
+    "mediumblob": strings.BASE64_BINARY,
+    "longblob": strings.BASE64_BINARY,
+    "enum": strings.LABEL,
+    "set": strings.LABEL,
+    "json": strings.TEXT,
+    "vector": strings.VECTOR_TEXT,
+}
+
+# A Connect schema's type or semantic name → the MySQL type that stands for it, and all that may be behind it:
+# what the schema leaves open, tidb_type or tableChanges may decide.
+_INTEGERS = {"int8": ("tinyint",), "int16": ("smallint", "tinyint"), "int32": ("int", "mediumint", "smallint"), "int64": ("bigint", "int")}
+_STRINGS = tuple(name for name, row in TYPES.items() if row.family in ("text", "binary"))
+_BEHIND: dict[str, tuple[str, ...]] = {
+    **_INTEGERS,
+    "float": ("float",),
+    "double": ("double", "decimal", "float"),
+    "boolean": ("bit",),
+    "string": ("varchar", *_STRINGS),
+    "bytes": ("varbinary", *_STRINGS),
+    "io.debezium.data.Bits": ("bit",),
+    "io.debezium.time.Date": ("date",),
+    "io.debezium.time.Timestamp": ("datetime",),
+    "io.debezium.time.MicroTimestamp": ("datetime",),
+    "io.debezium.time.ZonedTimestamp": ("timestamp",),
+    "io.debezium.time.MicroTime": ("time",),
+    "io.debezium.time.Year": ("year",),
+    "io.debezium.data.Enum": ("enum",),
+    "io.debezium.data.EnumSet": ("set",),
+    "io.debezium.data.Json": ("json",),
+    "io.debezium.data.TiDBVectorFloat32": ("vector",),
+}
+# Digits of fraction that tell milliseconds from microseconds; the schema's name decides for each message.
+_FRACTION = {"io.debezium.time.Timestamp": 3, "io.debezium.time.MicroTimestamp": 6}
+_ENUM_COMMA = re.compile(r"(?<!\\),")
+_QUOTED_ID = re.compile(r'"((?:[^"]|"")*)"\."((?:[^"]|"")*)"')
+
+
+def wire_column(name: str, field: Mapping[str, Any] | None) -> Column:
+    """Make the column that a schema's field describes; without a field, only its name is known."""
+    if field is None:
+        return Column(name)
+    wire = field.get("name") or field["type"]
+    if wire not in _BEHIND:
+        return Column(name, ColumnType(str(wire)), wire=wire)
+    type_ = ColumnType(_BEHIND[wire][0])
+    exact = field.get("tidb_type")
+    if exact:
+        type_ = parse_type(exact)
+    parameters = field.get("parameters") or {}
+    if wire in _FRACTION:
+        type_ = replace(type_, length=_FRACTION[wire])
+    elif wire == "io.debezium.data.Bits":
+        type_ = replace(type_, length=int(parameters["length"]) if "length" in parameters else None)
+    elif wire == "boolean":
+        type_ = replace(type_, length=1)
+    elif type_.name == "enum":
+        labels = tuple(label.replace("\\,", ",") for label in _ENUM_COMMA.split(parameters.get("allowed", "")))
+        type_ = replace(type_, labels=labels)
+    elif type_.name == "set":
+        type_ = replace(type_, labels=tuple(parameters.get("allowed", "").split(",")))
+    return Column(name, type_, wire=wire)
+
+
+def declared_columns(changes: Sequence[Mapping[str, Any]] | None, table: TableName) -> dict[str, ColumnType]:
+    """Return the columns, by lower-case name, that a DDL event's `tableChanges` declares for a table."""
+    for change in changes or ():
+        ids = _QUOTED_ID.findall(change.get("id") or "")
+        names = [TableName(*(part.replace('""', '"') for part in pair)) for pair in ids]
+        described = change.get("table")
+        if described and (not names or names[-1] == table):  # a RENAME's id names the old table, then the new
+            return {column["name"].lower(): _declared_type(column) for column in described.get("columns") or ()}
+    return {}
+
+
+def _declared_type(column: Mapping[str, Any]) -> ColumnType:
+    type_ = parse_type(column["typeName"])
+    length, scale = column.get("length"), column.get("scale")
+    match type_.name:
+        case "enum" | "set":
+            labels = tuple(_bare_label(label) for label in column.get("enumValues") or ())
+            return replace(type_, labels=labels)
+        case "decimal":
+            return replace(type_, length=length if length is not None else 10, scale=scale or 0)
+        case "bit":
+            return replace(type_, length=length or 1)
+        case "datetime" | "timestamp" | "time":
+            return replace(type_, length=length or 0)
+        case "tinyint":
+            return replace(type_, length=1 if length == 1 and not type_.unsigned else None)
+        case name if TYPES.get(name) and TYPES[name].family in ("text", "binary", "vector"):
+            return replace(type_, length=length)
+        case _:
+            return type_
+
+
+def _bare_label(label: str) -> str:
+    """Take a label out of its quotes; TiCDC leaves quotes inside as they are."""
+    return label[1:-1] if len(label) > 1 and label[0] == label[-1] == "'" else label
+
+
+def described_columns(
+    columns: Sequence[Column], declarations: Sequence[Mapping[str, ColumnType]], keys: frozenset[str]
+) -> tuple[Column, ...]:
+    """Complete what messages say by the newest declaration that knows the column and does not contradict them."""
+    out = []
+    for column in columns:
+        key = column.name in keys
+        type_ = column.type
+        for declared in reversed(declarations):
+            exact = declared.get(column.name.lower())
+            if exact is not None:
+                type_ = _decided(column, exact)
+                break
+        out.append(replace(column, type=type_, key=key))
+    return tuple(out)
+
+
+def _decided(column: Column, exact: ColumnType) -> ColumnType:
+    """Return `exact` if the messages' own type leaves room for it, else that."""
+    if column.type is None:
+        return exact
+    if exact.name not in _BEHIND.get(column.wire, ()):
+        return column.type
+    if column.wire in _FRACTION and ((exact.length or 0) > 3) != (column.wire == "io.debezium.time.MicroTimestamp"):  # noqa: PLR2004
+        return column.type
+    return exact
+
+
+def wire_of(column: Column, wanted: ReadField) -> tuple[Wire | None, ColumnType]:
+    """Choose kernel and type: what the message says, decided by what inference knows."""
+    if column.type is None:
+        type_ = wanted.type or type_of(wanted.arrow)
+    elif wanted.type is not None:
+        type_ = _decided(column, wanted.type)
+    else:
+        type_ = column.type
+    return KERNELS.get(type_.name), type_

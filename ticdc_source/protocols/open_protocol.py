@@ -1,0 +1,286 @@
+"""TiCDC open-protocol: frames, events, types (wire.md §2; pingcap/ticdc pkg/sink/codec/open).
+
+    key   := u64be version(=1)  { u64be length, JSON }*      one frame an event: what and when
+    value :=                    { u64be length, JSON }*      the i-th belongs to the i-th key frame
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from ticdc_source.errors import DecodeError, FramingError
+from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
+from ticdc_source.kernels import Wire, numbers, strings, temporal
+from ticdc_source.protocols.base import Decoded, Images, Plan, cast_images, parse_failure
+from ticdc_source.protocols.json_text import parse_object
+from ticdc_source.protocols.samples import describe_images
+from ticdc_source.schema import Column, ReadField, TableSchema
+from ticdc_source.types import ColumnType, type_of
+
+__all__ = ["OpenProtocol"]
+
+_VERSION = (1).to_bytes(8, "big")
+_LENGTH = struct.Struct(">Q")
+_ROW, _DDL, _RESOLVED = 1, 2, 3
+
+# Flags of a column (pkg/sink/codec/open/message.go:138-199); the others tell nothing that a read needs.
+_BINARY, _HANDLE_KEY, _UNSIGNED = 1, 2, 128
+
+# Type codes (pingcap/tidb pkg/parser/mysql/type.go); 249-252 and 15, 253, 254 are binary where flag 1 says so.
+_CODES = {
+    1: "tinyint", 2: "smallint", 3: "int", 4: "float", 5: "double", 7: "timestamp", 8: "bigint", 9: "mediumint",
+    10: "date", 11: "time", 12: "datetime", 13: "year", 14: "date", 15: "varchar", 16: "bit", 225: "vector",
+    245: "json", 246: "decimal", 247: "enum", 248: "set", 249: "tinytext", 250: "mediumtext", 251: "longtext",
+    252: "text", 253: "varchar", 254: "char",
+}  # fmt: skip
+_NULL = 6
+_BINARY_NAMES = {
+    15: "varbinary", 253: "varbinary", 254: "binary", 249: "tinyblob", 250: "mediumblob", 251: "longblob", 252: "blob",
+}  # fmt: skip
+_BASE64_CODES = frozenset({249, 250, 251, 252})
+_UNSIGNED_NAMES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal"})
+
+# How a string column is written where its type alone does not tell; `Column.wire`.
+_LEGACY = "base64"  # no flags at all: TiCDC up to v4.0.4
+_UNFLAGGED = "unflagged"  # flags 0: right for a plain NOT NULL text, or lost in TiCDC's cache (wire.md §2.3)
+
+KERNELS: dict[str, Wire] = {
+    "tinyint": numbers.INTEGER_NUMBER,
+    "smallint": numbers.INTEGER_NUMBER,
+    "mediumint": numbers.INTEGER_NUMBER,
+    "int": numbers.INTEGER_NUMBER,
+    "bigint": numbers.INTEGER_NUMBER,
+    "decimal": numbers.DECIMAL_TEXT,
+    "year": numbers.INTEGER_NUMBER,
+    "float": numbers.FLOAT_NUMBER,
+    "double": numbers.FLOAT_NUMBER,
+    "bit": numbers.BIT_NUMBER,
+    "date": temporal.DATE_TEXT,
+    "datetime": temporal.DATETIME_TEXT,
+    "timestamp": temporal.TIMESTAMP_TEXT,
+    "time": temporal.TIME_TEXT,
+    "char": strings.TEXT,
+    "varchar": strings.TEXT,
+    "tinytext": strings.BASE64_TEXT,
+    "text": strings.BASE64_TEXT,
+    "mediumtext": strings.BASE64_TEXT,
+    "longtext": strings.BASE64_TEXT,
+    "binary": strings.QUOTED_BINARY,
+    "varbinary": strings.QUOTED_BINARY,
+    "tinyblob": strings.BASE64_BINARY,
+    "blob": strings.BASE64_BINARY,
+    "mediumblob": strings.BASE64_BINARY,
+    "longblob": strings.BASE64_BINARY,
+    "enum": strings.ENUM_NUMBER,
+    "set": strings.SET_NUMBER,
+    "json": strings.TEXT,
+    "vector": strings.VECTOR_TEXT,
+}
+
+
+def _frames(data: bytes, start: int, what: str) -> list[bytes]:
+    frames = []
+    end = len(data)
+    while start < end:
+        if start + 8 > end:
+            msg = f"the {what} ends inside a frame's length"
+            raise FramingError(msg)
+        (length,) = _LENGTH.unpack_from(data, start)
+        start += 8
+        if length > end - start:
+            msg = f"a {what} frame of {length} bytes where {end - start} are left; is the message cut short?"
+            raise FramingError(msg)
+        frames.append(data[start : start + length])
+        start += length
+    return frames
+
+
+def _events(key: bytes | None, value: bytes | None) -> list[tuple[dict[str, Any] | DecodeError, bytes]]:
+    """Cut a record into (key JSON or what is wrong with it, value frame).
+
+    Raises:
+        FramingError: the frames do not add up.
+    """
+    if key is None or key[:8] != _VERSION:
+        seen = "no key" if key is None else f"the key begins {key[:8].hex() or 'empty'}"
+        msg = f"not open-protocol: {seen}, not version 1; is 'protocol' right?"
+        raise FramingError(msg)
+    heads = _frames(key, 8, "key")
+    if not heads and value:
+        msg = f"{len(value)} bytes of value for a key without events"
+        raise FramingError(msg)
+    bodies = _frames(value or b"", 0, "value")
+    parsed: list[dict[str, Any] | DecodeError] = []
+    for head in heads:
+        try:
+            parsed.append(parse_object(head))
+        except ValueError as error:
+            parsed.append(parse_failure(error, "an open-protocol key"))
+    if not bodies and all(isinstance(head, dict) and head.get("t") == _RESOLVED for head in parsed):
+        bodies = [b""] * len(heads)  # the documentation's own resolved events have no value frame
+    if len(heads) != len(bodies):
+        msg = f"{len(heads)} events in the key, {len(bodies)} in the value; is the message cut short?"
+        raise FramingError(msg)
+    return list(zip(parsed, bodies, strict=True))
+
+
+class OpenProtocol:
+    """The open-protocol decoder."""
+
+    name = "open-protocol"
+    kernels = KERNELS
+
+    def recognises(self, key: bytes | None, value: bytes | None) -> bool:
+        """Tell by the key: the version, then frames or (maxwell has the same 8 bytes) no value."""
+        return key is not None and key[:8] == _VERSION and (len(key) > 8 or not value)  # noqa: PLR2004 (a u64)
+
+    def split(self, chunk: Chunk) -> Split:
+        """Cut frames; read key frames; leave value frames as they are."""
+        split = Split()
+        for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
+            try:
+                events = _events(key, value)
+            except FramingError as error:
+                split.corrupt.append(Corrupt(position, 0, error.at(chunk.address(position))))
+                continue
+            if not events:
+                split.skipped += 1
+            for index, (head, body) in enumerate(events):
+                try:
+                    self._sort(split, chunk, position, index, head, body)
+                except (DecodeError, ValueError, KeyError, TypeError) as error:
+                    failure = parse_failure(error, "an open-protocol event")
+                    split.corrupt.append(Corrupt(position, index, failure.at(chunk.address(position))))
+        return split
+
+    def _sort(  # noqa: PLR0913, PLR0917 (one event and where it was)
+        self, split: Split, chunk: Chunk, position: int, index: int, head: dict[str, Any] | DecodeError, body: bytes
+    ) -> None:
+        if isinstance(head, DecodeError):
+            raise head
+        match head["t"]:
+            case 1:
+                table = TableName(_name(head, "scm"), _name(head, "tbl"))
+                if type(head["ts"]) is not int:
+                    msg = f"ts is {head['ts']!r}"
+                    raise ValueError(msg)
+                split.tray(chunk, table).append(position, index, body, head)
+            case 2:
+                ddl = parse_object(body)
+                table = TableName(head.get("scm") or "", head.get("tbl") or "")
+                code = int(ddl["t"])  # the documentation prints it as a string
+                split.ddl.append(DDLEvent(position, index, int(head["ts"]), table, str(ddl["q"]), "", code))
+            case 3:
+                split.watermarks.append(WatermarkEvent(position, index, int(head["ts"])))
+            case other:
+                msg = f"event type {other!r}; 1 (row), 2 (DDL) and 3 (resolved) are known"
+                raise ValueError(msg)
+
+    def describe(self, events: TableEvents, ddl: Sequence[DDLEvent] = ()) -> list[TableSchema]:  # noqa: ARG002
+        """Say what types and flags tell."""
+        images, _ = self._parse(events, Plan(()))
+        return describe_images(events.table, images)
+
+    def decode(self, events: TableEvents, plan: Plan) -> Decoded:
+        """Parse value frames and turn them to columns."""
+        images, failures = self._parse(events, plan)
+        images, columns, bad_values = cast_images(images, events, plan, _wire_of)
+        return Decoded(
+            images, columns,
+            commit_ts=[head["ts"] for head in events.headers],
+            build_ts=[None] * len(events),
+            cluster_id=[None] * len(events),
+            failures={**failures, **bad_values},
+        )  # fmt: skip
+
+    def _parse(self, events: TableEvents, plan: Plan) -> tuple[Images, dict[int, DecodeError]]:
+        images, failures = Images(), {}
+        signature: tuple[Any, ...] | None = None
+        for event, (payload, head) in enumerate(zip(events.payloads, events.headers, strict=True)):
+            try:
+                _refuse_partial(head)
+                message = parse_object(payload)
+                after, before, deleted = (message.get(member) for member in ("u", "p", "d"))
+                _refuse_flattened(before)
+                described = after or deleted or {}
+                if before and after is not None:
+                    described = {**before, **after}
+                seen = tuple((name, cell["t"], cell.get("f"), cell.get("h")) for name, cell in described.items())
+                if seen != signature:
+                    columns = tuple(_column(*parts) for parts in seen)
+                    images.start_run(columns)
+                    signature = seen
+                if after is not None:
+                    row = {name: cell["v"] for name, cell in after.items()}
+                    # Only changed columns may be there: the old row is the new one overlaid (wire.md item 11).
+                    old = None if before is None else {**row, **{name: cell["v"] for name, cell in before.items()}}
+                    images.add(event, events.indexes[event], old, row, plan, update=old is not None)
+                elif deleted is not None:
+                    row = {name: cell["v"] for name, cell in deleted.items()}
+                    images.add(event, events.indexes[event], row, None, plan, update=False)
+                elif before is not None:
+                    msg = "an old row ('p') without a new one ('u')"
+                    raise ValueError(msg)
+            except (DecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
+                failures[event] = parse_failure(error, "an open-protocol row event").at(events.address(event))
+        return images, failures
+
+
+def _name(head: dict[str, Any], member: str) -> str:
+    name = head.get(member, "")  # tiflow leaves out an empty name
+    if type(name) is not str:
+        msg = f"{member} is {name!r}"
+        raise TypeError(msg)
+    return name
+
+
+def _refuse_partial(head: dict[str, Any]) -> None:
+    if head.get("ccl"):
+        msg = "the row lies in claim-check storage (large-message-handle-option=claim-check); this release does not read it"
+        raise DecodeError(msg)
+    if head.get("ohk"):
+        msg = "the message holds the handle key only (large-message-handle-option=handle-key-only); this release does not read it"
+        raise DecodeError(msg)
+
+
+def _refuse_flattened(before: Any) -> None:
+    """Refuse TiCDC's flattened old values (wire.md item 35): members t, h, f, v of `p` that are no columns."""
+    if before and any(type(cell) is not dict for cell in before.values()):
+        msg = (
+            "TiCDC has written old values without their column names (only-output-updated-columns=true, a value that "
+            "became NULL); this release does not read it"
+        )
+        raise DecodeError(msg)
+
+
+def _column(name: str, code: int, flags: int | None, handle: bool | None) -> Column:  # noqa: FBT001
+    key = bool(handle) or bool((flags or 0) & _HANDLE_KEY)
+    if code == _NULL:
+        return Column(name, None, key)
+    type_name = _CODES.get(code, f"type code {code}")
+    wire = ""
+    if code in _BINARY_NAMES:
+        if flags is None:
+            # v4.0.0-v4.0.4: whether a string is binary was not on the wire; blobs may be anything.
+            wire = _LEGACY
+            type_name = _BINARY_NAMES[code] if code in _BASE64_CODES else type_name
+        elif flags & _BINARY:
+            type_name = _BINARY_NAMES[code]
+        elif flags == 0:
+            wire = _UNFLAGGED
+    unsigned = bool((flags or 0) & _UNSIGNED) and type_name in _UNSIGNED_NAMES  # also set on YEAR and BIT (item 9)
+    return Column(name, ColumnType(type_name, unsigned), key, wire)
+
+
+def _wire_of(column: Column, wanted: ReadField) -> tuple[Wire | None, ColumnType]:
+    if column.type is None:  # all NULL as far as these messages go: any kernel of the wanted type does
+        type_ = wanted.type or type_of(wanted.arrow)
+        return KERNELS.get(type_.name), type_
+    if column.wire == _UNFLAGGED and wanted.type is not None and wanted.type.family == "binary":
+        return KERNELS[wanted.type.name], wanted.type
+    type_ = column.type.refined_by(wanted.type)
+    if column.wire == _LEGACY:
+        return (strings.BASE64_BINARY if type_.family == "binary" else strings.BASE64_TEXT), type_
+    return KERNELS.get(type_.name), type_

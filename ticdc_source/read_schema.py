@@ -1,0 +1,140 @@
+"""The read schema: from what inference found, and the options, to the columns that Spark is told of."""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
+from ticdc_source.hints import parse_hint_type, parse_hints
+from ticdc_source.metadata import CORRUPT_RECORD, metadata_columns
+from ticdc_source.options import Options
+from ticdc_source.schema import KEY, MYSQL_TYPE, PROTOCOL, TABLE, Column, TableSchema
+from ticdc_source.types import TYPES, convertible
+
+__all__ = ["read_schema"]
+
+
+def read_schema(table: TableSchema, protocol: str, options: Options) -> pa.Schema:
+    """Return the columns of `outputFormat=changelog` for a table.
+
+    Each table column's field metadata says `ticdc.mysql_type`, `ticdc.key`, `ticdc.table` and `ticdc.protocol`:
+    the reader gets them back from Spark, and needs no second inference.
+
+    Raises:
+        OptionError: a hint or `columns` names no column, or a name is taken by a metadata column.
+        UnsupportedTypeError: a column's type is not known.
+    """
+    hints = parse_hints(options.schema_hints or "")
+    _refuse_unknown("schemaHints", hints, table)
+    chosen = None if options.columns is None else [name.lower() for name in options.columns]
+    _refuse_unknown("columns", chosen or (), table)
+    columns = [column for column in table.columns if chosen is None or column.name.lower() in chosen]
+    data = [_field(column, hints.get(column.name.lower()), table, protocol, options) for column in columns]
+
+    metadata = metadata_columns(options.include_metadata, headers=options.include_headers)
+    prefix = options.metadata_column_prefix
+    core = [pa.field(prefix + column.name, column.arrow) for column in metadata if column.level == "core"]
+    extra = [pa.field(prefix + column.name, column.arrow) for column in metadata if column.level != "core"]
+    if options.mode == "PERMISSIVE":
+        extra.append(pa.field(options.column_name_of_corrupt_record, CORRUPT_RECORD))
+    _refuse_collisions([*core, *extra], data, options)
+    return pa.schema([*core, *data, *extra])
+
+
+def _field(column: Column, hint: pa.DataType | None, table: TableSchema, protocol: str, options: Options) -> pa.Field:
+    arrow = _arrow(column, hint, table, options)
+    metadata = {TABLE: _json_name(table), PROTOCOL: protocol}
+    if column.type is not None:
+        metadata[MYSQL_TYPE] = str(column.type)
+    if column.key:
+        metadata[KEY] = "true"
+    return pa.field(column.name, arrow, metadata=metadata)
+
+
+def _json_name(table: TableSchema) -> str:
+    return ".".join(f"`{part.replace('`', '``')}`" for part in table.table)
+
+
+def _arrow(column: Column, hint: pa.DataType | None, table: TableSchema, options: Options) -> pa.DataType:
+    where = f"Column {column.name} of {table.table}"
+    if column.type is None:
+        return _arrow_of_shape(column, hint, where)
+    if column.type.name not in TYPES:
+        if hint == pa.string():
+            return hint
+        msg = f"{where}: type {column.type} is not supported; schemaHints=\"{column.name} string\" reads its text"
+        raise UnsupportedTypeError(msg)
+    natural = column.type.arrow
+    if column.type.is_unspecified and hint is None and options.unspecified_decimal:
+        hint = parse_hint_type(options.unspecified_decimal, "unspecifiedDecimal")
+    if hint is not None:
+        numbers = column.type.family in ("enum", "set") and (pa.types.is_integer(hint) or pa.types.is_decimal(hint))
+        if not (convertible(natural, hint) or numbers or (column.type.name == "decimal" and pa.types.is_decimal(hint))):
+            msg = f"{where}: {column.type} cannot be read as {hint}"
+            raise SchemaError(msg)
+        return hint
+    if column.conflict:
+        _warn(f"{where}: its versions have types of different kinds; it is read as string, with MySQL's text of the values")
+        return pa.string()
+    if column.type.is_unspecified:
+        _warn_of_decimal(column, natural, where)
+    return natural
+
+
+def _arrow_of_shape(column: Column, hint: pa.DataType | None, where: str) -> pa.DataType:
+    if hint is not None:
+        return hint
+    if column.shape is None:
+        _warn(f"{where}: the sample holds only NULLs and no type; it is read as string. schemaHints can say the type")
+        return pa.string()
+    _warn(f"{where}: the messages do not say its type; by the look of its values it is read as {column.shape}. "
+          "schemaHints can say the type")  # fmt: skip
+    return column.shape
+
+
+def _warn_of_decimal(column: Column, arrow: pa.DataType, where: str) -> None:
+    help_ = "schemaHints or unspecifiedDecimal can say the type"
+    if column.type is not None and column.type.scale is None:
+        _warn(f"{where}: the wire does not tell the precision of DECIMAL, and the sample holds only NULLs; it is read as {arrow}. {help_}")
+    elif pa.types.is_string(arrow):
+        _warn(f"{where}: a DECIMAL with more than 38 digits, which Spark does not have; it is read as string. {help_}")
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=2)
+
+
+def _refuse_unknown(option: str, names: Iterable[str] | Mapping[str, object], table: TableSchema) -> None:
+    known = {column.name.lower(): column.name for column in table.columns}
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean '{known[near[0]]}'?" if near else ""
+            msg = f"Option '{option}': {table.table} has no column '{name}'{hint} It has: {', '.join(known.values())}"
+            raise OptionError(msg)
+
+
+def _refuse_collisions(metadata: list[pa.Field], data: list[pa.Field], options: Options) -> None:
+    taken = {field.name.lower(): field.name for field in metadata}
+    if len(taken) < len(metadata):
+        msg = (
+            f"Option 'columnNameOfCorruptRecord': {options.column_name_of_corrupt_record} is a metadata column's name too"
+        )
+        raise OptionError(msg)
+    for field in data:
+        if field.name.lower() in taken:
+            option = (
+                "columnNameOfCorruptRecord"
+                if field.name.lower() == options.column_name_of_corrupt_record.lower()
+                else "metadataColumnPrefix"
+            )
+            msg = (
+                f"The table has a column '{field.name}', and '{taken[field.name.lower()]}' is a metadata column: "
+                f"choose another name for that one with the option '{option}', e.g. .option('{option}', "
+                f"'{'_ticdc_' if option == 'metadataColumnPrefix' else '_bad_record'}')"
+            )
+            raise OptionError(msg)

@@ -1,0 +1,111 @@
+"""The spine: chunks → split → decode → assemble. Data flows one way; nothing here infers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ticdc_source.assembly import Layout, Rows, assemble
+from ticdc_source.errors import DecodeError, SchemaError
+from ticdc_source.events import Chunk, Corrupt, TableEvents, TableName
+from ticdc_source.protocols.base import Decoder, Plan
+from ticdc_source.tables import TableFilter
+
+__all__ = ["Reading", "read"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a read wants, and what it counts.
+
+    Attributes:
+        decoder: the protocol.
+        plan: the table columns.
+        layout: the read schema.
+        tables: which tables `tables` names.
+        table: the one table of this read; None takes the first that comes.
+        mode: FAILFAST, PERMISSIVE or DROPMALFORMED.
+        dropped: bad records and events that DROPMALFORMED has dropped so far.
+    """
+
+    decoder: Decoder
+    plan: Plan
+    layout: Layout
+    tables: TableFilter = field(default_factory=TableFilter)
+    table: TableName | None = None
+    mode: str = "FAILFAST"
+    dropped: int = 0
+
+
+def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
+    """Read one table's rows out of chunks, one record batch a chunk; chunks without such rows give none.
+
+    Raises:
+        DecodeError: something cannot be read, and the mode is FAILFAST.
+        SchemaError: the messages do not fit the read schema, or hold a second table.
+    """
+    for chunk in chunks:
+        split = reading.decoder.split(chunk)
+        tray = _chosen(split.tables, chunk, reading)
+        rows, failed = _decoded(chunk, tray, reading)
+        corrupt = _settled([*split.corrupt, *failed], reading)
+        if rows.positions or corrupt:
+            yield assemble(rows, corrupt, reading.layout)
+    if reading.dropped:
+        _log.warning("mode=DROPMALFORMED has dropped %d records or events that cannot be read", reading.dropped)
+
+
+def _chosen(trays: dict[TableName, TableEvents], chunk: Chunk, reading: Reading) -> TableEvents:
+    """Return the tray of the one table of this read, an empty one where the chunk has none."""
+    for table, tray in trays.items():
+        if not reading.tables.matches(table):
+            continue
+        if reading.table is None:
+            reading.table = table
+        if not reading.tables.same(table, reading.table):
+            msg = (
+                f"a second table, {table}, beside {reading.table}: one read gives the rows of one table. "
+                f"Name it: .option('tables', '{reading.table}') ({tray.address(0)})"
+            )
+            raise SchemaError(msg)
+    return next((tray for table, tray in trays.items() if reading.table and reading.tables.same(table, reading.table)),
+                TableEvents(chunk, reading.table or TableName("", "")))
+
+
+def _decoded(chunk: Chunk, tray: TableEvents, reading: Reading) -> tuple[Rows, list[Corrupt]]:
+    decoded = reading.decoder.decode(tray, reading.plan)
+    images = decoded.images
+    events = images.events
+    rows = Rows(
+        chunk=chunk,
+        protocol=reading.decoder.name,
+        table=tray.table,
+        positions=[tray.positions[event] for event in events],
+        indexes=images.indexes,
+        kinds=images.kinds,
+        commit_ts=[decoded.commit_ts[event] for event in events],
+        build_ts=[decoded.build_ts[event] for event in events],
+        cluster_id=[decoded.cluster_id[event] for event in events],
+        columns=decoded.columns,
+    )
+    failed = [Corrupt(tray.positions[event], tray.indexes[event], error) for event, error in decoded.failures.items()]
+    return rows, failed
+
+
+def _settled(corrupt: list[Corrupt], reading: Reading) -> list[Corrupt]:
+    """Do with bad records what `mode` says; return those that become rows."""
+    corrupt.sort(key=lambda item: (item.position, item.index))
+    if not corrupt or reading.mode == "PERMISSIVE":
+        return corrupt
+    first: DecodeError = corrupt[0].error
+    if reading.mode == "FAILFAST":
+        raise first
+    if not reading.dropped:
+        _log.warning("mode=DROPMALFORMED: %s", first)
+    reading.dropped += len(corrupt)
+    return []

@@ -1,0 +1,116 @@
+"""Columns and tables: what the messages say (TableSchema), and what Spark asked for (ReadSchema)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from ticdc_source.events import TableName
+from ticdc_source.types import ColumnType, merge_types, parse_type
+
+__all__ = ["KEY", "MYSQL_TYPE", "PROTOCOL", "TABLE", "Column", "ReadField", "TableSchema", "merge_schemas"]
+
+# Field metadata of the inferred schema. Spark hands it back to the reader, so it is how what the driver has
+# inferred (labels, precision, the table, the protocol) reaches the workers.
+MYSQL_TYPE = "ticdc.mysql_type"
+KEY = "ticdc.key"
+TABLE = "ticdc.table"
+PROTOCOL = "ticdc.protocol"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column, as messages describe it.
+
+    Attributes:
+        name: the name on the wire.
+        type: its MySQL type; None where the messages do not tell (schema-less debezium, MySQL's Null).
+        key: part of the handle key, where the wire tells.
+        wire: how the protocol wrote the values, where a type has several ways; the protocol's own word.
+        shape: the Arrow type that the values' JSON shape suggests, used where `type` is None.
+        conflict: versions of the table disagree across families: read as text.
+    """
+
+    name: str
+    type: ColumnType | None = None
+    key: bool = False
+    wire: str = ""
+    shape: pa.DataType | None = None
+    conflict: bool = False
+
+    def merged_with(self, other: Column) -> Column:
+        """Return the column that holds the values of both versions."""
+        key = self.key or other.key
+        if self.type is None or other.type is None:
+            known = self if self.type is not None else other
+            shape = self.shape if other.shape is None or self.shape == other.shape else other.shape
+            if self.shape is not None and other.shape is not None and self.shape != other.shape:
+                shape = _wider_shape(self.shape, other.shape)
+            return replace(known, key=key, shape=shape)
+        if self.conflict or other.conflict:
+            return replace(self, key=key, conflict=True)
+        merged = merge_types(self.type, other.type)
+        if merged is None:
+            return replace(self, type=ColumnType("text"), key=key, conflict=True)
+        return replace(self, type=merged, key=key)
+
+
+def _wider_shape(first: pa.DataType, second: pa.DataType) -> pa.DataType:
+    shapes = {first, second}
+    if shapes == {pa.int64(), pa.float64()}:
+        return pa.float64()
+    return pa.string()
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """What the messages say about a table: its columns in table order where the wire keeps it."""
+
+    table: TableName
+    columns: tuple[Column, ...]
+
+
+def merge_schemas(schemas: Iterable[TableSchema]) -> TableSchema | None:
+    """Merge versions of one table, oldest first: every column seen, each with the widest type.
+
+    The newest version's order leads; columns that only older versions had follow.
+    """
+    table: TableName | None = None
+    columns: dict[str, Column] = {}
+    newest: list[str] = []
+    for schema in schemas:
+        table = schema.table
+        for column in schema.columns:
+            name = column.name.lower()  # MySQL compares column names without case
+            before = columns.get(name)
+            columns[name] = column if before is None else replace(before.merged_with(column), name=column.name)
+        names = [column.name.lower() for column in schema.columns]
+        if set(names) >= set(newest) or not set(names) <= set(newest):
+            newest = names
+    if table is None:
+        return None
+    order = [*newest, *(name for name in columns if name not in newest)]
+    return TableSchema(table, tuple(columns[name] for name in order))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadField:
+    """A table column of the read schema.
+
+    Attributes:
+        name: the name Spark asked for.
+        arrow: the Arrow type the column must have.
+        type: the MySQL type that inference resolved, where it ran; refines what a message says itself.
+    """
+
+    name: str
+    arrow: pa.DataType
+    type: ColumnType | None = None
+
+    @classmethod
+    def of(cls, field: pa.Field, metadata: Mapping[str, object]) -> ReadField:
+        """Make one from an Arrow field and the Spark field's metadata."""
+        text = metadata.get(MYSQL_TYPE)
+        return cls(field.name, field.type, parse_type(text) if isinstance(text, str) else None)

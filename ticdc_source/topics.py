@@ -1,0 +1,109 @@
+"""Which topics to read: `subscribe`, `subscribePattern` or `assign`, as data.
+
+Wording of the errors: Spark's `KafkaSourceProvider.validateGeneralOptions` and `JsonUtils`.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from ticdc_source.errors import OptionError
+
+__all__ = ["Assign", "Subscribe", "SubscribePattern", "TopicChoice", "TopicPartition", "topic_choice"]
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; prints as Kafka prints it."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        """Return `topic-partition`, as in Kafka's and Spark's messages."""
+        return f"{self.topic}-{self.partition}"
+
+
+class Subscribe(NamedTuple):
+    """All partitions of these topics, each of which must be there."""
+
+    topics: tuple[str, ...]
+
+
+class SubscribePattern(NamedTuple):
+    """All partitions of all topics whose whole name matches (internal topics aside)."""
+
+    pattern: re.Pattern[str]
+
+
+class Assign(NamedTuple):
+    """These partitions, each of which must be there."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+TopicChoice: TypeAlias = Subscribe | SubscribePattern | Assign
+
+
+def topic_choice(options: Any) -> TopicChoice:
+    """Return which topics to read.
+
+    Args:
+        options: the read's `Options`, of which exactly one of the three is given.
+
+    Raises:
+        OptionError: it names nothing, is malformed, or the pattern is not a regular expression of Python's.
+    """
+    if options.assign is not None:
+        return _assign(options.assign)
+    if options.subscribe is not None:
+        topics = tuple(dict.fromkeys(name.strip() for name in options.subscribe.split(",") if name.strip()))
+        if not topics:
+            msg = (
+                "No topics to subscribe to as specified value for option 'subscribe' is "
+                f"'{options.subscribe}'"
+            )
+            raise OptionError(msg)
+        return Subscribe(topics)
+    return SubscribePattern(_pattern(options.subscribe_pattern))
+
+
+def _assign(given: Mapping[str, Any]) -> Assign:
+    wanted = []
+    for topic, partitions in given.items():
+        if not isinstance(partitions, list) or not all(type(one) is int and one >= 0 for one in partitions):
+            msg = f'Option \'assign\': Expected e.g. {{"topicA":[0,1],"topicB":[0,1]}}, got {given}'
+            raise OptionError(msg)
+        wanted += [TopicPartition(topic, number) for number in partitions]
+    if not wanted:
+        msg = f"No topicpartitions to assign as specified value for option 'assign' is '{given}'"
+        raise OptionError(msg)
+    return Assign(tuple(sorted(set(wanted))))
+
+
+def _pattern(text: str | None) -> re.Pattern[str]:
+    r"""Compile Spark's `subscribePattern`.
+
+    Spark compiles it with `java.util.regex` and asks for a match of the whole name. For what topic names hold
+    (letters, digits, dot, underscore, hyphen) Python's `re` means the same, but for three spellings:
+    `\Q…\E` and `(?<name>…)` are rewritten here; intersections of character classes (`[a-z&&[^x]]`) Python
+    does not have.
+    """
+    if text is None or not text.strip():
+        msg = (
+            "Pattern to subscribe is empty as specified value for option 'subscribePattern' is "
+            f"'{text or ''}'"
+        )
+        raise OptionError(msg)
+    written = re.sub(r"\\Q(.*?)(?:\\E|$)", lambda quoted: re.escape(quoted[1]), text.strip(), flags=re.DOTALL)
+    written = re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", written)
+    try:
+        with warnings.catch_warnings():
+            # Python warns where Java would see a nested set or an intersection: the meanings differ.
+            warnings.simplefilter("error", FutureWarning)
+            return re.compile(written)
+    except (re.error, FutureWarning) as error:
+        msg = f"Option 'subscribePattern': '{text}' is no regular expression that Python reads: {error}"
+        raise OptionError(msg) from None
