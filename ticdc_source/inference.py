@@ -172,7 +172,8 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
             found += sum(part.add(chunk) for chunk in step(size))
             size *= 2
     _join(sample, tail)
-    # Schema-less debezium has its types in DDL events alone: look for those in between.
+    # Messages without types (schema-less debezium) have them in DDL events alone, and a column may change its type
+    # more than once: look for all of those in between.
     while _lacks_types(sample) and sampler and sample.scanned < limit and time.monotonic() < deadline:
         for chunk in sampler.forward(4096):
             sample.add(chunk, rows=False)
@@ -190,12 +191,9 @@ def _join(head: Sample, tail: Sample) -> None:
 
 
 def _lacks_types(sample: Sample) -> bool:
-    return any(
-        column.type is None
-        for table in sample.rows
-        for schema in _describe_table(sample, table)
-        for column in schema.columns
-    )
+    """Tell whether the messages leave types to DDL events."""
+    trays = [trays[0] for trays in sample.rows.values()]
+    return any(column.type is None for tray in trays for schema in sample.decoder.describe(tray) for column in schema.columns)
 
 
 def _describe_table(sample: Sample, table: TableName) -> list[TableSchema]:

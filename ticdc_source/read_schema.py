@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import warnings
 from collections.abc import Iterable, Mapping
 
@@ -12,7 +13,7 @@ from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
 from ticdc_source.hints import parse_hint_type, parse_hints
 from ticdc_source.metadata import CORRUPT_RECORD, metadata_columns
 from ticdc_source.options import Options
-from ticdc_source.schema import KEY, MYSQL_TYPE, PROTOCOL, TABLE, Column, TableSchema
+from ticdc_source.schema import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, Column, TableSchema
 from ticdc_source.types import TYPES, convertible
 
 __all__ = ["read_schema"]
@@ -52,6 +53,8 @@ def _field(column: Column, hint: pa.DataType | None, table: TableSchema, protoco
         metadata[MYSQL_TYPE] = str(column.type)
     if column.key:
         metadata[KEY] = "true"
+    if len(column.versions) > 1:
+        metadata[VERSIONS] = json.dumps([[start, str(type_)] for start, type_ in column.versions])
     return pa.field(column.name, arrow, metadata=metadata)
 
 

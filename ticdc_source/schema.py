@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from ticdc_source.events import TableName
-from ticdc_source.types import ColumnType, merge_types, parse_type
+from ticdc_source.types import ColumnType, merge_types
 
-__all__ = ["KEY", "MYSQL_TYPE", "PROTOCOL", "TABLE", "Column", "ReadField", "TableSchema", "merge_schemas"]
+__all__ = [
+    "KEY",
+    "MYSQL_TYPE",
+    "PROTOCOL",
+    "TABLE",
+    "VERSIONS",
+    "Column",
+    "ReadField",
+    "TableSchema",
+    "TypeVersions",
+    "merge_schemas",
+]
 
 # Field metadata of the inferred schema. Spark hands it back to the reader, so it is how what the driver has
 # inferred (labels, precision, the table, the protocol) reaches the workers.
@@ -18,6 +29,11 @@ MYSQL_TYPE = "ticdc.mysql_type"
 KEY = "ticdc.key"
 TABLE = "ticdc.table"
 PROTOCOL = "ticdc.protocol"
+VERSIONS = "ticdc.versions"
+
+# The types that DDL events gave a column: (commit_ts of the DDL, type), oldest first. A row belongs to the last one
+# whose commit_ts is below its own (wire.md item 31).
+TypeVersions = tuple[tuple[int, ColumnType], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +47,8 @@ class Column:
         wire: how the protocol wrote the values, where a type has several ways; the protocol's own word.
         shape: the Arrow type that the values' JSON shape suggests, used where `type` is None.
         conflict: versions of the table disagree across families: read as text.
+        versions: what DDL events declared, where messages do not tell all of the type themselves.
+        since: the commit_ts of the DDL whose version of the column a message holds, 0 for the first.
     """
 
     name: str
@@ -39,9 +57,14 @@ class Column:
     wire: str = ""
     shape: pa.DataType | None = None
     conflict: bool = False
+    versions: TypeVersions = ()
+    since: int = 0
 
     def merged_with(self, other: Column) -> Column:
         """Return the column that holds the values of both versions."""
+        return replace(self._merged_types(other), versions=self.versions or other.versions)
+
+    def _merged_types(self, other: Column) -> Column:
         key = self.key or other.key
         if self.type is None or other.type is None:
             known = self if self.type is not None else other
@@ -103,14 +126,15 @@ class ReadField:
         name: the name Spark asked for.
         arrow: the Arrow type the column must have.
         type: the MySQL type that inference resolved, where it ran; refines what a message says itself.
+        versions: the types that DDL events gave it, where they changed.
     """
 
     name: str
     arrow: pa.DataType
     type: ColumnType | None = None
+    versions: TypeVersions = ()
 
-    @classmethod
-    def of(cls, field: pa.Field, metadata: Mapping[str, object]) -> ReadField:
-        """Make one from an Arrow field and the Spark field's metadata."""
-        text = metadata.get(MYSQL_TYPE)
-        return cls(field.name, field.type, parse_type(text) if isinstance(text, str) else None)
+    def type_since(self, since: int) -> ColumnType | None:
+        """Return the type of the version that began at `since`, the commit_ts of a DDL event."""
+        known = [type_ for start, type_ in self.versions if start <= since]
+        return known[-1] if known else self.versions[0][1] if self.versions else self.type

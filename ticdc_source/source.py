@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -13,20 +12,15 @@ from ticdc_source.assembly import Layout
 from ticdc_source.bounds import validate
 from ticdc_source.client_config import client_config
 from ticdc_source.errors import SchemaError, TiCDCSourceError
-from ticdc_source.events import TableName
 from ticdc_source.inference import infer_table, nothing_there, take_sample
 from ticdc_source.kafka import Fetcher, KafkaCluster
-from ticdc_source.kernels import Settings
 from ticdc_source.offsets import OffsetRange, split_ranges
 from ticdc_source.options import Options
-from ticdc_source.protocols import PROTOCOLS
-from ticdc_source.protocols.base import Plan
+from ticdc_source.planning import Known, known_of_schema, known_of_table, reading_of
 from ticdc_source.read_schema import read_schema
-from ticdc_source.reading import Reading, read
-from ticdc_source.schema import MYSQL_TYPE, PROTOCOL, TABLE, ReadField
+from ticdc_source.reading import read
 from ticdc_source.spark_schema import to_arrow, to_spark
-from ticdc_source.tables import TableFilter, parse_table
-from ticdc_source.types import parse_type
+from ticdc_source.tables import TableFilter
 
 __all__ = ["TiCDCDataSource"]
 
@@ -67,24 +61,6 @@ class TiCDCDataSource(DataSource):
         options = Options(self.options)
         validate(options, streaming=False)
         return TiCDCReader(schema, options)
-
-
-@dataclass(frozen=True)
-class Known:
-    """What is known of the messages before they are read, by the driver; travels to the workers.
-
-    Attributes:
-        protocol: the wire format; None where there was no record to tell it.
-        table: the one table of the read, None where there was no row to tell it.
-        types: MySQL types by lower-case column name.
-        columns: lower-case names of all columns that inference saw, None where columns the schema lacks are
-            columns that the user left out.
-    """
-
-    protocol: str | None = None
-    table: TableName | None = None
-    types: Mapping[str, str] = field(default_factory=dict)
-    columns: frozenset[str] | None = None
 
 
 class TiCDCPartition(InputPartition):
@@ -130,8 +106,7 @@ class TiCDCReader(DataSourceReader):
             if isinstance(error, ValueError) and sample.rows:  # several tables
                 raise
             return Known(sample.decoder.name, table)
-        types = {column.name.lower(): str(column.type) for column in found.columns if column.type is not None}
-        return Known(sample.decoder.name, found.table, types)
+        return known_of_table(found, sample.decoder.name)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one input partition."""
@@ -144,42 +119,6 @@ class TiCDCReader(DataSourceReader):
         reading = reading_of(to_arrow(self._schema), options, known)
         with _fetcher(options, driver=False) as fetcher:
             yield from read(fetcher.fetch(partition.range), reading)
-
-
-def known_of_schema(schema: pa.Schema, options: Options) -> Known | None:
-    """Return what an inferred schema carries in its fields' metadata; None for one that the user wrote."""
-    fields = [item for item in schema if item.metadata and TABLE.encode() in item.metadata]
-    if not fields:
-        return None
-    first = fields[0].metadata
-    drift = options.on_schema_drift == "fail" and options.columns is None
-    return Known(
-        first[PROTOCOL.encode()].decode(),
-        parse_table(first[TABLE.encode()].decode()),
-        {item.name.lower(): item.metadata[MYSQL_TYPE.encode()].decode() for item in fields
-         if MYSQL_TYPE.encode() in item.metadata},
-        frozenset(item.name.lower() for item in fields) if drift else None,
-    )  # fmt: skip
-
-
-def reading_of(schema: pa.Schema, options: Options, known: Known) -> Reading:
-    """Put together what a worker needs to read.
-
-    Raises:
-        SchemaError: a metadata column has another type than it must have.
-    """
-    layout = Layout.of(schema, options.metadata_column_prefix, options.column_name_of_corrupt_record)
-    types = {name: parse_type(text) for name, text in known.types.items()}
-    plan = Plan(
-        tuple(ReadField(item.name, item.type, types.get(item.name.lower())) for item in layout.data_fields()),
-        Settings(options.time_zone, options.zero_date, options.invalid_utf8),
-        options.operations,
-        options.preimages,
-        known.columns,
-    )
-    return Reading(
-        PROTOCOLS[known.protocol or ""], plan, layout, TableFilter(options.tables or ()), known.table, options.mode
-    )
 
 
 def _fetcher(options: Options, *, driver: bool = True) -> Fetcher:

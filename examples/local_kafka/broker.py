@@ -227,10 +227,9 @@ class LocalKafka:
         (folder / "server.properties").write_text(
             "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
         )
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = _java_command(
-            folder, java, jars, "-XX:TieredStopAtLevel=1"
-        )  # a short life: no time for optimising
+        cluster = base64.b64encode(uuid.uuid4().bytes, b"AA").decode().rstrip("=")  # "-" starts an option
+        quick = "-XX:TieredStopAtLevel=1"  # a life too short for the optimising compiler
+        command = _java_command(folder, java, jars, quick)
         command += ["kafka.tools.StorageTool", "format", "-c", "server.properties", "-t", cluster]
         if self.user:
             command += ["--add-scram", f"SCRAM-SHA-256=[name={self.user},password={self.password}]"]
@@ -282,10 +281,8 @@ class LocalKafka:
             if code is not None:
                 self._fail(folder, f"the broker ended with {code}")
             if time.monotonic() > deadline:
-                self._fail(
-                    folder,
-                    f"the broker on {self.bootstrap_servers} did not answer in {self._start_seconds} s",
-                )
+                silence = f"the broker on {self.bootstrap_servers} did not answer in {self._start_seconds} s"
+                self._fail(folder, silence)
             time.sleep(0.05)
 
     def _fail(self, folder: Path, reason: str) -> NoReturn:

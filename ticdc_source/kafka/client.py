@@ -214,7 +214,8 @@ def translated(
         )
     if is_untrusted(error):
         return OptionError(
-            f"The certificate of Kafka at {servers} is not trusted: {error}. Check kafka.ssl.truststore.location"
+            f"The certificate of Kafka at {servers} is not trusted: {error}. Check "
+            "kafka.ssl.truststore.location"
         )
     because = "" if reason is None or str(reason) == str(error) else f"; last connection: {reason}"
     return KafkaUnavailableError(

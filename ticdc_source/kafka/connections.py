@@ -24,7 +24,7 @@ from kafka.net.inet import create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
-from ticdc_source.client_config import OWN_SETTINGS
+from ticdc_source.client_settings import OWN_SETTINGS
 from ticdc_source.credentials import Secret
 from ticdc_source.errors import OptionError
 

@@ -76,8 +76,8 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
                 there = self._look_up(lambda client: self._existing(client, topics))
                 return sorted(place for places in there.values() for place in places)
             case Assign(wanted):
-                topics = sorted({place.topic for place in wanted})
-                there = self._look_up(lambda client: self._existing(client, topics))
+                names = sorted({place.topic for place in wanted})
+                there = self._look_up(lambda client: self._existing(client, names))
                 for place in wanted:
                     if place not in there[place.topic]:
                         msg = (
@@ -117,11 +117,10 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
     def by_timestamp(
         self, times: Mapping[TopicPartition, int], *, or_latest: bool
     ) -> dict[TopicPartition, int]:
-        """Return the offset of each partition's first record at or after a time, in milliseconds since the
-        epoch.
+        """Return the offset of each partition's first record at or after a time.
 
         Args:
-            times: the times.
+            times: the times, in milliseconds since the epoch.
             or_latest: what to do where no record is that young: take the end, or fail.
 
         Raises:

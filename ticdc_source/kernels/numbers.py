@@ -127,6 +127,7 @@ def _decimals_of_floats(type_: ColumnType, _settings: Settings) -> Kernel:
     column can hold, as that has the same double.
     """
     arrow, scale = type_.arrow, type_.scale or 0
+    as_text = pa.types.is_string(arrow)
     largest = Decimal((0, (9,) * (type_.length or 1), -scale))
 
     def text(cell: Any) -> str:
@@ -135,12 +136,12 @@ def _decimals_of_floats(type_: ColumnType, _settings: Settings) -> Kernel:
         value = Decimal(repr(cell))
         if abs(value) > largest and float(largest) == abs(float(cell)):
             value = largest.copy_sign(value)
-        return format(value, "f")
+        return format(value, f".{scale}f") if as_text else format(value, "f")
 
     def cast(cells: Cells) -> pa.Array:
         require(cells, int, float, str)
         texts = pa.array([None if c is None else text(c) for c in cells], pa.string())
-        return texts if pa.types.is_string(arrow) else texts.cast(arrow)
+        return texts if as_text else texts.cast(arrow)
 
     return cast
 

@@ -144,6 +144,10 @@ class Plan:
     known: frozenset[str] | None = None
     _cache: dict[tuple[Column, ...], tuple[_Planned, ...]] = field(default_factory=dict)
 
+    def boundaries(self) -> list[int]:
+        """Return where versions of a column begin that messages do not tell apart: commit_ts of DDL, rising."""
+        return sorted({start for wanted in self.fields for start, _ in wanted.versions})
+
     def for_columns(self, columns: tuple[Column, ...], wire_of: WireOf) -> tuple[_Planned, ...]:
         """Return, for one version of the table, the kernel of each field; made at first sight, then cached.
 

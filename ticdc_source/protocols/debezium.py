@@ -9,7 +9,9 @@ the schema, from `tidb_type` where the TiDB extension is on, and from the `table
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ticdc_source.errors import DecodeError
@@ -20,6 +22,7 @@ from ticdc_source.protocols.debezium_types import (
     KERNELS,
     declared_columns,
     described_columns,
+    type_versions,
     wire_column,
     wire_of,
 )
@@ -108,17 +111,13 @@ class Debezium:
             ((event.commit_ts or 0, declared_columns(event.table_changes, events.table)) for event in ddl),
             key=lambda change: change[0],
         )
-        schemas = describe_images(events.table, decoded.images)
+        versions = type_versions([(start, columns) for start, columns in changes if columns])
         events_of = decoded.images.events
         firsts = [decoded.commit_ts[events_of[start]] or 0 for start, _, _ in decoded.images.spans()]
         return [
-            TableSchema(
-                schema.table,
-                described_columns(schema.columns, [columns for ts, columns in changes if ts < first and columns]
-                                  or [columns for _, columns in changes if columns][:1], keys),
-            )
-            for schema, first in zip(schemas, firsts, strict=True)
-        ]  # fmt: skip
+            TableSchema(schema.table, described_columns(schema.columns, versions, first, keys))
+            for schema, first in zip(describe_images(events.table, decoded.images), firsts, strict=True)
+        ]
 
     def decode(self, events: TableEvents, plan: Plan) -> Decoded:
         """Parse messages and turn them to columns."""
@@ -132,6 +131,7 @@ class Debezium:
         decoded = Decoded(images, {}, [], [], [])
         schema: Any = None
         names: tuple[str, ...] | None = None
+        boundaries, since = plan.boundaries(), 0
         for event, value in enumerate(events.payloads):
             decoded.commit_ts.append(None)
             decoded.build_ts.append(None)
@@ -148,9 +148,10 @@ class Debezium:
                     msg = f"op {op!r} without {'before' if op == 'd' else 'after'}"
                     raise TypeError(msg)
                 fields = _row_fields(message)
-                if fields != schema or tuple(described) != names:
-                    schema, names = fields, tuple(described)
-                    images.start_run(_columns(fields, described))
+                begun = bisect_left(boundaries, decoded.commit_ts[event] or 0) if boundaries else 0
+                if fields != schema or tuple(described) != names or begun != since:
+                    schema, names, since = fields, tuple(described), begun
+                    images.start_run(_columns(fields, described, boundaries[begun - 1] if begun else 0))
                 if op == "d":
                     images.add(event, 0, described, None, plan, update=False)
                 else:
@@ -187,9 +188,9 @@ def _row_fields(message: dict[str, Any]) -> list[dict[str, Any]] | None:
     return structs.get("after") or structs.get("before")
 
 
-def _columns(fields: list[dict[str, Any]] | None, row: dict[str, Any]) -> tuple[Column, ...]:
+def _columns(fields: list[dict[str, Any]] | None, row: dict[str, Any], since: int) -> tuple[Column, ...]:
     by_name = {field["field"]: field for field in fields or ()}  # virtual columns are listed, twice, and not sent
-    return tuple(wire_column(name, by_name.get(name)) for name in row)
+    return tuple(replace(wire_column(name, by_name.get(name)), since=since) for name in row)
 
 
 def _key_columns(events: TableEvents) -> frozenset[str]:

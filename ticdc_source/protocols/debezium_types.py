@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from ticdc_source.events import TableName
 from ticdc_source.kernels import Cells, Kernel, Settings, Wire, numbers, strings, temporal
-from ticdc_source.schema import Column, ReadField
+from ticdc_source.schema import Column, ReadField, TypeVersions
 from ticdc_source.types import TYPES, ColumnType, parse_type, type_of
 
-__all__ = ["KERNELS", "declared_columns", "described_columns", "wire_column", "wire_of"]
+__all__ = ["KERNELS", "declared_columns", "described_columns", "type_versions", "wire_column", "wire_of"]
 
 
 def _little_endian_bits(type_: ColumnType, _settings: Settings) -> Kernel:
@@ -168,20 +168,27 @@ def _bare_label(label: str) -> str:
     return label[1:-1] if len(label) > 1 and label[0] == label[-1] == "'" else label
 
 
+def type_versions(changes: Sequence[tuple[int, Mapping[str, ColumnType]]]) -> dict[str, TypeVersions]:
+    """Return, by lower-case name, the types that DDL events (commit_ts, columns; oldest first) gave each column."""
+    versions: dict[str, list[tuple[int, ColumnType]]] = {}
+    for start, columns in changes:
+        for name, type_ in columns.items():
+            known = versions.setdefault(name, [])
+            if not known or known[-1][1] != type_:
+                known.append((start, type_))
+    return {name: tuple(known) for name, known in versions.items()}
+
+
 def described_columns(
-    columns: Sequence[Column], declarations: Sequence[Mapping[str, ColumnType]], keys: frozenset[str]
+    columns: Sequence[Column], versions: Mapping[str, TypeVersions], commit_ts: int, keys: frozenset[str]
 ) -> tuple[Column, ...]:
-    """Complete what messages say by the newest declaration that knows the column and does not contradict them."""
+    """Complete what messages say of columns at `commit_ts` by what DDL declared, unless they contradict it."""
     out = []
     for column in columns:
-        key = column.name in keys
-        type_ = column.type
-        for declared in reversed(declarations):
-            exact = declared.get(column.name.lower())
-            if exact is not None:
-                type_ = _decided(column, exact)
-                break
-        out.append(replace(column, type=type_, key=key))
+        declared = versions.get(column.name.lower(), ())
+        before = [type_ for start, type_ in declared if start < commit_ts] or [type_ for _, type_ in declared[:1]]
+        type_ = _decided(column, before[-1]) if before else column.type
+        out.append(replace(column, type=type_, key=column.name in keys, versions=declared))
     return tuple(out)
 
 
@@ -198,10 +205,9 @@ def _decided(column: Column, exact: ColumnType) -> ColumnType:
 
 def wire_of(column: Column, wanted: ReadField) -> tuple[Wire | None, ColumnType]:
     """Choose kernel and type: what the message says, decided by what inference knows."""
+    known = wanted.type_since(column.since)
     if column.type is None:
-        type_ = wanted.type or type_of(wanted.arrow)
-    elif wanted.type is not None:
-        type_ = _decided(column, wanted.type)
+        type_ = known or type_of(wanted.arrow)
     else:
-        type_ = column.type
+        type_ = _decided(column, known) if known is not None else column.type
     return KERNELS.get(type_.name), type_

@@ -1,0 +1,138 @@
+"""Captured messages as a well: read them through the core, without Kafka and without Spark."""
+
+import base64
+import gzip
+import json
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ticdc_source.events import Chunk
+from ticdc_source.inference import infer_table, nothing_there, take_sample
+from ticdc_source.offsets import OffsetRange
+from ticdc_source.options import Options
+from ticdc_source.planning import known_of_schema, reading_of
+from ticdc_source.read_schema import read_schema
+from ticdc_source.reading import read
+
+TOPIC = "captured"
+
+# How many records the next chunk gets.
+Sizes = Callable[[], int]
+
+
+def whole() -> int:
+    """Everything in one chunk."""
+    return 1 << 30
+
+
+def single() -> int:
+    """One record a chunk."""
+    return 1
+
+
+def random_sizes(seed: int) -> Sizes:
+    """Chunks of 1 to 700 records."""
+    chooser = random.Random(seed)  # noqa: S311 (not for secrets)
+    return lambda: chooser.choice((1, 2, 3, 7, 50, 333, 700))
+
+
+@dataclass
+class Record:
+    """A Kafka record, and the truth beside it."""
+
+    key: bytes | None
+    value: bytes | None
+    truth: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Captured:
+    """Messages by topic partition, and what the capture says of itself.
+
+    Attributes:
+        header: scenario, config and tables; empty for messages made by a test.
+        partitions: records by topic partition; a record's place is its offset.
+    """
+
+    header: Mapping[str, Any]
+    partitions: dict[int, list[Record]]
+
+    @classmethod
+    def of(cls, *messages: tuple[bytes | None, bytes | None]) -> "Captured":
+        """Make one of (key, value) pairs on partition 0."""
+        return cls({}, {0: [Record(key, value) for key, value in messages]})
+
+    def ranges(self) -> list[OffsetRange]:
+        """Return all there is."""
+        return [OffsetRange(TOPIC, partition, 0, len(records)) for partition, records in self.partitions.items()]
+
+    def fetch(self, wanted: OffsetRange, sizes: Sizes = whole) -> Iterator[Chunk]:
+        """Yield the range's records in chunks, as a `Fetcher` does."""
+        start = wanted.start
+        while start < wanted.end:
+            end = min(start + sizes(), wanted.end)
+            records = self.partitions[wanted.partition][start:end]
+            yield Chunk(
+                TOPIC,
+                wanted.partition,
+                list(range(start, end)),
+                [1_700_000_000_000 + offset for offset in range(start, end)],
+                [record.key for record in records],
+                [record.value for record in records],
+            )
+            start = end
+
+    def schema(self, **options: str) -> pa.Schema:
+        """Infer the read schema."""
+        parsed = make_options(**options)
+        sample = take_sample(self.ranges(), self.fetch, parsed)
+        if sample is None:
+            raise nothing_there(self.ranges())
+        return read_schema(infer_table(sample), sample.decoder.name, parsed)
+
+    def read(self, *, sizes: Sizes = whole, schema: pa.Schema | None = None, **options: str) -> pa.Table:
+        """Infer and read, as the Spark source does, without Spark."""
+        parsed = make_options(**options)
+        schema = self.schema(**options) if schema is None else schema
+        known = known_of_schema(schema, parsed)
+        assert known is not None
+        batches = [
+            batch
+            for wanted in self.ranges()
+            for batch in read(self.fetch(wanted, sizes), reading_of(schema, parsed, known))
+        ]
+        return pa.Table.from_batches(batches, schema)
+
+
+def make_options(**given: str) -> Options:
+    """Return options with a broker that is never asked."""
+    names = {name.replace("__", "."): value for name, value in given.items()}
+    return Options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": TOPIC, **names})
+
+
+@lru_cache(maxsize=4)
+def load(path: Path) -> Captured:
+    """Load a file of the corpus (its README describes the format)."""
+    partitions: dict[int, list[Record]] = defaultdict(list)
+    header: Mapping[str, Any] = {}
+    with gzip.open(path) as lines:
+        for number, line in enumerate(lines):
+            entry = json.loads(line)
+            if number == 0:
+                header = entry
+            else:
+                partitions[entry["partition"]].append(
+                    Record(_bytes(entry["key_b64"]), _bytes(entry["value_b64"]), entry["truth"])
+                )
+    return Captured(header, dict(partitions))
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)

@@ -1,0 +1,133 @@
+"""The corpus' SQL truth: which rows a read must give, and whether a value is the true one."""
+
+import datetime
+import json
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from tests.support.captured import Captured
+from tests.support.losses import LOSSES, Loss
+
+_CHANGES = {"insert": ("insert",), "delete": ("delete",), "update": ("update_preimage", "update_postimage")}
+
+
+@dataclass(frozen=True)
+class TrueRow:
+    """A row that a read must give: what it is, where it stands, and its columns' truths by name."""
+
+    change_type: str
+    commit_ts: int
+    partition: int
+    offset: int
+    index: int
+    values: Mapping[str, Any]
+    columns: Mapping[str, Mapping[str, Any]]
+
+
+def tables_with_rows(captured: Captured) -> list[tuple[str, str]]:
+    """Return (database, table) of every table that has a row event."""
+    return sorted({
+        (event["schema"], event["table"])
+        for records in captured.partitions.values()
+        for record in records
+        for event in _events(record.truth)
+        if event["op"] in _CHANGES
+    })
+
+
+def _events(truth: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return truth["events"] if truth["op"] == "batch" else [truth]
+
+
+def true_rows(captured: Captured, database: str, table: str) -> Iterator[TrueRow]:
+    """Yield the rows of one table in the order of a read: by partition, offset, place in the message."""
+    declared = {
+        (entry["schema"], entry["table"], entry["table_version"]): {column["name"]: column for column in entry["columns"]}
+        for entry in captured.header["tables"]
+    }
+    for partition, records in captured.partitions.items():
+        for offset, record in enumerate(records):
+            for index, event in enumerate(_events(record.truth)):
+                if event["op"] not in _CHANGES or (event["schema"], event["table"]) != (database, table):
+                    continue
+                declaration = declared.get((database, table, event["table_version"]), {})
+                columns = {c["name"]: {**declaration.get(c["name"], {}), **c} for c in event["columns"]}
+                for change in _CHANGES[event["op"]]:
+                    image = "before" if change in ("delete", "update_preimage") else "after"
+                    values = {
+                        name: column.get(image)
+                        for name, column in columns.items()
+                        if column.get("generated") != "VIRTUAL"  # never on the wire
+                    }
+                    yield TrueRow(change, event["commit_ts"], partition, offset, index, values, columns)
+
+
+def expected(protocol: str, column: Mapping[str, Any], truth: Any) -> tuple[Any, Loss | None]:
+    """Return what the wire still says of a true value, and which loss has changed it."""
+    for loss in LOSSES:
+        if loss.protocol == protocol and loss.applies(column, truth):
+            return loss.left(column, truth), loss
+    return truth, None
+
+
+_ZERO_DATE = re.compile(r"(0000-|\d{4}-00|\d{4}-\d\d-00)")
+
+
+def is_true(value: Any, truth: Any, mysql_type: str) -> bool:
+    """Tell whether a decoded value is the truth, in whichever of the documented types it came."""
+    if truth is None:
+        return value is None
+    if isinstance(truth, dict):
+        return _is_true_object(value, truth)
+    kind = mysql_type.split("(")[0].split()[0]
+    if kind in ("date", "datetime", "timestamp") and _ZERO_DATE.match(truth):
+        return value is None or value == truth  # zeroDate=null, or read as string
+    if value is None:
+        return False
+    if isinstance(value, str) and kind not in ("vector",):
+        return value == truth or (kind in ("double", "float") and float(value) == float(truth))
+    return _CHECKS[kind](value, truth)
+
+
+def _is_true_object(value: Any, truth: Mapping[str, Any]) -> bool:
+    if "label" in truth:
+        return bool(value == truth["label"] if isinstance(value, str) else int(value) == truth["number"])
+    if "number" in truth:  # BIT: boolean, or 64 bits as a signed integer
+        return value is not None and int(value) % 2**64 == truth["number"]
+    return isinstance(value, bytes) and value.hex() == truth["hex"]
+
+
+def _float32(value: Any) -> float:
+    return float(struct.unpack("f", struct.pack("f", float(value)))[0])
+
+
+def _time_text(value: datetime.timedelta) -> str:
+    micros = abs(value) // datetime.timedelta(microseconds=1)
+    seconds, micros = divmod(micros, 1_000_000)
+    sign = "-" if value < datetime.timedelta(0) else ""
+    return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{micros:06d}"
+
+
+def _number(value: Any, truth: str) -> bool:
+    return Decimal(value) == Decimal(truth)
+
+
+def _moment(value: datetime.datetime, truth: str) -> bool:
+    return value.replace(tzinfo=None).isoformat(" ", "microseconds") == (truth + ".").ljust(26, "0").replace("..", ".")[:26] or \
+        value.replace(tzinfo=None) == datetime.datetime.fromisoformat(truth)
+
+
+_CHECKS = {
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"), _number),
+    "float": lambda value, truth: _float32(value) == _float32(truth),
+    "double": lambda value, truth: float(value) == float(truth),
+    "date": lambda value, truth: value.isoformat() == truth,
+    "datetime": _moment,
+    "timestamp": _moment,
+    "time": lambda value, truth: _time_text(value) == (truth if "." in truth else truth + ".").ljust(len(truth.split(".")[0]) + 7, "0"),
+    "vector": lambda value, truth: [_float32(x) for x in value] == [_float32(x) for x in json.loads(truth)],
+}

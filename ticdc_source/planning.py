@@ -1,0 +1,101 @@
+"""From the read schema and the options to what a worker needs to read; and what the driver learned on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ticdc_source.assembly import Layout
+from ticdc_source.events import TableName
+from ticdc_source.kernels import Settings
+from ticdc_source.options import Options
+from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols.base import Plan
+from ticdc_source.reading import Reading
+from ticdc_source.schema import MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, ReadField, TableSchema
+from ticdc_source.tables import TableFilter, parse_table
+from ticdc_source.types import parse_type
+
+__all__ = ["Known", "known_of_schema", "known_of_table", "reading_of"]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the messages before they are read, by the driver; travels to the workers.
+
+    Attributes:
+        protocol: the wire format; None where there was no record to tell it.
+        table: the one table of the read, None where there was no row to tell it.
+        types: MySQL types by lower-case column name.
+        versions: likewise the types that DDL events gave a column, where they changed: (commit_ts, type).
+        columns: lower-case names of all columns that inference saw, None where columns the schema lacks are
+            columns that the user left out.
+    """
+
+    protocol: str | None = None
+    table: TableName | None = None
+    types: Mapping[str, str] = field(default_factory=dict)
+    columns: frozenset[str] | None = None
+    versions: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict)
+
+
+def known_of_schema(schema: pa.Schema, options: Options) -> Known | None:
+    """Return what an inferred schema carries in its fields' metadata; None for one that the user wrote."""
+    fields = [item for item in schema if item.metadata and TABLE.encode() in item.metadata]
+    if not fields:
+        return None
+    first = fields[0].metadata
+    drift = options.on_schema_drift == "fail" and options.columns is None
+    return Known(
+        first[PROTOCOL.encode()].decode(),
+        parse_table(first[TABLE.encode()].decode()),
+        {item.name.lower(): item.metadata[MYSQL_TYPE.encode()].decode() for item in fields
+         if MYSQL_TYPE.encode() in item.metadata},
+        frozenset(item.name.lower() for item in fields) if drift else None,
+        {item.name.lower(): json.loads(item.metadata[VERSIONS.encode()]) for item in fields
+         if VERSIONS.encode() in item.metadata},
+    )  # fmt: skip
+
+
+def known_of_table(table: TableSchema, protocol: str) -> Known:
+    """Return what inference found, for a schema that the user wrote: columns it lacks were left out on purpose."""
+    return Known(
+        protocol,
+        table.table,
+        {column.name.lower(): str(column.type) for column in table.columns if column.type is not None},
+        None,
+        {
+            column.name.lower(): [(start, str(type_)) for start, type_ in column.versions]
+            for column in table.columns
+            if len(column.versions) > 1
+        },
+    )
+
+
+def reading_of(schema: pa.Schema, options: Options, known: Known) -> Reading:
+    """Put together what a worker needs to read.
+
+    Raises:
+        SchemaError: a metadata column has another type than it must have.
+    """
+    layout = Layout.of(schema, options.metadata_column_prefix, options.column_name_of_corrupt_record)
+    plan = Plan(
+        tuple(_read_field(item, known) for item in layout.data_fields()),
+        Settings(options.time_zone, options.zero_date, options.invalid_utf8),
+        options.operations,
+        options.preimages,
+        known.columns,
+    )
+    return Reading(
+        PROTOCOLS[known.protocol or ""], plan, layout, TableFilter(options.tables or ()), known.table, options.mode
+    )
+
+
+def _read_field(item: pa.Field, known: Known) -> ReadField:
+    name = item.name.lower()
+    text = known.types.get(name)
+    versions = tuple((start, parse_type(version)) for start, version in known.versions.get(name, ()))
+    return ReadField(item.name, item.type, parse_type(text) if text else None, versions)
