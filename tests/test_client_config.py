@@ -106,7 +106,9 @@ def test_what_we_own_is_set() -> None:
 
 def test_unknown_names_are_reported_with_the_nearest() -> None:
     """A name that is not there is dropped with a warning, and an error with `strictOptions`."""
-    with pytest.warns(UserWarning, match=r"'kafka.fetch.max.byte' is ignored; did you mean 'kafka.fetch.max.bytes'\?"):
+    with pytest.warns(
+        UserWarning, match=r"'kafka.fetch.max.byte' is ignored; did you mean 'kafka.fetch.max.bytes'\?"
+    ):
         assert "fetch_max_byte" not in config({"fetch.max.byte": "1"})
     with pytest.raises(OptionError, match=r"'kafka.fetch.max.byte'.*did you mean"):
         config({"fetch.max.byte": "1"}, strictOptions="true")
@@ -126,7 +128,9 @@ def test_one_setting_under_two_names_is_refused() -> None:
 
 def test_group_id_is_allowed_with_sparks_warning() -> None:
     """A group id is taken over, and the driver warns of it; executors do not repeat that."""
-    with pytest.warns(UserWarning, match="'kafka.group.id' has been set on this query, it is not recommended"):
+    with pytest.warns(
+        UserWarning, match="'kafka.group.id' has been set on this query, it is not recommended"
+    ):
         assert config({"group.id": "g"})["group_id"] == "g"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -191,7 +195,11 @@ def test_jaas_logins(mechanism: str, text: str, user: str, password: str) -> Non
         ("PLAIN", jaas("plain.PlainLoginModule").rstrip(";"), "is not of the form"),
         ("PLAIN", jaas("plain.PlainLoginModule", f'username="me" password="{SECRET};'), "is not of the form"),
         ("PLAIN", jaas("plain.PlainLoginModule", f'username="me" "{SECRET}";'), "is not of the form"),
-        ("PLAIN", jaas("plain.PlainLoginModule", f'username=me password="{SECRET}"; more;'), "is not of the form"),
+        (
+            "PLAIN",
+            jaas("plain.PlainLoginModule", f'username=me password="{SECRET}"; more;'),
+            "is not of the form",
+        ),
         ("PLAIN", f'PlainLoginModule username="me" password="{SECRET}";', "is not of the form"),
         ("PLAIN", SECRET, "is not of the form"),
         ("PLAIN", "", "is not of the form"),
@@ -263,7 +271,10 @@ def test_pem_stores() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"ssl.truststore.type": "JKS"}, r"'kafka.ssl.truststore.type': .*only PEM, not JKS.*keytool .*openssl"),
+        (
+            {"ssl.truststore.type": "JKS"},
+            r"'kafka.ssl.truststore.type': .*only PEM, not JKS.*keytool .*openssl",
+        ),
         ({"ssl.keystore.type": "PKCS12"}, r"'kafka.ssl.keystore.type': .*only PEM, not PKCS12.*openssl"),
         ({"ssl.truststore.location": "/a/trust.JKS"}, "only PEM, not JKS or PKCS12"),
         ({"ssl.keystore.location": "/a/key.p12"}, "only PEM, not JKS or PKCS12"),
@@ -274,7 +285,9 @@ def test_pem_stores() -> None:
 def test_stores_that_python_cannot_use_are_refused(given: dict[str, str], message: str) -> None:
     """A Java store is an error that says how to convert it; half a key is an error too."""
     with pytest.raises(OptionError, match=message) as caught:
-        config({"security.protocol": "SASL_SSL", **sasl("PLAIN", jaas("plain.PlainLoginModule"), "SSL"), **given})
+        config(
+            {"security.protocol": "SASL_SSL", **sasl("PLAIN", jaas("plain.PlainLoginModule"), "SSL"), **given}
+        )
     assert SECRET not in str(caught.value)
 
 
@@ -285,7 +298,13 @@ def test_settings_pickle_and_print_without_secrets(given: dict[str, str]) -> Non
     """Settings travel to the executors with their secrets, and no way of printing them shows one."""
     settings = config(given)
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 (made here)
-    for text in (repr(settings), str(settings), f"{settings}", "%s" % settings, json.dumps(settings, default=str)):  # noqa: UP031
+    for text in (
+        repr(settings),
+        str(settings),
+        f"{settings}",
+        "%s" % settings,
+        json.dumps(settings, default=str),
+    ):  # noqa: UP031
         assert SECRET not in text
 
 

@@ -220,6 +220,7 @@ def parse_type(text: str) -> ColumnType:
     Raises:
         ValueError: the text is not a type at all.
     """
+    text.encode()  # labels with bytes that are no UTF-8 could not be kept anywhere
     match = _TYPE.match(text)
     if match is None:
         msg = f"{text!r} is not a MySQL type"

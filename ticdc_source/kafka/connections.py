@@ -4,7 +4,7 @@
 - What is received together with the end of a connection is thrown away: that is the broker's reason for
   refusing a login, which then looks like a network failure and is tried again until the time is over.
   (Answers are also read in pieces of 4 KiB.)
-- A TLS handshake has no time-out, and why a connection failed is only logged.
+- A TLS handshake has no time-out, a socket that cannot connect is not closed, and why is only logged.
 - At level DEBUG it logs what it sends: for SASL PLAIN, the password.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 import kafka.errors
 from kafka import KafkaConsumer
 from kafka.future import Future
-from kafka.net.inet import create_connection
+from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
@@ -90,21 +90,40 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         self._net.run(find)
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
-        sock = await create_connection(
-            self._net, node.host, node.port, self.config["socket_options"],
-            proxy_url=self.config["proxy_url"], timeout_at=timeout_at,
-        )  # fmt: skip
+        sock = await self._connected_socket(node, timeout_at)
+        kind, tls = _Transport, {}
         if self.ssl_enabled:
-            transport = _TLSTransport(self._net, sock, host=node.host, ssl_context=self.config["ssl_context"])
-        else:
-            transport = _Transport(self._net, sock, host=node.host)
+            kind, tls = _TLSTransport, {"ssl_context": self.config["ssl_context"]}
+        transport = None
         try:
+            transport = kind(self._net, sock, host=node.host, **tls)
             await transport.handshake()
-        except Exception as error:
-            transport.close()
+        except BaseException as error:  # also when this coroutine is closed, because the client is
+            (transport or sock).close()
+            if not isinstance(error, Exception):
+                raise
             msg = f"Handshake failed: {error}"
             raise kafka.errors.KafkaConnectionError(msg) from error
         return transport
+
+    async def _connected_socket(self, node: Any, timeout_at: float | None) -> Any:
+        """Connect to one of the node's addresses; kafka-python's own leaves a socket open when that fails."""
+        sockets = KafkaNetSocket(self.config["proxy_url"])
+        failure = kafka.errors.KafkaConnectionError("DNS Resolution failure")
+        for family, kind, protocol, _, address in sockets.dns_lookup(node.host, node.port):
+            sock = sockets.socket(family, kind, protocol)
+            try:
+                sock.setblocking(False)  # noqa: FBT003 (its only argument)
+                for option in self.config["socket_options"]:
+                    sock.setsockopt(*option)
+                return await sockets.sock_connect(self._net, sock, address, timeout_at=timeout_at)
+            except (OSError, kafka.errors.KafkaError) as error:
+                sock.close()
+                failure = kafka.errors.KafkaConnectionError(f"unable to connect: {error}")
+            except BaseException:
+                sock.close()
+                raise
+        raise failure
 
 
 class _Transport(KafkaTCPTransport):  # type: ignore[misc]
@@ -155,14 +174,14 @@ def _ssl_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = settings["ssl_check_hostname"]
-    option = "ssl.truststore"
+    option = "kafka.ssl.truststore.location (or .certificates)"
     try:
         trusted, trusted_text = settings["ssl_cafile"], settings.get("ssl_truststore_pem")
         if trusted or trusted_text:
             context.load_verify_locations(cafile=trusted, cadata=trusted_text)
         else:
             context.load_default_certs()
-        option = "ssl.keystore"
+        option = "kafka.ssl.keystore.location (or .key), kafka.ssl.key.password"
         with contextlib.ExitStack() as stack:
             own = settings["ssl_certfile"]
             if "ssl_keystore_key_pem" in settings:
@@ -177,16 +196,16 @@ def _ssl_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
             if own:
                 # A password is always given, if an empty one: else OpenSSL asks on the terminal.
                 context.load_cert_chain(own, settings["ssl_keyfile"], settings["ssl_password"] or "")
-        option = "ssl_crlfile"
+        option = "kafka.ssl_crlfile"
         if settings["ssl_crlfile"]:
             context.load_verify_locations(settings["ssl_crlfile"])
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-        option = "ssl_ciphers"
+        option = "kafka.ssl_ciphers"
         if settings["ssl_ciphers"]:
             context.set_ciphers(settings["ssl_ciphers"])
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         reason = error.strerror or type(error).__name__ if isinstance(error, OSError) else "not PEM"
-        msg = f"Option 'kafka.{option}…': the certificates or the key cannot be loaded: {reason}"
+        msg = f"{option}: the certificates or the key cannot be loaded: {reason}"
         raise OptionError(msg) from None
     return context
 

@@ -177,7 +177,7 @@ class _Reading:
                     return self._accepted(records, position)
                 if position > self._expected:
                     # Nothing visible in between: markers, aborted or compacted records.
-                    self._account_for_gap()
+                    self._account_for_hole(self._expected)
                     self._expected = position
                     self.rested()
                 else:
@@ -209,16 +209,20 @@ class _Reading:
             records = [record for record in records if record.offset < end]
             position = end
         last = records[-1].offset if records else self._expected - 1
-        if last - self._expected + 1 != len(records) or (position >= end and last < end - 1):
-            self._account_for_gap()
+        missing = last + 1  # the first offset without a record
+        if missing - self._expected != len(records):
+            numbered = enumerate(records, self._expected)
+            missing = next(offset for offset, record in numbered if record.offset != offset)
+        if missing <= last or (position >= end and missing < end):
+            self._account_for_hole(missing)
         self._expected = max(last + 1, min(position, end))
         return records
 
-    def _account_for_gap(self) -> None:
+    def _account_for_hole(self, missing: int) -> None:
         """Tell compaction and transactions, which leave holes, from records that were deleted unread."""
         bounds = self._bounds(self._timeout_ms)
-        if bounds is not None and bounds[0] > self._expected:
-            self._lost(f"{self._place}: offsets {self._expected} to {bounds[0] - 1} are gone")
+        if bounds is not None and bounds[0] > missing:
+            self._lost(f"{self._place}: offsets {missing} to {bounds[0] - 1} are gone")
 
     def _resettle(self) -> None:
         """Answer 'offset out of range': report what is lost, and go on where that is possible."""

@@ -14,7 +14,18 @@ from typing import Any
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
 from ticdc_source.kernels import Wire, numbers, strings, temporal
-from ticdc_source.protocols.base import Decoded, Images, Plan, cast_images, parse_failure
+from ticdc_source.protocols.base import (
+    MALFORMED,
+    Decoded,
+    Images,
+    Plan,
+    cast_images,
+    milliseconds,
+    parse_failure,
+    table_name,
+    text,
+    tso,
+)
 from ticdc_source.protocols.json_text import parse_object
 from ticdc_source.protocols.samples import describe_images
 from ticdc_source.schema import Column, ReadField, TableSchema
@@ -103,7 +114,7 @@ class CanalJSON:
                     continue
             try:
                 self._sort(split, chunk, position, value)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except MALFORMED as error:
                 failure = parse_failure(error, "a canal-json message")
                 split.corrupt.append(Corrupt(position, 0, failure.at(chunk.address(position))))
         return split
@@ -115,16 +126,12 @@ class CanalJSON:
         message = parse_object(value)
         kind = message["type"]
         if message["isDdl"]:
-            table = TableName(message.get("database") or "", message.get("table") or "")
-            split.ddl.append(DDLEvent(position, 0, _commit_ts(message), table, message.get("sql") or "", kind))
+            table = table_name(message.get("database"), message.get("table"))
+            split.ddl.append(DDLEvent(position, 0, _commit_ts(message), table, str(message.get("sql") or ""), str(kind)))
         elif kind == _WATERMARK:
-            split.watermarks.append(WatermarkEvent(position, 0, int(message["_tidb"]["watermarkTs"])))
+            split.watermarks.append(WatermarkEvent(position, 0, tso(message["_tidb"]["watermarkTs"])))
         elif kind in _ROW_TYPES:
-            database, table_name = message["database"], message["table"]
-            if not isinstance(database, str) or not isinstance(table_name, str):
-                msg = "database and table are not text"
-                raise TypeError(msg)
-            split.tray(chunk, TableName(database, table_name)).append(position, 0, value)
+            split.tray(chunk, table_name(message["database"], message["table"])).append(position, 0, value)
         else:
             msg = f"message type {kind!r}"
             raise ValueError(msg)
@@ -153,7 +160,7 @@ class CanalJSON:
                 rows = message["data"]
                 _refuse_partial(message)
                 decoded.commit_ts[event] = _commit_ts(message)
-                decoded.build_ts[event] = message.get("ts") or None  # 0 before v5.4
+                decoded.build_ts[event] = milliseconds(message.get("ts"))  # 0 before v5.4
                 if not rows:
                     msg = "a row message without 'data'"
                     raise ValueError(msg)
@@ -161,7 +168,7 @@ class CanalJSON:
                     types, names = message.get("mysqlType"), tuple(rows[0])
                     images.start_run(_columns(message, rows))
                 _add(images, event, message, rows, plan)
-            except (DecodeError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            except MALFORMED as error:
                 decoded.failures[event] = parse_failure(error, "a canal-json row message").at(events.address(event))
         return decoded
 
@@ -170,9 +177,9 @@ def _commit_ts(message: dict[str, Any]) -> int | None:
     """Return the commit-ts; without the TiDB extension a lower bound of it, from `es` (ms)."""
     extension = message.get("_tidb")
     if extension and extension.get("commitTs") is not None:
-        return int(extension["commitTs"])
-    event_time = message.get("es")
-    return int(event_time) << 18 if event_time else None
+        return tso(extension["commitTs"])
+    event_time = milliseconds(message.get("es"))
+    return None if event_time is None else event_time << 18
 
 
 def _refuse_partial(message: dict[str, Any]) -> None:
@@ -203,7 +210,7 @@ def _columns(message: dict[str, Any], rows: list[dict[str, Any]]) -> tuple[Colum
     types = message.get("mysqlType") or {}
     codes = message.get("sqlType") or {}
     keys = frozenset(message.get("pkNames") or ())
-    return tuple(_column(name, types.get(name), codes.get(name), name in keys) for name in rows[0])
+    return tuple(_column(name, types.get(name), codes.get(name), name in keys) for name in map(text, rows[0]))
 
 
 @lru_cache(maxsize=4096)

@@ -14,10 +14,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
 from ticdc_source.kernels import Wire
-from ticdc_source.protocols.base import Decoded, Images, Plan, cast_images, parse_failure
+from ticdc_source.protocols.base import (
+    MALFORMED,
+    Decoded,
+    Images,
+    Plan,
+    cast_images,
+    milliseconds,
+    parse_failure,
+    table_name,
+    text,
+    tso,
+)
 from ticdc_source.protocols.debezium_types import (
     KERNELS,
     declared_columns,
@@ -29,6 +39,7 @@ from ticdc_source.protocols.debezium_types import (
 from ticdc_source.protocols.json_text import parse_object
 from ticdc_source.protocols.samples import describe_images
 from ticdc_source.schema import Column, TableSchema
+from ticdc_source.types import ColumnType
 
 __all__ = ["Debezium"]
 
@@ -72,7 +83,7 @@ class Debezium:
                     continue
             try:
                 self._sort(split, chunk, position, value)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except MALFORMED as error:
                 failure = parse_failure(error, "a debezium message")
                 split.corrupt.append(Corrupt(position, 0, failure.at(chunk.address(position))))
         return split
@@ -86,18 +97,18 @@ class Debezium:
         if not isinstance(source, dict):
             msg = "no 'source'"
             raise TypeError(msg)
-        table = TableName(source.get("db") or "", source.get("table") or "")
+        table = table_name(source.get("db"), source.get("table"))
         if op in _ROW_OPS:
             split.tray(chunk, table).append(position, 0, value)
         elif op == _WATERMARK:
-            split.watermarks.append(WatermarkEvent(position, 0, int(source["commit_ts"])))
+            split.watermarks.append(WatermarkEvent(position, 0, tso(source["commit_ts"])))
         elif op == _TRUNCATE:
             split.ddl.append(DDLEvent(position, 0, _commit_ts(payload), table, "", "TRUNCATE"))
         elif op is None and "ddl" in payload:
             changes = payload.get("tableChanges") or []
             kind = str(changes[0].get("type")) if changes else "QUERY"
             split.ddl.append(
-                DDLEvent(position, 0, _commit_ts(payload), table, payload.get("ddl") or "", kind, None, changes)
+                DDLEvent(position, 0, _commit_ts(payload), table, str(payload.get("ddl") or ""), kind, None, changes)
             )
         else:
             msg = f"op {op!r}"
@@ -108,7 +119,7 @@ class Debezium:
         decoded = self._parse(events, Plan(()))
         keys = _key_columns(events)
         changes = sorted(
-            ((event.commit_ts or 0, declared_columns(event.table_changes, events.table)) for event in ddl),
+            ((event.commit_ts or 0, _declared(event, events.table)) for event in ddl),
             key=lambda change: change[0],
         )
         versions = type_versions([(start, columns) for start, columns in changes if columns])
@@ -140,8 +151,9 @@ class Debezium:
                 message = parse_object(value)
                 payload = _payload(message)
                 decoded.commit_ts[event] = _commit_ts(payload)
-                decoded.build_ts[event] = payload.get("ts_ms")
-                decoded.cluster_id[event] = payload["source"].get("cluster_id")
+                decoded.build_ts[event] = milliseconds(payload.get("ts_ms"))
+                cluster_id = payload["source"].get("cluster_id")
+                decoded.cluster_id[event] = None if cluster_id is None else text(cluster_id)
                 op, before, after = payload["op"], payload.get("before"), payload.get("after")
                 described = before if op == "d" else after
                 if not isinstance(described, dict):
@@ -156,9 +168,17 @@ class Debezium:
                     images.add(event, 0, described, None, plan, update=False)
                 else:
                     images.add(event, 0, before if op == "u" else None, described, plan, update=op == "u")
-            except (DecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            except MALFORMED as error:
                 decoded.failures[event] = parse_failure(error, "a debezium row message").at(events.address(event))
         return decoded
+
+
+def _declared(event: DDLEvent, table: TableName) -> Mapping[str, ColumnType]:
+    """Return what a DDL event declares; nothing where its description is broken: DDL never fails a read."""
+    try:
+        return declared_columns(event.table_changes, table)
+    except MALFORMED:
+        return {}
 
 
 def _payload(message: dict[str, Any]) -> dict[str, Any]:
@@ -174,9 +194,9 @@ def _commit_ts(payload: dict[str, Any]) -> int | None:
     """Return the commit-ts; native Debezium has none: a lower bound from the event's time (ms)."""
     source = payload["source"]
     if source.get("commit_ts") is not None:
-        return int(source["commit_ts"])
-    event_time = source.get("ts_ms")
-    return int(event_time) << 18 if event_time else None
+        return tso(source["commit_ts"])
+    event_time = milliseconds(source.get("ts_ms"))
+    return None if event_time is None else event_time << 18
 
 
 def _row_fields(message: dict[str, Any]) -> list[dict[str, Any]] | None:
@@ -190,7 +210,7 @@ def _row_fields(message: dict[str, Any]) -> list[dict[str, Any]] | None:
 
 def _columns(fields: list[dict[str, Any]] | None, row: dict[str, Any], since: int) -> tuple[Column, ...]:
     by_name = {field["field"]: field for field in fields or ()}  # virtual columns are listed, twice, and not sent
-    return tuple(replace(wire_column(name, by_name.get(name)), since=since) for name in row)
+    return tuple(replace(wire_column(name, by_name.get(name)), since=since) for name in map(text, row))
 
 
 def _key_columns(events: TableEvents) -> frozenset[str]:
@@ -198,6 +218,6 @@ def _key_columns(events: TableEvents) -> frozenset[str]:
     for position in events.positions:
         try:
             return frozenset(_payload(parse_object(events.chunk.keys[position] or b"{}")))
-        except (ValueError, TypeError):
+        except MALFORMED:
             continue
     return frozenset()

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ticdc_source.events import TableName
 from ticdc_source.kernels import Cells, Kernel, Settings, Wire, numbers, strings, temporal
+from ticdc_source.protocols.base import text
 from ticdc_source.schema import Column, ReadField, TypeVersions
 from ticdc_source.types import TYPES, ColumnType, parse_type, type_of
 
@@ -111,7 +112,7 @@ def wire_column(name: str, field: Mapping[str, Any] | None) -> Column:
         return Column(name)
     wire = field.get("name") or field["type"]
     if wire not in _BEHIND:
-        return Column(name, ColumnType(str(wire)), wire=wire)
+        return Column(name, ColumnType(text(wire)), wire=wire)
     type_ = ColumnType(_BEHIND[wire][0])
     exact = field.get("tidb_type")
     if exact:
@@ -124,10 +125,11 @@ def wire_column(name: str, field: Mapping[str, Any] | None) -> Column:
     elif wire == "boolean":
         type_ = replace(type_, length=1)
     elif type_.name == "enum":
-        labels = tuple(label.replace("\\,", ",") for label in _ENUM_COMMA.split(parameters.get("allowed", "")))
+        allowed = text(parameters.get("allowed", ""))
+        labels = tuple(label.replace("\\,", ",") for label in _ENUM_COMMA.split(allowed))
         type_ = replace(type_, labels=labels)
     elif type_.name == "set":
-        type_ = replace(type_, labels=tuple(parameters.get("allowed", "").split(",")))
+        type_ = replace(type_, labels=tuple(text(parameters.get("allowed", "")).split(",")))
     return Column(name, type_, wire=wire)
 
 
@@ -147,7 +149,7 @@ def _declared_type(column: Mapping[str, Any]) -> ColumnType:
     length, scale = column.get("length"), column.get("scale")
     match type_.name:
         case "enum" | "set":
-            labels = tuple(_bare_label(label) for label in column.get("enumValues") or ())
+            labels = tuple(_bare_label(text(label)) for label in column.get("enumValues") or ())
             return replace(type_, labels=labels)
         case "decimal":
             return replace(type_, length=length if length is not None else 10, scale=scale or 0)

@@ -11,9 +11,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from ticdc_source.errors import DecodeError, FramingError
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
+from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, WatermarkEvent
 from ticdc_source.kernels import Wire, numbers, strings, temporal
-from ticdc_source.protocols.base import Decoded, Images, Plan, cast_images, parse_failure
+from ticdc_source.protocols.base import (
+    MALFORMED,
+    Decoded,
+    Images,
+    Plan,
+    cast_images,
+    parse_failure,
+    table_name,
+    text,
+    tso,
+)
 from ticdc_source.protocols.json_text import parse_object
 from ticdc_source.protocols.samples import describe_images
 from ticdc_source.schema import Column, ReadField, TableSchema
@@ -150,7 +160,7 @@ class OpenProtocol:
             for index, (head, body) in enumerate(events):
                 try:
                     self._sort(split, chunk, position, index, head, body)
-                except (DecodeError, ValueError, KeyError, TypeError) as error:
+                except MALFORMED as error:
                     failure = parse_failure(error, "an open-protocol event")
                     split.corrupt.append(Corrupt(position, index, failure.at(chunk.address(position))))
         return split
@@ -160,20 +170,17 @@ class OpenProtocol:
     ) -> None:
         if isinstance(head, DecodeError):
             raise head
+        table = table_name(head.get("scm"), head.get("tbl"))  # tiflow leaves out empty names
+        timestamp = tso(head["ts"])
         match head["t"]:
             case 1:
-                table = TableName(_name(head, "scm"), _name(head, "tbl"))
-                if type(head["ts"]) is not int:
-                    msg = f"ts is {head['ts']!r}"
-                    raise ValueError(msg)
                 split.tray(chunk, table).append(position, index, body, head)
             case 2:
                 ddl = parse_object(body)
-                table = TableName(head.get("scm") or "", head.get("tbl") or "")
                 code = int(ddl["t"])  # the documentation prints it as a string
-                split.ddl.append(DDLEvent(position, index, int(head["ts"]), table, str(ddl["q"]), "", code))
+                split.ddl.append(DDLEvent(position, index, timestamp, table, str(ddl["q"]), "", code))
             case 3:
-                split.watermarks.append(WatermarkEvent(position, index, int(head["ts"])))
+                split.watermarks.append(WatermarkEvent(position, index, timestamp))
             case other:
                 msg = f"event type {other!r}; 1 (row), 2 (DDL) and 3 (resolved) are known"
                 raise ValueError(msg)
@@ -209,7 +216,7 @@ class OpenProtocol:
                     described = {**before, **after}
                 seen = tuple((name, cell["t"], cell.get("f"), cell.get("h")) for name, cell in described.items())
                 if seen != signature:
-                    columns = tuple(_column(*parts) for parts in seen)
+                    columns = tuple(_column(text(name), *parts) for name, *parts in seen)
                     images.start_run(columns)
                     signature = seen
                 if after is not None:
@@ -223,17 +230,9 @@ class OpenProtocol:
                 elif before is not None:
                     msg = "an old row ('p') without a new one ('u')"
                     raise ValueError(msg)
-            except (DecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            except MALFORMED as error:
                 failures[event] = parse_failure(error, "an open-protocol row event").at(events.address(event))
         return images, failures
-
-
-def _name(head: dict[str, Any], member: str) -> str:
-    name = head.get(member, "")  # tiflow leaves out an empty name
-    if type(name) is not str:
-        msg = f"{member} is {name!r}"
-        raise TypeError(msg)
-    return name
 
 
 def _refuse_partial(head: dict[str, Any]) -> None:

@@ -38,10 +38,9 @@ def _observed(column: Column, rows: Sequence[dict[str, Any]]) -> Column:
 
 
 def _is_wide(cell: Any) -> bool:
-    try:
-        return cell is not None and int(cell) >= _2_63
-    except (TypeError, ValueError):
-        return False
+    if isinstance(cell, str):
+        return cell.isdecimal() and int(cell) >= _2_63
+    return isinstance(cell, int) and cell >= _2_63
 
 
 def _observed_decimal(type_: ColumnType, cells: list[Any]) -> ColumnType:
