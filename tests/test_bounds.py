@@ -107,7 +107,7 @@ def test_streams_have_no_end(given: dict[str, Any], message: str) -> None:
     "option", ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"]
 )
 def test_json_of_another_form_is_refused(option: str, value: object) -> None:
-    """What is not topics, of partitions, of whole numbers is an error that names the option and shows the form."""
+    """What is not topics, of partitions, of whole numbers is an error that shows the form."""
     with pytest.raises(OptionError, match=rf"'{option}': Expected e\.g\. \{{\"topicA\""):
         validate(options(**{option: value}), streaming=False)
 

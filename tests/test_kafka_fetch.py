@@ -1,4 +1,4 @@
-"""Fetching without a broker: a stand-in client with a log full of holes, and errors that no broker makes at will."""
+"""Fetching without a broker: a stand-in with a log full of holes, and errors that no broker makes at will."""
 
 import random
 from collections import namedtuple
@@ -21,7 +21,9 @@ from ticdc_source.kafka import fetch as fetch_function
 from ticdc_source.kafka.client import translated
 from ticdc_source.offsets import OffsetRange
 
-Record = namedtuple("Record", "offset timestamp key value headers serialized_key_size serialized_value_size")  # noqa: PYI024
+Record = namedtuple(  # noqa: PYI024 (kafka-python's is one, too)
+    "Record", "offset timestamp key value headers serialized_key_size serialized_value_size"
+)
 
 
 def record(offset: int) -> Any:
@@ -180,9 +182,7 @@ def test_a_truncated_log_is_data_loss() -> None:
     with pytest.raises(DataLossError, match="t-0 was truncated"):
         run(StubClient(Raising(error)), OffsetRange("t", 0, 3, 10))
     with pytest.warns(UserWarning, match="t-0 was truncated"):
-        chunks = run(
-            StubClient(Raising(error, times=1)), OffsetRange("t", 0, 3, 10), fail_on_data_loss=False
-        )
+        chunks = run(StubClient(Raising(error, times=1)), OffsetRange("t", 0, 3, 10), fail_on_data_loss=False)
     assert [offset for chunk in chunks for offset in chunk.offsets] == list(range(3, 10))
 
 

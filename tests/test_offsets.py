@@ -102,7 +102,7 @@ def test_nothing_to_split() -> None:
 
 @pytest.mark.parametrize("seed", range(100))
 def test_shares_are_proportional_and_starve_none(seed: int) -> None:
-    """Each share is its proportion rounded down, at least 1 where there is something, never above the size."""
+    """A share is its proportion rounded down, at least 1 where there is something, at most the size."""
     rng = random.Random(seed)
     sizes = {number: rng.choice([0, 1, rng.randint(0, 2**60)]) for number in range(rng.randint(1, 10))}
     limit = rng.randint(1, 2**40)
@@ -152,7 +152,7 @@ def test_fit(start: int, end: int, fitted: tuple[int, int], losses: int) -> None
 
 @pytest.mark.parametrize("seed", range(50))
 def test_json_round_trip(seed: int) -> None:
-    """Offsets survive the checkpoint's layout, and equal offsets give equal text in whatever order they come."""
+    """Offsets survive the checkpoint's layout; equal ones give equal text in whatever order they come."""
     rng = random.Random(seed)
     places = [TopicPartition(rng.choice("abc"), number) for number in range(rng.randint(0, 12))]
     offsets = {place: rng.randint(0, 2**60) for place in places}

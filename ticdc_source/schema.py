@@ -46,6 +46,7 @@ class Column:
         key: part of the handle key, where the wire tells.
         wire: how the protocol wrote the values, where a type has several ways; the protocol's own word.
         shape: the Arrow type that the values' JSON shape suggests, used where `type` is None.
+        vague: whether it is text or binary the message does not tell; `type` says text.
         conflict: versions of the table disagree across families: read as text.
         versions: what DDL events declared, where messages do not tell all of the type themselves.
         since: the commit_ts of the DDL whose version of the column a message holds, 0 for the first.
@@ -56,6 +57,7 @@ class Column:
     key: bool = False
     wire: str = ""
     shape: pa.DataType | None = None
+    vague: bool = False
     conflict: bool = False
     versions: TypeVersions = ()
     since: int = 0
@@ -74,10 +76,13 @@ class Column:
             return replace(known, key=key, shape=shape)
         if self.conflict or other.conflict:
             return replace(self, key=key, conflict=True)
+        for vague, sure in ((self, other), (other, self)):
+            if vague.vague and sure.type is not None and sure.type.family == "binary":
+                return replace(sure, key=key)
         merged = merge_types(self.type, other.type)
         if merged is None:
             return replace(self, type=ColumnType("text"), key=key, conflict=True)
-        return replace(self, type=merged, key=key)
+        return replace(self, type=merged, key=key, vague=self.vague and other.vague)
 
 
 def _wider_shape(first: pa.DataType, second: pa.DataType) -> pa.DataType:

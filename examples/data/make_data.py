@@ -103,8 +103,12 @@ def verify(streams: dict[str, list[Json]], lengths: dict[str, int], cut: int) ->
     for name, stream in streams.items():
         inside = [event for event in events_of(stream[1 : lengths[name]]) if event["op"] != "watermark"]
         outside = [event for event in events_of(stream[lengths[name] :]) if event["op"] != "watermark"]
-        _require(max(event["commit_ts"] for event in inside) <= cut, f"{name}: an event after the cut is inside")
-        _require(min(event["commit_ts"] for event in outside) > cut, f"{name}: an event before the cut is outside")
+        _require(
+            max(event["commit_ts"] for event in inside) <= cut, f"{name}: an event after the cut is inside"
+        )
+        _require(
+            min(event["commit_ts"] for event in outside) > cut, f"{name}: an event before the cut is outside"
+        )
         contents[name] = Counter(_identity(event) for event in inside if event["op"] in ROW_OPERATIONS)
         queries = {event["ddl_query"] for event in inside if event["op"] == "ddl"}
         _require(sum("add column" in query for query in queries) == 2, f"{name}: an ADD COLUMN is missing")
@@ -181,7 +185,9 @@ def verify_states(truths: dict[str, TableTruth], rest: Iterable[Json], corpus: P
             if (name.partition(".")[2], key) not in touched:
                 _require(final.get(f"{name}/{key}") == cells, f"{name}: row {key} is not as at the end")
                 checked += 1
-    print(f"{checked:,} of {sum(len(truth.rows) for truth in truths.values()):,} rows are as SQL has them at the end")
+    print(
+        f"{checked:,} of {sum(len(truth.rows) for truth in truths.values()):,} rows are as SQL has them at the end"
+    )
 
 
 if __name__ == "__main__":

@@ -41,7 +41,8 @@ def ranges(given: Options) -> list[OffsetRange]:
 def silent_server() -> Iterator[str]:
     """A server that takes connections and never says a word."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        yield "127.0.0.1:{}".format(server.getsockname()[1])
+        port = server.getsockname()[1]
+        yield f"127.0.0.1:{port}"
 
 
 @pytest.fixture(autouse=True)
@@ -72,13 +73,13 @@ class TestUnreachable:
 
     def test_no_such_host(self) -> None:
         """A name that does not resolve is told as such."""
-        with pytest.raises(KafkaUnavailableError, match="no-such-host.invalid:9092.*DNS"):
+        with pytest.raises(KafkaUnavailableError, match=r"no-such-host\.invalid:9092.*DNS"):
             ranges(options("no-such-host.invalid:9092", bootstrap_timeout_ms="600"))
 
     def test_an_executor_is_told_the_same(self) -> None:
         """Fetching has the same error as looking up."""
         config = client_config(options("127.0.0.1:1", bootstrap_timeout_ms="300"), driver=False)
-        with pytest.raises(KafkaUnavailableError, match="127.0.0.1:1 did not answer in 300 ms"):
+        with pytest.raises(KafkaUnavailableError, match=r"127\.0\.0\.1:1 did not answer in 300 ms"):
             next(fetch(OffsetRange("t", 0, 0, 1), config, max_records=1, max_bytes=1))
 
 
@@ -140,7 +141,7 @@ class TestSASL:
 
     def test_a_mechanism_that_the_broker_does_not_have(self, login: dict[str, str]) -> None:
         """A mechanism that is not enabled is told at once, too."""
-        with pytest.raises(OptionError, match="refuses the login: .*UnsupportedSaslMechanism"):
+        with pytest.raises(OptionError, match=r"refuses the login: .*UnsupportedSaslMechanism"):
             ranges(self.options(login, "SCRAM-SHA-512"))
 
     def test_a_plain_client_at_a_sasl_listener(self, login: dict[str, str]) -> None:
@@ -153,13 +154,13 @@ class TestSASL:
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an authority (ca.pem), and keys with certificates for broker and client, one file each."""
+    """A folder with an authority (ca.pem), and a key with its certificate for broker and client."""
     if which("openssl") is None:
         pytest.skip("openssl is not installed")
     folder = tmp_path_factory.mktemp("certificates")
 
     def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)  # noqa: S607
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
 
     openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test authority",
             "-keyout", "ca.key", "-out", "ca.pem")  # fmt: skip
@@ -179,7 +180,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tls_broker(certificates: Path) -> Iterator[str]:
     """A broker with a TLS listener that wants certificates of its clients."""
     with closing(socket.create_server(("127.0.0.1", 0))) as probe:
-        servers = "127.0.0.1:{}".format(probe.getsockname()[1])
+        port = probe.getsockname()[1]
+    servers = f"127.0.0.1:{port}"
     kafka = LocalKafka()
     plain = f"PLAINTEXT://{kafka.bootstrap_servers}"
     broker = LocalKafka(
@@ -252,7 +254,7 @@ class TestTLS:
     def test_a_name_that_is_not_the_brokers(self, tls_broker: str, certificates: Path) -> None:
         """The certificate must be for the host that is asked for, unless that check is turned off."""
         localhost = tls_broker.replace("127.0.0.1", "localhost")
-        with pytest.raises(OptionError, match="is not trusted.*localhost"):
+        with pytest.raises(OptionError, match=r"is not trusted.*localhost"):
             ranges(options(localhost, **self.files(certificates)))
         unchecked = self.files(certificates, ssl_endpoint_identification_algorithm="")
         assert ranges(options(localhost, **unchecked))

@@ -36,6 +36,9 @@ Answer = TypeVar("Answer")
 class KafkaCluster(AbstractContextManager["KafkaCluster"]):
     """Look-ups for one read; connects at the first one. A context manager.
 
+    A look-up takes at most `default.api.timeout.ms`, and as long for each repetition; finding the brokers at
+    all takes at most `bootstrap.timeout.ms` and is not repeated.
+
     Every look-up is repeated `fetchOffset.numRetries` times, `fetchOffset.retryIntervalMs` apart and each
     time with a new client (as Spark's does), but for errors that trying again does not mend. Nothing is
     created on the brokers.

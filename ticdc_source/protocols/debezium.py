@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
 from ticdc_source.kernels import Wire
 from ticdc_source.protocols.base import (
@@ -38,7 +40,7 @@ from ticdc_source.protocols.debezium_types import (
 )
 from ticdc_source.protocols.json_text import parse_object
 from ticdc_source.protocols.samples import describe_images
-from ticdc_source.schema import Column, TableSchema
+from ticdc_source.schema import Column, ReadField, TableSchema
 from ticdc_source.types import ColumnType
 
 __all__ = ["Debezium"]
@@ -116,13 +118,14 @@ class Debezium:
 
     def describe(self, events: TableEvents, ddl: Sequence[DDLEvent] = ()) -> list[TableSchema]:
         """Say what schema, tidb_type and the tableChanges of this table tell; key columns from the Kafka key."""
-        decoded = self._parse(events, Plan(()))
-        keys = _key_columns(events)
         changes = sorted(
             ((event.commit_ts or 0, _declared(event, events.table)) for event in ddl),
             key=lambda change: change[0],
         )
         versions = type_versions([(start, columns) for start, columns in changes if columns])
+        fields = tuple(ReadField(name, pa.null(), None, declared) for name, declared in versions.items())
+        decoded = self._parse(events, Plan(fields))  # the fields make it split runs where versions begin
+        keys = _key_columns(events)
         events_of = decoded.images.events
         firsts = [decoded.commit_ts[events_of[start]] or 0 for start, _, _ in decoded.images.spans()]
         return [

@@ -270,7 +270,7 @@ def _column(name: str, code: int, flags: int | None, handle: bool | None) -> Col
         elif flags == 0:
             wire = _UNFLAGGED
     unsigned = bool((flags or 0) & _UNSIGNED) and type_name in _UNSIGNED_NAMES  # also set on YEAR and BIT (item 9)
-    return Column(name, ColumnType(type_name, unsigned), key, wire)
+    return Column(name, ColumnType(type_name, unsigned), key, wire, vague=wire == _UNFLAGGED)
 
 
 def _wire_of(column: Column, wanted: ReadField) -> tuple[Wire | None, ColumnType]:

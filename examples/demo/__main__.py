@@ -1,0 +1,135 @@
+"""`python -m examples.demo`: replay three streams of TiCDC into Kafka, and get SQL's tables back with Spark."""
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from examples.data import PROTOCOLS, TRUTH, Message, TableTruth, read_messages, read_truth
+from examples.demo.added_columns import added_columns
+from examples.demo.pipeline import current_rows, read_changes
+from examples.demo.screen import Screen
+from examples.demo.session import spark_session
+from examples.demo.story import WIRE, show_table
+from examples.local_kafka import (
+    ExternalKafka,
+    KafkaSetupError,
+    KafkaStartError,
+    LocalKafka,
+    connect,
+    create_topic,
+    delete_topic,
+    produce,
+)
+from examples.local_kafka.jars import find_java
+
+PARTITIONS = 3
+
+INTRODUCTION = """\
+TiCDC, TiDB's change feed, wrote these messages: the same transactions of a web shop in each of three protocols. \
+The demo replays them into Kafka, reads them with Spark, makes the shop's tables out of the changes, and compares \
+every column of every row with what SQL said."""
+
+
+def main() -> int:
+    """Run the demo; return 0 when all is equal, 1 when something is not."""
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
+    parser.add_argument(
+        "--truth", type=Path, default=TRUTH, help="what to compare with (default: the bundled truth)"
+    )
+    arguments = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        require_java()
+        with ExitStack() as stack:
+            try:
+                return run(read_truth(arguments.truth), stack)
+            finally:  # the stack tidies up now, and a second Ctrl-C is not to stop it
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(number, signal.SIG_IGN)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    except (KafkaSetupError, KafkaStartError) as error:
+        print(f"The demo cannot run: {error}", file=sys.stderr)
+        return 2
+
+
+def require_java() -> None:
+    """Fail before anything has begun where there is no Java: Kafka and Spark both run on it."""
+    java = Path(find_java())
+    home = os.environ.get("JAVA_HOME")
+    if home and not java.is_relative_to(home):  # no Java is there, but Spark would insist on it
+        del os.environ["JAVA_HOME"]
+
+
+def run(truths: Mapping[str, TableTruth], stack: ExitStack) -> int:
+    """Start what is needed, giving it to the stack, which ends it; then go through the protocols."""
+    screen = stack.enter_context(Screen(steps=3 + len(PROTOCOLS) * len(truths)))
+    screen.title("TiDB → TiCDC → Kafka → Spark")
+    screen.say(INTRODUCTION)
+    folder = stack.enter_context(
+        tempfile.TemporaryDirectory(prefix="ticdc-demo-", ignore_cleanup_errors=True)
+    )
+    os.environ["TMPDIR"] = tempfile.tempdir = folder  # whatever Kafka and Spark write goes with it
+    with screen.step("Starting Kafka"):
+        kafka = stack.enter_context(connect())
+    with screen.step("Replaying the streams into Kafka"):
+        streams = {protocol: read_messages(protocol) for protocol in PROTOCOLS}
+        topics = stack.enter_context(replayed(streams, kafka))
+    with screen.step("Starting Spark"):
+        spark = stack.enter_context(spark_session(Path(folder)))
+
+    screen.title("The code")
+    screen.say("This reads a table's changes; protocol, columns and types are found in the messages:")
+    screen.code(read_changes)
+    screen.say("This makes the table out of them:")
+    screen.code(current_rows)
+
+    verdicts = {}
+    for protocol, messages in streams.items():
+        screen.title(protocol)
+        screen.say(f"{len(messages):,} messages in topic {topics[protocol]}. {WIRE[protocol]}")
+        added = added_columns(protocol, messages)
+        verdicts[protocol] = []
+        for truth in truths.values():
+            with screen.step(f"Reading {truth.table} from {protocol}"):
+                changes = read_changes(spark, kafka.bootstrap_servers, topics[protocol], truth.table)
+                verdicts[protocol].append(show_table(screen, changes, truth, added))
+
+    screen.title("Rebuilt by Spark = told by SQL?")
+    for protocol, comparisons in verdicts.items():
+        rows, equal = (sum(getattr(one, name) for one in comparisons) for name in ("rows", "equal"))
+        screen.line(f"{protocol:<14} {rows:,} rows compared, {equal:,} rows equal")
+    good = all(one.good for comparisons in verdicts.values() for one in comparisons)
+    screen.line(f"{'All is equal' if good else 'NOT ALL IS EQUAL'}, {screen.seconds:.0f} s")
+    return 0 if good else 1
+
+
+@contextmanager
+def replayed(
+    streams: Mapping[str, list[Message]], kafka: LocalKafka | ExternalKafka
+) -> Iterator[dict[str, str]]:
+    """Give each protocol's topic, with its messages in it; a broker that goes on gets them deleted again."""
+    run_id = uuid.uuid4().hex[:8]
+    topics = {protocol: f"ticdc-demo-{run_id}-{protocol}" for protocol in streams}
+    try:
+        for protocol, messages in streams.items():
+            create_topic(kafka.bootstrap_servers, topics[protocol], PARTITIONS)
+            records = [(message.partition, message.key, message.value, [], None) for message in messages]
+            produce(kafka.bootstrap_servers, topics[protocol], records)
+        yield topics
+    finally:
+        if not kafka.owned:
+            for topic in topics.values():
+                delete_topic(kafka.bootstrap_servers, topic)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""canal-json: forms and types beyond what the corpus shows."""
+
+import datetime
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.support.captured import Captured
+from tests.support.messages import TSO, Message, canal, dump
+from ticdc_source.errors import DecodeError, UnsupportedTypeError
+
+ID = {"id": "int"}
+
+
+def rows(*messages: Message, **options: str) -> list[dict[str, Any]]:
+    return Captured.of(*messages).read(**options).to_pylist()
+
+
+def one_value(mysql_type: str, value: str | None, sql_type: int = 12, **options: str) -> Any:
+    message = canal("INSERT", [{"id": "1", "c": value}], None, {**ID, "c": mysql_type}, {"id": 4, "c": sql_type})
+    return rows(message, **options)[0]["c"]
+
+
+@pytest.mark.parametrize(("mysql_type", "sql_type", "value", "expected"), [
+    ("tinyint unsigned", 5, "200", 200),
+    ("int(8) unsigned zerofill", -5, "4294967295", 4294967295),
+    ("bigint unsigned", 3, "18446744073709551615", Decimal(2**64 - 1)),
+    ("decimal(10,4)", 3, "1.5000", Decimal("1.5000")),
+    ("decimal(10, 4)", 3, "1.5000", Decimal("1.5000")),
+    ("float(10,3)", 7, "0.125", 0.125),
+    ("double", 8, "100000000000000000000000", 1e23),
+    ("bit", -7, "18446744073709551615", -1),
+    ("bit(1)", -7, "1", True),
+    ("year(4)", 12, "0", 0),
+    ("binary(3)", 2004, "a\x00ÿ", b"a\x00\xff"),
+    ("blob", 2004, "".join(map(chr, range(256))), bytes(range(256))),
+    ("text", 2005, "é", "é"),
+    ("text", 2004, "é", b"\xe9"),
+    ("enum('binary','x')", 4, "1", "binary"),
+    ("enum('a','b')", 4, "0", ""),
+    ("enum", 4, "2", 2),
+    ("set('a','it''s','é')", -7, "6", "it's,é"),
+    ("set", -7, "9223372036854775808", Decimal(2**63)),
+    ("timestamp", 93, "2024-05-06 07:08:09.123456",
+     datetime.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=datetime.timezone.utc)),
+    ("time(3)", 92, "-100:00:00.500", -datetime.timedelta(hours=100, milliseconds=500)),
+    ("var_string", 12, "x", "x"),
+    ("vector(2)", 12, "[1,2.5]", [1.0, 2.5]),
+])  # fmt: skip
+def test_types(mysql_type: str, sql_type: int, value: str, expected: Any) -> None:
+    """Each mysqlType, bare and full, gives the value that TiDB has, in the type of the type table."""
+    assert one_value(mysql_type, value, sql_type) == expected
+
+
+def test_old_rows_may_hold_only_what_changed() -> None:
+    """The old row is the new one overlaid with `old`; `[{}]` is an update that changed nothing."""
+    types = {**ID, "a": "int", "b": "varchar"}
+    new = {"id": "1", "a": "5", "b": None}
+    messages = [canal("UPDATE", [new], [old], types) for old in ({"a": "4"}, {"b": "was"}, {})]
+
+    found = [(row["_change_type"], row["a"], row["b"]) for row in rows(*messages)]
+
+    assert found[0::2] == [("update_preimage", 4, None), ("update_preimage", 5, "was"), ("update_preimage", 5, None)]
+    assert found[1::2] == [("update_postimage", 5, None)] * 3
+
+
+def test_an_update_without_old_has_no_preimage() -> None:
+    """`old: null` of an UPDATE leaves the old row unknown: only the new one is given."""
+    assert [row["_change_type"] for row in rows(canal("UPDATE", [{"id": "1"}], None, ID))] == ["update_postimage"]
+
+
+def test_messages_of_ticdc_before_5_4() -> None:
+    """`old:[null]` of an INSERT, `old` equal to `data` of a DELETE, `ts` 0, data before old (wire.md §3.4)."""
+    row = {"id": "1"}
+    messages = [canal("INSERT", [row], [None], ID, {"id": -5}, ts=0), canal("DELETE", [row], [row], ID, {"id": -5}, ts=0)]
+
+    found = rows(*messages, includeMetadata="all")
+
+    assert [(r["_change_type"], r["id"], r["_build_ts"]) for r in found] == [("insert", 1, None), ("delete", 1, None)]
+
+
+def test_the_sign_that_old_messages_lack_is_allowed_for() -> None:
+    """Before v5.4 nothing says "unsigned", but sqlType is promoted: the wider type holds either sign."""
+    types = {**ID, "t": "tinyint", "i": "int", "b": "bigint"}
+    codes = {"id": -5, "t": 5, "i": -5, "b": 3}
+    messages = [canal("INSERT", [row], [None], types, codes) for row in (
+        {"id": "1", "t": "255", "i": "4294967295", "b": "18446744073709551615"},
+        {"id": "2", "t": "-128", "i": "-2147483648", "b": "-9223372036854775808"},
+    )]  # fmt: skip
+
+    found = [(row["t"], row["i"], row["b"]) for row in rows(*messages)]
+
+    assert found == [(255, 4294967295, 2**64 - 1), (-128, -(2**31), -(2**63))]
+
+
+def test_official_canal_puts_several_rows_into_a_message() -> None:
+    """Each row of `data` is an event of its own, numbered by its place; members may come in any order."""
+    types = {"id": "int(11)", "name": "varchar(8)"}
+    message = {
+        "data": [{"id": "1", "name": "a"}, {"id": "2", "name": "b"}], "database": "test", "es": TSO >> 18, "id": 5,
+        "isDdl": False, "mysqlType": types, "old": [{"name": "x"}, {"name": "y"}], "pkNames": ["id"], "sql": "",
+        "sqlType": {"id": 4, "name": 12}, "table": "t", "ts": TSO >> 18, "type": "UPDATE",
+    }  # fmt: skip
+
+    found = rows((None, dump(message)))
+
+    assert [(row["_change_type"], row["id"], row["name"], row["_sequence"]["index"]) for row in found] == [
+        ("update_preimage", 1, "x", 0),
+        ("update_postimage", 1, "a", 0),
+        ("update_preimage", 2, "y", 1),
+        ("update_postimage", 2, "b", 1),
+    ]
+
+
+def test_without_the_extension_the_version_is_a_lower_bound() -> None:
+    """Without `_tidb` the commit version is the event's time in ms shifted to a TSO."""
+    row = rows(canal("INSERT", [{"id": "1"}], None, ID))[0]
+
+    assert row["_commit_version"] == TSO >> 18 << 18
+    assert row["_commit_timestamp"] == datetime.datetime.fromtimestamp((TSO >> 18) / 1000, datetime.timezone.utc)
+
+
+@pytest.mark.parametrize("extension", [{}, None, {"commitTs": TSO, "rowkey": "AAE=", "originTs": 7}])
+def test_unknown_and_missing_members_of_the_extension_are_no_error(extension: Any) -> None:
+    """`_tidb` may be empty, null, or hold members of other releases."""
+    row = rows(canal("INSERT", [{"id": "1"}], None, ID, _tidb=extension))[0]
+
+    assert row["_commit_version"] == (TSO if extension else TSO >> 18 << 18)
+
+
+def test_ddl_and_watermarks_are_no_rows() -> None:
+    """DDL of every type and watermarks never fail a read."""
+    messages = [
+        canal(kind, None, None, isDdl=True, sql="…", pkNames=None, table="")
+        for kind in ("CREATE", "RENAME", "CINDEX", "DINDEX", "ALTER", "ERASE", "TRUNCATE", "QUERY")
+    ]
+    watermark = canal("TIDB_WATERMARK", None, None, database="", table="", pkNames=None, _tidb={"watermarkTs": TSO})
+
+    assert [row["id"] for row in rows(*messages, watermark, canal("INSERT", [{"id": "1"}], None, ID))] == [1]
+
+
+def test_text_that_is_not_utf8_is_replaced_or_refused() -> None:
+    """Bytes that are no UTF-8 become U+FFFD by default; invalidUtf8=fail names the column."""
+    key, value = canal("INSERT", [{"id": "1", "c": "@"}], None, {**ID, "c": "varchar"})
+    message = (key, (value or b"").replace(b"@", b"a\xffz"))
+
+    assert rows(message)[0]["c"] == "a�z"
+    with pytest.raises(DecodeError, match="invalidUtf8") as raised:
+        rows(message, invalidUtf8="fail")
+    assert raised.value.address.column == "c"
+
+
+def test_escaped_names_are_the_same_table() -> None:
+    """A name written with JSON escapes takes the slower path and lands on the same table."""
+    plain = canal("INSERT", [{"id": "1"}], None, ID, table="tä")
+    escaped = (b"", (canal("INSERT", [{"id": "2"}], None, ID, table="@")[1] or b"").replace(b"@", b"t\\u00e4"))
+
+    assert [row["id"] for row in rows(plain, escaped)] == [1, 2]
+
+
+@pytest.mark.parametrize(("message", "reason"), [
+    ((b"", None), "the value is empty"),
+    ((b"", b""), "the value is empty"),
+    ((b"", b"\xff\xfe garbage"), "does not begin as JSON"),
+    (canal("MERGE", [{"id": "1"}], None, ID), "message type 'MERGE'"),
+    (canal("INSERT", None, None, ID), "without 'data'"),
+    (canal("INSERT", [{"id": "1"}], None, ID, _tidb={"commitTs": TSO, "onlyHandleKey": True}), "handle-key-only"),
+    (canal("INSERT", [{"id": "1"}], None, ID, _tidb={"commitTs": TSO, "claimCheckLocation": "f"}), "claim-check"),
+    (canal("INSERT", [{"id": "x"}], None, ID), "not an integer"),
+    (canal("INSERT", [{"id": "99999999999"}], None, ID), "schemaHints=\"id string\""),
+    (canal("INSERT", [{"id": 5}], None, ID), "JSON number where a string is expected"),
+])  # fmt: skip
+def test_messages_that_cannot_be_read_say_why(message: Message, reason: str) -> None:
+    """A bad message fails with its reason and its offset; PERMISSIVE keeps it as a row of its own."""
+    good = canal("INSERT", [{"id": "1"}], None, ID)
+
+    with pytest.raises(DecodeError, match=reason) as raised:
+        rows(good, message, protocol="canal-json")
+    assert raised.value.address.offset == 1
+
+    kept = rows(good, message, good, protocol="canal-json", mode="PERMISSIVE")
+    assert [row["id"] for row in kept] == [1, None, 1]
+    assert json.loads(kept[1]["_corrupt_record"])["offset"] == 1
+    assert len(rows(good, message, protocol="canal-json", mode="DROPMALFORMED")) == 1
+
+
+def test_an_unknown_type_is_an_error_that_names_the_column() -> None:
+    """A mysqlType that the type table lacks is refused by name, unless a hint asks for its text."""
+    with pytest.raises(UnsupportedTypeError, match=r"Column c of test\.t: type geometry"):
+        one_value("geometry", "x")
+
+    assert one_value("geometry", "x", schemaHints="c string") == "x"
+
+
+def test_decimals_without_precision_have_the_sampled_scale() -> None:
+    """decimal(38,s) by the sample; text where 38 digits are too few; unspecifiedDecimal and hints decide otherwise."""
+    with pytest.warns(UserWarning, match="only NULLs"):
+        assert one_value("decimal", None) is None
+    assert one_value("decimal", "12.3400") == Decimal("12.3400")
+    with pytest.warns(UserWarning, match="38 digits"):
+        assert one_value("decimal", "9" * 30 + "." + "9" * 20) == "9" * 30 + "." + "9" * 20
+    assert one_value("decimal", "12.34", unspecifiedDecimal="string") == "12.34"
+    assert one_value("decimal", "12.34", unspecifiedDecimal="decimal(20,4)") == Decimal("12.3400")
+    with pytest.raises(DecodeError, match="column=c"):
+        one_value("decimal", "12.345", schemaHints="c decimal(10,2)")

@@ -1,0 +1,164 @@
+"""debezium: forms and types beyond what the corpus shows."""
+
+import base64
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.support.captured import Captured
+from tests.support.messages import TSO, Message, debezium, debezium_ddl, declared, dump
+from ticdc_source.errors import DecodeError
+
+ID = {"type": "int32", "optional": False, "field": "id"}
+
+
+def rows(*messages: Message, **options: str) -> list[dict[str, Any]]:
+    return Captured.of(*messages).read(**options).to_pylist()
+
+
+def field(type_: str, name: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"type": type_, "optional": True, "field": "c", **({"name": name} if name else {}), **more}
+
+
+def one_value(described: dict[str, Any], value: Any, **options: str) -> Any:
+    return rows(debezium("c", None, {"id": 1, "c": value}, [ID, described]), **options)[0]["c"]
+
+
+@pytest.mark.parametrize(("described", "value", "expected"), [
+    (field("int16"), 255, 255),
+    (field("int64"), -1, -1),
+    (field("int64", tidb_type="bigint unsigned"), -1, Decimal(2**64 - 1)),
+    (field("int64", tidb_type="bigint unsigned"), "18446744073709551615", Decimal(2**64 - 1)),
+    (field("double"), 1.5, 1.5),
+    (field("boolean"), True, True),
+    (field("bytes", "io.debezium.data.Bits", parameters={"length": "10"}), base64.b64encode(b"\x01\x02").decode(), 513),
+    (field("bytes", "io.debezium.data.Bits", parameters={"length": "64"}), base64.b64encode(b"\xff" * 8).decode(), -1),
+    (field("int32", "io.debezium.time.Date"), -719162, datetime.date(1, 1, 1)),
+    (field("int64", "io.debezium.time.Timestamp"), -1, datetime.datetime(1969, 12, 31, 23, 59, 59, 999000)),  # noqa: DTZ001
+    (field("int64", "io.debezium.time.MicroTimestamp"), 1, datetime.datetime(1970, 1, 1, 0, 0, 0, 1)),  # noqa: DTZ001
+    (field("string", "io.debezium.time.ZonedTimestamp"), "2024-01-01T00:00:00.5Z",
+     datetime.datetime(2024, 1, 1, 0, 0, 0, 500000, tzinfo=datetime.timezone.utc)),
+    (field("int64", "io.debezium.time.MicroTime"), -3020399000000, -datetime.timedelta(hours=838, minutes=59, seconds=59)),
+    (field("int32", "io.debezium.time.Year"), 2155, 2155),
+    (field("string", "io.debezium.data.Enum", parameters={"allowed": "a,b\\,c"}), "b,c", "b,c"),
+    (field("string", "io.debezium.data.EnumSet", parameters={"allowed": "a,b"}), "a,b", "a,b"),
+    (field("string", "io.debezium.data.Json"), "[1]", "[1]"),
+    (field("string", "io.debezium.data.TiDBVectorFloat32"), "[0.5]", [0.5]),
+    (field("string"), "AP8=", "AP8="),
+    (field("string", tidb_type="varbinary"), "AP8=", b"\x00\xff"),
+])  # fmt: skip
+def test_types(described: dict[str, Any], value: Any, expected: Any) -> None:
+    """Each Connect type, semantic name and tidb_type gives the value that TiDB has."""
+    assert one_value(described, value) == expected
+
+
+@pytest.mark.filterwarnings("ignore:Column .* the messages do not say its type:UserWarning")
+def test_without_schema_and_ddl_types_follow_the_shapes_of_values() -> None:
+    """The last resort: JSON's own types, with a warning a column."""
+    row = rows(debezium("c", None, {"id": 1, "x": 1.5, "s": "a", "b": True, "u": 2**64 - 1}))[0]
+
+    assert {name: row[name] for name in ("id", "x", "s", "b", "u")} == {
+        "id": 1, "x": 1.5, "s": "a", "b": True, "u": Decimal(2**64 - 1),
+    }  # fmt: skip
+
+
+def test_a_column_belongs_to_the_version_that_its_commit_ts_falls_into() -> None:
+    """Schema-less rows before a DDL (and at its commit-ts) have the old type, rows after it the new one."""
+    first, second = TSO, TSO + 100
+    columns = [declared("id", "INT"), declared("d", "DATETIME"), declared("n", "INT")]
+    changed = [declared("id", "INT"), declared("d", "DATETIME", length=6), declared("n", "BIGINT UNSIGNED")]
+
+    def row(number: int, commit_ts: int, value: int, other: int) -> Message:
+        return debezium("c", None, {"id": number, "d": value, "n": other}, source={"commit_ts": commit_ts})
+
+    found = rows(
+        debezium_ddl(first, "CREATE", columns),
+        row(1, first + 1, 1000, -1),
+        row(2, second, 1000, -1),
+        debezium_ddl(second, "ALTER", changed, "ALTER"),
+        row(3, second + 1, 1_000_000, -1),
+        row(1, first + 1, 1000, -1),  # delivered again after a restart
+    )
+
+    one_second = datetime.datetime(1970, 1, 1, 0, 0, 1)  # noqa: DTZ001
+    assert [(row["d"], row["n"]) for row in found] == [
+        (one_second, -1), (one_second, -1), (one_second, 2**64 - 1), (one_second, -1),
+    ]  # fmt: skip
+
+
+def test_a_decimal_has_its_declared_scale_where_ddl_tells() -> None:
+    """The double's shortest text at the declared scale; one past the precision is the column's largest value."""
+    ddl = debezium_ddl(TSO - 1, "CREATE", [declared("id", "INT"), declared("c", "DECIMAL", length=18, scale=2)])
+
+    found = rows(ddl, *(debezium("c", None, {"id": 1, "c": value}) for value in (129012.12, -1e16, 5, "7.10", None)))
+
+    assert [row["c"] for row in found] == [
+        Decimal("129012.12"), Decimal("-9999999999999999.99"), Decimal("5.00"), Decimal("7.10"), None,
+    ]  # fmt: skip
+
+
+def test_updates_and_deletes() -> None:
+    """An update without `before` has no preimage; a delete has its row in `before`; `r` is an insert."""
+    messages = [
+        debezium("u", {"id": 1}, {"id": 2}, [ID]),
+        debezium("u", None, {"id": 3}, [ID]),
+        debezium("d", {"id": 4}, None, [ID]),
+        debezium("r", None, {"id": 5}, [ID]),
+    ]
+
+    assert [(row["_change_type"], row["id"]) for row in rows(*messages)] == [
+        ("update_preimage", 1), ("update_postimage", 2), ("update_postimage", 3), ("delete", 4), ("insert", 5),
+    ]  # fmt: skip
+
+
+def test_key_columns_are_those_of_the_kafka_key() -> None:
+    """The handle key's columns are marked in the schema."""
+    schema = Captured.of(debezium("c", None, {"id": 1, "c": 2}, [ID, field("int32")], key={"id": 1})).schema()
+
+    assert schema.field("id").metadata[b"ticdc.key"] == b"true"
+    assert b"ticdc.key" not in schema.field("c").metadata
+
+
+@pytest.mark.filterwarnings("ignore:Column .* the messages do not say its type:UserWarning")
+def test_native_debezium_without_a_wrapper() -> None:
+    """Messages without `payload`, tombstones, heartbeats and transaction boundaries are native Debezium's."""
+    source = {"connector": "mysql", "db": "test", "table": "t", "ts_ms": TSO >> 18}
+    messages = [
+        (b"{}", dump({"before": None, "after": {"id": 1}, "source": source, "op": "c", "ts_ms": 1})),
+        (b"{}", None),
+        (b"{}", dump({"ts_ms": 5})),
+        (b"{}", dump({"status": "BEGIN", "id": "x", "ts_ms": 5})),
+    ]
+
+    found = rows(*messages)
+
+    assert [(row["id"], row["_commit_version"]) for row in found] == [(1, TSO >> 18 << 18)]
+
+
+def test_watermarks_and_ddl_are_no_rows() -> None:
+    """Watermarks (op m) and DDL, also with a broken description, never fail a read."""
+    watermark = debezium("m", source={"db": "", "table": ""})
+    broken = debezium_ddl(TSO, "ALTER", [{"name": 5}])
+
+    assert [row["id"] for row in rows(watermark, broken, debezium("c", None, {"id": 1}, [ID]))] == [1]
+
+
+@pytest.mark.parametrize(("message", "reason"), [
+    ((b"{}", b"{}"), "no 'source'"),
+    ((b"{}", dump([1])), "JSON list"),
+    (debezium("x", None, {"id": 1}, [ID]), "op 'x'"),
+    (debezium("c", None, None, [ID]), "op 'c' without after"),
+    (debezium("d", None, None, [ID]), "op 'd' without before"),
+    (debezium("c", None, {"id": 1.5}, [ID]), "number with a fraction"),
+    (debezium("c", None, {"id": 1}, [ID], source={"commit_ts": "x"}), "a timestamp 'x'"),
+])  # fmt: skip
+def test_messages_that_cannot_be_read_say_why(message: Message, reason: str) -> None:
+    """A bad message fails with its reason and its offset."""
+    good = debezium("c", None, {"id": 1}, [ID])
+
+    with pytest.raises(DecodeError, match=reason) as raised:
+        rows(good, message, protocol="debezium")
+
+    assert raised.value.address.offset == 1

@@ -1,0 +1,212 @@
+"""open-protocol: framing, row events and types beyond what the corpus shows."""
+
+import base64
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.support.captured import Captured
+from tests.support.messages import TSO, Message, cell, dump, framed, open_message, open_row
+from ticdc_source.errors import DecodeError, FramingError, SchemaError, UnsupportedTypeError
+
+INT, VARCHAR, BLOB, HANDLE, BINARY, UNSIGNED = 3, 15, 252, 2, 1, 128
+
+
+def rows(*messages: Message, **options: str) -> list[dict[str, Any]]:
+    return Captured.of(*messages).read(**options).to_pylist()
+
+
+def one_value(code: int, value: Any, flags: int | None = 0, **options: str) -> Any:
+    body = {"u": {"id": cell(INT, 1, HANDLE), "c": cell(code, value, flags)}}
+    return rows(open_message(open_row(body)), **options)[0]["c"]
+
+
+def test_events_of_one_message_keep_their_order_and_place() -> None:
+    """Many events of several tables in one message come out in frame order, numbered by their place."""
+    message = open_message(
+        open_row({"u": {"id": cell(INT, 1)}}),
+        open_row({"u": {"id": cell(INT, 7)}}, table="other"),
+        open_row({"d": {"id": cell(INT, 2)}}, ts=TSO + 1),
+    )
+
+    found = rows(message, tables="test.t")
+
+    assert [(row["_change_type"], row["id"], row["_sequence"]["index"]) for row in found] == [
+        ("insert", 1, 0),
+        ("delete", 2, 2),
+    ]
+    assert [row["_commit_version"] for row in found] == [TSO, TSO + 1]
+
+
+def test_an_update_without_its_old_row_is_an_insert() -> None:
+    """`u` without `p` may be an update: it is given as insert, to be taken as an upsert (wire.md item 10)."""
+    assert rows(open_message(open_row({"u": {"id": cell(INT, 1)}})))[0]["_change_type"] == "insert"
+
+
+def test_a_partial_old_row_is_the_new_row_overlaid_with_it() -> None:
+    """`p` with changed columns only gives a whole old row; `{}` gives an old row equal to the new one."""
+    new = {"id": cell(INT, 1, HANDLE), "a": cell(INT, 5), "b": cell(INT, 6)}
+    messages = [open_message(open_row({"u": new, "p": {"a": cell(INT, 4)}})), open_message(open_row({"u": new, "p": {}}))]
+
+    found = [(row["_change_type"], row["id"], row["a"], row["b"]) for row in rows(*messages)]
+
+    assert found == [
+        ("update_preimage", 1, 4, 6),
+        ("update_postimage", 1, 5, 6),
+        ("update_preimage", 1, 5, 6),
+        ("update_postimage", 1, 5, 6),
+    ]
+
+
+def test_header_only_and_resolved_messages_hold_no_rows() -> None:
+    """A key without events, resolved events with eight zero bytes, with nothing and with null are no rows."""
+    version = (1).to_bytes(8, "big")
+    resolved = version + framed(dump({"ts": TSO, "t": 3}))
+    two = version + framed(dump({"ts": TSO, "t": 3}), dump({"ts": TSO + 1, "t": 3}))
+    messages = [
+        (version, b""), (version, None), (resolved, bytes(8)), (resolved, b""), (resolved, None), (two, bytes(16)),
+        open_message(open_row({"u": {"id": cell(INT, 1)}})),
+    ]  # fmt: skip
+
+    assert [row["id"] for row in rows(*messages)] == [1]
+
+
+def test_ddl_and_rows_may_share_a_message() -> None:
+    """v4.0 batched DDL and resolved events; they never fail a read (wire.md item 5)."""
+    message = open_message(
+        ({"ts": TSO, "scm": "test", "tbl": "t", "t": 2}, {"q": "CREATE TABLE t(id INT)", "t": 3}),
+        ({"ts": TSO, "scm": "test", "t": 2}, {"q": "CREATE DATABASE test", "t": "1"}),
+        open_row({"u": {"id": cell(INT, 1)}}),
+        ({"ts": TSO, "t": 3}, b""),
+    )
+
+    assert [row["_sequence"]["index"] for row in rows(message)] == [2]
+
+
+def test_strings_without_flags_are_base64() -> None:
+    """TiCDC up to v4.0.4 wrote no flags and base64 for VARCHAR, CHAR and blobs (wire.md §2.4)."""
+    encoded = base64.b64encode("aä".encode()).decode()
+
+    assert one_value(VARCHAR, encoded, None) == "aä"
+    assert one_value(254, encoded, None) == "aä"
+    assert one_value(BLOB, encoded, None) == "aä".encode()
+    assert one_value(VARCHAR, encoded, 64) == encoded
+
+
+@pytest.mark.parametrize(("code", "flags", "value", "expected"), [
+    (1, UNSIGNED, 255, 255),
+    (8, UNSIGNED, 2**64 - 1, Decimal(2**64 - 1)),
+    (8, 0, -(2**63), -(2**63)),
+    (4, 0, 1e-38, pytest.approx(1e-38, rel=1e-6)),
+    (5, 0, 1e21, 1e21),
+    (5, 0, 7, 7.0),
+    (246, 0, "-0.10", Decimal("-0.10")),
+    (16, UNSIGNED | 65, 2**63, -(2**63)),
+    (13, UNSIGNED | 65, 0, 0),
+    (10, 65, "0000-00-00", None),
+    (14, 65, "2024-02-29", datetime.date(2024, 2, 29)),
+    (10, 65, "2023-02-29", None),
+    (12, 65, "1969-12-31 23:59:59.999999", datetime.datetime(1969, 12, 31, 23, 59, 59, 999999)),  # noqa: DTZ001
+    (7, 65, "2024-02-29 12:00:00", datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.timezone.utc)),
+    (11, 65, "-838:59:59.5", -datetime.timedelta(hours=838, minutes=59, seconds=59.5)),
+    (11, 65, "-00:00:00.000001", -datetime.timedelta(microseconds=1)),
+    (247, 0, 3, 3),
+    (248, 0, 2**63 + 1, Decimal(2**63 + 1)),
+    (245, 0, '{"a": 1}', '{"a": 1}'),
+    (225, 0, "[1,-0.5,1e3]", [1.0, -0.5, 1000.0]),
+    (225, 0, "[]", []),
+    (254, BINARY, r"\x00\a\b\f\n\r\t\v\\\"\xff" + "é☃😀" + r"\u00ad\U000e0001'", b"\x00\x07\x08\x0c\n\r\t\x0b\\\"\xff"
+     + "é☃😀\xad\U000e0001'".encode()),
+    (BLOB, BINARY, base64.b64encode(bytes(range(256))).decode(), bytes(range(256))),
+    (BLOB, 64, base64.b64encode("text ☃".encode()).decode(), "text ☃"),
+])  # fmt: skip
+def test_types(code: int, flags: int, value: Any, expected: Any) -> None:
+    """Each type code with its flags gives the value that TiDB has, in the type of the type table."""
+    assert one_value(code, value, flags) == expected
+
+
+def test_null_columns_take_their_type_from_other_messages() -> None:
+    """MySQL's Null type says nothing; another version of the row does."""
+    first = open_message(open_row({"u": {"id": cell(INT, 1), "c": cell(6, None)}}))
+    second = open_message(open_row({"u": {"id": cell(INT, 2), "c": cell(12, "2024-01-01 00:00:00")}}))
+
+    found = rows(first, second)
+
+    assert [row["c"] for row in found] == [None, datetime.datetime(2024, 1, 1)]  # noqa: DTZ001
+
+
+def test_a_lost_binary_flag_is_made_good_by_other_messages() -> None:
+    """Flags 0 from TiCDC's stale cache: the column is binary where other messages say so (wire.md §2.3)."""
+    first = open_message(open_row({"u": {"id": cell(INT, 1), "c": cell(VARCHAR, r"\xff", BINARY | 64)}}))
+    second = open_message(open_row({"u": {"id": cell(INT, 2), "c": cell(VARCHAR, r"\xfe", 0)}}))
+
+    assert [row["c"] for row in rows(first, second)] == [b"\xff", b"\xfe"]
+
+
+def test_duplicate_members_of_a_key_are_last_wins() -> None:
+    """`"ohk":true,"ohk":false` of TiCDC's claim-check keys is not handle-key-only (wire.md item 12)."""
+    head = b'{"ts":%d,"scm":"test","tbl":"t","t":1,"ohk":true,"ohk":false}' % TSO
+    message = ((1).to_bytes(8, "big") + framed(head), framed(dump({"u": {"id": cell(INT, 1)}})))
+
+    assert [row["id"] for row in rows(message)] == [1]
+
+
+@pytest.mark.parametrize(("message", "reason"), [
+    ((None, b"{}"), "no key"),
+    ((b"", b""), "empty"),
+    (((2).to_bytes(8, "big"), b""), "0000000000000002"),
+    (((1).to_bytes(8, "big") + b"\0\0\0", b""), "inside a frame's length"),
+    (((1).to_bytes(8, "big") + framed(b"{}")[:-1], b""), "2 bytes where 1 are left"),
+    ((open_message(open_row({"u": {}}))[0], open_message(open_row({"u": {}}))[1][:-3]), "cut short"),
+    ((open_message(open_row({"u": {}}))[0], b""), "1 events in the key, 0 in the value"),
+    (((1).to_bytes(8, "big"), framed(b"{}")), "a key without events"),
+    (((1).to_bytes(8, "big") + (2**63).to_bytes(8, "big"), b""), "9223372036854775808 bytes"),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
+def test_frames_that_do_not_add_up(message: Message, reason: str) -> None:
+    """Broken framing is a FramingError that says what is wrong and where."""
+    with pytest.raises(FramingError, match=reason) as raised:
+        rows(message, protocol="open-protocol")
+
+    assert raised.value.address[:3] == ("captured", 0, 0)
+
+
+@pytest.mark.parametrize(("event", "reason"), [
+    (open_row({"u": {"id": cell(INT, 1)}}, ohk=True), "handle-key-only"),
+    (open_row({"u": {"id": cell(INT, 1)}}, ohk=True, ccl="file:///x.json"), "claim-check"),
+    (open_row({"u": {"id": cell(INT, 1)}, "p": {"t": 3, "f": 65, "v": 7}}), "without their column names"),
+    (open_row({"p": {"id": cell(INT, 1)}}), "without a new one"),
+    (open_row(b"\x04\x22\x4d\x18abc"), "LZ4"),
+    (open_row({"u": {"id": {"t": 3}}}), "no member 'v'"),
+])  # fmt: skip
+def test_events_that_cannot_be_read_say_why(event: tuple[dict[str, Any], Any], reason: str) -> None:
+    """What this release does not read fails with an error that names the cause and the address."""
+    good = open_message(open_row({"u": {"id": cell(INT, 1)}}))
+
+    with pytest.raises(DecodeError, match=reason) as raised:
+        rows(good, open_message(event))
+
+    assert raised.value.address.offset == 1
+    assert raised.value.address.table == "test.t"
+
+
+def test_an_unknown_type_code_is_an_error_that_names_the_column() -> None:
+    """GEOMETRY (255) is no type of TiDB: an UnsupportedTypeError, unless a hint asks for its text."""
+    with pytest.raises(UnsupportedTypeError, match=r"Column c of test\.t: type type code 255 .*schemaHints"):
+        one_value(255, "POINT(1 1)")
+
+    assert one_value(255, "POINT(1 1)", schemaHints="c string") == "POINT(1 1)"
+
+
+def test_a_column_that_the_schema_lacks_is_an_error_or_left_out() -> None:
+    """Drift: a new column fails the read by default, naming it and what to do; `ignore` leaves it out."""
+    old, new = (open_message(open_row({"u": columns})) for columns in (
+        {"id": cell(INT, 1)}, {"id": cell(INT, 2), "added": cell(INT, 3)}))  # fmt: skip
+    schema = Captured.of(old).schema()
+
+    with pytest.raises(SchemaError, match=r"lacks: added int.*offset=1"):
+        Captured.of(old, new).read(schema=schema)
+
+    ignored = Captured.of(old, new).read(schema=schema, onSchemaDrift="ignore").to_pylist()
+    assert [row["id"] for row in ignored] == [1, 2]
