@@ -33,7 +33,7 @@ def record(offset: int) -> Any:
 
 
 class StubConsumer:
-    """A consumer of one partition: polls give some of the visible records, and the position runs ahead of them."""
+    """A consumer of one partition: polls give some visible records, and the position runs ahead of them."""
 
     def __init__(self, visible: list[int], end: int, rng: random.Random) -> None:
         self.visible, self.end, self.rng = visible, end, rng

@@ -67,7 +67,7 @@ def test_a_look_up_is_repeated_with_new_clients(monkeypatch: pytest.MonkeyPatch)
 def test_at_last_it_fails(monkeypatch: pytest.MonkeyPatch, retries: int) -> None:
     """`fetchOffset.numRetries` counts what comes after the first attempt."""
     clients = StubClients(*[GONE] * 10)
-    with pytest.raises(KafkaUnavailableError, match="b:1 did not answer in 100 ms.*gone"):
+    with pytest.raises(KafkaUnavailableError, match=r"b:1 did not answer in 100 ms.*gone"):
         look_up(monkeypatch, clients, retries)
     assert clients.made == clients.closed == retries + 1
 

@@ -95,9 +95,9 @@ def length_up_to(stream: Sequence[Json], cut: int) -> int:
 
 
 def verify(streams: dict[str, list[Json]], lengths: dict[str, int], cut: int) -> None:
-    """Fail unless each protocol's prefix holds exactly what was committed up to the cut, and all hold the same.
+    """Fail unless each prefix holds exactly what was committed up to the cut, and all hold the same.
 
-    That the three are equal includes what was sent twice; deliveries are counted, not only compared as sets.
+    What was sent twice is part of that: deliveries are counted, not only compared as sets.
     """
     contents = {}
     for name, stream in streams.items():
@@ -185,9 +185,8 @@ def verify_states(truths: dict[str, TableTruth], rest: Iterable[Json], corpus: P
             if (name.partition(".")[2], key) not in touched:
                 _require(final.get(f"{name}/{key}") == cells, f"{name}: row {key} is not as at the end")
                 checked += 1
-    print(
-        f"{checked:,} of {sum(len(truth.rows) for truth in truths.values()):,} rows are as SQL has them at the end"
-    )
+    rows = sum(len(truth.rows) for truth in truths.values())
+    print(f"{checked:,} of {rows:,} rows are those of the corpus's final state")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`python -m examples.demo`: replay three streams of TiCDC into Kafka, and get SQL's tables back with Spark."""
+"""`python -m examples.demo`: replay streams of TiCDC into Kafka, and get SQL's tables back with Spark."""
 
 import argparse
 import os
@@ -15,12 +15,13 @@ from examples.demo.added_columns import added_columns
 from examples.demo.pipeline import current_rows, read_changes
 from examples.demo.screen import Screen
 from examples.demo.session import spark_session
-from examples.demo.story import WIRE, show_table
+from examples.demo.story import WIRE, Verdict, show_table
 from examples.local_kafka import (
     ExternalKafka,
     KafkaSetupError,
     KafkaStartError,
     LocalKafka,
+    Record,
     connect,
     create_topic,
     delete_topic,
@@ -31,9 +32,9 @@ from examples.local_kafka.jars import find_java
 PARTITIONS = 3
 
 INTRODUCTION = """\
-TiCDC, TiDB's change feed, wrote these messages: the same transactions of a web shop in each of three protocols. \
-The demo replays them into Kafka, reads them with Spark, makes the shop's tables out of the changes, and compares \
-every column of every row with what SQL said."""
+TiCDC, TiDB's change feed, wrote these messages: the same transactions of a web shop in each of three protocols.
+The demo replays them into Kafka, reads them with Spark, makes the shop's tables out of the changes, and
+compares every column of every row with what SQL said."""
 
 
 def main() -> int:
@@ -92,10 +93,10 @@ def run(truths: Mapping[str, TableTruth], stack: ExitStack) -> int:
     screen.say("This makes the table out of them:")
     screen.code(current_rows)
 
-    verdicts = {}
+    verdicts: dict[str, list[Verdict]] = {}
     for protocol, messages in streams.items():
         screen.title(protocol)
-        screen.say(f"{len(messages):,} messages in topic {topics[protocol]}. {WIRE[protocol]}")
+        screen.say(f"{len(messages):,} messages. {WIRE[protocol]}")
         added = added_columns(protocol, messages)
         verdicts[protocol] = []
         for truth in truths.values():
@@ -103,7 +104,7 @@ def run(truths: Mapping[str, TableTruth], stack: ExitStack) -> int:
                 changes = read_changes(spark, kafka.bootstrap_servers, topics[protocol], truth.table)
                 verdicts[protocol].append(show_table(screen, changes, truth, added))
 
-    screen.title("Rebuilt by Spark = told by SQL?")
+    screen.title("Spark's tables against SQL's")
     for protocol, comparisons in verdicts.items():
         rows, equal = (sum(getattr(one, name) for one in comparisons) for name in ("rows", "equal"))
         screen.line(f"{protocol:<14} {rows:,} rows compared, {equal:,} rows equal")
@@ -122,7 +123,7 @@ def replayed(
     try:
         for protocol, messages in streams.items():
             create_topic(kafka.bootstrap_servers, topics[protocol], PARTITIONS)
-            records = [(message.partition, message.key, message.value, [], None) for message in messages]
+            records: list[Record] = [(*message, [], None) for message in messages]
             produce(kafka.bootstrap_servers, topics[protocol], records)
         yield topics
     finally:

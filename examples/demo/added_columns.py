@@ -1,4 +1,4 @@
-"""The columns that `ALTER TABLE … ADD COLUMN` added while the stream ran, out of the stream's own DDL events."""
+"""The columns that `ALTER TABLE … ADD COLUMN` added while a stream ran, out of its own DDL messages."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple

@@ -1,8 +1,8 @@
-"""Compares rows that were rebuilt from messages with the truth that SQL told: every column of every row, exactly.
+"""Compares rows made out of messages with the truth told by SQL: every column of every row, exactly.
 
-Both sides become the text that SQL writes: a DECIMAL with its scale, a TIMESTAMP in UTC with the fraction of its
-type, binary as hexadecimal digits, JSON as MySQL prints it. FLOAT and DOUBLE alone have more than one text: they
-are compared as the 32 or 64 bits that they are.
+Both sides become the text that SQL writes: a DECIMAL with its scale, a TIMESTAMP in UTC with the fraction of
+its type, binary as hexadecimal digits, JSON as MySQL prints it. FLOAT and DOUBLE alone have more than one text:
+they are compared as the 32 or 64 bits that they are.
 """
 
 import re
@@ -24,7 +24,7 @@ WHOLE_ROW = "(the row)"
 
 
 class Difference(NamedTuple):
-    """A cell that is not as SQL has it; with the column `WHOLE_ROW`, a row that one side lacks or has twice."""
+    """A cell that is not as SQL has it; with the column `WHOLE_ROW`, a row that a side lacks or has twice."""
 
     key: Key
     column: str
@@ -72,7 +72,7 @@ def compare(truth: TableTruth, found: pa.Table) -> Comparison:
 
 
 def numbered_columns(truth: TableTruth, found: pa.Table) -> list[str]:
-    """Name the ENUM and SET columns that came as numbers: they are compared with SQL's number, not its label."""
+    """Name the ENUM and SET columns that came as numbers: they are compared with SQL's numbers."""
     return [
         name
         for name, mysql_type in truth.columns.items()

@@ -1,8 +1,6 @@
-"""What the demo shows: a progress bar where there is a terminal, plain lines where there is none."""
+"""What the demo prints: with a progress bar where there is a terminal, in plain lines where there is none."""
 
 import inspect
-import os
-import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import FloatType, StructType
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -25,26 +23,25 @@ from rich.progress import (
 from rich.syntax import Syntax
 from rich.table import Table
 
-from examples.demo.compare import Comparison
+from examples.demo.compare import Difference
 
-WIDTH_WITHOUT_TERMINAL = 120
-LONGEST_VALUE = 26
-DIFFERENCES_SHOWN = 10
+WIDEST = 120  # also the width where there is no terminal
+LONGEST_TYPE = 22
+MOST_DIFFERENCES = 10
 KINDS = ("insert", "update_preimage", "update_postimage", "delete")
 
 
 class Screen:
-    """Prints, and tells in between how far the demo is.
+    """Prints, and tells meanwhile how far the demo is.
 
     Args:
         steps: How many `step()`s there will be.
     """
 
     def __init__(self, steps: int) -> None:
-        self.started = time.monotonic()
+        self._started = time.monotonic()
         self._console = Console(highlight=False)
-        if not self._console.is_terminal and "COLUMNS" not in os.environ:
-            self._console.width = WIDTH_WITHOUT_TERMINAL
+        self._console.width = min(self._console.width, WIDEST) if self._console.is_terminal else WIDEST
         self._progress = Progress(
             SpinnerColumn(),
             BarColumn(bar_width=24),
@@ -68,15 +65,15 @@ class Screen:
 
     @property
     def seconds(self) -> float:
-        """Since the demo began."""
-        return time.monotonic() - self.started
+        """How long the demo has been running."""
+        return time.monotonic() - self._started
 
     @contextmanager
     def step(self, description: str) -> Iterator[None]:
         """Say what is being done."""
         if self._progress.disable:
-            self._console.print(f"[{self.seconds:5.1f} s] {description} …", markup=False)
-        self._progress.update(self._task, description=f"{description} …")
+            self.line(escape(f"[{self.seconds:5.1f} s] {description}"))
+        self._progress.update(self._task, description=description)
         yield
         self._progress.advance(self._task)
 
@@ -90,60 +87,56 @@ class Screen:
         self._console.print(text)
 
     def line(self, text: str) -> None:
-        """Print a line that is not broken, however narrow the terminal."""
+        """Print a line that stays one line, however narrow the terminal."""
         self._console.print(text, soft_wrap=True)
 
-    def code(self, *functions: Callable[..., object]) -> None:
-        """Print the code of functions: what is shown is what runs."""
-        text = "\n\n".join(textwrap.dedent(inspect.getsource(function)).rstrip() for function in functions)
-        self._console.print(Syntax(text, "python", background_color="default", padding=(1, 2)))
+    def code(self, function: Callable[..., object]) -> None:
+        """Print the code of a function: what is shown is what runs."""
+        code = inspect.getsource(function).rstrip()
+        self._console.print(Syntax(code, "python", background_color="default", padding=(1, 2)))
 
-    def changes(self, title: str, schema: StructType, first: Mapping[str, Mapping[str, Any]]) -> None:
-        """Print a schema, and beside it the first row of each kind of change."""
+    def changes(self, name: str, schema: StructType, first: Mapping[str, Mapping[str, Any]]) -> None:
+        """Print the schema of a table's changes, and beside it the first change of each kind."""
         kinds = [kind for kind in KINDS if kind in first]
-        table = Table(
-            title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
-        )
-        table.add_column("column", no_wrap=True)
-        table.add_column("Spark's type", style="cyan", no_wrap=True)
-        table.add_column("TiDB's type", style="green", no_wrap=True)
+        table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False)
+        table.add_column(f"[bold]{name}[/]", no_wrap=True)
+        table.add_column("in Spark", style="cyan", no_wrap=True)
+        table.add_column("in TiDB", style="green", no_wrap=True)
         for kind in kinds:
-            table.add_column(f"first {kind}", overflow="ellipsis", no_wrap=True)
+            table.add_column(f"first {kind}", header_style="dim", ratio=1, no_wrap=True)
         for field in schema:
-            name = f"[bold]{field.name}[/] (key)" if field.metadata.get("ticdc.key") else field.name
-            spark_type = field.dataType.simpleString()
-            tidb_type = escape(str(field.metadata.get("ticdc.mysql_type", "")))
-            values = [escape(_shown(first[kind][field.name])) for kind in kinds]
-            table.add_row(name, _shortened(spark_type), _shortened(tidb_type), *values)
+            column = f"{field.name} [bold](key)[/]" if field.metadata.get("ticdc.key") else field.name
+            types = field.dataType.simpleString(), str(field.metadata.get("ticdc.mysql_type", ""))
+            values = [first[kind][field.name] for kind in kinds]
+            if isinstance(field.dataType, FloatType):
+                values = [value if value is None else f"{value:.7g}" for value in values]
+            table.add_row(column, *(escape(_shortened(one)) for one in types), *map(_shown, values))
         self._console.print()
         self._console.print(table)
 
-    def differences(self, comparison: Comparison) -> None:
-        """Print what is not as SQL has it, as far as it is readable."""
-        table = Table(title="Not equal", title_style="bold red", show_edge=False)
+    def differences(self, differences: list[Difference]) -> None:
+        """Print what is not as SQL has it, as much of it as somebody would read."""
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold red")
         for name in ("key", "column", "SQL has", "the messages gave"):
             table.add_column(name)
-        for key, column, *texts in comparison.differences[:DIFFERENCES_SHOWN]:
-            shown = [", ".join(map(str, key)), column, *("NULL" if text is None else text for text in texts)]
-            table.add_row(*map(escape, shown))
+        for key, column, expected, found in differences[:MOST_DIFFERENCES]:
+            table.add_row(", ".join(map(str, key)), escape(column), _shown(expected), _shown(found))
         self._console.print(table)
-        more = len(comparison.differences) - DIFFERENCES_SHOWN
-        if more > 0:
-            self.say(f"… and {more:,} more")
+        if len(differences) > MOST_DIFFERENCES:
+            self.say(f"… and {len(differences) - MOST_DIFFERENCES:,} more")
 
 
 def _shown(value: Any) -> str:
-    """Write a value for a person."""
     if value is None:
-        return "NULL"
+        return "[dim]NULL[/]"
     if isinstance(value, bytes):
-        return _shortened("0x" + value.hex())
+        return "0x" + value.hex()
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat(" ")
     if isinstance(value, Mapping):
-        return "(" + ", ".join(str(part)[-4:] for part in value.values()) + ")"
-    return _shortened(str(value))
+        return f"({', '.join(map(str, value.values()))})"
+    return escape(str(value))
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+    return text if len(text) <= LONGEST_TYPE else text[: LONGEST_TYPE - 1] + "…"

@@ -14,23 +14,23 @@ from examples.demo.compare import compare, numbered_columns
 from examples.demo.pipeline import current_rows, fill_added_columns, summary
 from examples.demo.screen import Screen
 
-_NO_PRECISION = "They do not tell the precision of a DECIMAL, so Spark reads decimal(38, scale). It is compared digit by digit."
+_NO_PRECISION = """\
+They do not tell the precision of a DECIMAL, so Spark reads decimal(38, scale); values are compared digit by digit."""
 
 WIRE = {
     "open-protocol": _NO_PRECISION,
     "canal-json": _NO_PRECISION,
-    "debezium": (
-        "TiCDC's debezium sends a DECIMAL as a JSON double, good for 15 digits. Its DDL messages tell precision and "
-        "scale, so Spark reads decimal(p, s) all the same; no value here is longer, and it is compared digit by "
-        "digit. It also sends a column's DEFAULT in place of NULL: no column here may be NULL and has a DEFAULT."
-    ),
+    "debezium": """\
+TiCDC's debezium sends a DECIMAL as a JSON double, good for 15 digits. Its DDL messages tell precision and
+scale, so Spark reads decimal(p, s) all the same; no value here has more digits, and they are compared digit by
+digit. It also sends a column's DEFAULT in place of NULL; no column here has both, so there is nothing to excuse.""",
 }
-"""What a protocol's messages lack. tests/test_demo_data.py checks what is said here of the values and columns."""
+"""What a protocol's messages lack. tests/test_demo_data.py holds these texts against the data."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came out for one table: rows compared, rows equal, and whether all else was right too."""
+    """What came out for one table: rows compared, rows equal, and whether all is as it should be."""
 
     rows: int
     equal: int
@@ -41,10 +41,10 @@ def show_table(
     screen: Screen, changes: DataFrame, truth: TableTruth, added: Iterable[AddedColumn]
 ) -> Verdict:
     """Show the changes of a table, rebuild it, and compare it."""
-    changes = changes.cache()  # they are read from Kafka once, and used twice
+    changes = changes.cache()  # read from Kafka once, used twice
     kinds = {row["_change_type"]: row for row in summary(changes).toArrow().to_pylist()}
     screen.changes(truth.table, changes.schema, {kind: row["first"] for kind, row in kinds.items()})
-    counted = _show_counts(screen, kinds, truth)
+    complete = _show_counts(screen, kinds, truth)
 
     added = [column for column in added if column.table == truth.table]
     rows = fill_added_columns(current_rows(changes), added).toArrow()
@@ -54,39 +54,38 @@ def show_table(
     numbers = numbered_columns(truth, rows)
     if numbers:
         screen.say(
-            f"{' and '.join(numbers)}: these messages have the numbers of ENUM and SET, not their labels; "
-            "compared with SQL's numbers."
+            f"{' and '.join(numbers)}: an ENUM or SET has no labels in these messages, only numbers. "
+            "Compared with SQL's numbers."
         )
     comparison = compare(truth, rows)
-    screen.say(f"{comparison.rows:,} rows compared with SQL's in every column, {comparison.equal:,} equal.")
+    screen.say(f"{comparison.rows:,} rows compared with SQL's, every column: {comparison.equal:,} equal.")
     if comparison.differences:
-        screen.differences(comparison)
-    return Verdict(comparison.rows, comparison.equal, counted and not comparison.differences)
+        screen.differences(comparison.differences)
+    return Verdict(comparison.rows, comparison.equal, complete and not comparison.differences)
 
 
 def _show_counts(screen: Screen, kinds: Mapping[str, Mapping[str, Any]], truth: TableTruth) -> bool:
-    """Print how many changes came; tell whether those are as many as TiCDC was given."""
-    names = {"insert": "insert", "update": "update_postimage", "delete": "delete"}
-    found = {operation: kinds[kind] for operation, kind in names.items() if kind in kinds}
-    changes = {operation: found[operation]["count"] if operation in found else 0 for operation in names}
+    """Print how many changes came; tell whether those are as many as were sent."""
+    named = {"insert": "insert", "update": "update_postimage", "delete": "delete"}
+    found = {operation: kinds[kind] for operation, kind in named.items() if kind in kinds}
+    changes = {operation: found[operation]["count"] if operation in found else 0 for operation in named}
     repeated = sum(row["count"] - row["different"] for row in found.values())
     counts = ", ".join(f"{count:,} {operation}s" for operation, count in changes.items())
     screen.say(
-        f"{counts}. {repeated:,} of them came twice, as TiCDC restarted: it delivers at least once, and "
-        "that does no harm here."
+        f"{counts}; {repeated:,} of them twice, as TiCDC restarted and delivers at least once. Nothing has to "
+        "be done about that."
     )
     if (changes, repeated) == (truth.changes, truth.repeated):
         return True
-    screen.say(f"[bold red]SQL made {truth.changes}, {truth.repeated:,} of them sent twice.")
+    screen.say(f"[bold red]TiCDC sent {truth.changes}, {truth.repeated:,} of them twice.[/]")
     return False
 
 
 def _show_added_column(screen: Screen, column: AddedColumn, rows: pa.Table) -> None:
-    """Say how many rows have a value that no message has."""
+    """Say how many rows have a value that no row message carries, and where it is from."""
     older = pc.sum(pc.less(rows["_commit_version"], column.commit_ts)).as_py() or 0
-    default = "NULL" if column.default is None else repr(column.default)
     screen.say(
-        f"{column.name}: {older:,} rows were last written before the column was there. TiDB gives them its default "
-        f"without writing them, so no row message has it. Taken from the stream's own DDL message: {default}, by "
-        f"[italic]{column.query}[/]"
+        f"{column.name}: {older:,} rows were last written before this column was added. TiDB gives them its "
+        "default without writing them, so no row message has it. The demo takes it from the stream's own DDL "
+        f"message: [italic]{column.query}[/]"
     )

@@ -1,0 +1,1 @@
+"""Tests through a real SparkSession and a real broker."""

@@ -1,0 +1,326 @@
+"""The batch reader, through Spark and a real broker."""
+
+import datetime
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from examples.local_kafka import produce
+from tests.conftest import Kafka
+from tests.support.messages import TSO, Message, canal, cell, debezium, open_message, open_row
+
+MakeTopic = Callable[..., str]
+ID = {"id": "int"}
+
+
+@pytest.fixture
+def load(spark: SparkSession, broker: Kafka) -> Callable[..., DataFrame]:
+    """A function that loads a topic with options."""
+
+    def load_topic(topic: str | None, schema: str | None = None, **options: object) -> DataFrame:
+        reader = spark.read.format("ticdc").option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        if topic is not None:
+            reader = reader.option("subscribe", topic)
+        for name, value in options.items():
+            reader = reader.option(name.replace("__", "."), str(value))
+        return (reader.schema(schema) if schema else reader).load()
+
+    return load_topic
+
+
+@pytest.fixture
+def write(broker: Kafka, topic: MakeTopic) -> Callable[..., str]:
+    """A function that makes a topic of messages on partition 0 and returns its name."""
+
+    def write_topic(*messages: Message, partitions: int = 1, headers: Any = ()) -> str:
+        name = topic(partitions)
+        produce(broker.bootstrap_servers, name, [(0, key, value, list(headers), 1_700_000_000_123) for key, value in messages])
+        return name
+
+    return write_topic
+
+
+def row(number: int, **more: str | None) -> Message:
+    types = {**ID, **dict.fromkeys(more, "varchar")}
+    return canal("INSERT", [{"id": str(number), **more}], None, types, _tidb={"commitTs": TSO + number})
+
+
+def message_of(raised: pytest.ExceptionInfo[PySparkException]) -> str:
+    return str(raised.value)
+
+
+def test_rows_of_several_partitions_come_typed(load: Callable[..., DataFrame], broker: Kafka, topic: MakeTopic) -> None:
+    """Every record of every partition is read once, with its place and version."""
+    name = topic(3)
+    produce(broker.bootstrap_servers, name, [(number % 3, *row(number), [], None) for number in range(30)])
+
+    found = load(name).orderBy("id").collect()
+
+    assert [r["id"] for r in found] == list(range(30))
+    assert [(r["_sequence"]["partition"], r["_sequence"]["offset"]) for r in found] == [(n % 3, n // 3) for n in range(30)]
+    assert {r["_commit_version"] for r in found} == {TSO + n for n in range(30)}
+
+
+def test_every_arrow_type_reaches_spark(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
+    """Each kind of value survives the way from the wire into a Spark row."""
+    flags = 65
+    name = write(open_message(open_row({"u": {
+        "id": cell(3, 1, 2), "i8": cell(1, -128), "i16": cell(2, -5), "i64": cell(8, 2**63 - 1), "u64": cell(8, 2**64 - 1, 128),
+        "f": cell(4, 0.5), "d": cell(5, 1e300), "dec": cell(246, "-0.10"), "s": cell(15, "é"), "b": cell(15, r"\xff", 1),
+        "day": cell(10, "0001-01-01", flags), "dt": cell(12, "9999-12-31 23:59:59.999999", flags),
+        "ts": cell(7, "2024-01-01 00:00:00", flags), "t": cell(11, "-838:59:59", flags), "v": cell(225, "[1,2]"),
+        "y": cell(13, 1999), "bit": cell(16, 2**64 - 1),
+    }})))  # fmt: skip
+
+    found = load(name).collect()[0]
+
+    assert found["u64"] == Decimal(2**64 - 1)
+    assert (found["i8"], found["i16"], found["i64"], found["y"], found["bit"]) == (-128, -5, 2**63 - 1, 1999, -1)
+    assert (found["f"], found["d"], found["dec"], found["s"], bytes(found["b"])) == (0.5, 1e300, Decimal("-0.10"), "é", b"\xff")
+    assert found["day"] == datetime.date(1, 1, 1)
+    assert found["dt"] == datetime.datetime(9999, 12, 31, 23, 59, 59, 999999)  # noqa: DTZ001 (DATETIME has no zone)
+    assert found["t"] == -datetime.timedelta(hours=838, minutes=59, seconds=59)
+    assert found["v"] == [1.0, 2.0]
+    assert load(name).where("ts = timestamp'2024-01-01T00:00:00Z'").count() == 1
+
+
+def test_metadata_headers_and_prefix(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
+    """includeMetadata, includeHeaders and metadataColumnPrefix bring their columns, with their values."""
+    name = write(row(1), headers=[("h", b"v")])
+
+    frame = load(name, includeMetadata="all", includeHeaders="true", metadataColumnPrefix="cdc_")
+    found = frame.collect()[0]
+
+    assert frame.columns == [
+        "cdc_change_type", "cdc_commit_version", "cdc_commit_timestamp", "cdc_sequence", "id", "cdc_topic",
+        "cdc_partition", "cdc_offset", "cdc_timestamp", "cdc_key", "cdc_database", "cdc_table", "cdc_protocol",
+        "cdc_build_ts", "cdc_cluster_id", "cdc_value", "cdc_headers",
+    ]  # fmt: skip
+    assert (found["cdc_topic"], found["cdc_database"], found["cdc_table"], found["cdc_protocol"]) == (name, "test", "t", "canal-json")
+    assert found["cdc_headers"] == [("h", b"v")]
+    assert bytes(found["cdc_value"]) == row(1)[1]
+    assert found["cdc_cluster_id"] is None
+
+
+def test_operations_preimages_and_columns(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
+    """Rows and columns that are not wanted do not come."""
+    types = {**ID, "a": "varchar", "b": "varchar"}
+    new, old = {"id": "1", "a": "x", "b": "y"}, {"a": "w"}
+    name = write(canal("INSERT", [new], None, types), canal("UPDATE", [new], [old], types), canal("DELETE", [new], None, types))
+
+    def changes(**options: str) -> list[str]:
+        return [r["_change_type"] for r in load(name, **options).collect()]
+
+    assert changes() == ["insert", "update_preimage", "update_postimage", "delete"]
+    assert changes(preimages="false") == ["insert", "update_postimage", "delete"]
+    assert changes(operations="update, delete") == ["update_preimage", "update_postimage", "delete"]
+    assert load(name, columns="b, ID").columns[4:] == ["id", "b"]
+
+
+def test_a_schema_of_the_users_own(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
+    """`.schema()` wins: its columns in its order, converted without loss; columns it leaves out are no drift."""
+    name = write(row(5, a="x", b="y"))
+
+    found = load(name, "b string, _change_type string, ID bigint").collect()
+
+    assert [tuple(r) for r in found] == [("y", "insert", 5)]
+
+
+def test_a_users_schema_needs_no_message(load: Callable[..., DataFrame], topic: MakeTopic) -> None:
+    """With protocol, table and schema given an empty topic gives no rows and no error."""
+    assert load(topic(), "id int", protocol="canal-json", tables="test.t").collect() == []
+    assert load(topic(), "id int").collect() == []
+
+
+def test_schema_less_debezium_with_a_users_schema(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
+    """Values that only DDL explains are refused under a user's schema rather than guessed."""
+    name = write(debezium("c", None, {"id": 1, "day": 19000}))
+
+    assert load(name, "id int, day date").collect()[0]["day"] == datetime.date(2022, 1, 8)
+
+
+def test_offsets_and_timestamps(load: Callable[..., DataFrame], broker: Kafka, topic: MakeTopic) -> None:
+    """Starting and ending offsets and timestamps cut the range as in Spark's Kafka source."""
+    name = topic(1)
+    produce(broker.bootstrap_servers, name, [(0, *row(n), [], 1_000 + n) for n in range(10)])
+
+    def ids(**options: object) -> list[int]:
+        return [r["id"] for r in load(name, **options).orderBy("id").collect()]
+
+    assert ids(startingOffsets=f'{{"{name}":{{"0":3}}}}', endingOffsets=f'{{"{name}":{{"0":6}}}}') == [3, 4, 5]
+    assert ids(startingTimestamp=1_004, endingTimestamp=1_007) == [4, 5, 6]
+    assert ids(startingOffsets=f'{{"{name}":{{"0":-2}}}}', endingOffsets=f'{{"{name}":{{"0":-1}}}}') == list(range(10))
+    assert load(name, minPartitions=4).rdd.getNumPartitions() == 4
+    assert load(name, maxRecordsPerPartition=3).rdd.getNumPartitions() == 4
+    assert load(name, maxRecordsPerPartition=3).count() == 10
+
+
+def test_subscribe_pattern_and_assign(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
+    """Topics by pattern, and single partitions by assign."""
+    name = write(row(1), partitions=2)
+
+    assert load(None, subscribePattern=f"{name[:-2]}..").count() == 1
+    assert load(None, assign=f'{{"{name}":[0]}}').count() == 1
+    assert load(None, "id int", assign=f'{{"{name}":[1]}}').count() == 0
+
+
+def test_login_with_scram(spark: SparkSession, broker: Kafka, write: Callable[..., str]) -> None:
+    """Java-style SASL options work on driver and workers; a wrong password is a clear error without it."""
+    name = write(row(1))
+
+    def login(password: str) -> DataFrame:
+        jaas = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="{broker.user}" password="{password}";'
+        return (
+            spark.read.format("ticdc").option("subscribe", name)
+            .option("kafka.bootstrap.servers", str(broker.sasl_bootstrap_servers))
+            .option("kafka.security.protocol", "SASL_PLAINTEXT").option("kafka.sasl.mechanism", "SCRAM-SHA-256")
+            .option("kafka.sasl.jaas.config", jaas).load()
+        )  # fmt: skip
+
+    assert login(str(broker.password)).count() == 1
+    with pytest.raises(PySparkException, match="(?i)authenticat|login") as raised:
+        login("wrong-password-0815")
+    assert "wrong-password-0815" not in message_of(raised)
+
+
+def test_sql_views(spark: SparkSession, broker: Kafka, write: Callable[..., str]) -> None:
+    """A temporary view works with options; CREATE TABLE, which loses them, says what to do instead."""
+    name = write(row(1))
+    given = f"`kafka.bootstrap.servers` '{broker.bootstrap_servers}', subscribe '{name}'"
+
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW feed USING ticdc OPTIONS ({given})")
+
+    assert spark.sql("SELECT id FROM feed").collect()[0]["id"] == 1
+
+
+def test_decimals_beyond_spark_and_hints(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
+    """schemaHints decide a column's type, and only where the value survives."""
+    types = {**ID, "flag": "tinyint", "amount": "decimal"}
+    name = write(canal("INSERT", [{"id": "1", "flag": "1", "amount": "12.50"}], None, types))
+
+    found = load(name, schemaHints="id bigint, flag boolean, amount decimal(10,2)")
+
+    assert [f.dataType.simpleString() for f in found.schema.fields[4:]] == ["bigint", "boolean", "decimal(10,2)"]
+    assert tuple(found.collect()[0])[4:] == (1, True, Decimal("12.50"))
+
+
+BAD_OPTIONS = [
+    ({"subscrib": "x"}, None, "Unknown option 'subscrib'; did you mean 'subscribe'"),
+    ({"mode": "FAILFASTT"}, "x", "Option 'mode'.*did you mean FAILFAST"),
+    ({"startingOffsets": "latest"}, "x", "starting offset can't be latest for batch queries"),
+    ({"tables": "a.b.c"}, "x", "Option 'tables'.*database.table"),
+    ({"timeZone": "Mars/Base"}, "x", "Option 'timeZone'"),
+    ({"kafka__group.id": "g", "kafka__enable.auto.commit": "true"}, "x", "enable.auto.commit"),
+    ({}, None, "One of the following options must be specified"),
+    ({"subscribePattern": "y"}, "x", "Only one of the following options can be specified"),
+]
+
+
+@pytest.mark.parametrize(("options", "subscribed", "expected"), BAD_OPTIONS)
+def test_options_that_are_wrong(
+    load: Callable[..., DataFrame], options: dict[str, str], subscribed: str | None, expected: str
+) -> None:
+    """A wrong option fails at load() with an error that names it and what to do."""
+    with pytest.raises(PySparkException, match=f"(?s){expected}"):
+        load(subscribed, **{"strictOptions": "true", **options})
+
+
+def test_a_missing_topic_is_named_and_not_created(load: Callable[..., DataFrame], write: Callable[..., str], broker: Kafka) -> None:
+    """Reading a topic that is not there is an error, and leaves it so."""
+    name = write(row(1)) + "x"
+
+    for _ in range(2):
+        with pytest.raises(PySparkException, match=f"(?s)OptionError.*{name}"):
+            load(name)
+
+
+def test_an_empty_topic_says_what_to_give(load: Callable[..., DataFrame], topic: MakeTopic) -> None:
+    """Nothing to infer from: the error asks for a schema, protocol and tables."""
+    with pytest.raises(PySparkException, match=r"(?s)No record in the range.*\.schema\(…\).*protocol.*tables"):
+        load(topic())
+
+
+def test_an_unreachable_broker_is_an_error_in_time(spark: SparkSession) -> None:
+    """A broker that does not answer is a KafkaUnavailableError within the time-out."""
+    reader = spark.read.format("ticdc").option("subscribe", "t").option("kafka.bootstrap.servers", "127.0.0.1:9")
+
+    with pytest.raises(PySparkException, match=r"(?s)KafkaUnavailableError.*127\.0\.0\.1:9"):
+        reader.option("kafka.bootstrap.timeout.ms", "1500").option("fetchOffset.numRetries", "0").load()
+
+
+def test_two_tables_are_listed(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
+    """Without `tables` a topic of two tables is refused, listing them; a misspelt table lists what there is."""
+    name = write(row(1), canal("INSERT", [{"id": "1"}], None, ID, table="other"))
+
+    with pytest.raises(PySparkException, match=r"(?s)hold 2 tables.*test\.other, test\.t.*'tables'"):
+        load(name)
+    with pytest.raises(PySparkException, match=r"(?s)No row of test\.othr.*Did you mean test\.other"):
+        load(name, tables="test.othr")
+    assert load(name, tables="TEST.Other").count() == 1
+
+
+def test_a_second_table_behind_the_sample_is_an_error(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
+    """A table that inference did not see is never mixed in or left out silently."""
+    messages = [row(n) for n in range(40)]
+    messages[20] = canal("INSERT", [{"id": "1"}], None, ID, table="late")
+    frame = load(write(*messages), inferSchema__maxRecords=4)
+
+    with pytest.raises(PySparkException, match=r"(?s)a second table, test\.late.*offset=20"):
+        frame.collect()
+
+
+def test_a_mixed_topic_is_refused(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
+    """Two protocols in one topic: the error names both and where they are."""
+    name = write(row(1), debezium("c", None, {"id": 1}))
+
+    with pytest.raises(PySparkException, match=r"(?s)more than one protocol: canal-json at .*offset=0; debezium at .*offset=1"):
+        load(name)
+    with pytest.raises(PySparkException, match="(?s)DecodeError.*offset=1"):
+        load(name, protocol="canal-json").collect()
+
+
+@pytest.mark.parametrize(("message", "expected"), [
+    ((None, b"\x00\x01\x02 garbage"), "looks like Avro"),
+    ((None, b"id,name\n"), "the value begins"),
+    ((b"", b'{"version":1,"type":"INSERT","commitTs":1,"buildTs":1,"schemaVersion":1}'), "simple protocol"),
+])  # fmt: skip
+def test_an_unknown_protocol_is_described(
+    load: Callable[..., DataFrame], write: Callable[..., str], message: Message, expected: str
+) -> None:
+    """A topic that is none of the protocols says so, and what it looks like."""
+    with pytest.raises(PySparkException, match=f"(?s)none of open-protocol, canal-json, debezium.*{expected}"):
+        load(write(message))
+
+
+def test_a_colliding_column_is_an_error_that_names_the_option(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
+    """A table column named as a metadata column, in any case, fails at load() and says how to rename that one."""
+    name = write(row(1, _SEQUENCE="x"))
+
+    with pytest.raises(PySparkException, match="(?s)_SEQUENCE.*metadataColumnPrefix"):
+        load(name)
+    assert "_SEQUENCE" in load(name, metadataColumnPrefix="m_").columns
+
+
+def test_bad_records_in_the_three_modes(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
+    """FAILFAST names the record, PERMISSIVE keeps it, DROPMALFORMED leaves it out."""
+    key, value = row(2)
+    name = write(row(1), (key, (value or b"")[:40]), row(3))
+
+    with pytest.raises(PySparkException, match=f"(?s)DecodeError.*topic={name} partition=0 offset=1"):
+        load(name).collect()
+    kept = load(name, mode="PERMISSIVE", columnNameOfCorruptRecord="bad").orderBy("id").collect()
+    assert [(r["id"], r["_change_type"]) for r in kept] == [(None, None), (1, "insert"), (3, "insert")]
+    assert '"offset": 1' in kept[0]["bad"]
+    assert load(name, mode="DROPMALFORMED").count() == 2
+
+
+def test_limit_stops_early(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
+    """A LIMIT that ends the read early leaves the session usable."""
+    frame = load(write(*(row(n) for n in range(3000))))
+
+    assert len(frame.limit(3).collect()) == 3
+    assert frame.count() == 3000
