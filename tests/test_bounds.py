@@ -125,9 +125,7 @@ def test_numbers_below_sparks_own_are_refused(option: str, number: int) -> None:
 def test_explicit_start_behind_explicit_end_is_refused_without_a_broker() -> None:
     """Two numbers the wrong way round need no look-up."""
     given = {"startingOffsets": {"t": {"0": 5}}, "endingOffsets": {"t": {"0": 4}}}
-    with pytest.raises(
-        OptionError, match="specified start offset 5 is greater than the end offset 4 for topic t"
-    ):
+    with pytest.raises(OptionError, match="specified start offset 5 is greater than the end offset 4 for topic t"):
         validate(options(**given), streaming=False)
     validate(options(startingOffsets={"t": {"0": -2}}, endingOffsets={"t": {"0": 4}}), streaming=False)
     validate(options(startingOffsets={"t": {"0": 5}}, endingOffsets={"t": {"0": -1}}), streaming=False)
@@ -145,9 +143,7 @@ def test_json_must_name_exactly_the_partitions_there_are() -> None:
     for offsets in ({T0: 5}, {T0: 5, T1: 6, TopicPartition("u", 0): 7}):
         with pytest.raises(OptionError, match=r"for Kafka start offsets don't match.*Assigned: \[t-0, t-1\]"):
             positions(ByPartition(offsets), [T1, T0], "start")
-        with pytest.raises(
-            OptionError, match=r"timestamp based end offsets don't match.*Assigned: \[t-0, t-1\]"
-        ):
+        with pytest.raises(OptionError, match=r"timestamp based end offsets don't match.*Assigned: \[t-0, t-1\]"):
             positions(ByTime(offsets), [T1, T0], "end")
 
 

@@ -106,9 +106,7 @@ def test_what_we_own_is_set() -> None:
 
 def test_unknown_names_are_reported_with_the_nearest() -> None:
     """A name that is not there is dropped with a warning, and an error with `strictOptions`."""
-    with pytest.warns(
-        UserWarning, match=r"'kafka.fetch.max.byte' is ignored; did you mean 'kafka.fetch.max.bytes'\?"
-    ):
+    with pytest.warns(UserWarning, match=r"'kafka.fetch.max.byte' is ignored; did you mean 'kafka.fetch.max.bytes'\?"):
         assert "fetch_max_byte" not in config({"fetch.max.byte": "1"})
     with pytest.raises(OptionError, match=r"'kafka.fetch.max.byte'.*did you mean"):
         config({"fetch.max.byte": "1"}, strictOptions="true")
@@ -128,9 +126,7 @@ def test_one_setting_under_two_names_is_refused() -> None:
 
 def test_group_id_is_allowed_with_sparks_warning() -> None:
     """A group id is taken over, and the driver warns of it; executors do not repeat that."""
-    with pytest.warns(
-        UserWarning, match="'kafka.group.id' has been set on this query, it is not recommended"
-    ):
+    with pytest.warns(UserWarning, match="'kafka.group.id' has been set on this query, it is not recommended"):
         assert config({"group.id": "g"})["group_id"] == "g"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -285,9 +281,7 @@ def test_pem_stores() -> None:
 def test_stores_that_python_cannot_use_are_refused(given: dict[str, str], message: str) -> None:
     """A Java store is an error that says how to convert it; half a key is an error too."""
     with pytest.raises(OptionError, match=message) as caught:
-        config(
-            {"security.protocol": "SASL_SSL", **sasl("PLAIN", jaas("plain.PlainLoginModule"), "SSL"), **given}
-        )
+        config({"security.protocol": "SASL_SSL", **sasl("PLAIN", jaas("plain.PlainLoginModule"), "SSL"), **given})
     assert SECRET not in str(caught.value)
 
 

@@ -32,6 +32,7 @@ SEED = 20261121
 
 
 def quoted(database: str, table: str) -> str:
+    """Write a table's name as the option wants it."""
     return f"`{database}`.`{table}`"
 
 
@@ -61,6 +62,7 @@ def differences(protocol: str, true: TrueRow, row: dict[str, Any], losses: Count
 
 
 def compare(path: Path, sizes: Sizes) -> tuple[int, Counter[str]]:
+    """Read every table of a file and hold each row to its truth; return the rows, and the losses met."""
     captured = load(path)
     protocol = captured.header["protocol"]
     losses: Counter[str] = Counter()

@@ -122,9 +122,7 @@ def test_ranges_come_by_topic_and_partition() -> None:
 
 def test_start_behind_end_is_refused() -> None:
     """A start behind its end is an error in Spark's words."""
-    with pytest.raises(
-        OptionError, match="The resolved start offset 5 is greater than the resolved end offset 4"
-    ):
+    with pytest.raises(OptionError, match="The resolved start offset 5 is greater than the resolved end offset 4"):
         ranges_between({T0: 5}, {T0: 4})
 
 

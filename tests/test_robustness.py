@@ -16,9 +16,14 @@ from ticdc_source.reading import read
 pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")
 
 SEED = 20261121
-SCENARIOS = ["open-protocol.default", "canal-json.tidb-extension", "canal-json.content-compatible", "debezium.default",
-             "debezium.disable-schema"]  # fmt: skip
-WORDS = [b"null", b"true", b"[]", b"{}", b'""', b"-1", b"1e400", b"99999999999999999999", b'"\xff"', b'"\\ud800"', b"0.5",
+SCENARIOS = [
+    "open-protocol.default",
+    "canal-json.tidb-extension",
+    "canal-json.content-compatible",
+    "debezium.default",
+    "debezium.disable-schema",
+]
+WORDS = [b"null", b"true", b"[]", b"{}", b'""', b"-1", b"1e400", b"9" * 20, b'"\xff"', b'"\\ud800"', b"0.5",
          b'{"t":1}', b'"0x10"', b'"nan"', b"[[[[", b"\x00" * 9]  # fmt: skip
 
 
@@ -60,7 +65,7 @@ def mutants(captured: Captured, chooser: random.Random, count: int) -> Iterator[
     for _ in range(count):
         record = chooser.choice(records)
         key, value = record.key, record.value
-        if key and chooser.random() < 0.3:  # noqa: PLR2004 (most of it is in the value)
+        if key and chooser.random() < 0.3:
             key = mangled(key, chooser)
         else:
             value = mangled(value or b"", chooser)
@@ -73,7 +78,6 @@ def test_a_mangled_record_gives_rows_or_an_error_of_ours(corpus: Path, scenario:
     """Every mutant of a real record reads, or fails with a TiCDCSourceError, in every mode."""
     captured = load(corpus / f"{scenario}.types.jsonl.gz")
     chooser = random.Random(f"{SEED} {scenario} {mode}")
-    print(f"seed {SEED}")
     options = make_options(tables="types_a.t_all", mode=mode)
     schema = captured.schema(tables="types_a.t_all", mode=mode)
     known = known_of_schema(schema, options)
@@ -83,9 +87,8 @@ def test_a_mangled_record_gives_rows_or_an_error_of_ours(corpus: Path, scenario:
     for mutant in mutants(captured, chooser, 400):
         try:
             batches = list(read(mutant.fetch(mutant.ranges()[0]), reading_of(schema, options, known)))
-        except TiCDCSourceError as error:
+        except TiCDCSourceError:
             outcomes["errors"] += 1
-            assert str(error)
         else:
             outcomes["rows"] += 1
             pa.Table.from_batches(batches, schema).validate(full=True)
@@ -105,8 +108,8 @@ def test_inference_over_a_mangled_record_never_fails_in_another_way(corpus: Path
     for mutant in mutants(captured, chooser, 400):
         try:
             mutant.schema()
-        except TiCDCSourceError as error:
-            assert str(error)
+        except TiCDCSourceError:
+            continue
         else:
             schemas += 1
 
@@ -122,8 +125,8 @@ def test_permissive_keeps_the_bytes_of_what_it_cannot_read(corpus: Path, scenari
         record
         for records in captured.partitions.values()
         for record in records
-        if record.truth["op"] == "insert" and record.truth["table"] == "t_int"
-        or record.truth["op"] == "batch" and all(event["table"] == "t_int" for event in record.truth["events"])
+        if (record.truth["op"] == "insert" and record.truth["table"] == "t_int")
+        or (record.truth["op"] == "batch" and all(event["table"] == "t_int" for event in record.truth["events"]))
     ][:2]  # fmt: skip
     cut = Record(good[0].key, (good[0].value or b"")[:-9])
     mixed = Captured({}, {0: [good[0], cut, good[1]]})

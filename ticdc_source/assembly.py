@@ -113,6 +113,10 @@ def _milliseconds(values: Sequence[int | None]) -> pa.Array:
     return pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
 
 
+def _physical(commit_ts: int | None) -> int | None:
+    return None if commit_ts is None else commit_ts >> _LOGICAL_BITS
+
+
 def _repeat(value: str | None, rows: Rows) -> pa.Array:
     return pa.array([value] * len(rows.positions), pa.string())
 
@@ -120,7 +124,7 @@ def _repeat(value: str | None, rows: Rows) -> pa.Array:
 _FILL: dict[str, Callable[[Rows], pa.Array]] = {
     "change_type": lambda rows: pa.array([CHANGE_TYPES[kind] for kind in rows.kinds], pa.string()),
     "commit_version": lambda rows: pa.array(rows.commit_ts, pa.int64()),
-    "commit_timestamp": lambda rows: _milliseconds([None if ts is None else ts >> _LOGICAL_BITS for ts in rows.commit_ts]),
+    "commit_timestamp": lambda rows: _milliseconds([_physical(ts) for ts in rows.commit_ts]),
     "sequence": _sequence,
     "topic": lambda rows: _repeat(rows.chunk.topic, rows),
     "partition": lambda rows: pa.array([rows.chunk.partition] * len(rows.positions), pa.int32()),
@@ -155,9 +159,11 @@ def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Recor
         )  # fmt: skip
         places = sorted(
             range(count + len(corrupt)),
-            key=lambda place: (rows.positions[place], rows.indexes[place])
-            if place < count
-            else (corrupt[place - count].position, corrupt[place - count].index),
+            key=lambda place: (
+                (rows.positions[place], rows.indexes[place])
+                if place < count
+                else (corrupt[place - count].position, corrupt[place - count].index)
+            ),
         )
         take = pa.array(places, pa.int64())
         arrays = [

@@ -76,9 +76,7 @@ def start_spec(options: Any, *, streaming: bool) -> Spec:
     if options.starting_timestamp is not None:
         return AtTime(options.starting_timestamp)
     if options.starting_offsets_by_timestamp is not None:
-        return ByTime(
-            _by_partition("startingOffsetsByTimestamp", options.starting_offsets_by_timestamp, 0, _TIMES)
-        )
+        return ByTime(_by_partition("startingOffsetsByTimestamp", options.starting_offsets_by_timestamp, 0, _TIMES))
     if not options.is_given("startingOffsets"):
         return Everywhere(LATEST if streaming else EARLIEST)
     return _offsets("startingOffsets", options.starting_offsets)
@@ -93,9 +91,7 @@ def end_spec(options: Any) -> Spec:
     if options.ending_timestamp is not None:
         return AtTime(options.ending_timestamp)
     if options.ending_offsets_by_timestamp is not None:
-        return ByTime(
-            _by_partition("endingOffsetsByTimestamp", options.ending_offsets_by_timestamp, 0, _TIMES)
-        )
+        return ByTime(_by_partition("endingOffsetsByTimestamp", options.ending_offsets_by_timestamp, 0, _TIMES))
     return _offsets("endingOffsets", options.ending_offsets)
 
 
@@ -184,9 +180,7 @@ def _compare(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition,
             raise OptionError(msg)
 
 
-def positions(
-    spec: Spec, partitions: Iterable[TopicPartition], which: str
-) -> dict[TopicPartition, int | Moment]:
+def positions(spec: Spec, partitions: Iterable[TopicPartition], which: str) -> dict[TopicPartition, int | Moment]:
     """Say for each partition there is what `spec` asks for: an offset, `EARLIEST`, `LATEST` or a `Moment`.
 
     Args:

@@ -53,8 +53,7 @@ _REFUSED = {
         "always pick up from where the query left off. See the docs for more details."
     ),
     "key.deserializer": (
-        "Kafka option 'key.deserializer' is not supported as keys are read as bytes; see the option "
-        "'includeMetadata'."
+        "Kafka option 'key.deserializer' is not supported as keys are read as bytes; see the option 'includeMetadata'."
     ),
     "value.deserializer": (
         "Kafka option 'value.deserializer' is not supported as values are read as bytes and decoded by "

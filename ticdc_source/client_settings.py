@@ -124,9 +124,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(None, "receive_message_max_bytes", _integer(1)),
     Setting(None, "api_version", _version),
     Setting(None, "proxy_url", Secret),  # may hold a password
-    Setting(
-        "security.protocol", "security_protocol", _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-    ),
+    Setting("security.protocol", "security_protocol", _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
     Setting("sasl.mechanism", "sasl_mechanism", lambda value: value.strip().upper()),
     Setting("sasl.jaas.config", "sasl_jaas_config", Secret),
     Setting(None, "sasl_plain_username", _text),

@@ -78,10 +78,7 @@ def sasl(given: Mapping[str, Any]) -> dict[str, Any]:
             )
             raise OptionError(msg)
         if mechanism not in _LOGIN_MODULES[module]:
-            msg = (
-                f"Option 'kafka.sasl.jaas.config' has a {module}, which does not fit "
-                f"kafka.sasl.mechanism={mechanism}"
-            )
+            msg = f"Option 'kafka.sasl.jaas.config' has a {module}, which does not fit kafka.sasl.mechanism={mechanism}"
             raise OptionError(msg)
         if "username" not in entries or "password" not in entries:
             msg = f"Option 'kafka.sasl.jaas.config' lacks a username or a password; expected {_JAAS_FORM}"

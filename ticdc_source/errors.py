@@ -39,11 +39,19 @@ class Address(NamedTuple):
     table: str | None = None
     column: str | None = None
 
+    def completed_by(self, other: Address) -> Address:
+        """Return this address with the parts that only `other` knows."""
+        return Address(
+            self.topic if self.topic is not None else other.topic,
+            self.partition if self.partition is not None else other.partition,
+            self.offset if self.offset is not None else other.offset,
+            self.table if self.table is not None else other.table,
+            self.column if self.column is not None else other.column,
+        )
+
     def __str__(self) -> str:
         """Return the known parts as `topic=… partition=… offset=… table=… column=…`."""
-        return " ".join(
-            f"{name}={value}" for name, value in zip(self._fields, self, strict=True) if value is not None
-        )
+        return " ".join(f"{name}={value}" for name, value in zip(self._fields, self, strict=True) if value is not None)
 
 
 class TiCDCSourceError(Exception):
@@ -81,9 +89,8 @@ class DecodeError(TiCDCSourceError):
         return f"{self.reason} ({where})" if where else self.reason
 
     def at(self, address: Address, /) -> DecodeError:
-        """Return the same error with the parts of `address` that are not None filled in."""
-        parts = [new if new is not None else old for new, old in zip(address, self.address, strict=True)]
-        return type(self)(self.reason, Address(*parts))
+        """Return the same error with the parts that only `address` knows filled in."""
+        return type(self)(self.reason, self.address.completed_by(address))
 
 
 class FramingError(DecodeError):

@@ -38,9 +38,7 @@ class TableName(NamedTuple):
 
     def __str__(self) -> str:
         """Return `database.table`, each part in backticks where it needs them."""
-        return ".".join(
-            part if part.replace("_", "a").isalnum() else f"`{part.replace('`', '``')}`" for part in self
-        )
+        return ".".join(part if part.replace("_", "a").isalnum() else f"`{part.replace('`', '``')}`" for part in self)
 
 
 @dataclass(slots=True)
@@ -113,7 +111,8 @@ class TableEvents:
         return self.chunk.address(self.positions[event], self.table, column)
 
 
-class DDLEvent(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DDLEvent:
     """A DDL event. `table_changes` is debezium's description of the table afterwards, if there is one."""
 
     position: int
@@ -126,7 +125,8 @@ class DDLEvent(NamedTuple):
     table_changes: Any = None
 
 
-class WatermarkEvent(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class WatermarkEvent:
     """The promise that all events with commit_ts <= `ts` were sent before on this topic partition."""
 
     position: int
@@ -134,7 +134,8 @@ class WatermarkEvent(NamedTuple):
     ts: int
 
 
-class Corrupt(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Corrupt:
     """An event, or a whole record, that cannot be read."""
 
     position: int

@@ -10,7 +10,7 @@ import re
 import pyarrow as pa
 
 from ticdc_source.errors import OptionError
-from ticdc_source.options import split_names, unquote_name
+from ticdc_source.option_values import split_names, unquote_name
 from ticdc_source.types import DECIMAL_MAX, TIME, TIMESTAMP, TIMESTAMP_NTZ, VECTOR
 
 __all__ = ["parse_hint_type", "parse_hints"]

@@ -12,7 +12,8 @@ from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
 from ticdc_source.offsets import OffsetRange
 from ticdc_source.options import Options
 from ticdc_source.protocols import PROTOCOLS
-from ticdc_source.protocols.base import Decoder, Plan
+from ticdc_source.protocols.base import Decoder
+from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema import TableSchema, merge_schemas
 from ticdc_source.tables import TableFilter
 
@@ -125,7 +126,7 @@ def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
                 unknown = str(chunk.address(position)), value
     if len(seen) > 1:
         listed = "; ".join(f"{name} at {where}" for name, where in seen.items())
-        msg = f"The topics hold more than one protocol: {listed}. Read them apart, each with its own subscribe and 'protocol'"
+        msg = f"The topics hold more than one protocol: {listed}. Read them apart, each with its own 'subscribe'"
         raise OptionError(msg)
     if seen:
         return next(iter(seen))
@@ -193,14 +194,14 @@ def _join(head: Sample, tail: Sample) -> None:
 def _lacks_types(sample: Sample) -> bool:
     """Tell whether the messages leave types to DDL events."""
     trays = [trays[0] for trays in sample.rows.values()]
-    return any(column.type is None for tray in trays for schema in sample.decoder.describe(tray) for column in schema.columns)
+    return any(
+        column.type is None for tray in trays for schema in sample.decoder.describe(tray) for column in schema.columns
+    )
 
 
 def _describe_table(sample: Sample, table: TableName) -> list[TableSchema]:
     return [
-        schema
-        for tray in sample.rows[table]
-        for schema in sample.decoder.describe(tray, sample.ddl.get(table, ()))
+        schema for tray in sample.rows[table] for schema in sample.decoder.describe(tray, sample.ddl.get(table, ()))
     ]
 
 
@@ -268,5 +269,3 @@ def _first_failure(sample: Sample, table: TableName) -> Exception:
         if failures:
             return failures[min(failures)]
     return DecodeError(f"no event of {table} could be read")
-
-

@@ -10,13 +10,15 @@ from ticdc_source.types import TIMESTAMP
 
 __all__ = ["CORRUPT_RECORD", "HEADERS", "METADATA", "SEQUENCE", "MetadataColumn", "metadata_columns", "metadata_table"]
 
-SEQUENCE = pa.struct([
-    pa.field("commit_ts", pa.int64()),
-    pa.field("rank", pa.int32()),
-    pa.field("partition", pa.int32()),
-    pa.field("offset", pa.int64()),
-    pa.field("index", pa.int32()),
-])
+SEQUENCE = pa.struct(
+    [
+        pa.field("commit_ts", pa.int64()),
+        pa.field("rank", pa.int32()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("index", pa.int32()),
+    ]
+)
 HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 
 
@@ -39,7 +41,7 @@ class MetadataColumn(NamedTuple):
 METADATA: tuple[MetadataColumn, ...] = (
     MetadataColumn("change_type", pa.string(), "core", "`insert`, `update_preimage`, `update_postimage` or `delete`"),
     MetadataColumn("commit_version", pa.int64(), "core",
-                   "TiDB's commit-ts (TSO); where the wire has none, the event's time in ms `<< 18`, a lower bound of it"),
+                   "TiDB's commit-ts (TSO); where the wire has none, a lower bound: the event's time in ms `<< 18`"),
     MetadataColumn("commit_timestamp", TIMESTAMP, "core", "`_commit_version >> 18`, UTC"),
     MetadataColumn("sequence", SEQUENCE, "core",
                    "orderable and unique in a topic; `rank` is 0 for delete and update_preimage, else 1"),
@@ -51,7 +53,7 @@ METADATA: tuple[MetadataColumn, ...] = (
     MetadataColumn("database", pa.string(), "all", "database of the table"),
     MetadataColumn("table", pa.string(), "all", "name of the table"),
     MetadataColumn("protocol", pa.string(), "all", "wire format"),
-    MetadataColumn("build_ts", pa.int64(), "all", "when TiCDC wrote the message, ms since the epoch, where the wire tells"),
+    MetadataColumn("build_ts", pa.int64(), "all", "when TiCDC wrote the message, ms since the epoch"),
     MetadataColumn("cluster_id", pa.string(), "all", "TiCDC's cluster id, where the wire tells (debezium)"),
     MetadataColumn("value", pa.binary(), "all", "the whole Kafka value"),
     MetadataColumn("headers", HEADERS, "includeHeaders", "Kafka headers"),
@@ -73,9 +75,7 @@ def metadata_table() -> str:
     """Return README's table of metadata columns."""
     lines = ["| column | type | with | meaning |", "|---|---|---|---|"]
     lines += [
-        f"| `_{column.name}` | {_spark_name(column.arrow)} | "
-        f"{'always' if column.level == 'core' else column.level if column.level == 'includeHeaders' else f'includeMetadata={column.level}'}"
-        f" | {column.meaning} |"
+        f"| `_{column.name}` | {_SPARK_NAMES[column.arrow]} | {_BROUGHT_BY[column.level]} | {column.meaning} |"
         for column in METADATA
     ]
     return "\n".join(lines)
@@ -86,7 +86,9 @@ _SPARK_NAMES = {
     SEQUENCE: "struct<commit_ts bigint, rank int, partition int, offset bigint, index int>",
     HEADERS: "array<struct<key string, value binary>>",
 }  # fmt: skip
-
-
-def _spark_name(arrow: pa.DataType) -> str:
-    return _SPARK_NAMES[arrow]
+_BROUGHT_BY = {
+    "core": "always",
+    "kafka": "`includeMetadata=kafka`",
+    "all": "`includeMetadata=all`",
+    "includeHeaders": "`includeHeaders`",
+}

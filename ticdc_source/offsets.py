@@ -49,9 +49,7 @@ class OffsetRange(NamedTuple):
         return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
 
 
-def ranges_between(
-    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-) -> list[OffsetRange]:
+def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
     """Pair resolved starts and ends, in the order of topic and partition.
 
     Raises:

@@ -13,7 +13,7 @@ from ticdc_source.events import TableName
 from ticdc_source.kernels import Settings
 from ticdc_source.options import Options
 from ticdc_source.protocols import PROTOCOLS
-from ticdc_source.protocols.base import Plan
+from ticdc_source.protocols.plan import Plan
 from ticdc_source.reading import Reading
 from ticdc_source.schema import MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, ReadField, TableSchema
 from ticdc_source.tables import TableFilter, parse_table

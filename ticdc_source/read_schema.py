@@ -69,7 +69,7 @@ def _arrow(column: Column, hint: pa.DataType | None, table: TableSchema, options
     if column.type.name not in TYPES:
         if hint == pa.string():
             return hint
-        msg = f"{where}: type {column.type} is not supported; schemaHints=\"{column.name} string\" reads its text"
+        msg = f'{where}: type {column.type} is not supported; schemaHints="{column.name} string" reads its text'
         raise UnsupportedTypeError(msg)
     natural = column.type.arrow
     if column.type.is_unspecified and hint is None and options.unspecified_decimal:
@@ -81,7 +81,7 @@ def _arrow(column: Column, hint: pa.DataType | None, table: TableSchema, options
             raise SchemaError(msg)
         return hint
     if column.conflict:
-        _warn(f"{where}: its versions have types of different kinds; it is read as string, with MySQL's text of the values")
+        _warn(f"{where}: its versions have types of different kinds; it is read as string, with the text MySQL prints")
         return pa.string()
     if column.type.is_unspecified:
         _warn_of_decimal(column, natural, where)
@@ -102,7 +102,10 @@ def _arrow_of_shape(column: Column, hint: pa.DataType | None, where: str) -> pa.
 def _warn_of_decimal(column: Column, arrow: pa.DataType, where: str) -> None:
     help_ = "schemaHints or unspecifiedDecimal can say the type"
     if column.type is not None and column.type.scale is None:
-        _warn(f"{where}: the wire does not tell the precision of DECIMAL, and the sample holds only NULLs; it is read as {arrow}. {help_}")
+        _warn(
+            f"{where}: the wire does not tell the precision of DECIMAL, and the sample holds only NULLs; "
+            f"it is read as {arrow}. {help_}"
+        )
     elif pa.types.is_string(arrow):
         _warn(f"{where}: a DECIMAL with more than 38 digits, which Spark does not have; it is read as string. {help_}")
 
@@ -124,9 +127,8 @@ def _refuse_unknown(option: str, names: Iterable[str] | Mapping[str, object], ta
 def _refuse_collisions(metadata: list[pa.Field], data: list[pa.Field], options: Options) -> None:
     taken = {field.name.lower(): field.name for field in metadata}
     if len(taken) < len(metadata):
-        msg = (
-            f"Option 'columnNameOfCorruptRecord': {options.column_name_of_corrupt_record} is a metadata column's name too"
-        )
+        name = options.column_name_of_corrupt_record
+        msg = f"Option 'columnNameOfCorruptRecord': {name} is a metadata column's name too"
         raise OptionError(msg)
     for field in data:
         if field.name.lower() in taken:

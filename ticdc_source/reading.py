@@ -11,7 +11,8 @@ import pyarrow as pa
 from ticdc_source.assembly import Layout, Rows, assemble
 from ticdc_source.errors import DecodeError, SchemaError
 from ticdc_source.events import Chunk, Corrupt, TableEvents, TableName
-from ticdc_source.protocols.base import Decoder, Plan
+from ticdc_source.protocols.base import Decoder
+from ticdc_source.protocols.plan import Plan
 from ticdc_source.tables import TableFilter
 
 __all__ = ["Reading", "read"]
@@ -73,8 +74,10 @@ def _chosen(trays: dict[TableName, TableEvents], chunk: Chunk, reading: Reading)
                 f"Name it: .option('tables', '{reading.table}') ({tray.address(0)})"
             )
             raise SchemaError(msg)
-    return next((tray for table, tray in trays.items() if reading.table and reading.tables.same(table, reading.table)),
-                TableEvents(chunk, reading.table or TableName("", "")))
+    return next(
+        (tray for table, tray in trays.items() if reading.table and reading.tables.same(table, reading.table)),
+        TableEvents(chunk, reading.table or TableName("", "")),
+    )
 
 
 def _decoded(chunk: Chunk, tray: TableEvents, reading: Reading) -> tuple[Rows, list[Corrupt]]:

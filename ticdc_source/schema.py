@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from ticdc_source.events import TableName
-from ticdc_source.types import ColumnType, merge_types
+from ticdc_source.type_merging import merge_types
+from ticdc_source.types import ColumnType
 
 __all__ = [
     "KEY",

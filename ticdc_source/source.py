@@ -130,4 +130,3 @@ def _fetcher(options: Options, *, driver: bool = True) -> Fetcher:
         poll_timeout_ms=options.kafka_consumer_poll_timeout_ms,
         fail_on_data_loss=options.fail_on_data_loss,
     )
-

@@ -27,14 +27,17 @@ _PLAIN: tuple[tuple[pa.DataType, spark.DataType], ...] = (
     (TIMESTAMP_NTZ, spark.TimestampNTZType()),
     (TIME, spark.DayTimeIntervalType(0, 3)),
 )
-_TO_SPARK = dict(_PLAIN)
+_TO_SPARK: dict[pa.DataType, spark.DataType] = dict(_PLAIN)
 
 
 def to_spark(schema: pa.Schema) -> spark.StructType:
     """Return the Spark schema; every field nullable, as each may be NULL in a row that cannot be read."""
-    return spark.StructType([
-        spark.StructField(field.name, _spark_type(field.type), True, _metadata(field)) for field in schema
-    ])
+    return spark.StructType(
+        [
+            spark.StructField(field.name, _spark_type(field.type), nullable=True, metadata=_metadata(field))
+            for field in schema
+        ]
+    )
 
 
 def _metadata(field: pa.Field) -> dict[str, Any]:
@@ -70,9 +73,9 @@ def _arrow_type(type_: spark.DataType, name: str) -> pa.DataType:
     if isinstance(type_, spark.ArrayType):
         return pa.list_(pa.field("element", _arrow_type(type_.elementType, name), type_.containsNull))
     if isinstance(type_, spark.StructType):
-        return pa.struct([
-            pa.field(field.name, _arrow_type(field.dataType, name), field.nullable) for field in type_.fields
-        ])
+        return pa.struct(
+            [pa.field(field.name, _arrow_type(field.dataType, name), field.nullable) for field in type_.fields]
+        )
     if isinstance(type_, spark.DayTimeIntervalType):
         return TIME
     for arrow, known in _PLAIN:

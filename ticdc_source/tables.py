@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from ticdc_source.events import TableName
-from ticdc_source.options import split_names, unquote_name
+from ticdc_source.option_values import split_names, unquote_name
 
 __all__ = ["TableFilter", "parse_table"]
 

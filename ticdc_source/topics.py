@@ -61,10 +61,7 @@ def topic_choice(options: Any) -> TopicChoice:
     if options.subscribe is not None:
         topics = tuple(dict.fromkeys(name.strip() for name in options.subscribe.split(",") if name.strip()))
         if not topics:
-            msg = (
-                "No topics to subscribe to as specified value for option 'subscribe' is "
-                f"'{options.subscribe}'"
-            )
+            msg = f"No topics to subscribe to as specified value for option 'subscribe' is '{options.subscribe}'"
             raise OptionError(msg)
         return Subscribe(topics)
     return SubscribePattern(_pattern(options.subscribe_pattern))
@@ -92,10 +89,7 @@ def _pattern(text: str | None) -> re.Pattern[str]:
     does not have.
     """
     if text is None or not text.strip():
-        msg = (
-            "Pattern to subscribe is empty as specified value for option 'subscribePattern' is "
-            f"'{text or ''}'"
-        )
+        msg = f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text or ''}'"
         raise OptionError(msg)
     written = re.sub(r"\\Q(.*?)(?:\\E|$)", lambda quoted: re.escape(quoted[1]), text.strip(), flags=re.DOTALL)
     written = re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", written)

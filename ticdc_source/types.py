@@ -21,7 +21,6 @@ __all__ = [
     "TypeRow",
     "convertible",
     "kind_of",
-    "merge_types",
     "parse_type",
     "quote_labels",
     "type_of",
@@ -106,10 +105,6 @@ ALIASES = {
     "var_string": "varchar",
     "datetime2": "datetime",
 }
-
-_SIGNED_RANGE = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
-# Decimal digits that hold every value, for merging an integer with a DECIMAL.
-_INTEGER_DIGITS = {"year": 4, "tinyint": 3, "smallint": 5, "mediumint": 8, "int": 10, "bigint": 20}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +203,10 @@ def quote_labels(labels: tuple[str, ...]) -> str:
     return ",".join("'" + label.replace("'", "''") + "'" for label in labels)
 
 
-_TYPE = re.compile(r"^\s*([a-z_][a-z0-9_ ]*?)\s*(?:\(\s*(.*)\s*\))?\s*((?:unsigned|signed|zerofill|\s)*)$", re.IGNORECASE | re.DOTALL)
+_NO_ROW = TypeRow("", 0, pa.null())
+_TYPE = re.compile(
+    r"^\s*([a-z_][a-z0-9_ ]*?)\s*(?:\(\s*(.*)\s*\))?\s*((?:unsigned|signed|zerofill|\s)*)$", re.IGNORECASE | re.DOTALL
+)
 _LABEL = re.compile(r"\s*'((?:[^']|'')*)'\s*(?:,|$)", re.DOTALL)
 
 
@@ -242,7 +240,7 @@ def parse_type(text: str) -> ColumnType:
     scale = numbers[1] if len(numbers) > 1 else None
     if name == "decimal" and length is not None:
         return ColumnType(name, unsigned, length, scale or 0)
-    if name in _INTEGER_DIGITS and not (name == "tinyint" and length == 1):
+    if TYPES.get(name, _NO_ROW).family == "number" and name != "decimal" and not (name == "tinyint" and length == 1):
         length = None  # a display width
     if name in ("float", "double"):
         length = scale = None  # rounding that TiDB has done before
@@ -261,61 +259,6 @@ def _parse_labels(text: str) -> tuple[str, ...]:
         labels.append(match[1].replace("''", "'"))
         place = match.end()
     return tuple(labels)
-
-
-def merge_types(first: ColumnType, second: ColumnType) -> ColumnType | None:
-    """Return the type that holds every value of both; None where only text can."""
-    if first == second:
-        return first
-    if first.family != second.family or not first.family:
-        return None
-    match first.family:
-        case "number":
-            return _merge_numbers(first, second)
-        case "bit" | "enum" | "set":
-            return _merge_lists(first, second)
-        case _:
-            wider, other = sorted((first, second), key=lambda t: (TYPES[t.name].rank, t.length or 0), reverse=True)
-            length = None if None in (wider.length, other.length) else max(wider.length or 0, other.length or 0)
-            return replace(wider, unsigned=wider.unsigned and other.unsigned, length=length)
-
-
-def _merge_lists(first: ColumnType, second: ColumnType) -> ColumnType:
-    length = first.length if first.length == second.length else None
-    labels = first.labels
-    if second.labels is not None and (labels is None or len(second.labels) >= len(labels)):
-        labels = second.labels
-    return replace(first, length=length, labels=labels, wide=first.wide or second.wide)
-
-
-def _merge_numbers(first: ColumnType, second: ColumnType) -> ColumnType:
-    if "decimal" in (first.name, second.name):
-        return _merge_decimals(first, second)
-    wider, other = sorted((first, second), key=lambda t: TYPES[t.name].rank, reverse=True)
-    if wider.unsigned == other.unsigned or "year" in (wider.name, other.name):
-        return replace(wider, length=None) if wider.length != other.length else wider
-    signed, unsigned = (wider, other) if other.unsigned else (other, wider)
-    needed = _SIGNED_RANGE[unsigned.name] + 1
-    for name, bits in _SIGNED_RANGE.items():
-        if bits >= needed and bits >= _SIGNED_RANGE[signed.name]:
-            return ColumnType(name)
-    return ColumnType("decimal", length=20, scale=0)
-
-
-def _merge_decimals(first: ColumnType, second: ColumnType) -> ColumnType:
-    whole, scale, known = 0, 0, True
-    for type_ in (first, second):
-        if type_.name != "decimal":
-            whole = max(whole, _INTEGER_DIGITS[type_.name])
-        elif type_.length is not None:
-            whole, scale = max(whole, type_.length - (type_.scale or 0)), max(scale, type_.scale or 0)
-        else:
-            known = False
-            whole, scale = max(whole, type_.whole or 0), max(scale, type_.scale or 0)
-    if known:
-        return ColumnType("decimal", length=whole + scale, scale=scale)
-    nothing_seen = all(t.is_unspecified and t.scale is None for t in (first, second))
-    return ColumnType("decimal", whole=None if nothing_seen else whole, scale=None if nothing_seen else scale)
 
 
 # What a hint or a merged schema may ask for, beside a column's own type and string: from → to, by kind. Every

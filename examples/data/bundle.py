@@ -51,9 +51,7 @@ class TableTruth:
 def read_messages(protocol: str) -> list[Message]:
     """Read the messages of one protocol, in an order in which they were sent."""
     with lzma.open(_stream(protocol), "rt", encoding="ascii") as lines:
-        return [
-            Message(partition, _bytes(key), _bytes(value)) for partition, key, value in map(json.loads, lines)
-        ]
+        return [Message(partition, _bytes(key), _bytes(value)) for partition, key, value in map(json.loads, lines)]
 
 
 def write_messages(protocol: str, messages: Iterable[Message]) -> Path:

@@ -61,9 +61,7 @@ def _read(path: Path) -> list[Json]:
 
 
 def _message(record: Json) -> Message:
-    key, value = (
-        None if text is None else base64.b64decode(text) for text in (record["key_b64"], record["value_b64"])
-    )
+    key, value = (None if text is None else base64.b64decode(text) for text in (record["key_b64"], record["value_b64"]))
     return Message(record["partition"], key, value)
 
 
@@ -103,12 +101,8 @@ def verify(streams: dict[str, list[Json]], lengths: dict[str, int], cut: int) ->
     for name, stream in streams.items():
         inside = [event for event in events_of(stream[1 : lengths[name]]) if event["op"] != "watermark"]
         outside = [event for event in events_of(stream[lengths[name] :]) if event["op"] != "watermark"]
-        _require(
-            max(event["commit_ts"] for event in inside) <= cut, f"{name}: an event after the cut is inside"
-        )
-        _require(
-            min(event["commit_ts"] for event in outside) > cut, f"{name}: an event before the cut is outside"
-        )
+        _require(max(event["commit_ts"] for event in inside) <= cut, f"{name}: an event after the cut is inside")
+        _require(min(event["commit_ts"] for event in outside) > cut, f"{name}: an event before the cut is outside")
         contents[name] = Counter(_identity(event) for event in inside if event["op"] in ROW_OPERATIONS)
         queries = {event["ddl_query"] for event in inside if event["op"] == "ddl"}
         _require(sum("add column" in query for query in queries) == 2, f"{name}: an ADD COLUMN is missing")

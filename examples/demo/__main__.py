@@ -32,17 +32,15 @@ from examples.local_kafka.jars import find_java
 PARTITIONS = 3
 
 INTRODUCTION = """\
-TiCDC, TiDB's change feed, wrote these messages: the same transactions of a web shop in each of three protocols.
-The demo replays them into Kafka, reads them with Spark, makes the shop's tables out of the changes, and
-compares every column of every row with what SQL said."""
+TiCDC, TiDB's change feed, wrote these messages: the same transactions of a web shop, in three protocols. The
+demo replays them into Kafka, reads them with Spark, makes the shop's tables out of the changes, and compares
+every column of every row with what SQL said."""
 
 
 def main() -> int:
     """Run the demo; return 0 when all is equal, 1 when something is not."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
-    parser.add_argument(
-        "--truth", type=Path, default=TRUTH, help="what to compare with (default: the bundled truth)"
-    )
+    parser.add_argument("--truth", type=Path, default=TRUTH, help="what to compare with (default: the bundled truth)")
     arguments = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
@@ -75,9 +73,7 @@ def run(truths: Mapping[str, TableTruth], stack: ExitStack) -> int:
     screen = stack.enter_context(Screen(steps=3 + len(PROTOCOLS) * len(truths)))
     screen.title("TiDB → TiCDC → Kafka → Spark")
     screen.say(INTRODUCTION)
-    folder = stack.enter_context(
-        tempfile.TemporaryDirectory(prefix="ticdc-demo-", ignore_cleanup_errors=True)
-    )
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ticdc-demo-", ignore_cleanup_errors=True))
     os.environ["TMPDIR"] = tempfile.tempdir = folder  # whatever Kafka and Spark write goes with it
     with screen.step("Starting Kafka"):
         kafka = stack.enter_context(connect())
@@ -114,9 +110,7 @@ def run(truths: Mapping[str, TableTruth], stack: ExitStack) -> int:
 
 
 @contextmanager
-def replayed(
-    streams: Mapping[str, list[Message]], kafka: LocalKafka | ExternalKafka
-) -> Iterator[dict[str, str]]:
+def replayed(streams: Mapping[str, list[Message]], kafka: LocalKafka | ExternalKafka) -> Iterator[dict[str, str]]:
     """Give each protocol's topic, with its messages in it; a broker that goes on gets them deleted again."""
     run_id = uuid.uuid4().hex[:8]
     topics = {protocol: f"ticdc-demo-{run_id}-{protocol}" for protocol in streams}

@@ -1,8 +1,8 @@
 """Compares rows made out of messages with the truth told by SQL: every column of every row, exactly.
 
 Both sides become the text that SQL writes: a DECIMAL with its scale, a TIMESTAMP in UTC with the fraction of
-its type, binary as hexadecimal digits, JSON as MySQL prints it. FLOAT and DOUBLE alone have more than one text:
-they are compared as the 32 or 64 bits that they are.
+its type, binary as hexadecimal digits, JSON as MySQL prints it. Only FLOAT and DOUBLE have several texts: they
+are compared as the 32 or 64 bits that they are.
 """
 
 import re
@@ -61,11 +61,7 @@ def compare(truth: TableTruth, found: pa.Table) -> Comparison:
         for row in truth.rows
     ]
     found_rows = [
-        {
-            name: _sql_text(value, truth.columns.get(name, ""))
-            for name, value in row.items()
-            if not name.startswith("_")
-        }
+        {name: _sql_text(value, truth.columns.get(name, "")) for name, value in row.items() if not name.startswith("_")}
         for row in found.to_pylist()
     ]
     return _compare(_by_key(expected_rows, truth.key), _by_key(found_rows, truth.key))

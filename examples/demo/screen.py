@@ -28,7 +28,13 @@ from examples.demo.compare import Difference
 WIDEST = 120  # also the width where there is no terminal
 LONGEST_TYPE = 22
 MOST_DIFFERENCES = 10
-KINDS = ("insert", "update_preimage", "update_postimage", "delete")
+SAMPLE_WIDTH = 18
+SAMPLES = {  # of each kind of change; where there is no room for all, the last
+    "insert": "first insert",
+    "update_preimage": "first update, before",
+    "update_postimage": "first update, after",
+    "delete": "first delete",
+}
 
 
 class Screen:
@@ -96,14 +102,15 @@ class Screen:
         self._console.print(Syntax(code, "python", background_color="default", padding=(1, 2)))
 
     def changes(self, name: str, schema: StructType, first: Mapping[str, Mapping[str, Any]]) -> None:
-        """Print the schema of a table's changes, and beside it the first change of each kind."""
-        kinds = [kind for kind in KINDS if kind in first]
+        """Print the schema of a table's changes, and some of the changes, turned by 90 degrees."""
+        room = max(1, (self._console.width - 64) // SAMPLE_WIDTH)
+        kinds = [kind for kind in SAMPLES if kind in first][-room:]
         table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False)
         table.add_column(f"[bold]{name}[/]", no_wrap=True)
         table.add_column("in Spark", style="cyan", no_wrap=True)
         table.add_column("in TiDB", style="green", no_wrap=True)
         for kind in kinds:
-            table.add_column(f"first {kind}", header_style="dim", ratio=1, no_wrap=True)
+            table.add_column(SAMPLES[kind], header_style="dim", ratio=1, no_wrap=True)
         for field in schema:
             column = f"{field.name} [bold](key)[/]" if field.metadata.get("ticdc.key") else field.name
             types = field.dataType.simpleString(), str(field.metadata.get("ticdc.mysql_type", ""))

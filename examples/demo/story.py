@@ -15,15 +15,15 @@ from examples.demo.pipeline import current_rows, fill_added_columns, summary
 from examples.demo.screen import Screen
 
 _NO_PRECISION = """\
-They do not tell the precision of a DECIMAL, so Spark reads decimal(38, scale); values are compared digit by digit."""
+They do not tell a DECIMAL's precision, so Spark reads decimal(38, scale). Values are compared digit by digit."""
 
 WIRE = {
     "open-protocol": _NO_PRECISION,
     "canal-json": _NO_PRECISION,
     "debezium": """\
-TiCDC's debezium sends a DECIMAL as a JSON double, good for 15 digits. Its DDL messages tell precision and
-scale, so Spark reads decimal(p, s) all the same; no value here has more digits, and they are compared digit by
-digit. It also sends a column's DEFAULT in place of NULL; no column here has both, so there is nothing to excuse.""",
+TiCDC's debezium sends a DECIMAL as a JSON double, good for 15 digits. Its DDL messages tell the precision, so
+Spark reads decimal(p, s) all the same; no value here has more digits, and they are compared digit by digit.
+It also sends a column's DEFAULT in place of NULL; no column here has both, so there is nothing to excuse.""",
 }
 """What a protocol's messages lack. tests/test_demo_data.py holds these texts against the data."""
 
@@ -37,9 +37,7 @@ class Verdict:
     good: bool
 
 
-def show_table(
-    screen: Screen, changes: DataFrame, truth: TableTruth, added: Iterable[AddedColumn]
-) -> Verdict:
+def show_table(screen: Screen, changes: DataFrame, truth: TableTruth, added: Iterable[AddedColumn]) -> Verdict:
     """Show the changes of a table, rebuild it, and compare it."""
     changes = changes.cache()  # read from Kafka once, used twice
     kinds = {row["_change_type"]: row for row in summary(changes).toArrow().to_pylist()}
@@ -71,10 +69,7 @@ def _show_counts(screen: Screen, kinds: Mapping[str, Mapping[str, Any]], truth: 
     changes = {operation: found[operation]["count"] if operation in found else 0 for operation in named}
     repeated = sum(row["count"] - row["different"] for row in found.values())
     counts = ", ".join(f"{count:,} {operation}s" for operation, count in changes.items())
-    screen.say(
-        f"{counts}; {repeated:,} of them twice, as TiCDC restarted and delivers at least once. Nothing has to "
-        "be done about that."
-    )
+    screen.say(f"{counts}. {repeated:,} of them came twice: TiCDC restarted, and it delivers at least once.")
     if (changes, repeated) == (truth.changes, truth.repeated):
         return True
     screen.say(f"[bold red]TiCDC sent {truth.changes}, {truth.repeated:,} of them twice.[/]")

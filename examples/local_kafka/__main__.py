@@ -10,13 +10,9 @@ from examples.local_kafka.jars import KafkaSetupError
 
 def main() -> int:
     """Start a broker, say where it is, and wait."""
-    parser = argparse.ArgumentParser(
-        prog="python -m examples.local_kafka", description="Start a local Kafka broker."
-    )
+    parser = argparse.ArgumentParser(prog="python -m examples.local_kafka", description="Start a local Kafka broker.")
     parser.add_argument("--sasl", action="store_true", help="also listen with SASL (SCRAM-SHA-256 and PLAIN)")
-    parser.add_argument(
-        "--heap", default="512m", help="the most memory for Java's heap (default: %(default)s)"
-    )
+    parser.add_argument("--heap", default="512m", help="the most memory for Java's heap (default: %(default)s)")
     arguments = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)

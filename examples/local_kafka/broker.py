@@ -45,9 +45,7 @@ _SETTINGS = {
     "node.id": 1,
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
-    "listener.security.protocol.map": (
-        "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
-    ),
+    "listener.security.protocol.map": ("CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"),
     # One node: nothing to replicate, and internal topics of one partition are made in no time.
     "offsets.topic.replication.factor": 1,
     "offsets.topic.num.partitions": 1,
@@ -373,9 +371,7 @@ def _answers(bootstrap_servers: str) -> bool:
     try:
         with socket.create_connection((host, int(port)), timeout=1.0):
             pass
-        with closing(
-            KafkaAdminClient(bootstrap_servers=bootstrap_servers, bootstrap_timeout_ms=2000)
-        ) as admin:
+        with closing(KafkaAdminClient(bootstrap_servers=bootstrap_servers, bootstrap_timeout_ms=2000)) as admin:
             cluster = admin.describe_cluster()
     except (OSError, KafkaError):
         return False

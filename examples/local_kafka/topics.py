@@ -16,9 +16,7 @@ Compression: TypeAlias = Literal["gzip", "snappy", "lz4", "zstd"]
 
 _MAX_REQUEST_BYTES = 20 * 2**20  # as the broker's message.max.bytes
 _BATCH_BYTES = 512 * 2**10
-_SETTLE_RECORDS = (
-    10_000  # the producer holds whatever it is given, so it is given no more at a time than this,
-)
+_SETTLE_RECORDS = 10_000  # the producer holds whatever it is given, so it is given no more at a time than this,
 _SETTLE_BYTES = 32 * 2**20  # or this
 _NULL = object()
 
@@ -30,15 +28,11 @@ class _NullSerializer(Serializer):  # type: ignore[misc]  # kafka-python has no 
         return data if isinstance(data, bytes) else None
 
 
-def create_topic(
-    bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
-) -> None:
+def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
     """Make a topic, and return when each of its partitions has a leader."""
     settings = {key: str(value) for key, value in (config or {}).items()}
     with _admin(bootstrap) as admin:
-        admin.create_topics(
-            {name: {"num_partitions": partitions, "replication_factor": 1, "configs": settings}}
-        )
+        admin.create_topics({name: {"num_partitions": partitions, "replication_factor": 1, "configs": settings}})
         admin.wait_for_topics([name])
 
 

@@ -31,8 +31,7 @@ MakeTopic = Callable[..., str]
 def options(servers: str, **given: Any) -> Options:
     """Options for a broker; `kafka__client__id` is `kafka.client.id`, and what is no text becomes JSON."""
     texts = {
-        name.replace("__", "."): value if isinstance(value, str) else json.dumps(value)
-        for name, value in given.items()
+        name.replace("__", "."): value if isinstance(value, str) else json.dumps(value) for name, value in given.items()
     }
     return Options({"kafka.bootstrap.servers": servers, "fetchOffset.retryIntervalMs": "50", **texts})
 
@@ -91,9 +90,7 @@ def nothing_is_left_behind() -> Iterator[None]:
     """After each test no thread of a client runs any more."""
     before = set(threading.enumerate())
     yield
-    left = [
-        thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("kafka-io")
-    ]
+    left = [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("kafka-io")]
     assert left == []
 
 
@@ -125,15 +122,11 @@ class TestPartitions:
             assert cluster.partitions() == [TopicPartition(name, 0), TopicPartition(name, 2)]
         with (
             KafkaCluster(options(servers, assign={name: [1, 3]})) as cluster,
-            pytest.raises(
-                OptionError, match=f"partition 3 of topic '{name}' does not exist; it has 3 partitions"
-            ),
+            pytest.raises(OptionError, match=f"partition 3 of topic '{name}' does not exist; it has 3 partitions"),
         ):
             cluster.partitions()
 
-    def test_missing_topic_is_an_error_with_near_names_and_is_not_created(
-        self, servers: str, topic: MakeTopic
-    ) -> None:
+    def test_missing_topic_is_an_error_with_near_names_and_is_not_created(self, servers: str, topic: MakeTopic) -> None:
         """A misspelt topic is named with those it may be meant for; asking for it does not make it."""
         name = topic(prefix="tidb-orders")
         for given in ({"subscribe": f"{name}x"}, {"assign": {f"{name}x": [0]}}):
@@ -195,9 +188,7 @@ class TestRanges:
             ranges(startingTimestamp="2000000")
         latest = ranges(startingTimestamp="2000000", startingOffsetsByTimestampStrategy="latest")
         assert latest == [OffsetRange(name, 0, 10, 10)]
-        with pytest.raises(
-            OptionError, match="resolved start offset 5 is greater than the resolved end offset 3"
-        ):
+        with pytest.raises(OptionError, match="resolved start offset 5 is greater than the resolved end offset 3"):
             ranges(startingTimestamp="1000050", endingTimestamp="1000030")
 
     @pytest.mark.parametrize(
@@ -534,9 +525,7 @@ class TestTrouble:
         kafka = {"max__partition__fetch__bytes": "1", "fetch__max__bytes": "1"}
         with KafkaCluster(options(servers, subscribe=name)) as cluster:
             (wanted,) = cluster.resolve_ranges()
-            chunks = fetch(
-                wanted, settings(servers, **kafka), **{**HOW, "max_records": 50, "poll_timeout_ms": 60_000}
-            )
+            chunks = fetch(wanted, settings(servers, **kafka), **{**HOW, "max_records": 50, "poll_timeout_ms": 60_000})
             rows = flat([next(chunks)])
             broker.restart()
             assert cluster.resolve_ranges() == [wanted]

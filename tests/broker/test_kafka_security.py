@@ -65,9 +65,7 @@ class TestUnreachable:
     def test_nobody_listens(self) -> None:
         """A refused connection is tried until the time is over, and the reason is told."""
         began = time.monotonic()
-        with pytest.raises(
-            KafkaUnavailableError, match=r"127.0.0.1:1 did not answer in 600 ms.*ECONNREFUSED"
-        ):
+        with pytest.raises(KafkaUnavailableError, match=r"127.0.0.1:1 did not answer in 600 ms.*ECONNREFUSED"):
             ranges(options("127.0.0.1:1", request_timeout_ms="600"))
         assert time.monotonic() - began < 3
 
@@ -128,9 +126,7 @@ class TestSASL:
         caplog.set_level(logging.DEBUG)
         began = time.monotonic()
         wrong = "wr0ng-s3cr3t"
-        with pytest.raises(
-            OptionError, match=r"refuses the login: .*[Ii]nvalid.*sasl\.jaas\.config"
-        ) as caught:
+        with pytest.raises(OptionError, match=r"refuses the login: .*[Ii]nvalid.*sasl\.jaas\.config") as caught:
             ranges(self.options(login, mechanism, password=wrong))
         assert time.monotonic() - began < 5
         chain: BaseException | None = caught.value
@@ -146,9 +142,7 @@ class TestSASL:
 
     def test_a_plain_client_at_a_sasl_listener(self, login: dict[str, str]) -> None:
         """Without a login the broker hangs up; the error points to the security protocol."""
-        with pytest.raises(
-            KafkaUnavailableError, match=r"did not answer in 900 ms.*kafka\.security\.protocol"
-        ):
+        with pytest.raises(KafkaUnavailableError, match=r"did not answer in 900 ms.*kafka\.security\.protocol"):
             ranges(options(login["bootstrap_servers"], bootstrap_timeout_ms="900"))
 
 

@@ -83,9 +83,7 @@ def test_order(broker: Kafka, topic: Callable[..., str]) -> None:
 
     got = _read(broker, name)
     for partition in range(3):
-        assert [int(value) for at, _, _, value, *_ in got if at == partition] == list(
-            range(partition, 25_000, 3)
-        )
+        assert [int(value) for at, _, _, value, *_ in got if at == partition] == list(range(partition, 25_000, 3))
 
 
 def test_large_record(broker: Kafka, topic: Callable[..., str]) -> None:
@@ -238,9 +236,7 @@ def test_stop_leaves_nothing() -> None:
     kafka.stop()
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*multi-threaded:DeprecationWarning"
-)  # it is, and the child does next to nothing
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # it is, and the child does next to nothing
 def test_forked_child_stops_nothing(own: LocalKafka) -> None:
     """A forked child that stops its copy of the broker does not stop the broker."""
     child = os.fork()
@@ -283,9 +279,7 @@ def test_failed_start() -> None:
 def test_command_line() -> None:
     """`python -m examples.local_kafka` prints where its broker answers, and Ctrl-C ends it in order."""
     command = [sys.executable, "-m", "examples.local_kafka", "--sasl"]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout
         address = process.stdout.readline().strip()
         assert process.stdout.readline().startswith("SASL: 127.0.0.1:")
@@ -377,7 +371,5 @@ def _listens(address: str) -> bool:
 
 def _runs(pid: int) -> bool:
     """Whether there is such a process; one that has ended, but was not waited for yet, does not count."""
-    answer = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], check=False, capture_output=True, text=True
-    )
+    answer = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], check=False, capture_output=True, text=True)
     return answer.stdout.strip()[:1] not in {"", "Z"}

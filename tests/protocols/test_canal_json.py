@@ -7,18 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.captured import Captured
+from tests.support.captured import rows
 from tests.support.messages import TSO, Message, canal, dump
 from ticdc_source.errors import DecodeError, UnsupportedTypeError
 
 ID = {"id": "int"}
 
 
-def rows(*messages: Message, **options: str) -> list[dict[str, Any]]:
-    return Captured.of(*messages).read(**options).to_pylist()
-
-
 def one_value(mysql_type: str, value: str | None, sql_type: int = 12, **options: str) -> Any:
+    """Read one value of a column of this type."""
     message = canal("INSERT", [{"id": "1", "c": value}], None, {**ID, "c": mysql_type}, {"id": 4, "c": sql_type})
     return rows(message, **options)[0]["c"]
 
@@ -74,7 +71,10 @@ def test_an_update_without_old_has_no_preimage() -> None:
 def test_messages_of_ticdc_before_5_4() -> None:
     """`old:[null]` of an INSERT, `old` equal to `data` of a DELETE, `ts` 0, data before old (wire.md §3.4)."""
     row = {"id": "1"}
-    messages = [canal("INSERT", [row], [None], ID, {"id": -5}, ts=0), canal("DELETE", [row], [row], ID, {"id": -5}, ts=0)]
+    messages = [
+        canal("INSERT", [row], [None], ID, {"id": -5}, ts=0),
+        canal("DELETE", [row], [row], ID, {"id": -5}, ts=0),
+    ]
 
     found = rows(*messages, includeMetadata="all")
 
@@ -169,7 +169,7 @@ def test_escaped_names_are_the_same_table() -> None:
     (canal("INSERT", [{"id": "1"}], None, ID, _tidb={"commitTs": TSO, "onlyHandleKey": True}), "handle-key-only"),
     (canal("INSERT", [{"id": "1"}], None, ID, _tidb={"commitTs": TSO, "claimCheckLocation": "f"}), "claim-check"),
     (canal("INSERT", [{"id": "x"}], None, ID), "not an integer"),
-    (canal("INSERT", [{"id": "99999999999"}], None, ID), "schemaHints=\"id string\""),
+    (canal("INSERT", [{"id": "99999999999"}], None, ID), 'schemaHints="id string"'),
     (canal("INSERT", [{"id": 5}], None, ID), "JSON number where a string is expected"),
 ])  # fmt: skip
 def test_messages_that_cannot_be_read_say_why(message: Message, reason: str) -> None:

@@ -39,7 +39,7 @@ def single() -> int:
 
 def random_sizes(seed: int) -> Sizes:
     """Chunks of 1 to 700 records."""
-    chooser = random.Random(seed)  # noqa: S311 (not for secrets)
+    chooser = random.Random(seed)
     return lambda: chooser.choice((1, 2, 3, 7, 50, 333, 700))
 
 
@@ -109,6 +109,12 @@ class Captured:
             for batch in read(self.fetch(wanted, sizes), reading_of(schema, parsed, known))
         ]
         return pa.Table.from_batches(batches, schema)
+
+
+def rows(*messages: tuple[bytes | None, bytes | None], **options: str) -> list[dict[str, Any]]:
+    """Infer and read (key, value) pairs of one topic partition."""
+    found: list[dict[str, Any]] = Captured.of(*messages).read(sizes=whole, schema=None, **options).to_pylist()
+    return found
 
 
 def make_options(**given: str) -> Options:

@@ -34,7 +34,7 @@ class Loss:
 
 
 _EPOCH = {"date": "1970-01-01", "datetime": "1970-01-01 00:00:00", "timestamp": "1970-01-01 00:00:00"}
-_INVALID = re.compile(r"\d{4}-00|\d{4}-\d\d-00")
+_INVALID = re.compile(r"\d{4}-(00|\d\d-00)")
 
 
 def kind(column: Column) -> str:
@@ -67,31 +67,78 @@ def _default_of(column: Column) -> Any:
     return default
 
 
-def _two_digit_year(_column: Column, truth: str) -> str:
+def _is_null_with_default(column: Column, truth: Any) -> bool:
+    if truth is not None or column.get("default") is None or kind(column) in ("text", "json"):
+        return False
+    return not (kind(column) == "timestamp" and column["default"].upper().startswith("CURRENT"))
+
+
+def _is_zero_date(column: Column, truth: Any) -> bool:
+    return kind(column) in ("date", "datetime") and isinstance(truth, str) and _INVALID.match(truth) is not None
+
+
+def _null_or_epoch(column: Column, _truth: Any) -> Any:
+    return None if column.get("nullable", True) else _EPOCH[kind(column)]
+
+
+def _is_zero_timestamp(column: Column, truth: Any) -> bool:
+    return kind(column) == "timestamp" and isinstance(truth, str) and truth.startswith("0000")
+
+
+def _has_two_digit_year(column: Column, truth: Any) -> bool:
+    return kind(column) in ("date", "datetime") and isinstance(truth, str) and "0000" < truth[:4] < "0100"
+
+
+def _four_digit_year(_column: Column, truth: str) -> str:
     year = int(truth[:4])
-    return f"{year + (2000 if year < 70 else 1900):04d}{truth[4:]}"  # noqa: PLR2004 (MySQL's pivot)
+    return f"{year + (2000 if year < 70 else 1900):04d}{truth[4:]}"
+
+
+def _is_long_decimal(column: Column, truth: Any) -> bool:
+    digits = truth.replace("-", "").replace(".", "").strip("0") if isinstance(truth, str) else ""
+    return kind(column) == "decimal" and len(digits) > 15
 
 
 LOSSES: tuple[Loss, ...] = (
-    Loss("debezium", "null-as-default", "NULL in a column that has a DEFAULT is sent as the default (TIME as 0, DATETIME "
-         "DEFAULT CURRENT_TIMESTAMP as the epoch)", "wire.md items 25, 37",
-         lambda column, truth: truth is None and column.get("default") is not None and kind(column) not in ("text", "json")
-         and not (kind(column) == "timestamp" and column["default"].upper().startswith("CURRENT")),
-         lambda column, truth: _default_of(column)),  # noqa: ARG005
-    Loss("debezium", "zero-date", "zero and invalid DATE and DATETIME are sent as NULL, as the epoch in a NOT NULL column",
-         "wire.md item 26",
-         lambda column, truth: kind(column) in ("date", "datetime") and isinstance(truth, str)
-         and (truth.startswith("0000-00") or bool(_INVALID.match(truth))),
-         lambda column, truth: None if column.get("nullable", True) else _EPOCH[kind(column)]),  # noqa: ARG005
-    Loss("debezium", "zero-timestamp", "a zero TIMESTAMP is sent as the epoch", "wire.md items 26, 40",
-         lambda column, truth: kind(column) == "timestamp" and isinstance(truth, str) and truth.startswith("0000"),
-         lambda column, truth: _EPOCH["timestamp"]),  # noqa: ARG005
-    Loss("debezium", "two-digit-year", "DATE and DATETIME before the year 70 are sent 2000 years later, before 100 1900 years later",
-         "wire.md item 26",
-         lambda column, truth: kind(column) in ("date", "datetime") and isinstance(truth, str) and "0000" < truth[:4] < "0100",
-         _two_digit_year),
-    Loss("debezium", "decimal-as-double", "DECIMAL is sent as a double: about 15 digits are exact", "wire.md item 24",
-         lambda column, truth: kind(column) == "decimal" and truth is not None
-         and len(truth.replace("-", "").replace(".", "").strip("0")) > 15,  # noqa: PLR2004 (digits a double holds)
-         lambda column, truth: {"double": float(Decimal(truth))}),  # noqa: ARG005
-)  # fmt: skip
+    Loss(
+        "debezium",
+        "null-as-default",
+        "NULL in a column that has a DEFAULT is sent as the default (TIME as 0, "
+        "CURRENT_TIMESTAMP of DATETIME as the epoch)",
+        "wire.md items 25, 37",
+        _is_null_with_default,
+        lambda column, _: _default_of(column),
+    ),
+    Loss(
+        "debezium",
+        "zero-date",
+        "zero and invalid DATE and DATETIME are sent as NULL, in a NOT NULL column as the epoch",
+        "wire.md item 26",
+        _is_zero_date,
+        _null_or_epoch,
+    ),
+    Loss(
+        "debezium",
+        "zero-timestamp",
+        "a zero TIMESTAMP is sent as the epoch",
+        "wire.md items 26, 40",
+        _is_zero_timestamp,
+        lambda _column, _truth: _EPOCH["timestamp"],
+    ),
+    Loss(
+        "debezium",
+        "two-digit-year",
+        "DATE and DATETIME before the year 70 are sent 2000 years later, before 100 1900 years later",
+        "wire.md item 26",
+        _has_two_digit_year,
+        _four_digit_year,
+    ),
+    Loss(
+        "debezium",
+        "decimal-as-double",
+        "DECIMAL is sent as a double: about 15 digits are exact",
+        "wire.md item 24",
+        _is_long_decimal,
+        lambda _, truth: {"double": float(Decimal(truth))},
+    ),
+)

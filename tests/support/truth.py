@@ -4,7 +4,7 @@ import datetime
 import json
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -30,13 +30,15 @@ class TrueRow:
 
 def tables_with_rows(captured: Captured) -> list[tuple[str, str]]:
     """Return (database, table) of every table that has a row event."""
-    return sorted({
-        (event["schema"], event["table"])
-        for records in captured.partitions.values()
-        for record in records
-        for event in _events(record.truth)
-        if event["op"] in _CHANGES
-    })
+    return sorted(
+        {
+            (event["schema"], event["table"])
+            for records in captured.partitions.values()
+            for record in records
+            for event in _events(record.truth)
+            if event["op"] in _CHANGES
+        }
+    )
 
 
 def _events(truth: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -46,7 +48,9 @@ def _events(truth: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def true_rows(captured: Captured, database: str, table: str) -> Iterator[TrueRow]:
     """Yield the rows of one table in the order of a read: by partition, offset, place in the message."""
     declared = {
-        (entry["schema"], entry["table"], entry["table_version"]): {column["name"]: column for column in entry["columns"]}
+        (entry["schema"], entry["table"], entry["table_version"]): {
+            column["name"]: column for column in entry["columns"]
+        }
         for entry in captured.header["tables"]
     }
     for partition, records in captured.partitions.items():
@@ -83,12 +87,12 @@ def is_true(value: Any, truth: Any, mysql_type: str) -> bool:
         return value is None
     if isinstance(truth, dict):
         return _is_true_object(value, truth)
-    kind = mysql_type.split("(")[0].split()[0]
+    kind = mysql_type.split("(", maxsplit=1)[0].split(maxsplit=1)[0]
     if kind in ("date", "datetime", "timestamp") and _ZERO_DATE.match(truth):
         return value is None or value == truth  # zeroDate=null, or read as string
     if value is None:
         return False
-    if isinstance(value, str) and kind not in ("vector",):
+    if isinstance(value, str) and kind != "vector":
         return value == truth or (kind in ("double", "float") and float(value) == float(truth))
     return _CHECKS[kind](value, truth)
 
@@ -97,7 +101,7 @@ def _is_true_object(value: Any, truth: Mapping[str, Any]) -> bool:
     if "label" in truth:
         return bool(value == truth["label"] if isinstance(value, str) else int(value) == truth["number"])
     if "number" in truth:  # BIT: boolean, or 64 bits as a signed integer
-        return value is not None and int(value) % 2**64 == truth["number"]
+        return value is not None and bool(int(value) % 2**64 == truth["number"])
     return isinstance(value, bytes) and value.hex() == truth["hex"]
 
 
@@ -112,22 +116,25 @@ def _time_text(value: datetime.timedelta) -> str:
     return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{micros:06d}"
 
 
-def _number(value: Any, truth: str) -> bool:
-    return Decimal(value) == Decimal(truth)
+def _with_micros(text: str) -> str:
+    head, _, fraction = text.partition(".")
+    return f"{head}.{fraction.ljust(6, '0')}"
 
 
 def _moment(value: datetime.datetime, truth: str) -> bool:
-    return value.replace(tzinfo=None).isoformat(" ", "microseconds") == (truth + ".").ljust(26, "0").replace("..", ".")[:26] or \
-        value.replace(tzinfo=None) == datetime.datetime.fromisoformat(truth)
+    return value.replace(tzinfo=None) == datetime.datetime.fromisoformat(_with_micros(truth))
 
 
-_CHECKS = {
-    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"), _number),
+_CHECKS: Mapping[str, Callable[[Any, str], bool]] = {
+    **dict.fromkeys(
+        ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"),
+        lambda value, truth: Decimal(value) == Decimal(truth),
+    ),
     "float": lambda value, truth: _float32(value) == _float32(truth),
     "double": lambda value, truth: float(value) == float(truth),
-    "date": lambda value, truth: value.isoformat() == truth,
+    "date": lambda value, truth: bool(value.isoformat() == truth),
     "datetime": _moment,
     "timestamp": _moment,
-    "time": lambda value, truth: _time_text(value) == (truth if "." in truth else truth + ".").ljust(len(truth.split(".")[0]) + 7, "0"),
+    "time": lambda value, truth: _time_text(value) == _with_micros(truth),
     "vector": lambda value, truth: [_float32(x) for x in value] == [_float32(x) for x in json.loads(truth)],
 }

@@ -204,18 +204,14 @@ def translated(
         return error
     if isinstance(error, AUTHENTICATION_ERRORS):
         return OptionError(
-            f"Kafka at {servers} refuses the login: {error}. Check kafka.sasl.mechanism and "
-            "kafka.sasl.jaas.config"
+            f"Kafka at {servers} refuses the login: {error}. Check kafka.sasl.mechanism and kafka.sasl.jaas.config"
         )
     if isinstance(error, kafka.errors.AuthorizationError):
         what = ", ".join(map(str, error.args))
-        return OptionError(
-            f"Kafka at {servers} does not permit this user to read {what} ({type(error).__name__})"
-        )
+        return OptionError(f"Kafka at {servers} does not permit this user to read {what} ({type(error).__name__})")
     if is_untrusted(error):
         return OptionError(
-            f"The certificate of Kafka at {servers} is not trusted: {error}. Check "
-            "kafka.ssl.truststore.location"
+            f"The certificate of Kafka at {servers} is not trusted: {error}. Check kafka.ssl.truststore.location"
         )
     because = "" if reason is None or str(reason) == str(error) else f"; last connection: {reason}"
     return KafkaUnavailableError(

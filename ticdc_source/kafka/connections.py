@@ -157,9 +157,7 @@ def _receive(sock: Any) -> tuple[bytes, Exception | None]:
 def connection_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings as kafka-python takes them: complete, secrets revealed, TLS as a context."""
     settings = {**KafkaConsumer.DEFAULT_CONFIG, **config}
-    settings = {
-        name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()
-    }
+    settings = {name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()}
     if settings["security_protocol"].startswith("SASL"):
         for name in ("kafka.protocol.parser", "kafka.net.connection"):
             logging.getLogger(name).addFilter(_not_debug)
@@ -188,9 +186,7 @@ def _ssl_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
                 # Only a file can be loaded: one that nobody else may read (mode 0600), and only for this
                 # moment.
                 file = stack.enter_context(tempfile.NamedTemporaryFile("w", encoding="utf-8"))
-                file.write(
-                    settings["ssl_keystore_key_pem"] + "\n" + settings["ssl_keystore_chain_pem"] + "\n"
-                )
+                file.write(settings["ssl_keystore_key_pem"] + "\n" + settings["ssl_keystore_chain_pem"] + "\n")
                 file.flush()
                 own = file.name
             if own:

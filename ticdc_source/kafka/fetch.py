@@ -261,9 +261,7 @@ class _Reading:
             if bounds is None:
                 reason = f"Partition {self._place} has been deleted."
             elif bounds[1] <= self._expected:
-                reason = (
-                    f"{self._place}: offsets to {self._wanted.end} were there, now the latest is {bounds[1]}"
-                )
+                reason = f"{self._place}: offsets to {self._wanted.end} were there, now the latest is {bounds[1]}"
             self._looks = self._looks + 1 if reason else 0
             if reason and self._looks >= _LOOKS:
                 self._lost(reason)

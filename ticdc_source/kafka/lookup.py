@@ -117,9 +117,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         """
         return self._offsets(dict.fromkeys(places, LATEST))
 
-    def by_timestamp(
-        self, times: Mapping[TopicPartition, int], *, or_latest: bool
-    ) -> dict[TopicPartition, int]:
+    def by_timestamp(self, times: Mapping[TopicPartition, int], *, or_latest: bool) -> dict[TopicPartition, int]:
         """Return the offset of each partition's first record at or after a time.
 
         Args:
@@ -168,9 +166,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
             report_loss("; ".join(lost), fail=self._options.fail_on_data_loss)
         return ranges_between(starts, ends)
 
-    def _at_times(
-        self, wanted: Mapping[TopicPartition, int | Moment], *, or_latest: bool
-    ) -> dict[TopicPartition, int]:
+    def _at_times(self, wanted: Mapping[TopicPartition, int | Moment], *, or_latest: bool) -> dict[TopicPartition, int]:
         times = {place: asked.time for place, asked in wanted.items() if isinstance(asked, Moment)}
         return self.by_timestamp(times, or_latest=or_latest) if times else {}
 

@@ -45,7 +45,14 @@ def require(cells: Cells, *kinds: type) -> None:
 
 
 def _json_name(kinds: Iterable[type]) -> str:
-    names = {str: "string", int: "number", float: "number with a fraction", bool: "boolean", list: "array", dict: "object"}
+    names = {
+        str: "string",
+        int: "number",
+        float: "number with a fraction",
+        bool: "boolean",
+        list: "array",
+        dict: "object",
+    }
     return " or ".join(sorted(names.get(kind, kind.__name__) for kind in kinds))
 
 
@@ -83,7 +90,9 @@ def _wrapped_integers(type_: ColumnType, _settings: Settings) -> Kernel:
     direct = integers_of_numbers(type_.arrow)
     if not (type_.name == "bigint" and type_.unsigned):
         return lambda cells: direct(_from_text(cells))
-    return lambda cells: direct([None if c is None else c % _2_64 if -_2_63 <= c < _2_64 else c for c in _from_text(cells)])
+    return lambda cells: direct(
+        [None if c is None else c % _2_64 if -_2_63 <= c < _2_64 else c for c in _from_text(cells)]
+    )
 
 
 def _from_text(cells: Cells) -> Cells:

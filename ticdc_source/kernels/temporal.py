@@ -153,12 +153,16 @@ def _times_of_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
     return cast
 
 
-def _text_by(natural: Callable[[ColumnType, Settings], Kernel], text: Callable[[Any, ColumnType], str]) -> Callable[[ColumnType, Settings], Kernel]:
+def _text_by(
+    natural: Callable[[ColumnType, Settings], Kernel], text: Callable[[Any, ColumnType], str]
+) -> Callable[[ColumnType, Settings], Kernel]:
     """Make text kernels of natural ones, for wires that send numbers."""
 
     def make(type_: ColumnType, settings: Settings) -> Kernel:
         run = natural(type_, settings)
-        return lambda cells: pa.array([None if v is None else text(v, type_) for v in run(cells).to_pylist()], pa.string())
+        return lambda cells: pa.array(
+            [None if v is None else text(v, type_) for v in run(cells).to_pylist()], pa.string()
+        )
 
     return make
 

@@ -14,20 +14,12 @@ from typing import Any
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
 from ticdc_source.kernels import Wire, numbers, strings, temporal
-from ticdc_source.protocols.base import (
-    MALFORMED,
-    Decoded,
-    Images,
-    Plan,
-    cast_images,
-    milliseconds,
-    parse_failure,
-    table_name,
-    text,
-    tso,
-)
+from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
+from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.samples import describe_images
+from ticdc_source.protocols.shapes import MALFORMED, milliseconds, parse_failure, table_name, text, tso
 from ticdc_source.schema import Column, ReadField, TableSchema
 from ticdc_source.types import ColumnType, parse_type, type_of
 
@@ -127,7 +119,9 @@ class CanalJSON:
         kind = message["type"]
         if message["isDdl"]:
             table = table_name(message.get("database"), message.get("table"))
-            split.ddl.append(DDLEvent(position, 0, _commit_ts(message), table, str(message.get("sql") or ""), str(kind)))
+            split.ddl.append(
+                DDLEvent(position, 0, _commit_ts(message), table, str(message.get("sql") or ""), str(kind))
+            )
         elif kind == _WATERMARK:
             split.watermarks.append(WatermarkEvent(position, 0, tso(message["_tidb"]["watermarkTs"])))
         elif kind in _ROW_TYPES:
@@ -185,10 +179,10 @@ def _commit_ts(message: dict[str, Any]) -> int | None:
 def _refuse_partial(message: dict[str, Any]) -> None:
     extension = message.get("_tidb") or {}
     if extension.get("claimCheckLocation"):
-        msg = "the row lies in claim-check storage (large-message-handle-option=claim-check); this release does not read it"
+        msg = "the row lies in claim-check storage (large-message-handle-option=claim-check), which is not read yet"
         raise DecodeError(msg)
     if extension.get("onlyHandleKey"):
-        msg = "the message holds the handle key only (large-message-handle-option=handle-key-only); this release does not read it"
+        msg = "the message has the handle key only (large-message-handle-option=handle-key-only), not read yet"
         raise DecodeError(msg)
 
 

@@ -18,18 +18,7 @@ import pyarrow as pa
 
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
 from ticdc_source.kernels import Wire
-from ticdc_source.protocols.base import (
-    MALFORMED,
-    Decoded,
-    Images,
-    Plan,
-    cast_images,
-    milliseconds,
-    parse_failure,
-    table_name,
-    text,
-    tso,
-)
+from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.debezium_types import (
     KERNELS,
     declared_columns,
@@ -38,8 +27,11 @@ from ticdc_source.protocols.debezium_types import (
     wire_column,
     wire_of,
 )
+from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
+from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.samples import describe_images
+from ticdc_source.protocols.shapes import MALFORMED, milliseconds, parse_failure, table_name, text, tso
 from ticdc_source.schema import Column, ReadField, TableSchema
 from ticdc_source.types import ColumnType
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ticdc_source.events import TableName
 from ticdc_source.kernels import Cells, Kernel, Settings, Wire, numbers, strings, temporal
-from ticdc_source.protocols.base import text
+from ticdc_source.protocols.shapes import text
 from ticdc_source.schema import Column, ReadField, TypeVersions
 from ticdc_source.types import TYPES, ColumnType, parse_type, type_of
 
@@ -34,7 +34,7 @@ def _bit_number(cell: bool | str) -> int:  # noqa: FBT001 (a value of the wire)
     return int.from_bytes(strings.base64_bytes(cell), "little")
 
 
-def _bit_text(type_: ColumnType, _settings: Settings) -> Kernel:
+def _bit_text(_type: ColumnType, _settings: Settings) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
         numbers.require(cells, bool, str)
         return pa.array([None if c is None else str(_bit_number(c)) for c in cells], pa.string())
@@ -79,7 +79,12 @@ KERNELS: dict[str, Wire] = {
 
 # A Connect schema's type or semantic name → the MySQL type that stands for it, and all that may be behind it:
 # what the schema leaves open, tidb_type or tableChanges may decide.
-_INTEGERS = {"int8": ("tinyint",), "int16": ("smallint", "tinyint"), "int32": ("int", "mediumint", "smallint"), "int64": ("bigint", "int")}
+_INTEGERS = {
+    "int8": ("tinyint",),
+    "int16": ("smallint", "tinyint"),
+    "int32": ("int", "mediumint", "smallint"),
+    "int64": ("bigint", "int"),
+}
 _STRINGS = tuple(name for name, row in TYPES.items() if row.family in ("text", "binary"))
 _BEHIND: dict[str, tuple[str, ...]] = {
     **_INTEGERS,

@@ -16,10 +16,10 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def parse_json(payload: bytes) -> Any:
-    """Parse one JSON document. A repeated member's last value stands (wire.md item 12).
+    r"""Parse one JSON document. A repeated member's last value stands (wire.md item 12).
 
     TiCDC writes bytes of text columns that are no UTF-8 as they are (wire.md item 13), which orjson refuses, as
-    it refuses lone surrogates in \\u escapes: the slower parse keeps both as lone surrogates (PEP 383), and the
+    it refuses lone surrogates in \u escapes: the slower parse keeps both as lone surrogates (PEP 383), and the
     text kernels decide by `invalidUtf8`.
 
     Raises:
@@ -40,7 +40,9 @@ def _guess(payload: bytes) -> str:
         return " (is the message cut short?)"
     if payload[:4] == b"\x04\x22\x4d\x18":
         return " (it is an LZ4 frame: large-message-handle-compression is on; this release does not read it)"
-    return " (it does not begin as JSON: if TiCDC's large-message-handle-compression is on, this release does not read it)"
+    return (
+        " (it does not begin as JSON: if TiCDC's large-message-handle-compression is on, this release does not read it)"
+    )
 
 
 def parse_object(payload: bytes) -> dict[str, Any]:

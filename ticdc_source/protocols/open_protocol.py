@@ -1,7 +1,7 @@
 """TiCDC open-protocol: frames, events, types (wire.md §2; pingcap/ticdc pkg/sink/codec/open).
 
-    key   := u64be version(=1)  { u64be length, JSON }*      one frame an event: what and when
-    value :=                    { u64be length, JSON }*      the i-th belongs to the i-th key frame
+key   := u64be version(=1)  { u64be length, JSON }*      one frame an event: what and when
+value :=                    { u64be length, JSON }*      the i-th belongs to the i-th key frame
 """
 
 from __future__ import annotations
@@ -13,19 +13,12 @@ from typing import Any
 from ticdc_source.errors import DecodeError, FramingError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, WatermarkEvent
 from ticdc_source.kernels import Wire, numbers, strings, temporal
-from ticdc_source.protocols.base import (
-    MALFORMED,
-    Decoded,
-    Images,
-    Plan,
-    cast_images,
-    parse_failure,
-    table_name,
-    text,
-    tso,
-)
+from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
+from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.samples import describe_images
+from ticdc_source.protocols.shapes import MALFORMED, parse_failure, table_name, text, tso
 from ticdc_source.schema import Column, ReadField, TableSchema
 from ticdc_source.types import ColumnType, type_of
 
@@ -165,7 +158,7 @@ class OpenProtocol:
                     split.corrupt.append(Corrupt(position, index, failure.at(chunk.address(position))))
         return split
 
-    def _sort(  # noqa: PLR0913, PLR0917 (one event and where it was)
+    def _sort(
         self, split: Split, chunk: Chunk, position: int, index: int, head: dict[str, Any] | DecodeError, body: bytes
     ) -> None:
         if isinstance(head, DecodeError):
@@ -237,10 +230,10 @@ class OpenProtocol:
 
 def _refuse_partial(head: dict[str, Any]) -> None:
     if head.get("ccl"):
-        msg = "the row lies in claim-check storage (large-message-handle-option=claim-check); this release does not read it"
+        msg = "the row lies in claim-check storage (large-message-handle-option=claim-check), which is not read yet"
         raise DecodeError(msg)
     if head.get("ohk"):
-        msg = "the message holds the handle key only (large-message-handle-option=handle-key-only); this release does not read it"
+        msg = "the message has the handle key only (large-message-handle-option=handle-key-only), not read yet"
         raise DecodeError(msg)
 
 

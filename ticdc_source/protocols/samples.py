@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_source.events import TableName
-from ticdc_source.protocols.base import Images
+from ticdc_source.protocols.images import Images
 from ticdc_source.schema import Column, TableSchema
 from ticdc_source.types import ColumnType
 

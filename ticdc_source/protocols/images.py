@@ -1,0 +1,131 @@
+"""Row images: what a protocol parses its events into, and how they become columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from ticdc_source.errors import DecodeError, SchemaError
+from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
+from ticdc_source.kernels import failing_cells
+from ticdc_source.protocols.plan import Plan, Planned, WireOf
+from ticdc_source.schema import Column
+
+__all__ = ["Images", "Row", "cast_images"]
+
+Row = dict[str, Any]
+
+
+class Images:
+    """The row images of one tray, as parsed: parallel lists, in event order.
+
+    Attributes:
+        kinds: what each image is: an index into `events.CHANGE_TYPES`.
+        events: each image's event, as a place in the tray.
+        indexes: each image's place in its message, from 0.
+        rows: each image's cells by column name.
+        runs: where the columns change: (first image, columns); the first run starts at 0.
+    """
+
+    __slots__ = ("events", "indexes", "kinds", "rows", "runs")
+
+    def __init__(self) -> None:
+        self.kinds: list[int] = []
+        self.events: list[int] = []
+        self.indexes: list[int] = []
+        self.rows: list[Row] = []
+        self.runs: list[tuple[int, tuple[Column, ...]]] = []
+
+    def add(self, event: int, index: int, before: Row | None, after: Row | None, plan: Plan, *, update: bool) -> None:
+        """Add the images of one event, as far as the plan wants them.
+
+        `before` alone is a delete, `after` alone an insert (or, with `update`, an update whose old row the wire
+        does not carry), both an update.
+        """
+        if after is None:
+            if "delete" in plan.operations and before is not None:
+                self._append(DELETE, event, index, before)
+        elif before is None and not update:
+            if "insert" in plan.operations:
+                self._append(INSERT, event, index, after)
+        elif "update" in plan.operations:
+            if before is not None and plan.preimages:
+                self._append(UPDATE_PREIMAGE, event, index, before)
+            self._append(UPDATE_POSTIMAGE, event, index, after)
+
+    def _append(self, kind: int, event: int, index: int, row: Row) -> None:
+        self.kinds.append(kind)
+        self.events.append(event)
+        self.indexes.append(index)
+        self.rows.append(row)
+
+    def start_run(self, columns: tuple[Column, ...]) -> None:
+        """Say that the images added from here on have these columns."""
+        if self.runs and self.runs[-1][0] == len(self.rows):
+            self.runs.pop()
+        self.runs.append((len(self.rows), columns))
+
+    def spans(self) -> list[tuple[int, int, tuple[Column, ...]]]:
+        """Return the runs that have images: (first, one behind the last, columns)."""
+        starts = [start for start, _ in self.runs] + [len(self.rows)]
+        return [
+            (start, end, columns) for (start, columns), end in zip(self.runs, starts[1:], strict=True) if start < end
+        ]
+
+
+def cast_images(
+    images: Images, events: TableEvents, plan: Plan, wire_of: WireOf
+) -> tuple[Images, dict[str, pa.Array], dict[int, DecodeError]]:
+    """Turn parsed images into one array per field of the plan; drop the images of events with a bad value.
+
+    Returns:
+        The images that are left, their columns, and the errors by event.
+
+    Raises:
+        SchemaError: as `Plan.for_columns`, with the address of the first event that shows it.
+    """
+    failures: dict[int, DecodeError] = {}
+    parts: dict[str, list[pa.Array]] = {wanted.name: [] for wanted in plan.fields}
+    for start, end, columns in images.spans():
+        try:
+            planned = plan.for_columns(columns, wire_of)
+        except SchemaError as error:
+            msg = f"{error} ({events.address(images.events[start])})"
+            raise type(error)(msg) from None
+        rows = images.rows[start:end]
+        for item in planned:
+            parts[item.field.name].append(_cast(item, rows, start, images, events, failures))
+    columns_out = {
+        wanted.name: pa.concat_arrays(parts[wanted.name]) if parts[wanted.name] else pa.array([], wanted.arrow)
+        for wanted in plan.fields
+    }
+    if failures:
+        keep = [event not in failures for event in images.events]
+        mask = pa.array(keep, pa.bool_())
+        columns_out = {name: array.filter(mask) for name, array in columns_out.items()}
+        left = Images()
+        left.kinds = [kind for kind, kept in zip(images.kinds, keep, strict=True) if kept]
+        left.events = [event for event, kept in zip(images.events, keep, strict=True) if kept]
+        left.indexes = [index for index, kept in zip(images.indexes, keep, strict=True) if kept]
+        images = left
+    return images, columns_out, failures
+
+
+def _cast(
+    item: Planned, rows: list[Row], start: int, images: Images, events: TableEvents, failures: dict[int, DecodeError]
+) -> pa.Array:
+    if item.run is None or item.source is None:
+        return pa.nulls(len(rows), item.field.arrow)
+    name = item.source
+    cells = [row.get(name) for row in rows]
+    try:
+        return item.run(cells)
+    except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage gets its address here)
+        bad = failing_cells(item.run, cells)
+    for place, reason in bad.items():
+        event = images.events[start + place]
+        message = f'value {reason}. It does not fit {item.field.arrow}: schemaHints="{name} string" reads its text'
+        failures.setdefault(event, DecodeError(message, events.address(event, name)))
+        cells[place] = None
+    return item.run(cells)

@@ -1,0 +1,72 @@
+"""Taking a message apart: what must be of which shape, and the error where it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ticdc_source.errors import DecodeError
+from ticdc_source.events import TableName
+
+__all__ = ["MALFORMED", "milliseconds", "parse_failure", "table_name", "text", "tso"]
+
+# What taking a message apart raises where it is not of the shape its protocol promises.
+MALFORMED = (DecodeError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
+
+_2_63 = 1 << 63
+
+
+def tso(value: Any) -> int:
+    """Return a commit-ts or watermark that a message holds.
+
+    Raises:
+        TypeError: it is not a JSON integer.
+        ValueError: it is not a TSO: these are positive and have 63 bits.
+    """
+    if type(value) is not int:
+        msg = f"a timestamp {value!r}"
+        raise TypeError(msg)
+    if not 0 <= value < _2_63:
+        msg = f"a timestamp {value!r}"
+        raise ValueError(msg)
+    return value
+
+
+def milliseconds(value: Any) -> int | None:
+    """Return a wall-clock time that a message holds, in ms since the epoch; None for none and for 0 (unset).
+
+    Raises:
+        TypeError, ValueError: as `tso`, and it must leave room for a TSO's logical bits.
+    """
+    return tso(value << 18) >> 18 if value else None
+
+
+def text(value: Any) -> str:
+    """Return a name that a message holds.
+
+    Raises:
+        TypeError: it is not a JSON string.
+        ValueError: it is not UTF-8 (a lone surrogate stands for a byte that is none).
+    """
+    if type(value) is not str:
+        msg = f"{value!r} where a name is expected"
+        raise TypeError(msg)
+    if not value.isascii():
+        value.encode()
+    return value
+
+
+def table_name(database: Any, table: Any) -> TableName:
+    """Return the table that a message names; None stands for no name.
+
+    Raises:
+        TypeError, ValueError: as `text`.
+    """
+    return TableName(text("" if database is None else database), text("" if table is None else table))
+
+
+def parse_failure(error: Exception, what: str) -> DecodeError:
+    """Make the error for an event that is not what its protocol promises."""
+    if isinstance(error, DecodeError):
+        return error
+    detail = f"no member {error}" if isinstance(error, KeyError) else str(error)
+    return DecodeError(f"not {what}: {detail.splitlines()[0] if detail else type(error).__name__}")
