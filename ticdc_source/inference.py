@@ -140,6 +140,11 @@ def _describe(value: bytes | None) -> str:
     value = value or b""
     if b'"commitTs":' in value and b'"schemaVersion":' in value:
         return "it looks like TiCDC's simple protocol, which this release does not read"
+    if value[:4] == b"\x04\x22\x4d\x18" or b'{"' in value[1:8]:  # an LZ4 frame; raw snappy begins with the plain text
+        return (
+            "it looks compressed: TiCDC's large-message-handle-compression is on (lz4 or snappy), and this release "
+            "does not read that"
+        )
     if value[:1] == b"\x00" and len(value) > 5:  # noqa: PLR2004 (magic byte and schema id)
         return "it looks like Avro from a schema registry, which this release does not read"
     return f"the value begins {value[:40]!r}"

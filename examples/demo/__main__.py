@@ -14,7 +14,7 @@ from examples.data import PROTOCOLS, TRUTH, Message, TableTruth, read_messages, 
 from examples.demo.added_columns import added_columns
 from examples.demo.pipeline import current_rows, read_changes
 from examples.demo.screen import Screen
-from examples.demo.session import spark_session
+from examples.demo.session import SparkStartError, spark_session
 from examples.demo.story import WIRE, Verdict, show_table
 from examples.local_kafka import (
     ExternalKafka,
@@ -55,7 +55,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
-    except (KafkaSetupError, KafkaStartError) as error:
+    except (KafkaSetupError, KafkaStartError, SparkStartError) as error:
         print(f"The demo cannot run: {error}", file=sys.stderr)
         return 2
 

@@ -1,18 +1,32 @@
-"""A Spark session on two cores of this machine that keeps quiet and leaves nothing behind."""
+"""A Spark session on two cores of this machine that keeps quiet and leaves nothing behind.
 
+For work of your own, `SparkSession.builder.getOrCreate()` and `spark.dataSource.register(TiCDCDataSource)` do.
+"""
+
+import logging
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from ticdc_source.source import TiCDCDataSource
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+STOP_SECONDS = 15.0
+
+
+class SparkStartError(RuntimeError):
+    """Spark's Java did not come up; the message ends with what it said."""
 
 
 @contextmanager
@@ -25,42 +39,66 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
     # Spark's workers are to be this Python, and to find this project.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    settings: dict[str, bool | float | int | str | None] = {
+    logging.getLogger().addHandler(logging.NullHandler())  # or py4j shows a Ctrl-C with a page of its own code
+    settings = {
+        "spark.app.name": "ticdc demo",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile='{HERE / 'log4j2.properties'}' -Djava.io.tmpdir='{folder}'"
+        ),
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile='{HERE / 'log4j2.properties'}'",
         "spark.local.dir": str(folder),
+        "spark.master": "local[2]",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": 2,
+        "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.ui.enabled": False,
-        "spark.ui.showConsoleProgress": False,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
     }
-    builder = SparkSession.builder.master("local[2]").appName("ticdc demo").config(map=settings)
-    with _java_says_to(folder / "spark.log"):
-        spark = builder.getOrCreate()
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 (PySpark has no public way to end Java)
-    try:
-        spark.dataSource.register(TiCDCDataSource)
-        yield spark
-    finally:
-        spark.stop()
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait()
+    conf = SparkConf().setAll(list(settings.items()))
+    with _java(conf, folder / "spark.log") as gateway:
+        context = SparkContext(conf=conf, gateway=gateway)
+        spark = SparkSession(context)
+        try:
+            spark.dataSource.register(TiCDCDataSource)
+            yield spark
+        finally:
+            spark.stop()
 
 
 @contextmanager
-def _java_says_to(log: Path) -> Iterator[None]:
-    """Let a Java that is started here write to a file, which is shown when it does not start."""
-    terminal = os.dup(2)
+def _java(conf: SparkConf, log: Path) -> Iterator[Any]:
+    """Start Spark's Java, which writes to a log file, and end it."""
+    with log.open("wb") as file, _held_back() as signals:
+        try:
+            gateway = launch_gateway(conf, {"stdout": file, "stderr": file})
+        except PySparkRuntimeError as error:
+            message = f"Spark's Java did not start, and said:\n{log.read_text(errors='replace')}"
+            raise SparkStartError(message) from error
     try:
-        with log.open("wb") as file:
-            os.dup2(file.fileno(), 2)
-        yield
-    except Exception:
-        os.write(terminal, log.read_bytes())
-        raise
+        if signals:
+            raise KeyboardInterrupt
+        yield gateway
     finally:
-        os.dup2(terminal, 2)
-        os.close(terminal)
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # PySpark ends it in the same way, but does not wait until it has ended
+        try:
+            gateway.proc.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            gateway.proc.kill()
+            gateway.proc.wait()
+
+
+@contextmanager
+def _held_back() -> Iterator[list[int]]:
+    """Collect signals instead of obeying them: nobody could end a Java that is only just being started."""
+    signals: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: signals.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,126 @@
+"""The messages that TiCDC's documentation prints read as it says."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.captured import Captured, load, rows
+from tests.support.messages import cell, open_message, open_row
+from tests.support.truth import tables_with_rows
+from ticdc_source.errors import DecodeError, TiCDCSourceError
+from ticdc_source.events import Split
+from ticdc_source.protocols import PROTOCOLS
+
+Documented = tuple[bytes | None, bytes | None, dict[str, Any]]
+
+
+def documented(corpus: Path, name: str) -> Documented:
+    """Load a message and what the documentation says of it."""
+    entry = json.loads((corpus / "documented" / f"{name}.json").read_text())
+    key, value = (None if entry[part] is None else base64.b64decode(entry[part]) for part in ("key_b64", "value_b64"))
+    return key, value, entry["expect"]
+
+
+def split(protocol: str, message: Documented) -> Split:
+    """Cut one message into events."""
+    captured = Captured.of(message[:2])
+    return PROTOCOLS[protocol].split(next(captured.fetch(captured.ranges()[0])))
+
+
+def test_open_row_of_the_first_releases(corpus: Path) -> None:
+    """A VARCHAR in base64 without flags, from before v4.0.5."""
+    key, value, _ = documented(corpus, "open/docs_log5_row_varchar_base64")
+
+    found = rows((key, value))[0]
+
+    assert (found["_change_type"], found["id"], found["val"], found["_commit_version"]) == (
+        "insert", 1, "aa", 415508878783938562,
+    )  # fmt: skip
+
+
+def test_open_delete_with_the_handle_key_only(corpus: Path) -> None:
+    """A delete that carries its key alone: the other columns are NULL."""
+    key, value, expect = documented(corpus, "open/docs_log9_delete_handle_only")
+    full = open_message(open_row({"u": {"id": cell(3, 5, None, h=True), "val": cell(15, "YWE=", None)}}, table="t1"))
+
+    found = rows(full, (key, value))[1]
+
+    assert (found["_change_type"], found["id"], found["val"]) == (expect["op"], expect["id"], None)
+
+
+def test_open_ddl_and_resolved(corpus: Path) -> None:
+    """DDL and resolved events are recognised, with what they say."""
+    ddl = documented(corpus, "open/docs_log1_ddl_all_partitions")
+    resolved = documented(corpus, "open/docs_log13_resolved")
+
+    (event,) = split("open-protocol", ddl).ddl
+    (watermark,) = split("open-protocol", resolved).watermarks
+
+    assert (event.query, event.type_code) == (ddl[2]["ddl"], ddl[2]["type"])
+    assert watermark.ts == resolved[2]["resolvedTs"]
+
+
+def test_canal_insert(corpus: Path) -> None:
+    """Integers of every size, with the commit-ts of the extension."""
+    key, value, expect = documented(corpus, "canal-json/docs_insert")
+
+    found = rows((key, value))[0]
+
+    assert {name: found[name] for name in expect["data"]} == {name: int(text) for name, text in expect["data"].items()}
+    assert found["_commit_version"] == 429918007904436226
+
+
+def test_canal_ddl_and_watermark(corpus: Path) -> None:
+    """DDL and watermarks are recognised, with what they say."""
+    ddl = documented(corpus, "canal-json/docs_ddl")
+    watermark = documented(corpus, "canal-json/docs_watermark")
+
+    (event,) = split("canal-json", ddl).ddl
+    (mark,) = split("canal-json", watermark).watermarks
+
+    assert (event.type, event.query, event.commit_ts) == (ddl[2]["type"], ddl[2]["sql"], ddl[2]["commitTs"])
+    assert mark.ts == watermark[2]["watermarkTs"]
+
+
+def test_canal_varbinary(corpus: Path) -> None:
+    """The bytes of a VARBINARY, from the documentation's fragment."""
+    _, value, expect = documented(corpus, "canal-json/docs_varbinary_latin1")
+    fragment = json.loads(value or b"")
+    whole = {
+        "id": 0, "database": "d", "table": "t", "pkNames": [], "isDdl": False, "type": "INSERT", "es": 1, "ts": 1,
+        "sql": "", "sqlType": {"c_varbinary": 2004}, "mysqlType": {"c_varbinary": "varbinary"}, "old": None, **fragment,
+    }  # fmt: skip
+
+    assert rows((b"", json.dumps(whole).encode()))[0]["c_varbinary"].hex() == expect["c_varbinary_hex"]
+
+
+def test_canal_handle_key_only_says_that_it_is_not_read(corpus: Path) -> None:
+    """A large message cut down to its key is not taken for a whole row."""
+    key, value, _ = documented(corpus, "canal-json/docs_handle_key_only")
+
+    with pytest.raises(DecodeError, match="handle-key-only"):
+        rows((key, value))
+
+
+LATER = [
+    *(
+        f"canal-json.{large}.large"
+        for large in ("claim-check", "handle-key-only", "claim-check.lz4", "claim-check.snappy")
+    ),
+    *(f"open-protocol.{large}.large" for large in ("claim-check", "handle-key-only")),
+    *(f"{protocol}.{codec}.ops" for protocol in ("canal-json", "open-protocol") for codec in ("lz4", "snappy")),
+    "debezium.snappy.ops",
+]
+
+
+@pytest.mark.parametrize("scenario", LATER)
+def test_what_is_not_read_yet_says_so(corpus: Path, scenario: str) -> None:
+    """Large messages and compression fail with an error that names the TiCDC setting."""
+    captured = load(corpus / f"{scenario}.jsonl.gz")
+    database, table = tables_with_rows(captured)[0]
+
+    with pytest.raises(TiCDCSourceError, match="large-message-handle"):
+        captured.read(tables=f"{database}.{table}")

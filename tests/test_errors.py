@@ -1,0 +1,112 @@
+"""The error tree: its shape, its texts, and its way between processes."""
+
+import pickle
+import re
+
+import pytest
+
+from ticdc_source import errors
+from ticdc_source.errors import (
+    Address,
+    DataLossError,
+    DecodeError,
+    FramingError,
+    KafkaUnavailableError,
+    OptionError,
+    SchemaError,
+    TiCDCSourceError,
+    UnsupportedTypeError,
+)
+
+ADDRESS = Address("tidb-orders", 2, 42, "shop.orders", "total")
+EXAMPLES: list[TiCDCSourceError] = [
+    TiCDCSourceError("something"),
+    OptionError("Option 'mode': expected one of FAILFAST"),
+    SchemaError("the messages hold a second table"),
+    UnsupportedTypeError("type geometry is not supported"),
+    DecodeError("the JSON is broken", ADDRESS),
+    DecodeError("nothing is known of the place"),
+    FramingError("a key frame of 9 bytes where 1 are left", Address("t", 0, 7)),
+    DataLossError("offsets from 3 are asked for, but the earliest there is 9"),
+    KafkaUnavailableError("Kafka at b:9092 did not answer in 10 ms"),
+]
+
+
+def drawn_tree() -> dict[str, str]:
+    """Read the drawing in the module's docstring: each class and its parent."""
+    parents: dict[str, str] = {}
+    at_depth: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        drawn = re.match(r" {4}((?:[│ ] {3})*(?:[├└]── )?)([A-Z]\w+Error)\b", line)
+        if drawn:
+            depth = len(drawn[1]) // 4
+            at_depth[depth:] = [drawn[2]]
+            parents[drawn[2]] = at_depth[depth - 1] if depth else "Exception"
+    return parents
+
+
+def test_the_tree_is_the_one_that_the_docstring_draws() -> None:
+    """Every error class is in the drawing, below the class it inherits from."""
+    classes = {name: item for name, item in vars(errors).items() if isinstance(item, type)}
+    found = {
+        name: item.__bases__[0].__name__ for name, item in classes.items() if issubclass(item, TiCDCSourceError)
+    }
+
+    assert drawn_tree() == found
+
+
+def test_everything_public_is_listed() -> None:
+    """`__all__` has every error class and the address, in order."""
+    assert sorted([*drawn_tree(), "Address"]) == sorted(errors.__all__)
+
+
+def test_there_is_an_example_of_every_class() -> None:
+    """The tests of this module leave no class out."""
+    assert {type(error).__name__ for error in EXAMPLES} == set(drawn_tree())
+
+
+def test_a_wrong_option_is_a_value_error() -> None:
+    """Callers that know Python's own errors catch a wrong option as one of them."""
+    assert issubclass(OptionError, ValueError)
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_an_error_survives_pickling(error: TiCDCSourceError) -> None:
+    """What a worker raises arrives at the driver with its class, its text and its attributes."""
+    arrived = pickle.loads(pickle.dumps(error))  # noqa: S301 (what was pickled a moment ago)
+
+    assert type(arrived) is type(error)
+    assert (str(arrived), arrived.args, vars(arrived)) == (str(error), error.args, vars(error))
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        (Address(), ""),
+        (Address("t"), "topic=t"),
+        (Address("t", 0, 0), "topic=t partition=0 offset=0"),
+        (Address(column="total"), "column=total"),
+        (ADDRESS, "topic=tidb-orders partition=2 offset=42 table=shop.orders column=total"),
+    ],
+)
+def test_an_address_prints_what_is_known(address: Address, text: str) -> None:
+    """Unknown parts are left out; partition 0 and offset 0 are known."""
+    assert str(address) == text
+
+
+def test_a_decode_error_says_what_and_where() -> None:
+    """The text is the reason, with the address behind it where there is one."""
+    assert str(DecodeError("cut short", Address("t", 1, 2))) == "cut short (topic=t partition=1 offset=2)"
+    assert str(DecodeError("cut short")) == "cut short"
+
+
+def test_an_address_is_completed_and_never_overwritten() -> None:
+    """A place that is learned later fills the gaps; what was known stays, and so does the class."""
+    known = FramingError("cut short", Address(topic="t", column="a"))
+
+    completed = known.at(Address("other", 1, 0, "d.t", "b"))
+
+    assert type(completed) is FramingError
+    assert completed.reason == "cut short"
+    assert completed.address == Address("t", 1, 0, "d.t", "a")
+    assert known.address == Address(topic="t", column="a")
