@@ -118,6 +118,11 @@ OPTIONS: tuple[Option, ...] = (
         boolean,
         "fail where records of the range are gone; `false` warns and reads what is left",
     ),
+    _row(
+        "maxOffsetsPerTrigger", "", integer(1), "offsets of a micro-batch at most, shared by backlog", stream_only=True
+    ),
+    _row("minOffsetsPerTrigger", "", integer(1), "wait for so many offsets before a micro-batch", stream_only=True),
+    _row("maxTriggerDelay", "15m", duration_ms, "how long to wait for those", stream_only=True),
     _row("minPartitions", "", integer(1), "split the ranges into at least so many input partitions"),
     _row("maxRecordsPerPartition", "", integer(1), "split ranges with more offsets than this"),
     _row("preimages", "true", boolean, "`false` drops `update_preimage` rows (AUTO CDC must not see them)"),
@@ -163,6 +168,7 @@ OPTIONS: tuple[Option, ...] = (
     _row("onSchemaDrift", "fail", one_of("fail", "ignore"), "what to do with a column that the schema lacks"),
     _row("fetchOffset.numRetries", "3", integer(0), "how often to retry an offset look-up"),
     _row("fetchOffset.retryIntervalMs", "1000", duration_ms, "wait between those"),
+    _row("fetchOffset.minIntervalMs", "200", duration_ms, "how long an offset look-up is good for", stream_only=True),
     _row("kafkaConsumer.pollTimeoutMs", "120000", duration_ms, "fail when no record comes for this long"),
     _row("groupIdPrefix", "", text, "prefix of the consumer group's name, where `kafka.group.id` is not set"),
     _row("maxRowsPerBatch", "8192", integer(1), "rows in an Arrow record batch at most"),
@@ -172,6 +178,14 @@ OPTIONS: tuple[Option, ...] = (
         size_bytes,
         "bytes of Kafka records behind a record batch at most, one record excepted",
     ),
+    _row(
+        "commitGroupOffsets",
+        "false",
+        boolean,
+        "commit what a stream has finished to the group `kafka.group.id`, for monitoring; best effort",
+        stream_only=True,
+    ),
+    _row("metricsPath", "", text, "a folder that gets a JSON line per topic partition and micro-batch"),
     _row("strictOptions", "false", boolean, "`true` makes an unknown option an error"),
 )
 

@@ -6,7 +6,7 @@ import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -40,24 +40,37 @@ every column of every row with what SQL said."""
 def main() -> int:
     """Run the demo; return 0 when all is equal, 1 when something is not."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
+    parser.add_argument("--protocol", choices=PROTOCOLS, help="only this one (default: all)")
     parser.add_argument("--truth", type=Path, default=TRUTH, help="what to compare with (default: the bundled truth)")
     arguments = parser.parse_args()
+    if not arguments.truth.is_file():
+        parser.error(f"there is no file {arguments.truth}")
+    protocols = [arguments.protocol] if arguments.protocol else list(PROTOCOLS)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
         require_java()
         with ExitStack() as stack:
             try:
-                return run(read_truth(arguments.truth), stack)
+                return run(protocols, read_truth(arguments.truth), stack)
             finally:  # the stack tidies up now, and a second Ctrl-C is not to stop it
                 for number in (signal.SIGINT, signal.SIGTERM):
                     signal.signal(number, signal.SIG_IGN)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
     except (KafkaSetupError, KafkaStartError, SparkStartError) as error:
         print(f"The demo cannot run: {error}", file=sys.stderr)
         return 2
+    except BaseException as error:
+        if not interrupted(error):
+            raise
+        print("stopped", file=sys.stderr)
+        return 130
+
+
+def interrupted(error: BaseException | None) -> bool:
+    """Tell whether Ctrl-C is behind an error: PySpark may raise one of its own while it gives up."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def require_java() -> None:
@@ -68,44 +81,48 @@ def require_java() -> None:
         del os.environ["JAVA_HOME"]
 
 
-def run(truths: Mapping[str, TableTruth], stack: ExitStack) -> int:
-    """Start what is needed, giving it to the stack, which ends it; then go through the protocols."""
-    screen = stack.enter_context(Screen(steps=3 + len(PROTOCOLS) * len(truths)))
-    screen.title("TiDB → TiCDC → Kafka → Spark")
-    screen.say(INTRODUCTION)
+def run(protocols: Sequence[str], truths: Mapping[str, TableTruth], stack: ExitStack) -> int:
+    """Start what is needed, give it to the stack, which ends it, and go through the protocols."""
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ticdc-demo-", ignore_cleanup_errors=True))
     os.environ["TMPDIR"] = tempfile.tempdir = folder  # whatever Kafka and Spark write goes with it
-    with screen.step("Starting Kafka"):
-        kafka = stack.enter_context(connect())
-    with screen.step("Replaying the streams into Kafka"):
-        streams = {protocol: read_messages(protocol) for protocol in PROTOCOLS}
-        topics = stack.enter_context(replayed(streams, kafka))
-    with screen.step("Starting Spark"):
-        spark = stack.enter_context(spark_session(Path(folder)))
+    with Screen(steps=3 + len(protocols) * len(truths)) as screen:
+        screen.title("TiDB → TiCDC → Kafka → Spark")
+        screen.say(INTRODUCTION)
+        with screen.step("Starting Kafka"):
+            kafka = stack.enter_context(connect())
+        with screen.step("Replaying the messages into Kafka"):
+            streams = {protocol: read_messages(protocol) for protocol in protocols}
+            topics = stack.enter_context(replayed(streams, kafka))
+        with screen.step("Starting Spark"):
+            spark = stack.enter_context(spark_session(Path(folder)))
 
-    screen.title("The code")
-    screen.say("This reads a table's changes; protocol, columns and types are found in the messages:")
-    screen.code(read_changes)
-    screen.say("This makes the table out of them:")
-    screen.code(current_rows)
+        screen.title("The code")
+        screen.say("This reads a table's changes; protocol, columns and types are found in the messages:")
+        screen.code(read_changes)
+        screen.say("This makes the table out of them:")
+        screen.code(current_rows)
 
-    verdicts: dict[str, list[Verdict]] = {}
-    for protocol, messages in streams.items():
-        screen.title(protocol)
-        screen.say(f"{len(messages):,} messages. {WIRE[protocol]}")
-        added = added_columns(protocol, messages)
-        verdicts[protocol] = []
-        for truth in truths.values():
-            with screen.step(f"Reading {truth.table} from {protocol}"):
-                changes = read_changes(spark, kafka.bootstrap_servers, topics[protocol], truth.table)
-                verdicts[protocol].append(show_table(screen, changes, truth, added))
+        verdicts: dict[str, list[Verdict]] = {}
+        for protocol, messages in streams.items():
+            screen.title(protocol)
+            screen.say(f"{len(messages):,} messages. {WIRE[protocol]}")
+            added = added_columns(protocol, messages)
+            verdicts[protocol] = []
+            for table, truth in truths.items():
+                with screen.step(f"Reading {table} from {protocol}"):
+                    changes = read_changes(spark, kafka.bootstrap_servers, topics[protocol], table)
+                    verdicts[protocol].append(show_table(screen, changes, truth, added))
+        return conclude(screen, verdicts)
 
+
+def conclude(screen: Screen, verdicts: Mapping[str, Sequence[Verdict]]) -> int:
+    """Print what came out; return the exit code."""
     screen.title("Spark's tables against SQL's")
-    for protocol, comparisons in verdicts.items():
-        rows, equal = (sum(getattr(one, name) for one in comparisons) for name in ("rows", "equal"))
+    for protocol, tables in verdicts.items():
+        rows, equal = sum(table.rows for table in tables), sum(table.equal for table in tables)
         screen.line(f"{protocol:<14} {rows:,} rows compared, {equal:,} rows equal")
-    good = all(one.good for comparisons in verdicts.values() for one in comparisons)
-    screen.line(f"{'All is equal' if good else 'NOT ALL IS EQUAL'}, {screen.seconds:.0f} s")
+    good = all(table.good for tables in verdicts.values() for table in tables)
+    screen.line(f"{'[green]All is equal' if good else '[bold red]Not all is equal'}[/], {screen.seconds:.0f} s")
     return 0 if good else 1
 
 

@@ -21,6 +21,7 @@ Key: TypeAlias = tuple[str | None, ...]
 Row: TypeAlias = Mapping[str, str | None]
 
 WHOLE_ROW = "(the row)"
+_TIMES = {0: "missing", 1: "there"}
 
 
 class Difference(NamedTuple):
@@ -95,7 +96,7 @@ def _compare(expected: Mapping[Key, list[Row]], found: Mapping[Key, list[Row]]) 
 
 def _differences(key: Key, expected: list[Row], found: list[Row]) -> Iterator[Difference]:
     if len(expected) != 1 or len(found) != 1:
-        yield Difference(key, WHOLE_ROW, f"{len(expected)} times", f"{len(found)} times")
+        yield Difference(key, WHOLE_ROW, *(_TIMES.get(len(rows), "there twice") for rows in (expected, found)))
         return
     for name in {**expected[0], **found[0]}:  # a column that one side lacks differs, also from NULL
         pair = [rows[0].get(name, "(no such column)") for rows in (expected, found)]

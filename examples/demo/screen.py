@@ -24,8 +24,8 @@ MOST_DIFFERENCES = 10
 SAMPLE_WIDTH = 18
 SAMPLES = {  # of each kind of change; where there is no room for all, the last
     "insert": "first insert",
-    "update_preimage": "first update, before",
-    "update_postimage": "first update, after",
+    "update_preimage": "update: before",
+    "update_postimage": "update: after",
     "delete": "first delete",
 }
 
@@ -61,6 +61,8 @@ class Screen:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.stop()
+        if kind is not None:
+            self.line("stopping …")
 
     @property
     def seconds(self) -> float:

@@ -69,9 +69,10 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
 @contextmanager
 def _java(conf: SparkConf, log: Path) -> Iterator[Any]:
     """Start Spark's Java, which writes to a log file, and end it."""
+    launch: Any = launch_gateway  # has no types
     with log.open("wb") as file, _held_back() as signals:
         try:
-            gateway = launch_gateway(conf, {"stdout": file, "stderr": file})
+            gateway = launch(conf, {"stdout": file, "stderr": file})
         except PySparkRuntimeError as error:
             message = f"Spark's Java did not start, and said:\n{log.read_text(errors='replace')}"
             raise SparkStartError(message) from error

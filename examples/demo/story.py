@@ -22,8 +22,8 @@ WIRE = {
     "canal-json": _NO_PRECISION,
     "debezium": """\
 TiCDC's debezium sends a DECIMAL as a JSON double, good for 15 digits. Its DDL messages tell the precision, so
-Spark reads decimal(p, s) all the same; no value here has more digits, and they are compared digit by digit.
-It also sends a column's DEFAULT in place of NULL; no column here has both, so there is nothing to excuse.""",
+Spark reads decimal(p, s) all the same; no value here has more digits, and they are compared digit by digit. It
+also sends the DEFAULT of a column that is NULL; no column here may be NULL and has one, so nothing is excused.""",
 }
 """What a protocol's messages lack. tests/test_demo_data.py holds these texts against the data."""
 

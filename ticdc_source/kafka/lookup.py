@@ -68,19 +68,24 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         if client is not None:
             client.close()
 
-    def partitions(self) -> list[TopicPartition]:
+    def partitions(self, *, missing: bool = False) -> list[TopicPartition]:
         """Return the partitions to read, in the order of topic and number.
+
+        Args:
+            missing: what is not there is left out (a stream waits for it), rather than an error.
 
         Raises:
             OptionError: a topic or partition does not exist (or the user may not see it), or no name matches.
         """
         match self._choice:
             case Subscribe(topics):
-                there = self._look_up(lambda client: self._existing(client, topics))
+                there = self._look_up(lambda client: self._existing(client, topics, missing=missing))
                 return sorted(place for places in there.values() for place in places)
             case Assign(wanted):
                 names = sorted({place.topic for place in wanted})
-                there = self._look_up(lambda client: self._existing(client, names))
+                there = self._look_up(lambda client: self._existing(client, names, missing=missing))
+                if missing:
+                    return [place for place in wanted if place in there.get(place.topic, ())]
                 for place in wanted:
                     if place not in there[place.topic]:
                         msg = (
@@ -96,7 +101,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
                     for name, topic in everything.items()
                     if not topic.is_internal and pattern.fullmatch(name)
                 }
-                if not matching:
+                if not matching and not missing:
                     msg = f"Option 'subscribePattern': no topic matches '{pattern.pattern}' as a whole"
                     raise OptionError(msg)
                 return sorted(place for topic in matching.values() for place in _places(topic))
@@ -166,31 +171,65 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
             report_loss("; ".join(lost), fail=self._options.fail_on_data_loss)
         return ranges_between(starts, ends)
 
+    def starts(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where a new stream starts in each partition, by the options; within what is there.
+
+        Raises:
+            OptionError: what was asked for does not fit the partitions there are.
+            DataLossError: offsets are asked for that are not there, and `failOnDataLoss` is on.
+        """
+        places = list(places)
+        if not places:
+            return {}
+        wanted = positions(start_spec(self._options, streaming=True), places, "start")
+        earliest = self.earliest(places)
+        or_latest = self._options.starting_offsets_by_timestamp_strategy == "latest"
+        times = self._at_times(wanted, or_latest=or_latest)
+        latest = self.latest(places)
+        starts = _resolved(wanted, earliest, latest, times)
+        starts, _, lost = fit(starts, latest, earliest, latest)
+        if lost:
+            report_loss("; ".join(lost), fail=self._options.fail_on_data_loss)
+        return starts
+
+    def everything(self) -> list[OffsetRange]:
+        """Return all that is there: where a stream's schema is inferred from.
+
+        Raises:
+            OptionError: as `partitions`.
+        """
+        places = self.partitions()
+        earliest = self.earliest(places)
+        latest = self.latest(places)
+        return [OffsetRange(*place, min(earliest[place], latest[place]), latest[place]) for place in places]
+
     def _at_times(self, wanted: Mapping[TopicPartition, int | Moment], *, or_latest: bool) -> dict[TopicPartition, int]:
         times = {place: asked.time for place, asked in wanted.items() if isinstance(asked, Moment)}
         return self.by_timestamp(times, or_latest=or_latest) if times else {}
 
-    def _existing(self, client: Client, names: Iterable[str]) -> dict[str, list[TopicPartition]]:
-        """Return the partitions of these topics, all of which must exist."""
+    def _existing(
+        self, client: Client, names: Iterable[str], *, missing: bool = False
+    ) -> dict[str, list[TopicPartition]]:
+        """Return the partitions of these topics, all of which must exist unless `missing` is allowed."""
         names = list(names)
         for second_look in (False, True):
             there = client.topics(names)
-            missing = []
+            absent = []
             for name in names:
                 error = kafka.errors.for_code(there[name].error_code if name in there else 3)
                 if error is kafka.errors.UnknownTopicOrPartitionError:
-                    missing.append(name)
+                    absent.append(name)
                 elif error is kafka.errors.InvalidTopicError:
                     msg = f"'{name}' is not a valid name of a Kafka topic"
                     raise OptionError(msg)
                 elif error is not kafka.errors.NoError:
                     raise error(name)
-            if not missing:
+            if not absent or missing:
                 break
             if second_look:
-                raise OptionError(_missing_message(missing, client))
+                raise OptionError(_missing_message(absent, client))
             time.sleep(_SECOND_LOOK_SECONDS)
-        return {name: _places(there[name]) for name in names}
+        return {name: _places(there[name]) for name in names if name not in absent}
 
     def _offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         try:

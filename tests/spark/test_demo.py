@@ -1,0 +1,107 @@
+"""The demo as a newcomer starts it: a process of its own, with the session's broker."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from kafka import KafkaAdminClient
+
+from examples.data import PROTOCOLS, read_truth
+from examples.data.bundle import write_truth
+from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
+from tests.conftest import ROOT, Kafka
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+SPARK_LEAVES = {"artifacts", "derby.log", "metastore_db", "spark-warehouse"}  # in the folder that it runs in
+SECONDS = 300  # 45 on two cores that have nothing else to do
+
+
+def start(broker: Kafka, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """Start the demo."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "examples.demo", *arguments],
+        cwd=ROOT,
+        env={**os.environ, BOOTSTRAP_VARIABLE: broker.bootstrap_servers, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def topics(broker: Kafka) -> set[str]:
+    """Name the demo's topics that are there."""
+    with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)) as admin:
+        return {name for name in admin.list_topics() if name.startswith("ticdc-demo-")}
+
+
+def test_all_protocols_give_the_tables_of_sql(broker: Kafka, tmp_path: Path) -> None:
+    """It ends well, in its last lines too, and everything it made is gone."""
+    before, files = topics(broker), {path.name for path in ROOT.iterdir()}
+    demo = start(broker, tmp_path)
+    out, err = demo.communicate(timeout=SECONDS)
+    assert demo.returncode == 0, out + err
+    assert "WARN" not in err
+    rows = sum(len(truth.rows) for truth in read_truth().values())
+    *_, first, second, third, last = out.splitlines()
+    lines = [f"{protocol:<14} {rows:,} rows compared, {rows:,} rows equal" for protocol in PROTOCOLS]
+    assert [first, second, third] == lines
+    assert last.startswith("All is equal")
+    assert '.option("tables", table)' in out
+    assert "default 'web'" in out
+    assert topics(broker) == before
+    assert list(tmp_path.iterdir()) == []
+    assert not SPARK_LEAVES & ({path.name for path in ROOT.iterdir()} - files)
+
+
+def test_one_wrong_value_is_found(broker: Kafka, tmp_path: Path) -> None:
+    """With another truth, of which one cell is not true, it fails and shows the cell."""
+    truths = read_truth()
+    orders = truths["shop.orders"]
+    wrong = [list(row) for row in orders.rows]
+    wrong[7][list(orders.columns).index("status")] = "stolen"
+    truths["shop.orders"] = dataclasses.replace(orders, rows=wrong)
+    path = write_truth(truths, tmp_path / "wrong.jsonl.xz")
+    demo = start(broker, tmp_path, "--protocol", "canal-json", "--truth", str(path))
+    out, err = demo.communicate(timeout=SECONDS)
+    assert demo.returncode == 1, out + err
+    rows = sum(len(truth.rows) for truth in truths.values())
+    assert f"canal-json     {rows:,} rows compared, {rows - 1:,} rows equal" in out
+    assert "stolen" in out
+    assert out.splitlines()[-1].startswith("Not all is equal")
+
+
+def test_ctrl_c_leaves_nothing_behind(broker: Kafka, tmp_path: Path) -> None:
+    """Interrupted while Spark reads, it deletes its topics, and tells nothing of its insides."""
+    before = topics(broker)
+    demo = start(broker, tmp_path, "--protocol", "canal-json")
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if "Reading shop.customers" in line:
+            break
+    demo.send_signal(signal.SIGINT)
+    out, err = demo.communicate(timeout=SECONDS)
+    assert demo.returncode == 130, out + err
+    assert err.endswith("stopped\n")
+    assert "Traceback" not in err
+    assert topics(broker) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_java_it_says_so(tmp_path: Path) -> None:
+    """The first thing that a newcomer may lack."""
+    demo = subprocess.run(
+        [sys.executable, "-m", "examples.demo"],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert demo.returncode == 2
+    assert "install Java 17" in demo.stderr
+    assert "Traceback" not in demo.stderr

@@ -1,0 +1,43 @@
+"""The batch reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from ticdc_source.assembly import Layout
+from ticdc_source.kafka import KafkaCluster
+from ticdc_source.offsets import split_ranges
+from ticdc_source.options import Options
+from ticdc_source.partitions import TiCDCPartition, known_before_reading, read_partition
+from ticdc_source.spark_schema import to_arrow
+
+__all__ = ["TiCDCReader"]
+
+
+class TiCDCReader(DataSourceReader):
+    """Plans on the driver, reads on the workers; holds no connection, so that it can be pickled."""
+
+    def __init__(self, schema: StructType, options: Options) -> None:
+        self._schema = schema
+        self._options = options
+        Layout.of(to_arrow(schema), options.metadata_column_prefix, options.column_name_of_corrupt_record)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Resolve the offsets and cut them into input partitions.
+
+        Never empty: Spark would read a partition of its own making.
+        """
+        options = self._options
+        with KafkaCluster(options) as cluster:
+            ranges = cluster.resolve_ranges()
+        known = known_before_reading(to_arrow(self._schema), options, ranges)
+        pieces = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+        return [TiCDCPartition([piece], known) for piece in pieces] or [TiCDCPartition([], known)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one input partition."""
+        return read_partition(partition, to_arrow(self._schema), self._options)

@@ -1,0 +1,91 @@
+"""Input partitions: what the driver tells the workers, and how a worker reads one. Batch and stream share them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import InputPartition
+
+from ticdc_source.client_config import client_config
+from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError
+from ticdc_source.inference import infer_table, take_sample
+from ticdc_source.kafka import Fetcher, borrowed_fetcher
+from ticdc_source.offsets import OffsetRange
+from ticdc_source.options import Options
+from ticdc_source.planning import Known, known_of_schema, known_of_table, reading_of
+from ticdc_source.reading import read
+from ticdc_source.tables import TableFilter
+
+__all__ = ["TiCDCPartition", "driver_fetcher", "known_before_reading", "read_partition"]
+
+# Records a chunk: few enough that the parsed rows of one die young (500 to 2,000 is best, docs/performance.md).
+_CHUNK_RECORDS = 1000
+
+
+class TiCDCPartition(InputPartition):
+    """An input partition: ranges to read one after the other, none where there is nothing, and what is known."""
+
+    def __init__(self, ranges: Sequence[OffsetRange], known: Known) -> None:
+        super().__init__(tuple(ranges))
+        self.ranges = tuple(ranges)
+        self.known = known
+
+
+def driver_fetcher(options: Options) -> Fetcher:
+    """Return a fetcher for sampling."""
+    return Fetcher(client_config(options, driver=True), **_fetch_settings(options))
+
+
+def known_before_reading(schema: pa.Schema, options: Options, ranges: Sequence[OffsetRange]) -> Known:
+    """Return what is known of the messages: from an inferred schema's metadata, else from a sample of the ranges.
+
+    Raises:
+        OptionError: the sample holds several tables, or protocols.
+    """
+    known = known_of_schema(schema, options)
+    if known is not None:
+        return known
+    with driver_fetcher(options) as fetcher:
+        sample = take_sample(ranges, fetcher.fetch, options)
+    if sample is None:
+        return Known(None if options.protocol == "auto" else options.protocol)
+    try:
+        found = infer_table(sample)
+    except TiCDCSourceError as error:
+        if isinstance(error, OptionError) and sample.rows:  # several tables
+            raise
+        return Known(sample.decoder.name, TableFilter(options.tables or ()).exact)
+    return known_of_table(found, sample.decoder.name)
+
+
+def read_partition(partition: InputPartition, schema: pa.Schema, options: Options) -> Iterator[pa.RecordBatch]:
+    """Read one input partition on a worker.
+
+    Raises:
+        TiCDCSourceError: see `reading.read` and `kafka.Fetcher`.
+    """
+    if not isinstance(partition, TiCDCPartition) or not partition.ranges:
+        return
+    if partition.known.protocol is None:
+        msg = "the protocol is not known, as there was no record when the read was planned; set 'protocol'"
+        raise SchemaError(msg)
+    reading = reading_of(schema, options, partition.known)
+    context = TaskContext.get()
+    again = context is not None and context.attemptNumber() > 0
+    config = client_config(options, driver=False)
+    with borrowed_fetcher(config, fresh=again, **_fetch_settings(options)) as fetcher:
+        for one in partition.ranges:
+            yield from read(fetcher.fetch(one), reading)
+
+
+def _fetch_settings(options: Options) -> dict[str, Any]:
+    return {
+        "max_records": min(_CHUNK_RECORDS, options.max_rows_per_batch),
+        "max_bytes": options.max_bytes_per_batch,
+        "include_headers": options.include_headers,
+        "poll_timeout_ms": options.kafka_consumer_poll_timeout_ms,
+        "fail_on_data_loss": options.fail_on_data_loss,
+    }
