@@ -180,8 +180,8 @@ class StreamPlanner:
         changed = sorted((set(now) ^ set(self._target)) | moved)
         if changed:
             msg = (
-                f"Trigger.AvailableNow: {', '.join(map(str, changed))} changed while the query ran (partitions added or "
-                "deleted, or offsets that went back). This could be transient: restart your query"
+                f"Trigger.AvailableNow: {', '.join(map(str, changed))} changed while the query ran (partitions added "
+                "or deleted, or offsets that went back). This could be transient: restart your query"
             )
             raise DataLossError(msg)
         return {place: max(end, begins.get(place, end)) for place, end in self._target.items()}

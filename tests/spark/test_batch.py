@@ -73,7 +73,8 @@ def test_every_arrow_type_reaches_spark(load: Callable[..., DataFrame], write: C
     flags = 65
     name = write(open_message(open_row({"u": {
         "id": cell(3, 1, 2), "i8": cell(1, -128), "i16": cell(2, -5), "i64": cell(8, 2**63 - 1),
-        "u64": cell(8, 2**64 - 1, 128), "f": cell(4, 0.5), "d": cell(5, 1e300), "dec": cell(246, "-0.10"), "s": cell(15, "é"),
+        "u64": cell(8, 2**64 - 1, 128), "f": cell(4, 0.5), "d": cell(5, 1e300), "dec": cell(246, "-0.10"),
+        "s": cell(15, "é"),
         "b": cell(15, r"\xff", 1),
         "day": cell(10, "0001-01-01", flags), "dt": cell(12, "9999-12-31 23:59:59.999999", flags),
         "ts": cell(7, "2024-01-01 00:00:00", flags), "t": cell(11, "-838:59:59", flags), "v": cell(225, "[1,2]"),
@@ -229,7 +230,7 @@ def test_decimals_beyond_spark_and_hints(load: Callable[..., DataFrame], write: 
 BAD_OPTIONS = [
     ({"subscrib": "x"}, None, "Unknown option 'subscrib'; did you mean 'subscribe'"),
     ({"mode": "FAILFASTT"}, "x", "Option 'mode'.*did you mean FAILFAST"),
-    ({"startingOffsets": "latest"}, "x", "starting offset can't be latest for batch queries"),
+    ({"startingOffsets": "latest", "endingOffsets": "earliest"}, "x", "ending offset not valid in streaming queries"),
     ({"tables": "a.b.c"}, "x", "Option 'tables'.*database.table"),
     ({"timeZone": "Mars/Base"}, "x", "Option 'timeZone'"),
     ({"kafka__group.id": "g", "kafka__enable.auto.commit": "true"}, "x", "enable.auto.commit"),
@@ -245,6 +246,14 @@ def test_options_that_are_wrong(
     """A wrong option fails at load() with an error that names it and what to do."""
     with pytest.raises(PySparkException, match=f"(?s){expected}"):
         load(subscribed, **{"strictOptions": "true", **options})
+
+
+def test_a_batch_cannot_start_at_latest(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
+    """Spark does not tell at load() whether it is for a batch: what only a stream may ask for fails at the action."""
+    frame = load(write(row(1)), startingOffsets="latest")
+
+    with pytest.raises(PySparkException, match="starting offset can't be latest for batch queries"):
+        frame.collect()
 
 
 def test_a_missing_topic_is_named_and_not_created(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:

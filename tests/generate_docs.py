@@ -1,0 +1,160 @@
+"""`python -m tests.generate_docs`, or `make docs`: write the generated parts of the documentation anew.
+
+A generated part stands between `<!-- generated: name -->` and `<!-- end -->`. What it says comes from the tables that
+the code runs on, so that it cannot differ from what the code does; `test_docs.py` fails when it is not up to date.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from tests.support.losses import LOSSES
+from ticdc_source.metadata import metadata_table
+from ticdc_source.options import options_table
+from ticdc_source.spark_schema import to_spark
+from ticdc_source.types import CONVERSIONS, TYPES, ColumnType, parse_type
+
+ROOT = Path(__file__).resolve().parents[1]
+
+_PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_FENCE = re.compile(r"<!-- (?:generated: (\w+)|end) -->")
+
+# Types of which one line of README's table does not tell all: what is shown, and the type behind it.
+_FORMS: dict[str, tuple[tuple[str, ColumnType], ...]] = {
+    "tinyint": (("tinyint, tinyint(1), bool", parse_type("tinyint(1)")),),
+    "decimal": (
+        ("decimal(12,2)", parse_type("decimal(12,2)")),
+        ("decimal(65,30): more than 38 digits", parse_type("decimal(65,30)")),
+        ("decimal without precision on the wire, seen as 1.50", ColumnType("decimal", whole=1, scale=2)),
+        ("the same, only NULL in the sample", ColumnType("decimal")),
+    ),
+    "bit": (
+        ("bit(1)", parse_type("bit(1)")),
+        ("bit(8), or bit without length on the wire", parse_type("bit(8)")),
+    ),
+    "enum": (("enum with labels on the wire", parse_type("enum('a')")), ("enum without", parse_type("enum"))),
+    "set": (
+        ("set with labels on the wire", parse_type("set('a')")),
+        ("set without", parse_type("set")),
+        ("set without, 64th member seen in the sample", ColumnType("set", wide=True)),
+    ),
+}
+
+# What README calls the kinds of `CONVERSIONS`, where Spark has another name.
+_KINDS = {
+    "integer": ("tinyint", "smallint", "int", "bigint"),
+    "interval": ("interval day to second",),
+    "array": ("array<float>",),
+}
+
+
+def _spark_name(arrow: pa.DataType) -> str:
+    return _code(to_spark(pa.schema([pa.field("c", arrow)])).fields[0].dataType.simpleString())
+
+
+def _code(*names: str) -> str:
+    """Write names of types so that Markdown takes `array<float>` for no tag."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def types_table() -> str:
+    """Return README's table of types: what each TiDB type becomes in Spark."""
+    lines = ["| TiDB | Spark | unsigned |", "|---|---|---|"]
+    lines += [f"| {', '.join(shown)} | {spark} | {unsigned} |" for shown, spark, unsigned in _type_rows()]
+    return "\n".join(lines)
+
+
+def _type_rows() -> Iterator[tuple[list[str], str, str]]:
+    """Yield lines: types that follow one another and become the same share one."""
+    pending: tuple[list[str], str, str] | None = None
+    for name, row in TYPES.items():
+        unsigned = "" if row.unsigned is None else _spark_name(row.unsigned)
+        for shown, type_ in _FORMS.get(name, ((name, ColumnType(name)),)):
+            spark = _spark_name(type_.arrow)
+            if pending is not None and name not in _FORMS and pending[1:] == (spark, unsigned):
+                pending[0].append(shown)
+                continue
+            if pending is not None:
+                yield pending
+            pending = [shown], spark, unsigned
+    if pending is not None:
+        yield pending
+
+
+def conversions_table() -> str:
+    """Return README's table of what a hint may ask for."""
+    lines = ["| a column that is | can be read as |", "|---|---|"]
+    for source, targets in CONVERSIONS.items():
+        names = [name for kind in dict.fromkeys([*targets, "string"]) for name in _names_of(kind)]
+        lines.append(f"| {_code(*_names_of(source))} | {_code(*names)} |")
+    return "\n".join(lines)
+
+
+def _names_of(kind: str) -> tuple[str, ...]:
+    return _KINDS.get(kind, (kind,))
+
+
+def losses_table() -> str:
+    """Return README's table of what wires lose; the tests demand exactly these of the corpus."""
+    lines = ["| protocol | lost |", "|---|---|"]
+    lines += [f"| {loss.protocol} | {loss.what} |" for loss in LOSSES]
+    return "\n".join(lines)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "options": options_table,
+    "metadata": metadata_table,
+    "types": types_table,
+    "conversions": conversions_table,
+    "losses": losses_table,
+}
+
+
+def documents() -> list[Path]:
+    """Return the Markdown files of the project that its own people write."""
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def parts_of(text: str) -> list[str]:
+    """Return the names of the generated parts of a document.
+
+    Raises:
+        ValueError: a part is not closed, not opened, or inside another.
+    """
+    marks = [match[1] for match in _FENCE.finditer(text)]
+    names, ends = marks[::2], marks[1::2]
+    if None in names or any(ends) or len(names) != len(ends):
+        msg = f"the marks of generated parts do not come in pairs: {marks}"
+        raise ValueError(msg)
+    return names
+
+
+def generated(text: str) -> str:
+    """Return a document with its generated parts written anew.
+
+    Raises:
+        ValueError: as `parts_of`, or nothing generates a part of that name.
+    """
+    unknown = set(parts_of(text)) - set(PARTS)
+    if unknown:
+        msg = f"nothing generates {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}"
+        raise ValueError(msg)
+    return _PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", text)
+
+
+def main() -> int:
+    """Rewrite what is not up to date."""
+    for path in documents():
+        text = path.read_text(encoding="utf-8")
+        new = generated(text)
+        if new != text:
+            path.write_text(new, encoding="utf-8")
+            sys.stdout.write(f"wrote {path.relative_to(ROOT)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
