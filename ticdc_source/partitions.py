@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ from ticdc_source.client_config import client_config
 from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError
 from ticdc_source.inference import infer_table, take_sample
 from ticdc_source.kafka import Fetcher, borrowed_fetcher
+from ticdc_source.metrics import Counters, metrics_line, write_lines
 from ticdc_source.offsets import OffsetRange
 from ticdc_source.options import Options
 from ticdc_source.planning import Known, known_of_schema, known_of_table, reading_of
@@ -26,12 +29,16 @@ _CHUNK_RECORDS = 1000
 
 
 class TiCDCPartition(InputPartition):
-    """An input partition: ranges to read one after the other, none where there is nothing, and what is known."""
+    """An input partition: ranges to read one after the other, none where there is nothing, and what is known.
 
-    def __init__(self, ranges: Sequence[OffsetRange], known: Known) -> None:
+    `lags` says of each range how many offsets were behind its end when it was planned, where that is known.
+    """
+
+    def __init__(self, ranges: Sequence[OffsetRange], known: Known, lags: Sequence[int] = ()) -> None:
         super().__init__(tuple(ranges))
         self.ranges = tuple(ranges)
         self.known = known
+        self.lags = tuple(lags)
 
 
 def driver_fetcher(options: Options) -> Fetcher:
@@ -76,9 +83,29 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
     context = TaskContext.get()
     again = context is not None and context.attemptNumber() > 0
     config = client_config(options, driver=False)
+    lines = []
     with borrowed_fetcher(config, fresh=again, **_fetch_settings(options)) as fetcher:
-        for one in partition.ranges:
+        for one, lag in zip_longest(partition.ranges, partition.lags):
+            reading.counters = Counters()
             yield from read(fetcher.fetch(one), reading)
+            lines.append(metrics_line(reading.counters, one, lag, _task(context)))
+    if options.metrics_path:
+        write_lines(options.metrics_path, "task", lines)
+
+
+def _task(context: TaskContext | None) -> dict[str, Any]:
+    """Say which task of which micro-batch this is; a batch read has no query and no micro-batch."""
+    if context is None:
+        return {}
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    return {
+        "query": context.getLocalProperty("sql.streaming.queryId"),
+        "batch": int(batch) if batch else None,
+        "stage": context.stageId(),
+        "task": context.partitionId(),
+        "attempt": context.attemptNumber(),
+        "time": time.time(),
+    }
 
 
 def _fetch_settings(options: Options) -> dict[str, Any]:

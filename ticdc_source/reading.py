@@ -11,6 +11,7 @@ import pyarrow as pa
 from ticdc_source.assembly import Layout, Rows, assemble
 from ticdc_source.errors import DecodeError, SchemaError
 from ticdc_source.events import Chunk, Corrupt, TableEvents, TableName
+from ticdc_source.metrics import Counters
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.tables import TableFilter
@@ -31,7 +32,7 @@ class Reading:
         tables: which tables `tables` names.
         table: the one table of this read; None takes the first that comes.
         mode: FAILFAST, PERMISSIVE or DROPMALFORMED.
-        dropped: bad records and events that DROPMALFORMED has dropped so far.
+        counters: what was read so far.
     """
 
     decoder: Decoder
@@ -40,7 +41,7 @@ class Reading:
     tables: TableFilter = field(default_factory=TableFilter)
     table: TableName | None = None
     mode: str = "FAILFAST"
-    dropped: int = 0
+    counters: Counters = field(default_factory=Counters)
 
 
 def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
@@ -50,15 +51,20 @@ def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
         DecodeError: something cannot be read, and the mode is FAILFAST.
         SchemaError: the messages do not fit the read schema, or hold a second table.
     """
+    counters = reading.counters
     for chunk in chunks:
         split = reading.decoder.split(chunk)
+        counters.count_chunk(chunk, split)
         tray = _chosen(split.tables, chunk, reading)
         rows, failed = _decoded(chunk, tray, reading)
+        counters.count_rows(len(tray), rows.kinds, rows.commit_ts)
         corrupt = _settled([*split.corrupt, *failed], reading)
         if rows.positions or corrupt:
-            yield assemble(rows, corrupt, reading.layout)
-    if reading.dropped:
-        _log.warning("mode=DROPMALFORMED has dropped %d records or events that cannot be read", reading.dropped)
+            batch = assemble(rows, corrupt, reading.layout)
+            counters.rows += batch.num_rows
+            yield batch
+    if counters.dropped:
+        _log.warning("mode=DROPMALFORMED has dropped %d records or events that cannot be read", counters.dropped)
 
 
 def _chosen(trays: dict[TableName, TableEvents], chunk: Chunk, reading: Reading) -> TableEvents:
@@ -103,12 +109,13 @@ def _decoded(chunk: Chunk, tray: TableEvents, reading: Reading) -> tuple[Rows, l
 def _settled(corrupt: list[Corrupt], reading: Reading) -> list[Corrupt]:
     """Do with bad records what `mode` says; return those that become rows."""
     corrupt.sort(key=lambda item: (item.position, item.index))
+    reading.counters.decode_errors += len(corrupt)
     if not corrupt or reading.mode == "PERMISSIVE":
         return corrupt
     first: DecodeError = corrupt[0].error
     if reading.mode == "FAILFAST":
         raise first
-    if not reading.dropped:
+    if not reading.counters.dropped:
         _log.warning("mode=DROPMALFORMED: %s", first)
-    reading.dropped += len(corrupt)
+    reading.counters.dropped += len(corrupt)
     return []

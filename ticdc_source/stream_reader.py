@@ -78,7 +78,13 @@ class StreamReader(DataSourceStreamReader):
         if self._known is None or self._known.protocol is None:
             self._known = known_before_reading(to_arrow(self._schema), self._options, ranges)
         pieces = pack(ranges, self._options.min_partitions, self._options.max_records_per_partition)
-        return [TiCDCPartition(piece, self._known) for piece in pieces]
+        newest = self.planner.ends()
+        return [
+            TiCDCPartition(
+                piece, self._known, [max(0, newest.get(one.topic_partition, one.end) - one.end) for one in piece]
+            )
+            for piece in pieces
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one input partition."""

@@ -100,6 +100,10 @@ class StreamPlanner:
         """Return the ends of all partitions, for Spark's report."""
         return to_json_dict(self._look())
 
+    def ends(self) -> Offsets:
+        """Return the ends of all partitions as they were last looked up."""
+        return self._latest
+
     def next(
         self, start: Mapping[str, Any], max_offsets: int | None = None, min_offsets: int | None = None
     ) -> dict[str, Any]:

@@ -1,0 +1,123 @@
+"""What a read counts, and the lines of `metricsPath`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ticdc_source.events import CHANGE_TYPES, Chunk, Split
+from ticdc_source.offsets import OffsetRange
+
+__all__ = ["Counters", "metrics_line", "write_lines"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Counters:
+    """What was read of one offset range.
+
+    Attributes:
+        records: Kafka records.
+        bytes: bytes of their keys and values.
+        rows: rows given to Spark, those for bad records included.
+        images: row images by `_change_type`.
+        ddl, watermarks: events of those kinds.
+        other_rows: row events of tables that this read is not about.
+        skipped: records without events (tombstones, header-only messages).
+        decode_errors: records or events that could not be read.
+        dropped: those of them that `mode=DROPMALFORMED` has dropped.
+        min_commit_ts, max_commit_ts: of the rows; None without rows.
+        watermark: the largest watermark; None without one.
+    """
+
+    records: int = 0
+    bytes: int = 0
+    rows: int = 0
+    images: Counter[int] = field(default_factory=Counter)
+    ddl: int = 0
+    watermarks: int = 0
+    other_rows: int = 0
+    skipped: int = 0
+    decode_errors: int = 0
+    dropped: int = 0
+    min_commit_ts: int | None = None
+    max_commit_ts: int | None = None
+    watermark: int | None = None
+
+    def count_chunk(self, chunk: Chunk, split: Split) -> None:
+        """Count a chunk's records and the events that are not rows of this read."""
+        self.records += len(chunk)
+        self.bytes += sum(len(data) for data in chunk.keys if data) + sum(len(data) for data in chunk.values if data)
+        self.ddl += len(split.ddl)
+        self.watermarks += len(split.watermarks)
+        self.skipped += split.skipped
+        self.other_rows += sum(map(len, split.tables.values()))
+        for event in split.watermarks:
+            self.watermark = event.ts if self.watermark is None else max(self.watermark, event.ts)
+
+    def count_rows(self, events: int, kinds: Iterable[int], commit_ts: Iterable[int | None]) -> None:
+        """Count the rows of this read's table; `events` of what `count_chunk` took for other tables' were its own."""
+        self.other_rows -= events
+        self.images.update(kinds)
+        known = [ts for ts in commit_ts if ts is not None]
+        if known:
+            low, high = min(known), max(known)
+            self.min_commit_ts = low if self.min_commit_ts is None else min(self.min_commit_ts, low)
+            self.max_commit_ts = high if self.max_commit_ts is None else max(self.max_commit_ts, high)
+
+
+def metrics_line(counters: Counters, read: OffsetRange, lag: int | None, task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the line for one range: where, who (`task`), and what was counted.
+
+    `lag` is the number of offsets behind `end` when the read was planned, None where it is not known.
+    """
+    return {
+        **task,
+        "topic": read.topic,
+        "partition": read.partition,
+        "start": read.start,
+        "end": read.end,
+        "lag": lag,
+        "records": counters.records,
+        "bytes": counters.bytes,
+        "rows": counters.rows,
+        "events": {
+            **{name: counters.images[kind] for kind, name in enumerate(CHANGE_TYPES)},
+            "ddl": counters.ddl,
+            "watermark": counters.watermarks,
+            "other_tables": counters.other_rows,
+        },
+        "skipped": counters.skipped,
+        "decode_errors": counters.decode_errors,
+        "dropped": counters.dropped,
+        "min_commit_ts": counters.min_commit_ts,
+        "max_commit_ts": counters.max_commit_ts,
+        "watermark": counters.watermark,
+    }
+
+
+def write_lines(folder: str, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Write a task's lines as one new file of a folder; a reader sees all of it or nothing, also after a crash.
+
+    Metrics never fail a read: what goes wrong is logged.
+    """
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    final = Path(folder) / f"{name}-{uuid.uuid4().hex}.jsonl"
+    draft = final.with_name(f".{final.name}.tmp")
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(final)
+    except OSError as error:
+        _log.warning("metricsPath: %s cannot be written: %s", final, error)
