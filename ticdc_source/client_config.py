@@ -128,7 +128,7 @@ def client_config(options: Any, *, driver: bool) -> dict[str, Any]:
     config = {name: value for name, value in given.items() if not name.startswith(("sasl_", "ssl_"))}
     config = {
         **_DEFAULTS,
-        "client_id": _client_id(driver=driver),
+        "client_id": _client_id(options.group_id_prefix, driver=driver),
         **config,
         **sasl(given),
         **tls(given),
@@ -138,8 +138,9 @@ def client_config(options: Any, *, driver: bool) -> dict[str, Any]:
     return config
 
 
-def _client_id(*, driver: bool) -> str:
-    return f"ticdc-source-{'driver' if driver else 'executor'}"
+def _client_id(prefix: str | None, *, driver: bool) -> str:
+    # No group is joined: what a prefix of its name is for, to know the query on the brokers, the client's id does.
+    return f"{prefix or 'ticdc-source'}-{'driver' if driver else 'executor'}"
 
 
 def _refuse(name: str) -> None:

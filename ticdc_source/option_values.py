@@ -31,7 +31,7 @@ _DURATION = re.compile(r"^(\d+)\s*(ms|s|m|min|h|d)?$")
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
 _SIZE = re.compile(r"^(\d+)\s*(b|k|kb|m|mb|g|gb)?$")
 _SIZE_BYTES = {None: 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
-_FIXED_OFFSET = re.compile(r"^[+-]\d{2}:\d{2}$")
+_FIXED_OFFSET = re.compile(r"^[+-](0\d|1[0-4]):[0-5]\d$")
 
 
 def text(value: str) -> str:

@@ -170,7 +170,7 @@ OPTIONS: tuple[Option, ...] = (
     _row("fetchOffset.retryIntervalMs", "1000", duration_ms, "wait between those"),
     _row("fetchOffset.minIntervalMs", "200", duration_ms, "how long an offset look-up is good for", stream_only=True),
     _row("kafkaConsumer.pollTimeoutMs", "120000", duration_ms, "fail when no record comes for this long"),
-    _row("groupIdPrefix", "", text, "prefix of the consumer group's name, where `kafka.group.id` is not set"),
+    _row("groupIdPrefix", "", text, "prefix of the client id that the brokers see (no consumer group is joined)"),
     _row("maxRowsPerBatch", "8192", integer(1), "rows in an Arrow record batch at most"),
     _row(
         "maxBytesPerBatch",
@@ -265,6 +265,9 @@ class Options(Mapping[str, Any]):
                 "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer. (Spark does not "
                 "keep the options of CREATE TABLE … USING ticdc: use CREATE TEMPORARY VIEW, or spark.read.option(…))"
             )
+            raise OptionError(msg)
+        if self.commit_group_offsets and not self.kafka.get("group.id"):
+            msg = "Option 'commitGroupOffsets' needs 'kafka.group.id', the group to commit to"
             raise OptionError(msg)
         chosen = [name for name in ("subscribe", "subscribePattern", "assign") if self._values[name] is not None]
         if not chosen:

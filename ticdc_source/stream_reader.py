@@ -20,7 +20,7 @@ from ticdc_source.options import Options
 from ticdc_source.partitions import TiCDCPartition, known_before_reading, read_partition
 from ticdc_source.planning import Known
 from ticdc_source.spark_schema import to_arrow
-from ticdc_source.streaming import Limits, StreamPlanner, pack
+from ticdc_source.streaming import Limits, StreamPlanner, pack, places_of
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -85,6 +85,12 @@ class StreamReader(DataSourceStreamReader):
             )
             for piece in pieces
         ]
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Tell the consumer group, if asked to, what Spark has finished; never fails the query."""
+        group = self._options.kafka.get("group.id")
+        if self._options.commit_group_offsets and group and self._cluster is not None:
+            self._cluster.commit_group(group, places_of(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one input partition."""

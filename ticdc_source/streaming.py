@@ -19,7 +19,7 @@ from ticdc_source.errors import DataLossError
 from ticdc_source.offsets import OffsetRange, from_json_dict, shares, split_ranges, to_json_dict
 from ticdc_source.topics import TopicPartition
 
-__all__ = ["INITIAL", "Limits", "Lookup", "StreamPlanner", "pack"]
+__all__ = ["INITIAL", "Limits", "Lookup", "StreamPlanner", "pack", "places_of"]
 
 INITIAL, START = "$initial", "$init"
 
@@ -155,7 +155,7 @@ class StreamPlanner:
         """Read an offset; an initial one is replaced by the start that its end offset carries."""
         if end is not None and offset.get(INITIAL) and START in end:
             offset = end[START]
-        return from_json_dict({name: value for name, value in offset.items() if name not in (INITIAL, START)})
+        return places_of(offset)
 
     def _look(self) -> Offsets:
         """Return the ends of all partitions, asking the brokers no more often than need be.
@@ -234,6 +234,11 @@ class StreamPlanner:
             self._waiting_since = now
             return False
         return True
+
+
+def places_of(offset: Mapping[str, Any]) -> Offsets:
+    """Read an offset of Spark's checkpoint by topic partition."""
+    return from_json_dict({name: value for name, value in offset.items() if name not in (INITIAL, START)})
 
 
 def pack(

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import kafka.errors
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, OffsetAndMetadata
+from kafka import TopicPartition as KafkaTopicPartition
 from kafka.net.compat import KafkaNetClient
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.consumer import IsolationLevel, ListOffsetsRequest
@@ -51,6 +52,7 @@ class Client:
         self._manager = Connections(self._net, **self._settings)
         self._client = KafkaNetClient(net=self._net, manager=self._manager)
         self._consumer: Any = None
+        self._committer: Any = None
         timeout_ms = config["bootstrap_timeout_ms"]
         try:
             self._net.start()
@@ -70,13 +72,28 @@ class Client:
     def consumer(self) -> Any:
         """Return the one KafkaConsumer of this client, which ends with it."""
         if self._consumer is None:
-            known = KafkaConsumer.DEFAULT_CONFIG.keys()
-            settings = {name: value for name, value in self._settings.items() if name in known}
-            # Without its group: nothing here joins or commits, and with one every poll would want its
-            # coordinator.
-            settings.update(group_id=None, kafka_client=lambda **_: self._client)
-            self._consumer = KafkaConsumer(**settings)
+            # Without its group: nothing here joins one, and with one every poll would want its coordinator.
+            self._consumer = self._new_consumer(None)
         return self._consumer
+
+    def _new_consumer(self, group: str | None) -> Any:
+        known = KafkaConsumer.DEFAULT_CONFIG.keys()
+        settings = {name: value for name, value in self._settings.items() if name in known}
+        settings.update(group_id=group, enable_auto_commit=False, kafka_client=lambda **_: self._client)
+        return KafkaConsumer(**settings)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write offsets down for a group that nobody joins.
+
+        Raises:
+            kafka.errors.KafkaError: the request failed, or the group has members.
+        """
+        if self._committer is None:
+            self._committer = self._new_consumer(group)
+        self._committer.commit(
+            {KafkaTopicPartition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()},
+            timeout_ms=self.timeout_ms,
+        )
 
     def topics(self, names: Iterable[str] | None, timeout_ms: float | None = None) -> dict[str, Any]:
         """Look topics up: all of them with None.

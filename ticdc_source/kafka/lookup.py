@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -28,6 +29,7 @@ DATA_LOSS = (
 )
 
 # A topic that was made a moment ago is not yet known to every broker: a missing one is looked for twice.
+_log = logging.getLogger(__name__)
 _SECOND_LOOK_SECONDS = 0.5
 
 Answer = TypeVar("Answer")
@@ -202,6 +204,15 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         earliest = self.earliest(places)
         latest = self.latest(places)
         return [OffsetRange(*place, min(earliest[place], latest[place]), latest[place]) for place in places]
+
+    def commit_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write offsets down for a consumer group, for others to see; what goes wrong is only logged."""
+        try:
+            if self._client is None:
+                self._client = Client(self._config)
+            self._client.commit(group, offsets)
+        except (kafka.errors.KafkaError, TiCDCSourceError, OSError, RuntimeError) as error:
+            _log.warning("commitGroupOffsets: group %s was not told the offsets: %s", group, error)
 
     def _at_times(self, wanted: Mapping[TopicPartition, int | Moment], *, or_latest: bool) -> dict[TopicPartition, int]:
         times = {place: asked.time for place, asked in wanted.items() if isinstance(asked, Moment)}
