@@ -43,14 +43,19 @@ FLOORS: tuple[dict[str, str], ...] = (
         "protocols": "chunks → events → columns, one module a wire",
     },
     {
+        "metrics": "what a read counts",
         "reading": "the spine: split, decode, assemble",
+        "streaming": "where a micro-batch ends",
         "inference": "a sample → a table schema",
         "read_schema": "a table schema → the columns that Spark is told of",
         "planning": "the read schema → what a worker needs",
     },
     {
         "spark_schema": "Arrow schemas to Spark's and back",
-        "source": "the data source and its reader",
+        "partitions": "input partitions, and how a worker reads one",
+        "batch_reader": "spark.read",
+        "stream_reader": "spark.readStream",
+        "source": "the data source",
     },
 )
 WORKSHOPS = 2
@@ -234,7 +239,7 @@ def test_the_house_stands() -> None:
         (
             "kernels.base",
             "from pyspark.sql import types",
-            "imports pyspark.sql, which is only for source, spark_schema",
+            "imports pyspark.sql, which is only for batch_reader, partitions",
         ),
         ("source", "import pandas as pd", "imports pandas, which no floor may import"),
         ("source", "from . import errors", "write the whole name"),

@@ -19,6 +19,8 @@ from ticdc_source.tables import TableFilter
 
 __all__ = ["Sample", "Sampler", "detect_protocol", "infer_table", "nothing_there", "take_sample"]
 
+_LEAST_WINDOW = 16  # records of each partition to look at first
+
 Fetch = Callable[[OffsetRange], Iterable[Chunk]]
 
 
@@ -165,7 +167,8 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
     half = max(1, options.infer_schema_max_records // 2)
     deadline = time.monotonic() + options.infer_schema_timeout_ms / 1000
     limit = options.infer_schema_max_scanned_records
-    first, last = list(sampler.forward(half)), list(sampler.backward(half))
+    size = max(_LEAST_WINDOW, half // max(1, len(ranges)))
+    first, last = list(sampler.forward(size)), list(sampler.backward(size))
     if name == "auto":
         name = detect_protocol([*first, *last])
         if name is None:
@@ -173,10 +176,10 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
     tables = TableFilter(options.tables or ())
     sample, tail = Sample(PROTOCOLS[name], tables), Sample(PROTOCOLS[name], tables)
     for part, chunks, step in ((sample, first, sampler.forward), (tail, last, sampler.backward)):
-        size, found = half, sum(part.add(chunk) for chunk in chunks)
+        window, found = size, sum(part.add(chunk) for chunk in chunks)
         while found < half and sampler and sample.scanned + tail.scanned < limit and time.monotonic() < deadline:
-            found += sum(part.add(chunk) for chunk in step(size))
-            size *= 2
+            window *= 2
+            found += sum(part.add(chunk) for chunk in step(window))
     _join(sample, tail)
     # Messages without types (schema-less debezium) have them in DDL events alone, and a column may change its type
     # more than once: look for all of those in between.

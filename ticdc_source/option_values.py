@@ -169,7 +169,7 @@ def tables(value: str) -> tuple[tuple[str, str], ...]:
 def time_zone(value: str) -> str:
     """Read a zone's name, or an offset such as +08:00."""
     zone = value.strip()
-    if _FIXED_OFFSET.match(zone):
+    if zone == "UTC" or _FIXED_OFFSET.match(zone):  # UTC needs no time-zone data, which slim images do not have
         return zone
     try:
         ZoneInfo(zone)

@@ -205,3 +205,14 @@ def test_decimals_without_precision_have_the_sampled_scale() -> None:
     assert one_value("decimal", "12.34", unspecifiedDecimal="decimal(20,4)") == Decimal("12.3400")
     with pytest.raises(DecodeError, match="column=c"):
         one_value("decimal", "12.345", schemaHints="c decimal(10,2)")
+
+
+def test_a_message_that_breaks_half_way_gives_none_of_its_rows() -> None:
+    """Two rows and one old row: the message is bad as a whole, no row of it is given."""
+    types = {"id": "int"}
+    broken = canal("UPDATE", [{"id": "1"}, {"id": "2"}], [{"id": "3"}], types)
+    also_broken = canal("INSERT", [{"id": "1"}, 7], None, types)
+
+    found = rows(broken, also_broken, canal("INSERT", [{"id": "9"}], None, types), mode="PERMISSIVE")
+
+    assert [(row["id"], row["_corrupt_record"] is None) for row in found] == [(None, False), (None, False), (9, True)]

@@ -89,7 +89,7 @@ class CanalJSON:
         """Tell by members that only canal-json has."""
         if value is None or value[:1] != b"{":
             return False
-        return b'"isDdl":' in value and (b'"mysqlType":' in value or b'"sqlType":' in value)
+        return b'"isDdl"' in value and (b'"mysqlType"' in value or b'"sqlType"' in value)
 
     def split(self, chunk: Chunk) -> Split:
         """Peek at the table of each message; parse the few that are no plain rows."""
@@ -149,6 +149,7 @@ class CanalJSON:
         for event, payload in enumerate(events.payloads):
             decoded.commit_ts.append(None)
             decoded.build_ts.append(None)
+            known = len(images.rows)
             try:
                 message = parse_object(payload)
                 rows = message["data"]
@@ -163,6 +164,7 @@ class CanalJSON:
                     images.start_run(_columns(message, rows))
                 _add(images, event, message, rows, plan)
             except MALFORMED as error:
+                images.take_back(known)
                 decoded.failures[event] = parse_failure(error, "a canal-json row message").at(events.address(event))
         return decoded
 

@@ -57,7 +57,7 @@ class Debezium:
         """Tell by members that only debezium has."""
         if value is None or value[:1] != b"{":
             return False
-        return b'"source":' in value and (b'"op":' in value or b'"ddl":' in value)
+        return b'"source"' in value and (b'"op"' in value or b'"ddl"' in value)
 
     def split(self, chunk: Chunk) -> Split:
         """Peek at the table of each message; parse the few that are no plain rows."""
@@ -142,6 +142,7 @@ class Debezium:
             decoded.commit_ts.append(None)
             decoded.build_ts.append(None)
             decoded.cluster_id.append(None)
+            known = len(images.rows)
             try:
                 message = parse_object(value)
                 payload = _payload(message)
@@ -164,6 +165,7 @@ class Debezium:
                 else:
                     images.add(event, 0, before if op == "u" else None, described, plan, update=op == "u")
             except MALFORMED as error:
+                images.take_back(known)
                 decoded.failures[event] = parse_failure(error, "a debezium row message").at(events.address(event))
         return decoded
 

@@ -55,10 +55,18 @@ class Images:
             self._append(UPDATE_POSTIMAGE, event, index, after)
 
     def _append(self, kind: int, event: int, index: int, row: Row) -> None:
+        if type(row) is not dict:
+            msg = f"a row that is a JSON {type(row).__name__}"
+            raise TypeError(msg)
         self.kinds.append(kind)
         self.events.append(event)
         self.indexes.append(index)
         self.rows.append(row)
+
+    def take_back(self, count: int) -> None:
+        """Drop all images but the first `count`: those of an event that turns out to be broken."""
+        for images in (self.kinds, self.events, self.indexes, self.rows):
+            del images[count:]
 
     def start_run(self, columns: tuple[Column, ...]) -> None:
         """Say that the images added from here on have these columns."""
@@ -128,4 +136,8 @@ def _cast(
         message = f'value {reason}. It does not fit {item.field.arrow}: schemaHints="{name} string" reads its text'
         failures.setdefault(event, DecodeError(message, events.address(event, name)))
         cells[place] = None
-    return item.run(cells)
+    try:
+        return item.run(cells)
+    except Exception as error:
+        msg = f"the values from here on do not make a column: {error}"
+        raise DecodeError(msg, events.address(images.events[start], name)) from error

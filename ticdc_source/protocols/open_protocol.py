@@ -199,6 +199,7 @@ class OpenProtocol:
         images, failures = Images(), {}
         signature: tuple[Any, ...] | None = None
         for event, (payload, head) in enumerate(zip(events.payloads, events.headers, strict=True)):
+            known = len(images.rows)
             try:
                 _refuse_partial(head)
                 message = parse_object(payload)
@@ -224,6 +225,7 @@ class OpenProtocol:
                     msg = "an old row ('p') without a new one ('u')"
                     raise ValueError(msg)
             except MALFORMED as error:
+                images.take_back(known)
                 failures[event] = parse_failure(error, "an open-protocol row event").at(events.address(event))
         return images, failures
 
