@@ -12,11 +12,12 @@ from functools import lru_cache
 from typing import Any
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
+from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, WatermarkEvent
 from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
+from ticdc_source.protocols.peeking import split_by_peeking
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.samples import describe_images
 from ticdc_source.protocols.shapes import MALFORMED, milliseconds, parse_failure, table_name, text, tso
@@ -93,42 +94,7 @@ class CanalJSON:
 
     def split(self, chunk: Chunk) -> Split:
         """Peek at the table of each message; parse the few that are no plain rows."""
-        split = Split()
-        for position, value in enumerate(chunk.values):
-            peek = _PEEK.match(value) if value is not None else None
-            if peek is not None and value is not None:
-                try:
-                    table = TableName(peek[1].decode(), peek[2].decode())
-                except UnicodeDecodeError:
-                    pass
-                else:
-                    split.tray(chunk, table).append(position, 0, value)
-                    continue
-            try:
-                self._sort(split, chunk, position, value)
-            except MALFORMED as error:
-                failure = parse_failure(error, "a canal-json message")
-                split.corrupt.append(Corrupt(position, 0, failure.at(chunk.address(position))))
-        return split
-
-    def _sort(self, split: Split, chunk: Chunk, position: int, value: bytes | None) -> None:
-        if not value:
-            msg = "the value is empty"
-            raise ValueError(msg)
-        message = parse_object(value)
-        kind = message["type"]
-        if message["isDdl"]:
-            table = table_name(message.get("database"), message.get("table"))
-            split.ddl.append(
-                DDLEvent(position, 0, _commit_ts(message), table, str(message.get("sql") or ""), str(kind))
-            )
-        elif kind == _WATERMARK:
-            split.watermarks.append(WatermarkEvent(position, 0, tso(message["_tidb"]["watermarkTs"])))
-        elif kind in _ROW_TYPES:
-            split.tray(chunk, table_name(message["database"], message["table"])).append(position, 0, value)
-        else:
-            msg = f"message type {kind!r}"
-            raise ValueError(msg)
+        return split_by_peeking(chunk, _PEEK, _sort, "a canal-json message", null=False)
 
     def describe(self, events: TableEvents, ddl: Sequence[DDLEvent] = ()) -> list[TableSchema]:  # noqa: ARG002
         """Say what mysqlType and sqlType tell."""
@@ -167,6 +133,24 @@ class CanalJSON:
                 images.take_back(known)
                 decoded.failures[event] = parse_failure(error, "a canal-json row message").at(events.address(event))
         return decoded
+
+
+def _sort(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
+    if not value:
+        msg = "the value is empty"
+        raise ValueError(msg)
+    message = parse_object(value)
+    kind = message["type"]
+    if message["isDdl"]:
+        table = table_name(message.get("database"), message.get("table"))
+        split.ddl.append(DDLEvent(position, 0, _commit_ts(message), table, str(message.get("sql") or ""), str(kind)))
+    elif kind == _WATERMARK:
+        split.watermarks.append(WatermarkEvent(position, 0, tso(message["_tidb"]["watermarkTs"])))
+    elif kind in _ROW_TYPES:
+        split.tray(chunk, table_name(message["database"], message["table"])).append(position, 0, value)
+    else:
+        msg = f"message type {kind!r}"
+        raise ValueError(msg)
 
 
 def _commit_ts(message: dict[str, Any]) -> int | None:

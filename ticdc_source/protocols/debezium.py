@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
+from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
 from ticdc_source.kernels import Wire
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.debezium_types import (
@@ -29,6 +29,7 @@ from ticdc_source.protocols.debezium_types import (
 )
 from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
+from ticdc_source.protocols.peeking import split_by_peeking
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.samples import describe_images
 from ticdc_source.protocols.shapes import MALFORMED, milliseconds, parse_failure, table_name, text, tso
@@ -61,52 +62,7 @@ class Debezium:
 
     def split(self, chunk: Chunk) -> Split:
         """Peek at the table of each message; parse the few that are no plain rows."""
-        split = Split()
-        for position, value in enumerate(chunk.values):
-            if value is None:  # native Debezium's tombstone after a delete
-                split.skipped += 1
-                continue
-            peek = _PEEK.match(value)
-            if peek is not None:
-                try:
-                    table = TableName(peek[1].decode(), peek[2].decode())
-                except UnicodeDecodeError:
-                    pass
-                else:
-                    split.tray(chunk, table).append(position, 0, value)
-                    continue
-            try:
-                self._sort(split, chunk, position, value)
-            except MALFORMED as error:
-                failure = parse_failure(error, "a debezium message")
-                split.corrupt.append(Corrupt(position, 0, failure.at(chunk.address(position))))
-        return split
-
-    def _sort(self, split: Split, chunk: Chunk, position: int, value: bytes) -> None:
-        payload = _payload(parse_object(value))
-        source, op = payload.get("source"), payload.get("op")
-        if source is None and op is None and ("ts_ms" in payload or "status" in payload):
-            split.skipped += 1  # native Debezium's heartbeats and transaction boundaries
-            return
-        if not isinstance(source, dict):
-            msg = "no 'source'"
-            raise TypeError(msg)
-        table = table_name(source.get("db"), source.get("table"))
-        if op in _ROW_OPS:
-            split.tray(chunk, table).append(position, 0, value)
-        elif op == _WATERMARK:
-            split.watermarks.append(WatermarkEvent(position, 0, tso(source["commit_ts"])))
-        elif op == _TRUNCATE:
-            split.ddl.append(DDLEvent(position, 0, _commit_ts(payload), table, "", "TRUNCATE"))
-        elif op is None and "ddl" in payload:
-            changes = payload.get("tableChanges") or []
-            kind = str(changes[0].get("type")) if changes else "QUERY"
-            split.ddl.append(
-                DDLEvent(position, 0, _commit_ts(payload), table, str(payload.get("ddl") or ""), kind, None, changes)
-            )
-        else:
-            msg = f"op {op!r}"
-            raise ValueError(msg)
+        return split_by_peeking(chunk, _PEEK, _sort, "a debezium message", null=True)
 
     def describe(self, events: TableEvents, ddl: Sequence[DDLEvent] = ()) -> list[TableSchema]:
         """Say what schema, tidb_type and the tableChanges of this table tell; key columns from the Kafka key."""
@@ -168,6 +124,33 @@ class Debezium:
                 images.take_back(known)
                 decoded.failures[event] = parse_failure(error, "a debezium row message").at(events.address(event))
         return decoded
+
+
+def _sort(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
+    payload = _payload(parse_object(value))
+    source, op = payload.get("source"), payload.get("op")
+    if source is None and op is None and ("ts_ms" in payload or "status" in payload):
+        split.skipped += 1  # native Debezium's heartbeats and transaction boundaries
+        return
+    if not isinstance(source, dict):
+        msg = "no 'source'"
+        raise TypeError(msg)
+    table = table_name(source.get("db"), source.get("table"))
+    if op in _ROW_OPS:
+        split.tray(chunk, table).append(position, 0, value)
+    elif op == _WATERMARK:
+        split.watermarks.append(WatermarkEvent(position, 0, tso(source["commit_ts"])))
+    elif op == _TRUNCATE:
+        split.ddl.append(DDLEvent(position, 0, _commit_ts(payload), table, "", "TRUNCATE"))
+    elif op is None and "ddl" in payload:
+        changes = payload.get("tableChanges") or []
+        kind = str(changes[0].get("type")) if changes else "QUERY"
+        split.ddl.append(
+            DDLEvent(position, 0, _commit_ts(payload), table, str(payload.get("ddl") or ""), kind, None, changes)
+        )
+    else:
+        msg = f"op {op!r}"
+        raise ValueError(msg)
 
 
 def _declared(event: DDLEvent, table: TableName) -> Mapping[str, ColumnType]:

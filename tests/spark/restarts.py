@@ -1,0 +1,249 @@
+"""Streaming queries in a process of their own, which a test kills: `python -m tests.spark.restarts queries.json`."""
+
+import dataclasses
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+ROOT = Path(__file__).resolve().parents[2]
+STARTED = "started"
+
+
+@dataclass(frozen=True)
+class Query:
+    """A stream into a plain Parquet sink.
+
+    Attributes:
+        options: the source's options.
+        folder: where its `output` and its `checkpoint` are.
+        schema: the user's schema, None to infer it at each start.
+        alone_at_first: whether the queries after it start when its first micro-batch is committed.
+    """
+
+    options: Mapping[str, str]
+    folder: str
+    schema: str | None = None
+    alone_at_first: bool = False
+
+    @property
+    def output(self) -> Path:
+        """The folder of the Parquet files."""
+        return Path(self.folder) / "output"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The folder of the checkpoint."""
+        return Path(self.folder) / "checkpoint"
+
+    def start(self, spark: "SparkSession", **more: Any) -> "StreamingQuery":
+        """Start it, or go on with it.
+
+        Args:
+            spark: the session.
+            more: options that replace others, and `availableNow=True` to end when all is read.
+        """
+        available_now = more.pop("availableNow", False)
+        reader = spark.readStream.format("ticdc").options(**{**self.options, **more})
+        frame = (reader.schema(self.schema) if self.schema else reader).load()
+        writer = frame.writeStream.format("parquet").option("checkpointLocation", str(self.checkpoint))
+        return (writer.trigger(availableNow=True) if available_now else writer).start(str(self.output))
+
+
+@dataclass(frozen=True)
+class State:
+    """What a checkpoint says: the last micro-batch that was planned, and the last that was committed; -1 for none."""
+
+    planned: int
+    committed: int
+
+    @classmethod
+    def of(cls, checkpoint: Path) -> "State":
+        """Look."""
+        return cls(*(max(_batches(checkpoint / name), default=-1) for name in ("offsets", "commits")))
+
+    @property
+    def in_a_batch(self) -> bool:
+        """Whether a batch is planned, and not committed."""
+        return self.planned > self.committed
+
+    def __str__(self) -> str:
+        """Return the state in words."""
+        return f"in batch {self.planned}" if self.in_a_batch else f"after batch {self.committed}"
+
+
+def offset_of(checkpoint: Path, batch: int) -> Any:
+    """Return the end offset of a micro-batch from the checkpoint."""
+    return json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[2])
+
+
+def _batches(folder: Path) -> Iterator[int]:
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 (names are all that is wanted, often)
+    except FileNotFoundError:
+        return
+    yield from (int(name) for name in names if name.isdigit())
+
+
+class Child:
+    """A process that runs queries: Python, its JVM, and the JVM's Python workers.
+
+    Args:
+        queries: what it runs.
+        folder: where it runs and writes what it says.
+    """
+
+    def __init__(self, queries: Iterable[Query], folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self._log = folder / "log"
+        (folder / "queries.json").write_text(json.dumps([dataclasses.asdict(query) for query in queries]))
+        environment = {
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+            "TMPDIR": str(folder),
+        }
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.spark.restarts", "queries.json"],
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.PIPE,  # its end tells the child that nobody is left who would end it
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def wait_for(self, reached: Callable[[], bool], *, stop: bool = False, seconds: float = 120.0) -> None:
+        """Wait until something holds.
+
+        Args:
+            reached: looks whether it does.
+            stop: whether to stop driver and JVM then, so that it still holds when this returns.
+            seconds: how long to wait.
+
+        Raises:
+            AssertionError: the child has ended, or the time is over.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            if reached():
+                if not stop:
+                    return
+                os.killpg(self._process.pid, signal.SIGSTOP)
+                if reached():
+                    return
+                os.killpg(self._process.pid, signal.SIGCONT)
+            assert self._process.poll() is None, self.said
+            assert time.monotonic() < deadline, f"not reached in {seconds} s:\n{self.said}"
+            time.sleep(0.001)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether all queries have been started."""
+        return re.search(f"(?m)^{STARTED}$", self.said) is not None
+
+    @property
+    def said(self) -> str:
+        """What the child, and its JVM, have written."""
+        return self._log.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """Kill the driver, the JVM and all Python workers, and return when they are gone."""
+        process = self._process
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGSTOP)
+            # PySpark's daemons make process groups of their own; stopped parents make no more children.
+            family: set[int] = set()
+            while (found := _descendants(process.pid)) - family:
+                for pid in found - family:
+                    _signal(pid, signal.SIGSTOP)
+                family |= found
+            for pid in (process.pid, *family):
+                _signal(pid, signal.SIGKILL)
+            process.wait()
+            deadline = time.monotonic() + 30
+            while alive := family & _alive():
+                assert time.monotonic() < deadline, f"killed, and still there: {alive}"
+                time.sleep(0.01)
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _processes() -> list[tuple[int, int, str]]:
+    """Return pid, parent's pid and state of every process."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True)
+    return [(int(pid), int(parent), state) for pid, parent, state in map(str.split, listed.stdout.splitlines())]
+
+
+def _alive() -> set[int]:
+    return {pid for pid, _, state in _processes() if not state.startswith("Z")}
+
+
+def _descendants(pid: int) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for child, parent, _ in _processes():
+        children.setdefault(parent, []).append(child)
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        new = set(children.get(waiting.pop(), ())) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def main(path: str) -> None:
+    """Run the queries of a file until killed."""
+    from pyspark.sql import SparkSession
+
+    from ticdc_source.source import TiCDCDataSource
+
+    builder = SparkSession.builder.master("local[2]")
+    here = os.getcwd()  # noqa: PTH109 (as text)
+    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a life too short for the optimising compiler
+    for name, value in {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": f"{quick} -Djava.io.tmpdir={here}",
+        "spark.local.dir": here,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": f"{here}/warehouse",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.dataSource.register(TiCDCDataSource)
+    for entry in json.loads(Path(path).read_text()):
+        query = Query(**entry)
+        running = query.start(spark)
+        while query.alone_at_first and State.of(query.checkpoint).committed < 0 and running.isActive:
+            time.sleep(0.01)
+    print(STARTED, flush=True)  # noqa: T201 (to the parent)
+    sys.stdin.read()
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,118 @@
+"""Streams that are killed, and go on from their checkpoints: every row exactly once."""
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from examples.local_kafka import Record, produce
+from tests.conftest import Kafka
+from tests.spark.restarts import Child, Query, State, offset_of
+from tests.support.captured import load as load_capture
+from tests.support.messages import TSO, canal
+
+MakeTopic = Callable[..., str]
+
+KILLS = int(os.environ.get("TICDC_KILLS", "3"))
+SEED = int(os.environ.get("TICDC_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+
+STREAMS = (
+    "stream.open-protocol",
+    "stream.canal-json.tidb-extension",
+    "stream.debezium.tidb-extension.disable-schema",
+)
+PART = 0.6  # past the ADD COLUMN of shop.orders, and past what TiCDC delivers a second time
+BATCHES_A_LIFE = 8  # more than a query gets done between two kills
+MOMENTS = ("before its first commit", "in a batch", "between two batches")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Child]]:
+    """A function that runs queries in a child; all children are gone after the test."""
+    children: list[Child] = []
+
+    def start(*queries: Query) -> Child:
+        children.append(Child(queries, tmp_path / f"life-{len(children)}"))
+        return children[-1]
+
+    yield start
+    for child in children:
+        child.kill()
+
+
+def write_stream(broker: Kafka, path: Path, name: str) -> int:
+    """Write the first part of each partition of a captured stream to a topic; return the number of records."""
+    records: list[Record] = []
+    for partition, captured in load_capture(path).partitions.items():
+        part = islice(captured, int(len(captured) * PART))
+        records += [(partition, record.key, record.value, [], None) for record in part]
+    produce(broker.bootstrap_servers, name, records)
+    return len(records)
+
+
+def is_at(checkpoint: Path, moment: str) -> bool:
+    """Tell whether a query is at a moment, by its checkpoint."""
+    state = State.of(checkpoint)
+    return state == State(0, -1) if moment == MOMENTS[0] else state.in_a_batch == (moment == MOMENTS[1])
+
+
+def rows_of(spark: SparkSession, query: Query) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return what is in the topic, and what is in the output, by place in the topic."""
+    topic = spark.read.format("ticdc").options(**query.options).load()
+    output = spark.read.parquet(str(query.output))
+    assert output.columns == topic.columns
+    wanted, found = (
+        frame.orderBy("_sequence.partition", "_sequence.offset", "_sequence.index", "_sequence.rank").toArrow()
+        for frame in (topic, output)
+    )
+    return wanted.to_pylist(), found.to_pylist()
+
+
+def test_kills_lose_and_repeat_nothing(
+    spark: SparkSession, broker: Kafka, topic: MakeTopic, corpus: Path, run: Callable[..., Child], tmp_path: Path
+) -> None:
+    """A stream killed with SIGKILL at any moment and restarted writes each row exactly once, for all three protocols."""
+    chooser = random.Random(SEED)
+    print(f"seed {SEED} (TICDC_SEED), {KILLS} kills (TICDC_KILLS)")  # noqa: T201 (to find the case again)
+    queries = []
+    for stream in STREAMS:
+        name = topic(3)
+        records = write_stream(broker, corpus / f"{stream}.jsonl.gz", name)
+        options = {
+            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            "subscribe": name,
+            "tables": "shop.orders",
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(records // (BATCHES_A_LIFE * (KILLS + 1))),
+        }
+        queries.append(Query(options, str(tmp_path / stream)))
+
+    for number in range(KILLS):
+        # Each moment comes up in turn, and each protocol; the rest is chance.
+        watched = queries[(SEED + number) % len(queries)]
+        moment = MOMENTS[1 + number % 2] if number else MOMENTS[0]
+        child = run(*queries)
+        if number:
+            child.wait_for(lambda: child.has_started)
+            after = State.of(watched.checkpoint).committed + chooser.choice((0, 1, 1, 2))
+            child.wait_for(lambda: State.of(watched.checkpoint).committed >= after)
+            time.sleep(chooser.uniform(0, 0.3))
+        child.wait_for(lambda: is_at(watched.checkpoint, moment), stop=True)
+        states = [str(State.of(query.checkpoint)) for query in queries]
+        child.kill()
+        print(f"kill {number}, of {Path(watched.folder).name} {moment}: {', '.join(states)}")  # noqa: T201
+
+    for query in queries:
+        last = query.start(spark, availableNow=True, maxOffsetsPerTrigger="1000000")
+        last.awaitTermination()
+        wanted, found = rows_of(spark, query)
+        assert len(wanted) > 1000
+        assert [row["_sequence"] for row in found] == [row["_sequence"] for row in wanted]
+        assert found == wanted

@@ -1,0 +1,47 @@
+"""Splitting the JSON protocols: one event a message, sorted by a peek at its first bytes where that is enough."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ticdc_source.events import Chunk, Corrupt, Split, TableName
+from ticdc_source.protocols.shapes import MALFORMED, parse_failure
+
+__all__ = ["Sort", "split_by_peeking"]
+
+# Parses a message whole and puts it where it belongs.
+Sort = Callable[[Split, Chunk, int, bytes], None]
+
+
+def split_by_peeking(chunk: Chunk, peek: re.Pattern[bytes], sort: Sort, what: str, *, null: bool) -> Split:
+    """Sort each message by table.
+
+    Args:
+        chunk: the records.
+        peek: matches a row message's beginning as TiCDC writes it; groups 1 and 2 are database and table. Whatever
+            it does not match (names with escapes, other producers' member order, DDL, watermarks) is parsed.
+        sort: the general path.
+        what: what a message should be, for errors.
+        null: whether a null value is a tombstone, which carries no event, or an error.
+    """
+    split = Split()
+    for position, value in enumerate(chunk.values):
+        if value is None and null:
+            split.skipped += 1
+            continue
+        seen = peek.match(value) if value is not None else None
+        if seen is not None and value is not None:
+            try:
+                table = TableName(seen[1].decode(), seen[2].decode())
+            except UnicodeDecodeError:
+                pass
+            else:
+                split.tray(chunk, table).append(position, 0, value)
+                continue
+        try:
+            sort(split, chunk, position, value or b"")
+        except MALFORMED as error:
+            failure = parse_failure(error, what)
+            split.corrupt.append(Corrupt(position, 0, failure.at(chunk.address(position))))
+    return split
