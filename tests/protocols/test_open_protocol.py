@@ -60,6 +60,21 @@ def test_a_partial_old_row_is_the_new_row_overlaid_with_it() -> None:
     ]
 
 
+def test_old_values_without_names_are_put_back() -> None:
+    """TiCDC's flattened `p` (wire.md item 35): by type and flags, in table order, among columns that became NULL."""
+    new = {"id": cell(INT, 1, HANDLE), "t": cell(INT, None, 65), "s": cell(VARCHAR, None, 64), "v": cell(INT, 9, 65)}
+    flat = b'{"u":%b,"p":{"v":{"t":3,"f":65,"v":8},"t":3,"f":65,"v":7,"t":15,"f":64,"v":"x"}}' % dump(new)
+    lost = b'{"u":%b,"p":{"t":3,"f":65,"v":7}}' % dump(
+        {"id": cell(INT, 2), "a": cell(INT, None, 65), "b": cell(INT, None, 65)}
+    )
+
+    found = [(row["id"], row["t"], row["s"], row["v"]) for row in rows(open_message(open_row(flat)))]
+    ambiguous = [row["_change_type"] for row in rows(open_message(open_row(lost)))]
+
+    assert found == [(1, 7, "x", 8), (1, None, None, 9)]
+    assert ambiguous == ["update_postimage"]
+
+
 def test_header_only_and_resolved_messages_hold_no_rows() -> None:
     """A key without events, resolved events with eight zero bytes, with nothing and with null are no rows."""
     version = (1).to_bytes(8, "big")
@@ -175,7 +190,8 @@ def test_frames_that_do_not_add_up(message: Message, reason: str) -> None:
 @pytest.mark.parametrize(("event", "reason"), [
     (open_row({"u": {"id": cell(INT, 1)}}, ohk=True), "handle-key-only"),
     (open_row({"u": {"id": cell(INT, 1)}}, ohk=True, ccl="file:///x.json"), "claim-check"),
-    (open_row({"u": {"id": cell(INT, 1)}, "p": {"t": 3, "f": 65, "v": 7}}), "without their column names"),
+    (open_row({"u": {"id": cell(INT, 1)}, "p": {"t": 3, "f": 65, "v": 7}}), "fit no column that became NULL"),
+    (open_row({"u": {"id": cell(INT, 1)}, "p": {"x": 7}}), "a member 'x' of 'p' that is no column"),
     (open_row({"p": {"id": cell(INT, 1)}}), "without a new one"),
     (open_row(b"\x04\x22\x4d\x18abc"), "looks compressed"),
     (open_row({"u": {"id": {"t": 3}}}), "no member 'v'"),

@@ -29,7 +29,7 @@ STREAMS = (
     "stream.debezium.tidb-extension.disable-schema",
 )
 PART = 0.6  # past the ADD COLUMN of shop.orders, and past what TiCDC delivers a second time
-BATCHES_A_LIFE = 8  # more than a query gets done between two kills
+BATCHES_A_LIFE = 12  # more than a query gets done between two kills
 MOMENTS = ("before its first commit", "in a batch", "between two batches")
 
 
@@ -101,7 +101,8 @@ def test_kills_lose_and_repeat_nothing(
         child = run(*queries)
         if number:
             child.wait_for(lambda: child.has_started)
-            after = State.of(watched.checkpoint).committed + chooser.choice((0, 1, 1, 2))
+            more = chooser.choice((0, 1, 2) if moment == MOMENTS[1] else (1, 2))
+            after = State.of(watched.checkpoint).committed + more
             child.wait_for(lambda: State.of(watched.checkpoint).committed >= after)
             time.sleep(chooser.uniform(0, 0.3))
         child.wait_for(lambda: is_at(watched.checkpoint, moment), stop=True)
@@ -109,10 +110,60 @@ def test_kills_lose_and_repeat_nothing(
         child.kill()
         print(f"kill {number}, of {Path(watched.folder).name} {moment}: {', '.join(states)}")  # noqa: T201
 
-    for query in queries:
-        last = query.start(spark, availableNow=True, maxOffsetsPerTrigger="1000000")
+    in_steps = {"maxOffsetsPerTrigger": str(records // 4)}
+    for last in [query.start(spark, availableNow=True, **in_steps) for query in queries]:
         last.awaitTermination()
+    for query in queries:
         wanted, found = rows_of(spark, query)
         assert len(wanted) > 1000
         assert [row["_sequence"] for row in found] == [row["_sequence"] for row in wanted]
         assert found == wanted
+
+
+def numbered(first: int, count: int) -> list[Record]:
+    """Make inserts on partition 0 with ids from `first` on."""
+    return [
+        (0, *canal("INSERT", [{"id": str(n)}], None, {"id": "int"}, _tidb={"commitTs": TSO + n}), [], None)
+        for n in range(first, first + count)
+    ]
+
+
+def test_a_crash_in_the_first_batch_keeps_the_start(
+    spark: SparkSession, broker: Kafka, topic: MakeTopic, run: Callable[..., Child], tmp_path: Path
+) -> None:
+    """A stream that began at "latest" and is killed, in batch 0 or before any data came, goes on where it began."""
+    queries = {}
+    for name in ("still", "moving"):
+        options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic(), "startingOffsets": "latest"}
+        produce(broker.bootstrap_servers, options["subscribe"], numbered(0, 20))
+        queries[name] = Query(options, str(tmp_path / name), alone_at_first=name == "still")
+    still, moving = queries.values()
+    written, ends = 20, threading.Event()
+
+    def keep_writing() -> None:
+        nonlocal written
+        while not ends.is_set():
+            produce(broker.bootstrap_servers, moving.options["subscribe"], numbered(written, 20))
+            written += 20
+
+    writer = threading.Thread(target=keep_writing)
+    writer.start()
+    try:
+        child = run(still, moving)
+        child.wait_for(lambda: State.of(moving.checkpoint) == State(0, -1), stop=True)
+        child.kill()
+    finally:
+        ends.set()
+        writer.join()
+    assert State.of(still.checkpoint) == State(0, 0)
+    began = offset_of(moving.checkpoint, 0)["$init"][moving.options["subscribe"]]["0"]
+    produce(broker.bootstrap_servers, still.options["subscribe"], numbered(20, 30))
+
+    for last in [query.start(spark, availableNow=True) for query in queries.values()]:
+        last.awaitTermination()
+
+    assert began >= 20
+    assert [row["id"] for row in spark.read.parquet(str(still.output)).orderBy("id").collect()] == list(range(20, 50))
+    assert [row["id"] for row in spark.read.parquet(str(moving.output)).orderBy("id").collect()] == list(
+        range(began, written)
+    )

@@ -14,6 +14,7 @@ from ticdc_source.errors import DecodeError, FramingError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, WatermarkEvent
 from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.flattened import restored_old_values
 from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
 from ticdc_source.protocols.plan import Plan
@@ -204,7 +205,9 @@ class OpenProtocol:
                 _refuse_partial(head)
                 message = parse_object(payload)
                 after, before, deleted = (message.get(member) for member in ("u", "p", "d"))
-                _refuse_flattened(before)
+                update = before is not None
+                if before and any(type(cell) is not dict for cell in before.values()):
+                    before = restored_old_values(payload)
                 described = after or deleted or {}
                 if before and after is not None:
                     described = {**before, **after}
@@ -217,7 +220,7 @@ class OpenProtocol:
                     row = {name: cell["v"] for name, cell in after.items()}
                     # Only changed columns may be there: the old row is the new one overlaid (wire.md item 11).
                     old = None if before is None else {**row, **{name: cell["v"] for name, cell in before.items()}}
-                    images.add(event, events.indexes[event], old, row, plan, update=old is not None)
+                    images.add(event, events.indexes[event], old, row, plan, update=update)
                 elif deleted is not None:
                     row = {name: cell["v"] for name, cell in deleted.items()}
                     images.add(event, events.indexes[event], row, None, plan, update=False)
@@ -236,16 +239,6 @@ def _refuse_partial(head: dict[str, Any]) -> None:
         raise DecodeError(msg)
     if head.get("ohk"):
         msg = "the message has the handle key only (large-message-handle-option=handle-key-only), not read yet"
-        raise DecodeError(msg)
-
-
-def _refuse_flattened(before: Any) -> None:
-    """Refuse TiCDC's flattened old values (wire.md item 35): members t, h, f, v of `p` that are no columns."""
-    if before and any(type(cell) is not dict for cell in before.values()):
-        msg = (
-            "TiCDC has written old values without their column names (only-output-updated-columns=true, a value that "
-            "became NULL); this release does not read it"
-        )
         raise DecodeError(msg)
 
 

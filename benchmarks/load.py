@@ -1,0 +1,100 @@
+"""Fill topics as fast as the broker takes it: record batches are made once and sent again and again.
+
+Each copy gets offsets of its own from the broker, which writes them outside of what a batch's checksum covers.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from itertools import cycle, islice
+from typing import Any, NamedTuple
+
+import kafka.errors
+from kafka.protocol.producer import ProduceRequest
+from kafka.record.memory_records import MemoryRecordsBuilder
+
+from ticdc_source.client_config import client_config
+from ticdc_source.kafka.client import Client
+from ticdc_source.options import Options
+
+_MAGIC = 2
+_NO_COMPRESSION = 0
+_TIMEOUT_MS = 30_000
+_LARGEST = 20 * 2**20  # as the broker's message.max.bytes
+
+
+class Batch(NamedTuple):
+    """An uncompressed record batch as Kafka stores it."""
+
+    data: bytes
+    records: int
+
+
+def record_batch(values: Iterable[bytes]) -> Batch:
+    """Make a record batch of messages without keys."""
+    builder = MemoryRecordsBuilder(_MAGIC, _NO_COMPRESSION, _LARGEST)
+    now = int(time.time() * 1000)
+    count = 0
+    for value in values:
+        if builder.append(now, None, value) is None:
+            message = f"more than {_LARGEST} bytes do not fit into one record batch"
+            raise ValueError(message)
+        count += 1
+    builder.close()
+    return Batch(bytes(builder.buffer()), count)
+
+
+class Loader:
+    """A connection to write record batches on."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def send(self, topic: str, batches: Mapping[int, bytes]) -> dict[int, int]:
+        """Write a record batch to each of some partitions, in one request; return each one's first offset."""
+        per_topic = ProduceRequest.TopicProduceData
+        data = [per_topic.PartitionProduceData(index=number, records=batch) for number, batch in batches.items()]
+        request = ProduceRequest(
+            transactional_id=None,
+            acks=1,
+            timeout_ms=_TIMEOUT_MS,
+            topic_data=[per_topic(name=topic, partition_data=data)],
+            max_version=9,
+        )
+        leader = self._client.topics([topic])[topic].partitions[0].leader_id
+        response = self._client._send(request, leader, _TIMEOUT_MS)
+        firsts = {}
+        for partition in response.responses[0].partition_responses:
+            error = kafka.errors.for_code(partition.error_code)
+            if error is not kafka.errors.NoError:
+                raise error(f"{topic}-{partition.index}")
+            firsts[partition.index] = partition.base_offset
+        return firsts
+
+    def fill(self, topic: str, batches: Sequence[Batch], size: int) -> int:
+        """Write `size` bytes or a little more to partition 0: the batches in turn; return the number of records."""
+        records = written = 0
+        for batch in cycle(batches):
+            self.send(topic, {0: batch.data})
+            records += batch.records
+            written += len(batch.data)
+            if written >= size:
+                break
+        return records
+
+
+@contextmanager
+def loader(bootstrap: str) -> Iterator[Loader]:
+    """Connect to a broker."""
+    options: Any = Options({"kafka.bootstrap.servers": bootstrap, "subscribe": "any"})
+    with closing(Client(client_config(options, driver=True))) as client:
+        yield Loader(client)
+
+
+def batches_of(values: Iterator[bytes], batch_bytes: int, total_bytes: int) -> list[Batch]:
+    """Pack messages into record batches of about `batch_bytes`, `total_bytes` altogether."""
+    batches: list[Batch] = []
+    while sum(len(batch.data) for batch in batches) < total_bytes:
+        first = next(values)
+        batches.append(record_batch([first, *islice(values, max(0, batch_bytes // len(first) - 1))]))
+    return batches

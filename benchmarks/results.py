@@ -1,0 +1,116 @@
+"""Results: what was measured, where, with what; as JSON and on the screen."""
+
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from examples.local_kafka.jars import KAFKA_VERSION, find_java
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = Path(__file__).parent / "results"
+_PACKAGES = ("pyspark", "pyarrow", "kafka-python", "orjson", "crc32c")
+
+
+@dataclass
+class Result:
+    """One benchmark's outcome.
+
+    Attributes:
+        name: the benchmark.
+        title: what the table shows.
+        command: what makes these numbers again.
+        parameters: sizes.
+        columns, rows: the table.
+        figures: the same as numbers.
+        samples: everything that was measured.
+        notes: sentences below the table.
+    """
+
+    name: str
+    title: str
+    command: str
+    parameters: Mapping[str, Any]
+    columns: Sequence[str] = ()
+    rows: list[Sequence[str]] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
+    samples: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    before: tuple[float, float, float] = field(default_factory=os.getloadavg)
+    begun: float = field(default_factory=time.time)
+
+    def write(self, folder: Path, size: str) -> Path:
+        """Write it down as JSON."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / (f"{self.name}.json" if size == "full" else f"{self.name}-{size}.json")
+        content = {
+            "benchmark": self.name,
+            "command": self.command,
+            "begun": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.begun)),
+            "seconds": round(time.time() - self.begun, 1),
+            "environment": environment(),
+            "load": {"before": self.before, "after": os.getloadavg()},
+            "parameters": self.parameters,
+            "figures": self.figures,
+            "notes": self.notes,
+            "samples": self.samples,
+        }
+        path.write_text(json.dumps(content, indent=1) + "\n")
+        return path
+
+    def show(self, console: Console) -> None:
+        """Print the table, and the command that makes it."""
+        table = Table(title=self.title, caption=self.command, title_justify="left", caption_justify="left")
+        for number, name in enumerate(self.columns):
+            table.add_column(name, justify="right" if number else "left")
+        for row in self.rows:
+            table.add_row(*row)
+        console.print(table)
+        load = os.getloadavg()
+        notes = [*self.notes, f"load before {self.before[0]:.1f}, after {load[0]:.1f}, on {cores()} cores"]
+        for note in notes:
+            console.print(f"  {note}", highlight=False)
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def environment() -> dict[str, Any]:
+    """Say what was measured, with what, on what."""
+    status = _said("git", "status", "--porcelain", "--", "ticdc_source")
+    java = subprocess.run([find_java(), "-version"], check=False, capture_output=True, text=True).stderr
+    return {
+        "commit": _said("git", "rev-parse", "HEAD"),
+        "uncommitted": status.splitlines(),
+        "python": platform.python_version(),
+        "java": java.splitlines()[0] if java else "",
+        "kafka": KAFKA_VERSION,
+        **{name: version(name) for name in _PACKAGES},
+        "machine": {"cores": cores(), "cpu": _cpu(), "system": platform.platform()},
+    }
+
+
+def _said(*command: str) -> str:
+    try:
+        return subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True).stdout.rstrip()
+    except FileNotFoundError:
+        return ""
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return platform.processor()
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())

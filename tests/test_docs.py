@@ -1,0 +1,186 @@
+"""The documentation is true: its tables are the code's, its links lead somewhere, and its examples run as printed."""
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import pytest
+from pyspark.sql import SparkSession
+
+import ticdc_source
+from examples.data import read_messages
+from examples.local_kafka import create_topic, delete_topic, produce
+from tests.conftest import ROOT, Kafka
+from tests.generate_docs import PARTS, documents, generated, parts_of
+from tests.support.losses import LOSSES
+from ticdc_source.options import OPTIONS
+
+README = ROOT / "README.md"
+DOCUMENTS = pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+
+_BLOCK = re.compile(r"^(?:<!-- ([^\n]*?) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+
+
+class Block(NamedTuple):
+    """A block of code: its language, its text, the comment before it, and the output printed below it."""
+
+    language: str
+    text: str
+    comment: str
+    output: str | None
+
+
+def blocks(path: Path) -> list[Block]:
+    """Read the blocks of a document; a `text` block that follows one directly is its output."""
+    text = path.read_text(encoding="utf-8")
+    found: list[Block] = []
+    end = -1
+    for match in _BLOCK.finditer(text):
+        comment, language, body = match.groups()
+        if language == "text" and found and not text[end : match.start()].strip():
+            found[-1] = found[-1]._replace(output=body)
+        else:
+            found.append(Block(language, body, comment or "", None))
+        end = match.end()
+    return found
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors that GitHub gives a document's headings."""
+    headings = re.findall(r"^#+ (.+)$", _CODE.sub("", path.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def rows(table: str) -> Iterator[list[str]]:
+    """Yield the cells of a Markdown table's lines."""
+    for line in table.splitlines():
+        yield [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+@DOCUMENTS
+def test_generated_parts_are_what_the_code_generates(path: Path) -> None:
+    """After a change of a table, `make docs` has been run."""
+    text = path.read_text(encoding="utf-8")
+
+    assert generated(text) == text
+
+
+def test_the_readme_has_every_generated_part() -> None:
+    """Options, metadata columns, types, conversions and losses each have their table."""
+    assert sorted(parts_of(README.read_text(encoding="utf-8"))) == sorted(PARTS)
+
+
+@pytest.mark.parametrize(
+    "marks", ["<!-- end -->", "<!-- generated: options -->", "<!-- generated: opinions --> <!-- end -->"]
+)
+def test_a_part_that_cannot_be_generated_is_an_error(marks: str) -> None:
+    """A fence that is not closed, or a name nobody knows, does not pass as up to date."""
+    with pytest.raises(ValueError, match=r"do not come in pairs|nothing generates opinions"):
+        generated(marks)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_generated_part_is_a_table(part: str) -> None:
+    """Every line has as many cells as the head, and no type name can be taken for a tag."""
+    lines = list(rows(PARTS[part]()))
+
+    assert len(lines) > 2
+    assert {len(line) for line in lines} == {len(lines[0])}
+    assert "<" not in _CODE.sub("", PARTS[part]())
+
+
+def test_every_option_is_documented() -> None:
+    """The README names each option with its meaning."""
+    text = README.read_text(encoding="utf-8")
+
+    for option in OPTIONS:
+        assert f"| `{option.name}` |" in text
+        assert option.meaning in text
+
+
+def test_every_loss_is_documented() -> None:
+    """What the tests excuse as lost is told to users."""
+    text = README.read_text(encoding="utf-8")
+
+    assert all(loss.what in text for loss in LOSSES)
+
+
+@DOCUMENTS
+def test_links_lead_somewhere(path: Path) -> None:
+    """A link to a file of the project, or to a heading, has a target."""
+    for link in _LINK.findall(_CODE.sub("", path.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = unquote(link).partition("#")
+        target = path.parent / name if name else path
+
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@DOCUMENTS
+def test_examples_compile(path: Path) -> None:
+    """Blocks of Python are Python, and blocks of JSON are JSON."""
+    for block in blocks(path):
+        if block.language == "python":
+            compile(block.text, str(path), "exec")
+        elif block.language == "json":
+            json.loads(block.text)
+
+
+@DOCUMENTS
+def test_make_targets_exist(path: Path) -> None:
+    """Every `make …` that the documentation names is a target of the Makefile."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = re.findall(r"(?:^|`)make (?:[A-Z_]+=\S+ )*([a-z-]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert set(named) <= targets
+
+
+def test_the_changelog_has_this_version() -> None:
+    """The newest section that is not `Unreleased` is the version of the package, or none was released yet."""
+    versions = re.findall(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert versions[0] == "Unreleased"
+    assert versions[1:2] in ([], [ticdc_source.__version__])
+
+
+@pytest.fixture
+def shop(broker: Kafka) -> Iterator[Kafka]:
+    """The broker, with the demo's messages in a topic of the name that the README has."""
+    create_topic(broker.bootstrap_servers, "tidb-shop", 3)
+    messages = read_messages("canal-json")
+    produce(broker.bootstrap_servers, "tidb-shop", [(m.partition, m.key, m.value, [], None) for m in messages])
+    yield broker
+    delete_topic(broker.bootstrap_servers, "tidb-shop")
+
+
+def test_the_readme_runs_as_printed(spark: SparkSession, shop: Kafka, tmp_path: Path) -> None:
+    """Each block of Python and SQL does what the README says, down to the output below it."""
+    names: dict[str, object] = {"spark": spark}
+    outputs = 0
+    for block in blocks(README):
+        text = block.text.replace("broker:9092", shop.bootstrap_servers).replace("/data", str(tmp_path))
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            if block.comment.startswith("parsed only:"):
+                spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+            elif block.comment.startswith("not run:"):
+                continue
+            elif block.language == "python":
+                exec(compile(text, str(README), "exec"), names)  # noqa: S102 (the README is ours)
+            elif block.language == "sql":
+                spark.sql(text)
+        if block.output is not None:
+            assert printed.getvalue().strip() == block.output.strip()
+            outputs += 1
+
+    assert outputs > 2
+    assert spark.table("orders_changes").count() == spark.read.parquet(f"{tmp_path}/orders_changes").count()

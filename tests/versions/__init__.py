@@ -1,0 +1,1 @@
+"""The same batch and stream on every PySpark that is supported."""

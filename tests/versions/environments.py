@@ -1,0 +1,86 @@
+"""A virtual environment for each PySpark: made once by pip, and kept in a cache outside git."""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.conftest import ROOT
+
+
+class PipError(RuntimeError):
+    """An environment could not be made; the message is what pip, or venv, said."""
+
+
+def interpreter(pyspark: str) -> Path:
+    """Give the Python of an environment with this PySpark and what the project depends on, made at first use.
+
+    The project itself is not in it: it is found by PYTHONPATH, so that an environment outlives changes of the code.
+
+    Raises:
+        PipError: it could not be made.
+    """
+    requirements = [f"pyspark=={pyspark}", *(text for text in dependencies() if not text.startswith("pyspark"))]
+    cache = _cache_folder() / f"pyspark-{pyspark}"
+    cache.mkdir(parents=True, exist_ok=True)
+    wanted = hashlib.sha256("\n".join(requirements).encode()).hexdigest()[:12]
+    folder = cache / f"python{sys.version_info.major}.{sys.version_info.minor}-{wanted}"
+    python = folder / "bin" / "python"
+    with _locked(cache / ".lock"):  # another process that makes it is waited for
+        if not python.exists():  # also when the Python that it was made with is gone
+            _make(folder, requirements)
+    return python
+
+
+def dependencies() -> list[str]:
+    """Return the requirements of pyproject.toml's `dependencies` (tomllib is Python 3.11's)."""
+    block = re.search(r"^dependencies = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL)
+    found = re.findall(r'^ *"(.+)",', block[1], re.MULTILINE) if block else []
+    if not any(text.startswith("pyspark") for text in found):
+        message = "pyproject.toml has no `dependencies = [` with a requirement a line, PySpark among them"
+        raise ValueError(message)
+    return found
+
+
+def _cache_folder() -> Path:
+    """`$TICDC_VENV_CACHE`, or the user's cache folder."""
+    named = os.environ.get("TICDC_VENV_CACHE")
+    if named:
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ticdc-source"
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # let go when the file closes, also when the process dies
+        yield
+
+
+def _make(folder: Path, requirements: list[str]) -> None:
+    for left_over in folder.parent.glob("*.part"):  # of a making that was killed: the lock is ours
+        shutil.rmtree(left_over, ignore_errors=True)
+    part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
+    pip = [sys.executable, "-m", "pip", "--python", str(part / "bin" / "python"), "install", "--no-input"]
+    try:
+        _run([sys.executable, "-m", "venv", "--without-pip", str(part)])
+        _run([*pip, "--progress-bar", "off", *requirements])
+        part.chmod(0o755)  # mkdtemp gives 0700, and a cache may be shared
+        shutil.rmtree(folder, ignore_errors=True)
+        part.rename(folder)  # nothing in it that is used here knows its own path
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        message = f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}"
+        raise PipError(message)
