@@ -20,6 +20,7 @@ from ticdc_source.options import Options
 _MAGIC = 2
 _NO_COMPRESSION = 0
 _TIMEOUT_MS = 30_000
+_NOT_YET = (kafka.errors.NotLeaderForPartitionError, kafka.errors.UnknownTopicOrPartitionError)  # of a new topic
 _LARGEST = 20 * 2**20  # as the broker's message.max.bytes
 
 
@@ -45,13 +46,26 @@ def record_batch(values: Iterable[bytes]) -> Batch:
 
 
 class Loader:
-    """A connection to write record batches on."""
+    """A connection to write record batches on, to a broker that is alone: it leads all partitions."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def send(self, topic: str, batches: Mapping[int, bytes]) -> dict[int, int]:
         """Write a record batch to each of some partitions, in one request; return each one's first offset."""
+        firsts: dict[int, int] = {}
+        deadline = time.monotonic() + _TIMEOUT_MS / 1000
+        while len(firsts) < len(batches):
+            missing = {number: data for number, data in batches.items() if number not in firsts}
+            for partition in self._sent(topic, missing):
+                error = kafka.errors.for_code(partition.error_code)
+                if error is kafka.errors.NoError:
+                    firsts[partition.index] = partition.base_offset
+                elif error not in _NOT_YET or time.monotonic() > deadline:
+                    raise error(f"{topic}-{partition.index}")
+        return firsts
+
+    def _sent(self, topic: str, batches: Mapping[int, bytes]) -> Any:
         per_topic = ProduceRequest.TopicProduceData
         data = [per_topic.PartitionProduceData(index=number, records=batch) for number, batch in batches.items()]
         request = ProduceRequest(
@@ -61,15 +75,7 @@ class Loader:
             topic_data=[per_topic(name=topic, partition_data=data)],
             max_version=9,
         )
-        leader = self._client.topics([topic])[topic].partitions[0].leader_id
-        response = self._client._send(request, leader, _TIMEOUT_MS)
-        firsts = {}
-        for partition in response.responses[0].partition_responses:
-            error = kafka.errors.for_code(partition.error_code)
-            if error is not kafka.errors.NoError:
-                raise error(f"{topic}-{partition.index}")
-            firsts[partition.index] = partition.base_offset
-        return firsts
+        return self._client._send(request, None, _TIMEOUT_MS).responses[0].partition_responses
 
     def fill(self, topic: str, batches: Sequence[Batch], size: int) -> int:
         """Write `size` bytes or a little more to partition 0: the batches in turn; return the number of records."""

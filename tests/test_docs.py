@@ -1,5 +1,6 @@
 """The documentation is true: its tables are the code's, its links lead somewhere, and its examples run as printed."""
 
+import base64
 import io
 import json
 import re
@@ -17,6 +18,7 @@ from examples.data import read_messages
 from examples.local_kafka import create_topic, delete_topic, produce
 from tests.conftest import ROOT, Kafka
 from tests.generate_docs import PARTS, documents, generated, parts_of
+from tests.support.captured import TOPIC, Captured, Record
 from tests.support.losses import LOSSES
 from ticdc_source.options import OPTIONS
 
@@ -150,6 +152,27 @@ def test_the_changelog_has_this_version() -> None:
 
     assert versions[0] == "Unreleased"
     assert versions[1:2] in ([], [ticdc_source.__version__])
+
+
+def test_the_glossary_keeps_step_with_the_code() -> None:
+    """A name of the code that the glossary gives exists in the code."""
+    names = set(re.findall(r"`([A-Z]\w+)`", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")))
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "ticdc_source").rglob("*.py"))
+    defined = set(re.findall(r"^(?:class )?([A-Z]\w+)\b(?=[(:]| =)", code, re.MULTILINE))
+
+    assert len(names) > 10
+    assert names <= defined
+
+
+def test_the_bad_record_of_the_readme_is_one() -> None:
+    """Reading the bytes of the example gives the example."""
+    (example,) = (json.loads(block.text) for block in blocks(README) if block.language == "json")
+    good = next(m for m in read_messages("canal-json") if m.value and b'"table":"orders"' in m.value and m.key == b"")
+    records = [Record(good.key, good.value), Record(b"", base64.b64decode(example["value"]))]
+
+    rows_read = Captured({}, {0: records}).read(tables="shop.orders", mode="PERMISSIVE").to_pylist()
+
+    assert json.loads(rows_read[1]["_corrupt_record"]) == {**example, "topic": TOPIC}
 
 
 @pytest.fixture

@@ -111,8 +111,6 @@ LATER = [
         for large in ("claim-check", "handle-key-only", "claim-check.lz4", "claim-check.snappy")
     ),
     *(f"open-protocol.{large}.large" for large in ("claim-check", "handle-key-only")),
-    *(f"{protocol}.{codec}.ops" for protocol in ("canal-json", "open-protocol") for codec in ("lz4", "snappy")),
-    "debezium.snappy.ops",
 ]
 
 

@@ -11,7 +11,7 @@ from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
 from ticdc_source.offsets import OffsetRange
 from ticdc_source.options import Options
-from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols import PROTOCOLS, decoder_of
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema import TableSchema, merge_schemas
@@ -144,8 +144,8 @@ def _describe(value: bytes | None) -> str:
         return "it looks like TiCDC's simple protocol, which this release does not read"
     if value[:4] == b"\x04\x22\x4d\x18" or b'{"' in value[1:8]:  # an LZ4 frame; raw snappy begins with the plain text
         return (
-            "it looks compressed: TiCDC's large-message-handle-compression is on (lz4 or snappy), and this release "
-            "does not read that"
+            "it looks compressed by TiCDC's large-message-handle-compression: install 'cramjam' "
+            "(pip install 'ticdc-source[large-messages]')"
         )
     if value[:1] == b"\x00" and len(value) > 5:  # noqa: PLR2004 (magic byte and schema id)
         return "it looks like Avro from a schema registry, which this release does not read"
@@ -174,7 +174,8 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
         if name is None:
             return None
     tables = TableFilter(options.tables or ())
-    sample, tail = Sample(PROTOCOLS[name], tables), Sample(PROTOCOLS[name], tables)
+    decoder = decoder_of(name, options.value_compression)
+    sample, tail = Sample(decoder, tables), Sample(decoder, tables)
     for part, chunks, step in ((sample, first, sampler.forward), (tail, last, sampler.backward)):
         window, found = size, sum(part.add(chunk) for chunk in chunks)
         while found < half and sampler and sample.scanned + tail.scanned < limit and time.monotonic() < deadline:

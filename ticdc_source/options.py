@@ -166,6 +166,12 @@ OPTIONS: tuple[Option, ...] = (
     ),
     _row("columnNameOfCorruptRecord", "_corrupt_record", text, "the column that `PERMISSIVE` adds"),
     _row("onSchemaDrift", "fail", one_of("fail", "ignore"), "what to do with a column that the schema lacks"),
+    _row(
+        "valueCompression",
+        "auto",
+        one_of("auto", "none", "snappy", "lz4"),
+        "TiCDC's `large-message-handle-compression`; `auto` tells by the first bytes of each message",
+    ),
     _row("fetchOffset.numRetries", "3", integer(0), "how often to retry an offset look-up"),
     _row("fetchOffset.retryIntervalMs", "1000", duration_ms, "wait between those"),
     _row("fetchOffset.minIntervalMs", "200", duration_ms, "how long an offset look-up is good for", stream_only=True),

@@ -12,7 +12,7 @@ from ticdc_source.assembly import Layout
 from ticdc_source.events import TableName
 from ticdc_source.kernels import Settings
 from ticdc_source.options import Options
-from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols import decoder_of
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.reading import Reading
 from ticdc_source.schema import MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, ReadField, TableSchema
@@ -90,7 +90,12 @@ def reading_of(schema: pa.Schema, options: Options, known: Known) -> Reading:
         known.columns,
     )
     return Reading(
-        PROTOCOLS[known.protocol or ""], plan, layout, TableFilter(options.tables or ()), known.table, options.mode
+        decoder_of(known.protocol or "", options.value_compression),
+        plan,
+        layout,
+        TableFilter(options.tables or ()),
+        known.table,
+        options.mode,
     )
 
 

@@ -68,7 +68,7 @@ def _make(folder: Path, requirements: list[str]) -> None:
     for left_over in folder.parent.glob("*.part"):  # of a making that was killed: the lock is ours
         shutil.rmtree(left_over, ignore_errors=True)
     part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
-    pip = [sys.executable, "-m", "pip", "--python", str(part / "bin" / "python"), "install", "--no-input"]
+    pip = [sys.executable, "-m", "pip", "--python", str(part / "bin" / "python"), "install", "--no-input", "--no-compile"]
     try:
         _run([sys.executable, "-m", "venv", "--without-pip", str(part)])
         _run([*pip, "--progress-bar", "off", *requirements])

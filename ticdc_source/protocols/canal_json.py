@@ -6,10 +6,10 @@ One JSON object a message; every value in it is text. `mysqlType` and `sqlType` 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, WatermarkEvent
@@ -17,7 +17,7 @@ from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
-from ticdc_source.protocols.peeking import split_by_peeking
+from ticdc_source.protocols.peeking import plain_object, split_by_peeking
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.samples import describe_images
 from ticdc_source.protocols.shapes import MALFORMED, milliseconds, parse_failure, table_name, text, tso
@@ -80,21 +80,27 @@ _TEXT_TO_BINARY = {
 _PROMOTED = {"tinyint": 5, "smallint": 4, "int": -5, "bigint": 3}
 
 
+@dataclass(frozen=True)
 class CanalJSON:
-    """The canal-json decoder."""
+    """The canal-json decoder.
 
-    name = "canal-json"
-    kernels = KERNELS
+    Attributes:
+        codec: the option `valueCompression`.
+    """
+
+    codec: str = "auto"
+
+    name: ClassVar[str] = "canal-json"
+    kernels: ClassVar[Mapping[str, Wire]] = KERNELS
 
     def recognises(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (keys carry nothing)
         """Tell by members that only canal-json has."""
-        if value is None or value[:1] != b"{":
-            return False
+        value = plain_object(value, self.codec)
         return b'"isDdl"' in value and (b'"mysqlType"' in value or b'"sqlType"' in value)
 
     def split(self, chunk: Chunk) -> Split:
         """Peek at the table of each message; parse the few that are no plain rows."""
-        return split_by_peeking(chunk, _PEEK, _sort, "a canal-json message", null=False)
+        return split_by_peeking(chunk, _PEEK, _sort, "a canal-json message", codec=self.codec, null=False)
 
     def describe(self, events: TableEvents, ddl: Sequence[DDLEvent] = ()) -> list[TableSchema]:  # noqa: ARG002
         """Say what mysqlType and sqlType tell."""

@@ -11,14 +11,15 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
 from ticdc_source.kernels import Wire
 from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.debezium_types import (
     KERNELS,
     declared_columns,
@@ -29,7 +30,7 @@ from ticdc_source.protocols.debezium_types import (
 )
 from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
-from ticdc_source.protocols.peeking import split_by_peeking
+from ticdc_source.protocols.peeking import plain_object, split_by_peeking
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.samples import describe_images
 from ticdc_source.protocols.shapes import MALFORMED, milliseconds, parse_failure, table_name, text, tso
@@ -48,21 +49,27 @@ _PEEK = re.compile(
 )
 
 
+@dataclass(frozen=True)
 class Debezium:
-    """The debezium decoder."""
+    """The debezium decoder.
 
-    name = "debezium"
-    kernels: Mapping[str, Wire] = KERNELS
+    Attributes:
+        codec: the option `valueCompression`.
+    """
+
+    codec: str = "auto"
+
+    name: ClassVar[str] = "debezium"
+    kernels: ClassVar[Mapping[str, Wire]] = KERNELS
 
     def recognises(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (the value tells)
         """Tell by members that only debezium has."""
-        if value is None or value[:1] != b"{":
-            return False
+        value = plain_object(value, self.codec)
         return b'"source"' in value and (b'"op"' in value or b'"ddl"' in value)
 
     def split(self, chunk: Chunk) -> Split:
         """Peek at the table of each message; parse the few that are no plain rows."""
-        return split_by_peeking(chunk, _PEEK, _sort, "a debezium message", null=True)
+        return split_by_peeking(chunk, _PEEK, _sort, "a debezium message", codec=self.codec, null=True)
 
     def describe(self, events: TableEvents, ddl: Sequence[DDLEvent] = ()) -> list[TableSchema]:
         """Say what schema, tidb_type and the tableChanges of this table tell; key columns from the Kafka key."""
@@ -73,7 +80,7 @@ class Debezium:
         versions = type_versions([(start, columns) for start, columns in changes if columns])
         fields = tuple(ReadField(name, pa.null(), None, declared) for name, declared in versions.items())
         decoded = self._parse(events, Plan(fields))  # the fields make it split runs where versions begin
-        keys = _key_columns(events)
+        keys = _key_columns(events, self.codec)
         events_of = decoded.images.events
         firsts = [decoded.commit_ts[events_of[start]] or 0 for start, _, _ in decoded.images.spans()]
         return [
@@ -193,11 +200,11 @@ def _columns(fields: list[dict[str, Any]] | None, row: dict[str, Any], since: in
     return tuple(replace(wire_column(name, by_name.get(name)), since=since) for name in map(text, row))
 
 
-def _key_columns(events: TableEvents) -> frozenset[str]:
+def _key_columns(events: TableEvents, codec: str) -> frozenset[str]:
     """Return the handle-key columns: the members of the first Kafka key that can be read."""
     for position in events.positions:
         try:
-            return frozenset(_payload(parse_object(events.chunk.keys[position] or b"{}")))
+            return frozenset(_payload(parse_object(decompressed(events.chunk.keys[position] or b"{}", codec))))
         except MALFORMED:
             continue
     return frozenset()

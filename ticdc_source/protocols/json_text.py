@@ -37,12 +37,10 @@ def parse_json(payload: bytes) -> Any:
 
 def _guess(payload: bytes) -> str:
     if payload[:4] == b"\x04\x22\x4d\x18" or b'{"' in payload[1:8]:  # raw snappy begins with the plain text
-        return " (it looks compressed: TiCDC's large-message-handle-compression is on, which is not read yet)"
+        return " (it looks compressed: is 'valueCompression' TiCDC's large-message-handle-compression?)"
     if payload[:1] in (b"{", b"["):
         return " (is the message cut short?)"
-    return (
-        " (it does not begin as JSON: if TiCDC's large-message-handle-compression is on, this release does not read it)"
-    )
+    return " (it does not begin as JSON)"
 
 
 def parse_object(payload: bytes) -> dict[str, Any]:

@@ -7,13 +7,15 @@ value :=                    { u64be length, JSON }*      the i-th belongs to the
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from ticdc_source.errors import DecodeError, FramingError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, WatermarkEvent
 from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.flattened import restored_old_values
 from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
@@ -130,11 +132,18 @@ def _events(key: bytes | None, value: bytes | None) -> list[tuple[dict[str, Any]
     return list(zip(parsed, bodies, strict=True))
 
 
+@dataclass(frozen=True)
 class OpenProtocol:
-    """The open-protocol decoder."""
+    """The open-protocol decoder.
 
-    name = "open-protocol"
-    kernels = KERNELS
+    Attributes:
+        codec: the option `valueCompression`.
+    """
+
+    codec: str = "auto"
+
+    name: ClassVar[str] = "open-protocol"
+    kernels: ClassVar[Mapping[str, Wire]] = KERNELS
 
     def recognises(self, key: bytes | None, value: bytes | None) -> bool:
         """Tell by the key: the version, then frames or (maxwell has the same 8 bytes) no value."""
@@ -170,7 +179,7 @@ class OpenProtocol:
             case 1:
                 split.tray(chunk, table).append(position, index, body, head)
             case 2:
-                ddl = parse_object(body)
+                ddl = parse_object(decompressed(body, self.codec))
                 code = int(ddl["t"])  # the documentation prints it as a string
                 split.ddl.append(DDLEvent(position, index, timestamp, table, str(ddl["q"]), "", code))
             case 3:
@@ -203,6 +212,7 @@ class OpenProtocol:
             known = len(images.rows)
             try:
                 _refuse_partial(head)
+                payload = decompressed(payload, self.codec)  # noqa: PLW2901 (what it says is the payload)
                 message = parse_object(payload)
                 after, before, deleted = (message.get(member) for member in ("u", "p", "d"))
                 update = before is not None

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, Corrupt, Split, TableName
-from ticdc_source.protocols.shapes import MALFORMED, parse_failure
+from ticdc_source.protocols.compression import decompressed
+from ticdc_source.protocols.shapes import MALFORMED, parse_failure, table_name
 
-__all__ = ["Sort", "split_by_peeking"]
+__all__ = ["Sort", "plain_object", "split_by_peeking"]
 
 # Parses a message whole and puts it where it belongs.
 Sort = Callable[[Split, Chunk, int, bytes], None]
 
 
-def split_by_peeking(chunk: Chunk, peek: re.Pattern[bytes], sort: Sort, what: str, *, null: bool) -> Split:
+def split_by_peeking(chunk: Chunk, peek: re.Pattern[bytes], sort: Sort, what: str, *, codec: str, null: bool) -> Split:
     """Sort each message by table.
 
     Args:
@@ -23,6 +25,7 @@ def split_by_peeking(chunk: Chunk, peek: re.Pattern[bytes], sort: Sort, what: st
             it does not match (names with escapes, other producers' member order, DDL, watermarks) is parsed.
         sort: the general path.
         what: what a message should be, for errors.
+        codec: the option `valueCompression`.
         null: whether a null value is a tombstone, which carries no event, or an error.
     """
     split = Split()
@@ -40,8 +43,22 @@ def split_by_peeking(chunk: Chunk, peek: re.Pattern[bytes], sort: Sort, what: st
                 split.tray(chunk, table).append(position, 0, value)
                 continue
         try:
-            sort(split, chunk, position, value or b"")
+            plain = decompressed(value or b"", codec)
+            seen = peek.match(plain)
+            if seen is not None and plain is not value:
+                split.tray(chunk, table_name(seen[1].decode(), seen[2].decode())).append(position, 0, plain)
+            else:
+                sort(split, chunk, position, plain)
         except MALFORMED as error:
             failure = parse_failure(error, what)
             split.corrupt.append(Corrupt(position, 0, failure.at(chunk.address(position))))
     return split
+
+
+def plain_object(value: bytes | None, codec: str) -> bytes:
+    """Return a value's bytes if they look like a JSON object, for telling protocols apart; else nothing."""
+    try:
+        plain = decompressed(value or b"", codec)
+    except DecodeError:
+        return b""
+    return plain if plain[:1] == b"{" else b""

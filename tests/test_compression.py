@@ -1,0 +1,49 @@
+"""TiCDC's own compression of messages: told apart by the first bytes, or named by `valueCompression`."""
+
+import random
+from typing import Any
+
+import cramjam
+import pytest
+
+from tests.support.captured import rows
+from tests.support.messages import canal
+from ticdc_source.errors import DecodeError
+from ticdc_source.protocols.compression import decompressed
+
+
+def compressed(codec: str, text: bytes) -> bytes:
+    """Compress as TiCDC does: raw snappy blocks, LZ4 frames."""
+    return bytes(cramjam.snappy.compress_raw(text) if codec == "snappy" else cramjam.lz4.compress(text))
+
+
+@pytest.mark.parametrize("codec", ["snappy", "lz4"])
+def test_every_length_is_told_apart_from_plain_json(codec: str) -> None:
+    """JSON of any length, compressed or plain, comes out as it was written."""
+    chooser = random.Random(seed := 7)
+    for size in [*range(300), 1000, 16_384, 100_000]:
+        text = b'{"a":"' + bytes(chooser.choice(b'abc{}",:') for _ in range(size)) + b'"}'
+
+        assert decompressed(text, "auto") == text, seed
+        assert decompressed(compressed(codec, text), "auto") == text, seed
+        assert decompressed(compressed(codec, text), codec) == text, seed
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b"garbage", b"\xff" * 9, b"\x00\x00{", bytes(range(9))])
+def test_what_is_not_compressed_is_left_alone(value: bytes) -> None:
+    """Bytes that only look a little like a block are handed on, for the parser to refuse."""
+    assert decompressed(value, "auto") == value
+
+
+@pytest.mark.parametrize(
+    ("codec", "expected"), [("lz4", "not compressed with lz4"), ("none", "it looks compressed")]
+)
+def test_the_wrong_codec_is_an_error_that_names_the_setting(codec: str, expected: str) -> None:
+    """A codec that does not fit fails the record, with its address."""
+    key, value = canal("INSERT", [{"id": "1"}], None, {"id": "int"})
+    options: dict[str, Any] = {"valueCompression": codec, "protocol": "canal-json"}
+
+    with pytest.raises(DecodeError, match=expected) as raised:
+        rows((key, compressed("snappy", value or b"")), **options)
+
+    assert raised.value.address.offset == 0

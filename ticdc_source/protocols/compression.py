@@ -1,0 +1,61 @@
+"""Undoing `large-message-handle-compression`, which TiCDC applies to every message and marks nowhere (wire.md §7).
+
+snappy is a raw block, lz4 the frame format (pingcap/ticdc pkg/compression/compress.go). Kafka's own compression of
+record batches is another thing, and the Kafka client's.
+"""
+
+from __future__ import annotations
+
+from ticdc_source.errors import DecodeError
+
+__all__ = ["decompressed"]
+
+_LZ4_FRAME = b"\x04\x22\x4d\x18"
+_SNAPPY_LITERAL = 0b00  # low bits of the first tag, after the length: a block begins with plain bytes
+
+
+def decompressed(value: bytes, codec: str) -> bytes:
+    """Return the JSON text of a value (open-protocol: of a value frame).
+
+    Args:
+        value: the bytes.
+        codec: the option `valueCompression`: `none`, `snappy`, `lz4`, or `auto`, which tells by the first bytes.
+
+    Raises:
+        DecodeError: it is compressed otherwise, or the library is not installed.
+    """
+    if codec == "none" or not value:
+        return value
+    guessed = codec == "auto"
+    if guessed:
+        codec = _guess(value)
+        if codec == "none":
+            return value
+    try:
+        import cramjam  # noqa: PLC0415 (only compressed topics need it)
+    except ImportError:
+        msg = (
+            "the message is compressed (TiCDC's large-message-handle-compression): install 'cramjam' on driver and "
+            "executors (pip install 'ticdc-source[large-messages]')"
+        )
+        raise DecodeError(msg) from None
+    try:
+        plain = cramjam.lz4.decompress(value) if codec == "lz4" else cramjam.snappy.decompress_raw(value)
+    except cramjam.DecompressionError as error:
+        if guessed:  # it only looked like it
+            return value
+        msg = f"the message is not compressed with {codec} (TiCDC's large-message-handle-compression): {error}"
+        raise DecodeError(msg) from None
+    return bytes(plain)
+
+
+def _guess(value: bytes) -> str:
+    """Tell JSON, an LZ4 frame and a raw snappy block apart; `none` for what is none of them."""
+    if value[:4] == _LZ4_FRAME:
+        return "lz4"
+    if value[:2] in (b'{"', b"{}"):
+        return "none"
+    length_ends = next((place for place, byte in enumerate(value[:5]) if byte < 0x80), None)  # noqa: PLR2004 (a varint)
+    if length_ends is None or len(value) <= length_ends + 1 or value[length_ends + 1] & 0b11 != _SNAPPY_LITERAL:
+        return "none"
+    return "snappy" if b"{" in value[length_ends + 2 : length_ends + 6] else "none"
