@@ -60,14 +60,15 @@ FLOORS: tuple[dict[str, str], ...] = (
 )
 WORKSHOPS = 2
 
-# Inside protocols/: what every protocol may use, in the order of its imports; debezium_types is debezium's own.
-PROTOCOL_BENCH = ("json_text", "shapes", "plan", "images", "base", "samples")
-PROTOCOL_PARTS = {"debezium_types": "debezium"}
+# Inside protocols/: what every protocol may use, in the order of its imports; and what is one protocol's own.
+PROTOCOL_BENCH = ("json_text", "shapes", "compression", "peeking", "plan", "images", "base", "samples")
+PROTOCOL_PARTS = {"debezium_types": "debezium", "flattened": "open_protocol"}
 PROTOCOL_DOOR = "__init__"
 
 # The rooms that may import what is not ours, beside Python's own library and pyarrow, which all may.
 OUTSIDERS: dict[str, frozenset[str]] = {
     "kafka": frozenset({"kafka"}),
+    "cramjam": frozenset({"protocols"}),
     "orjson": frozenset({"protocols"}),
     "pyspark": frozenset(FLOORS[-1]),
 }

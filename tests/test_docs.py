@@ -4,7 +4,7 @@ import base64
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import ticdc_source
 from examples.data import read_messages
-from examples.local_kafka import create_topic, delete_topic, produce
+from examples.local_kafka import produce
 from tests.conftest import ROOT, Kafka
 from tests.generate_docs import PARTS, documents, generated, parts_of
 from tests.support.captured import TOPIC, Captured, Record
@@ -176,21 +176,21 @@ def test_the_bad_record_of_the_readme_is_one() -> None:
 
 
 @pytest.fixture
-def shop(broker: Kafka) -> Iterator[Kafka]:
-    """The broker, with the demo's messages in a topic of the name that the README has."""
-    create_topic(broker.bootstrap_servers, "tidb-shop", 3)
+def shop(broker: Kafka, topic: Callable[..., str]) -> str:
+    """A topic with the demo's messages."""
+    name = topic(3, prefix="tidb-shop")
     messages = read_messages("canal-json")
-    produce(broker.bootstrap_servers, "tidb-shop", [(m.partition, m.key, m.value, [], None) for m in messages])
-    yield broker
-    delete_topic(broker.bootstrap_servers, "tidb-shop")
+    produce(broker.bootstrap_servers, name, [(m.partition, m.key, m.value, [], None) for m in messages])
+    return name
 
 
-def test_the_readme_runs_as_printed(spark: SparkSession, shop: Kafka, tmp_path: Path) -> None:
+def test_the_readme_runs_as_printed(spark: SparkSession, broker: Kafka, shop: str, tmp_path: Path) -> None:
     """Each block of Python and SQL does what the README says, down to the output below it."""
     names: dict[str, object] = {"spark": spark}
+    places = {"broker:9092": broker.bootstrap_servers, "tidb-shop": shop, "/data": str(tmp_path)}
     outputs = 0
     for block in blocks(README):
-        text = block.text.replace("broker:9092", shop.bootstrap_servers).replace("/data", str(tmp_path))
+        text = re.sub("|".join(places), lambda found: places[found[0]], block.text)
         printed = io.StringIO()
         with redirect_stdout(printed):
             if block.comment.startswith("parsed only:"):

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ticdc_source.assembly import Layout
+from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.kafka import KafkaCluster, report_loss
 from ticdc_source.options import Options
 from ticdc_source.partitions import TiCDCPartition, known_before_reading, read_partition
@@ -113,20 +114,19 @@ class UnlimitedStreamReader(StreamReader):
             if options.is_given(name):
                 warnings.warn(f"Option '{name}' is ignored: it needs PySpark 4.2 or newer", stacklevel=2)
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return where a new stream starts, and remember that it is a new one."""
-        initial = super().initialOffset()
-        if self._last is None:
-            self._last = initial
-        return initial
-
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
         """Return where the next micro-batch ends.
 
-        Spark does not say where it begins. A new stream asked for its initial offset before; after a restart the
-        first answer is simply the newest, and `partitions` checks it against Spark's start.
+        Spark says neither where it begins nor whether the stream is new, and asks for a new stream's start only
+        afterwards. So the first answer always carries that start; `partitions` does not look at it after a restart.
         """
-        self._last = self.planner.newest() if self._last is None else self.planner.next(self._last)
+        if self._last is None:
+            try:
+                self._last = self.planner.initial()
+            except (DataLossError, OptionError):  # to be met again by a new stream; none of a restart's business
+                self._last = self.planner.newest()
+                return self._last
+        self._last = self.planner.next(self._last)
         return self._last
 
 

@@ -68,10 +68,10 @@ def _make(folder: Path, requirements: list[str]) -> None:
     for left_over in folder.parent.glob("*.part"):  # of a making that was killed: the lock is ours
         shutil.rmtree(left_over, ignore_errors=True)
     part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
-    pip = [sys.executable, "-m", "pip", "--python", str(part / "bin" / "python"), "install", "--no-input", "--no-compile"]
+    pip = [sys.executable, "-m", "pip", "--python", str(part / "bin" / "python")]
     try:
         _run([sys.executable, "-m", "venv", "--without-pip", str(part)])
-        _run([*pip, "--progress-bar", "off", *requirements])
+        _run([*pip, "install", "--no-input", "--no-compile", "--progress-bar", "off", *requirements])
         part.chmod(0o755)  # mkdtemp gives 0700, and a cache may be shared
         shutil.rmtree(folder, ignore_errors=True)
         part.rename(folder)  # nothing in it that is used here knows its own path

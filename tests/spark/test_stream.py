@@ -1,0 +1,289 @@
+"""The stream reader, through Spark and a real broker."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from kafka import KafkaAdminClient
+from pyspark.sql import DataFrame, SparkSession
+
+from examples.local_kafka import create_topic, delete_topic, produce
+from tests.conftest import Kafka
+from tests.spark.streams import SCHEMA, TYPED, Stream, failure_of, insert, sizes, wait_for, write_rows
+from tests.support.messages import canal
+
+MakeStream = Callable[..., Stream]
+MakeTopic = Callable[..., str]
+
+
+@pytest.fixture
+def servers(broker: Kafka) -> str:
+    """The session's broker."""
+    return broker.bootstrap_servers
+
+
+def test_available_now_reads_the_backlog_in_limited_batches(
+    stream: MakeStream, servers: str, topic: MakeTopic
+) -> None:
+    """With maxOffsetsPerTrigger below the backlog, Trigger.AvailableNow reads all there is, in several batches."""
+    name = topic(3)
+    write_rows(servers, name, *range(30), partitions=3)
+    one = stream(name, startingOffsets="earliest", maxOffsetsPerTrigger=7)
+
+    query = one.finish()
+
+    assert one.ids() == list(range(30))
+    assert len(sizes(query)) == 5
+    assert max(sizes(query)) <= 7
+
+
+def test_once_ignores_the_limit(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """Trigger.Once reads everything in one micro-batch, whatever maxOffsetsPerTrigger says."""
+    name = topic()
+    write_rows(servers, name, *range(20))
+
+    query = stream(name, startingOffsets="earliest", maxOffsetsPerTrigger=7).finish(once=True)
+
+    assert sizes(query) == [20]
+
+
+def test_a_running_stream_keeps_to_the_limit_and_goes_on_after_a_restart(
+    stream: MakeStream, servers: str, topic: MakeTopic
+) -> None:
+    """With a ProcessingTime trigger each batch is limited, and a restart reads what came since, once."""
+    name = topic()
+    write_rows(servers, name, *range(10))
+    one = stream(name, startingOffsets="earliest", maxOffsetsPerTrigger=4)
+    query = one.start(processingTime="100 milliseconds")
+    wait_for(query, lambda: sum(sizes(query)) == 10)
+    assert sizes(query) == [4, 4, 2]
+    query.stop()
+    write_rows(servers, name, *range(10, 15))
+
+    again = one.start(processingTime="100 milliseconds")
+    wait_for(again, lambda: sum(sizes(again)) == 5)
+    again.stop()
+
+    assert one.ids() == list(range(15))
+
+
+def test_a_least_number_of_offsets_is_waited_for(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """No batch below minOffsetsPerTrigger comes, unless maxTriggerDelay has passed since the last one."""
+    name = topic()
+    write_rows(servers, name, 0)
+    one = stream(
+        name,
+        startingOffsets="earliest",
+        minOffsetsPerTrigger=10,
+        maxOffsetsPerTrigger=10,
+        maxTriggerDelay="6s",
+        fetchOffset__minIntervalMs=50,
+    )
+    query = one.start()
+    wait_for(query, lambda: sizes(query) == [1])  # the first one does not wait, so that the start is written down
+
+    write_rows(servers, name, *range(1, 5))
+    time.sleep(1.5)
+    assert sizes(query) == [1]
+    write_rows(servers, name, *range(5, 11))
+    wait_for(query, lambda: len(sizes(query)) == 2, 5)
+    assert sizes(query) == [1, 10]
+    began = time.monotonic()
+    write_rows(servers, name, 11)
+    wait_for(query, lambda: len(sizes(query)) == 3)
+
+    assert time.monotonic() - began > 4
+    assert sizes(query) == [1, 10, 1]
+
+
+def test_two_actions_in_foreach_batch_see_the_same_rows(
+    stream: MakeStream, servers: str, topic: MakeTopic
+) -> None:
+    """A micro-batch that is used twice is read twice, and alike; one that a LIMIT breaks off harms nothing."""
+    name = topic()
+    write_rows(servers, name, *range(3000))
+    seen: list[tuple[int, int, list[int], int]] = []
+
+    def look(frame: DataFrame, batch: int) -> None:
+        few = len(frame.limit(3).collect())
+        seen.append((batch, few, sorted(row["id"] for row in frame.collect()), frame.count()))
+
+    stream(name, startingOffsets="earliest", maxOffsetsPerTrigger=1500).finish(each=look, availableNow=True)
+
+    assert seen == [(0, 3, list(range(1500)), 1500), (1, 3, list(range(1500, 3000)), 1500)]
+
+
+def test_progress_shows_how_far_the_stream_is(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """The progress of each batch has the partitions' ends beside its own end: the difference is the lag."""
+    name = topic(2)
+    write_rows(servers, name, *range(20), partitions=2)
+
+    query = stream(name, startingOffsets="earliest", maxOffsetsPerTrigger=8).finish()
+
+    sources = [progress["sources"][0] for progress in query.recentProgress if progress["numInputRows"]]
+    assert [json.loads(source["latestOffset"]) for source in sources] == [{name: {"0": 10, "1": 10}}] * 3
+    assert json.loads(sources[-1]["endOffset"]) == {name: {"0": 10, "1": 10}}
+
+
+def test_offsets_in_the_checkpoint_are_laid_out_as_spark_does(
+    stream: MakeStream, servers: str, topic: MakeTopic
+) -> None:
+    """A checkpoint has topics and partitions in Kafka's layout, in order; only the first batch says more: its start."""
+    name = topic(11)
+    write_rows(servers, name, *range(33), partitions=11)
+    one = stream(name, startingOffsets="earliest", maxOffsetsPerTrigger=22)
+
+    one.finish()
+
+    start = {name: {str(partition): 0 for partition in range(11)}}
+    steps = [{name: {str(partition): end for partition in range(11)}} for end in (2, 3)]
+    assert one.offsets() == [{"$init": start, **steps[0]}, steps[1]]
+    assert [list(offset[name]) for offset in one.offsets()] == [[str(partition) for partition in range(11)]] * 2
+
+
+def test_an_idle_stream_makes_no_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """While nothing comes, no micro-batch is planned, however many topics and partitions there are."""
+    name = topic(11)
+    write_rows(servers, name, *range(11), partitions=11)
+    one = stream(name, startingOffsets="earliest")
+    query = one.start()
+    wait_for(query, lambda: sizes(query) == [11])
+
+    time.sleep(3)
+
+    assert len(one.offsets()) == 1
+
+
+def test_partitions_that_come_later_are_read_from_their_start(
+    stream: MakeStream, servers: str, topic: MakeTopic
+) -> None:
+    """Partitions added while the query runs are found and read from offset 0, also by a stream that began at latest."""
+    name = topic()
+    write_rows(servers, name, 0)
+    one = stream(name, startingOffsets="latest")
+    query = one.start()
+    wait_for(query, lambda: len(one.offsets()) == 1)
+
+    with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
+        admin.create_partitions({name: 3})
+        admin.wait_for_topics([name])
+    write_rows(servers, name, *range(1, 7), partitions=3)
+    wait_for(query, lambda: sum(sizes(query)) == 6)
+
+    assert one.ids() == [1, 2, 3, 4, 5, 6]
+    assert one.offsets()[-1] == {name: {"0": 3, "1": 2, "2": 2}}
+
+
+def test_a_stream_may_begin_before_there_is_anything(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """With protocol, table and schema given, empty and missing topics are waited for, not made; no record is missed."""
+    empty, missing = topic(), f"{topic()}-missing"
+    streams = [stream(name, SCHEMA, startingOffsets="latest", **TYPED) for name in (empty, missing)]
+    queries = [one.start() for one in streams]
+    for one, query in zip(streams, queries, strict=True):
+        wait_for(query, lambda one=one: len(one.offsets()) == 1)  # type: ignore[misc]
+    time.sleep(1)
+    assert [one.offsets() for one in streams] == [[{"$init": {empty: {"0": 0}}, empty: {"0": 0}}], [{"$init": {}}]]
+    with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
+        assert missing not in admin.list_topics()
+
+    write_rows(servers, empty, 0, 1)
+    create_topic(servers, missing)
+    write_rows(servers, missing, 2, 3)
+    try:
+        for query in queries:
+            wait_for(query, lambda query=query: sum(sizes(query)) == 2)  # type: ignore[misc]
+    finally:
+        delete_topic(servers, missing)
+
+    assert [one.ids() for one in streams] == [[0, 1], [2, 3]]
+
+
+def test_tables_of_one_topic_are_streams_of_their_own(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """Two streams of one topic read a table each; the case of options and tables does not matter."""
+    name = topic()
+    others = [canal("INSERT", [{"id": str(n)}], None, {"id": "int"}, table="Other") for n in range(100, 105)]
+    messages = [insert(n) for n in range(5)] + others
+    produce(servers, name, [(0, *message, [], None) for message in messages])
+    first = stream(name, STARTINGOFFSETS="Earliest", TaBlEs="TEST.T", maxoffsetspertrigger=4)
+    second = stream(name, startingoffsets="earliest", TABLES="test.other", MaxOffsetsPerTrigger=4)
+
+    queries = [one.start(availableNow=True) for one in (first, second)]
+
+    assert all(query.awaitTermination(60) for query in queries)
+    assert first.ids() == list(range(5))
+    assert second.ids() == list(range(100, 105))
+    assert [len(one.offsets()) for one in (first, second)] == [3, 3]
+
+
+def test_ranges_that_end_in_transaction_markers(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """With read_committed aborted rows do not come, and batches that hold markers or nothing else end."""
+    name = topic()
+    for number, end in enumerate(("commit", "abort", "commit")):
+        records = [(0, *insert(10 * number + n), [], None) for n in range(3)]
+        produce(servers, name, records, transaction=end)  # type: ignore[arg-type]
+    one = stream(name, startingOffsets="earliest", maxOffsetsPerTrigger=4, kafka__isolation__level="read_committed")
+
+    one.finish()
+
+    assert one.ids() == [0, 1, 2, 20, 21, 22]
+    assert one.offsets()[-1] == {name: {"0": 12}}
+
+
+def workers_of(spark: SparkSession) -> set[int]:
+    """Return the pids of the Python processes that run tasks of this session's JVM."""
+    jvm = str(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+    lines = [line.split(maxsplit=2) for line in listed.stdout.splitlines()]
+    daemons = {pid for pid, parent, arguments in lines if parent == jvm and arguments.endswith("pyspark.worker")}
+    return {int(pid) for pid, parent, _ in lines if parent in daemons}
+
+
+def test_workers_that_die_between_batches_are_replaced(
+    spark: SparkSession, stream: MakeStream, servers: str, topic: MakeTopic
+) -> None:
+    """Workers that are killed while the stream is idle take nothing with them that the next batch needs."""
+    name = topic()
+    write_rows(servers, name, *range(5))
+    one = stream(name, startingOffsets="earliest")
+    query = one.start()
+    wait_for(query, lambda: sum(sizes(query)) == 5)
+
+    killed = workers_of(spark)
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    write_rows(servers, name, *range(5, 10))
+    wait_for(query, lambda: sum(sizes(query)) == 10)
+
+    assert killed
+    assert one.ids() == list(range(10))
+
+
+def test_a_refused_login_ends_the_stream_without_the_password(
+    spark: SparkSession, broker: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """A stream whose login is refused fails, says so, and shows no secret, in no text that Spark keeps."""
+    if broker.sasl_bootstrap_servers is None:
+        pytest.skip("this broker has no SASL")
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    reader = spark.readStream.format("ticdc").option("subscribe", topic()).options(**TYPED).schema(SCHEMA)
+    frame = reader.options(**{
+        "kafka.bootstrap.servers": broker.sasl_bootstrap_servers,
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-256",
+        "kafka.sasl.jaas.config": f'{module} required username="ticdc" password="wrong-password-0815";',
+    }).load()  # fmt: skip
+
+    query = Stream(spark, frame, tmp_path).start()
+    failure = failure_of(query)
+
+    assert "refuses the login" in failure
+    assert "wrong-password-0815" not in failure + str(query.exception()) + str(query.status) + str(query.lastProgress)
+    assert "wrong-password-0815" not in "".join(
+        path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()
+    )

@@ -1,0 +1,104 @@
+"""What a stream does when records, partitions or topics that it has not read yet are gone."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as KafkaTopicPartition
+
+from examples.local_kafka import create_topic, delete_topic
+from tests.conftest import Kafka
+from tests.spark.streams import SCHEMA, TYPED, Stream, failure_of, sizes, wait_for, write_rows
+
+MakeStream = Callable[..., Stream]
+MakeTopic = Callable[..., str]
+
+
+@pytest.fixture
+def servers(broker: Kafka) -> str:
+    """The session's broker."""
+    return broker.bootstrap_servers
+
+
+def delete_before(servers: str, topic: str, offset: int) -> None:
+    """Move the log start of partition 0."""
+    with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
+        admin.delete_records({KafkaTopicPartition(topic, 0): offset})
+
+
+def test_records_that_aged_out_between_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """A log start past the checkpoint fails the stream, naming partition and offsets; else what is left is read."""
+    name = topic()
+    write_rows(servers, name, *range(5))
+    one = stream(name, startingOffsets="earliest")
+    one.finish()
+    write_rows(servers, name, *range(5, 20))
+    delete_before(servers, name, 12)
+
+    failure = failure_of(one.start(availableNow=True))
+
+    assert "DataLossError" in failure
+    assert f"{name}-0: offsets 5 to 11 are gone (reading {name}-0 [5, 20))" in failure
+    tolerant = Stream(one.spark, stream(name, failOnDataLoss="false").frame, one.folder)
+    tolerant.finish()
+    assert tolerant.ids() == [*range(5), *range(12, 20)]
+    write_rows(servers, name, 20)
+    one.finish()
+    assert one.ids() == [*range(5), *range(12, 21)]
+
+
+def test_a_topic_that_was_made_anew_between_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """Offsets that went back fail the stream, naming partition and offsets; else it goes on with what comes."""
+    name = topic()
+    write_rows(servers, name, *range(5))
+    one = stream(name, startingOffsets="earliest")
+    one.finish()
+    delete_topic(servers, name)
+    create_topic(servers, name)
+    write_rows(servers, name, 100, 101)
+
+    failure = failure_of(one.start(availableNow=True))
+
+    assert "DataLossError" in failure
+    assert f"Partition {name}-0's offset was changed from 5 to 2" in failure
+    tolerant = Stream(one.spark, stream(name, failOnDataLoss="false").frame, one.folder)
+    tolerant.finish()
+    write_rows(servers, name, 102)
+    tolerant.finish()
+    assert tolerant.ids() == [*range(5), 102]
+
+
+def test_a_topic_that_is_deleted_under_a_running_stream(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """A stream whose topic goes away fails, naming the partition."""
+    name = topic(2)
+    write_rows(servers, name, *range(6), partitions=2)
+    one = stream(name, startingOffsets="earliest")
+    query = one.start()
+    wait_for(query, lambda: sum(sizes(query)) == 6)
+
+    delete_topic(servers, name)
+    failure = failure_of(query)
+
+    assert "DataLossError" in failure
+    assert f"Partitions {name}-0, {name}-1 have been deleted" in failure
+
+
+def test_a_stream_may_outlive_its_topic(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """Without failOnDataLoss a stream goes on when one of its topics goes away, and reads it when it is back."""
+    lasting, passing = topic(), topic()
+    one = stream(f"{lasting},{passing}", SCHEMA, startingOffsets="earliest", failOnDataLoss="false", **TYPED)
+    write_rows(servers, lasting, 0)
+    write_rows(servers, passing, 100, 101)
+    query = one.start()
+    wait_for(query, lambda: sum(sizes(query)) == 3)
+
+    delete_topic(servers, passing)
+    write_rows(servers, lasting, 1)
+    wait_for(query, lambda: sum(sizes(query)) == 4)
+    create_topic(servers, passing)
+    write_rows(servers, passing, 102)
+    wait_for(query, lambda: sum(sizes(query)) == 5)
+
+    assert one.ids() == [0, 1, 100, 101, 102]
