@@ -143,10 +143,7 @@ def _describe(value: bytes | None) -> str:
     if b'"commitTs":' in value and b'"schemaVersion":' in value:
         return "it looks like TiCDC's simple protocol, which this release does not read"
     if value[:4] == b"\x04\x22\x4d\x18" or b'{"' in value[1:8]:  # an LZ4 frame; raw snappy begins with the plain text
-        return (
-            "it looks compressed by TiCDC's large-message-handle-compression: install 'cramjam' "
-            "(pip install 'ticdc-source[large-messages]')"
-        )
+        return "it looks compressed by TiCDC's large-message-handle-compression: pip install cramjam"
     if value[:1] == b"\x00" and len(value) > 5:  # noqa: PLR2004 (magic byte and schema id)
         return "it looks like Avro from a schema registry, which this release does not read"
     return f"the value begins {value[:40]!r}"
@@ -201,10 +198,13 @@ def _join(head: Sample, tail: Sample) -> None:
 
 
 def _lacks_types(sample: Sample) -> bool:
-    """Tell whether the messages leave types to DDL events."""
+    """Tell whether the messages leave types to DDL events (in debezium all of them, or some open)."""
     trays = [trays[0] for trays in sample.rows.values()]
     return any(
-        column.type is None for tray in trays for schema in sample.decoder.describe(tray) for column in schema.columns
+        column.type is None or (column.vague and sample.decoder.ddl_tells)
+        for tray in trays
+        for schema in sample.decoder.describe(tray)
+        for column in schema.columns
     )
 
 

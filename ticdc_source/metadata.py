@@ -75,7 +75,7 @@ def metadata_table() -> str:
     """Return README's table of metadata columns."""
     lines = ["| column | type | with | meaning |", "|---|---|---|---|"]
     lines += [
-        f"| `_{column.name}` | {_SPARK_NAMES[column.arrow]} | {_BROUGHT_BY[column.level]} | {column.meaning} |"
+        f"| `_{column.name}` | `{_SPARK_NAMES[column.arrow]}` | {_BROUGHT_BY[column.level]} | {column.meaning} |"
         for column in METADATA
     ]
     return "\n".join(lines)

@@ -52,11 +52,10 @@ def integer(minimum: int) -> Callable[[str], int]:
     """Make the parser of whole numbers from `minimum` on."""
 
     def parse(value: str) -> int:
-        try:
-            number = int(value)
-        except ValueError:
+        if not re.fullmatch(r"-?[0-9]+", value.strip()):
             msg = "Expected a single long value"
-            raise ValueError(msg) from None
+            raise ValueError(msg)
+        number = int(value)
         if number < minimum:
             msg = "must be positive" if minimum == 1 else f"must be at least {minimum}"
             raise ValueError(msg)

@@ -94,7 +94,8 @@ OPTIONS: tuple[Option, ...] = (
         "startingOffsets",
         "earliest",
         offsets_or("earliest", "latest"),
-        "`earliest`, or JSON with every partition (-2 earliest, -1 latest); batch reads refuse latest",
+        "`earliest`, `latest`, or JSON with every partition (-2 earliest, -1 latest); a stream starts at `latest` "
+        "by default, a batch read refuses that",
     ),
     _row("startingTimestamp", "", integer(0), "start at the first record at or after this time, ms since the epoch"),
     _row("startingOffsetsByTimestamp", "", json_object(TIMES_EXAMPLE), "the same by partition, as JSON"),

@@ -17,7 +17,7 @@ from ticdc_source.protocols.plan import Plan
 from ticdc_source.reading import Reading
 from ticdc_source.schema import MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, ReadField, TableSchema
 from ticdc_source.tables import TableFilter, parse_table
-from ticdc_source.types import parse_type
+from ticdc_source.types import TYPES, parse_type
 
 __all__ = ["Known", "known_of_schema", "known_of_table", "reading_of"]
 
@@ -65,7 +65,11 @@ def known_of_table(table: TableSchema, protocol: str) -> Known:
     return Known(
         protocol,
         table.table,
-        {column.name.lower(): str(column.type) for column in table.columns if column.type is not None},
+        {
+            column.name.lower(): str(column.type)
+            for column in table.columns
+            if column.type is not None and column.type.name in TYPES
+        },
         None,
         {
             column.name.lower(): [(start, str(type_)) for start, type_ in column.versions]
@@ -96,6 +100,7 @@ def reading_of(schema: pa.Schema, options: Options, known: Known) -> Reading:
         TableFilter(options.tables or ()),
         known.table,
         options.mode,
+        options.max_rows_per_batch,
     )
 
 

@@ -16,7 +16,7 @@ from ticdc_source.options import Options
 from ticdc_source.schema import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, Column, TableSchema
 from ticdc_source.types import TYPES, convertible
 
-__all__ = ["read_schema"]
+__all__ = ["check_types", "read_schema"]
 
 
 def read_schema(table: TableSchema, protocol: str, options: Options) -> pa.Schema:
@@ -46,10 +46,21 @@ def read_schema(table: TableSchema, protocol: str, options: Options) -> pa.Schem
     return pa.schema([*core, *data, *extra])
 
 
+def check_types(options: Options) -> None:
+    """Check the types that options name, also where a schema of the user's makes them idle.
+
+    Raises:
+        OptionError: `schemaHints` or `unspecifiedDecimal` is not in Spark's DDL.
+    """
+    parse_hints(options.schema_hints or "")
+    if options.unspecified_decimal:
+        parse_hint_type(options.unspecified_decimal, "unspecifiedDecimal")
+
+
 def _field(column: Column, hint: pa.DataType | None, table: TableSchema, protocol: str, options: Options) -> pa.Field:
     arrow = _arrow(column, hint, table, options)
     metadata = {TABLE: _json_name(table), PROTOCOL: protocol}
-    if column.type is not None:
+    if column.type is not None and column.type.name in TYPES:
         metadata[MYSQL_TYPE] = str(column.type)
     if column.key:
         metadata[KEY] = "true"

@@ -32,6 +32,7 @@ class Reading:
         tables: which tables `tables` names.
         table: the one table of this read; None takes the first that comes.
         mode: FAILFAST, PERMISSIVE or DROPMALFORMED.
+        max_rows: rows in a record batch at most.
         counters: what was read so far.
     """
 
@@ -41,6 +42,7 @@ class Reading:
     tables: TableFilter = field(default_factory=TableFilter)
     table: TableName | None = None
     mode: str = "FAILFAST"
+    max_rows: int = 8192
     counters: Counters = field(default_factory=Counters)
 
 
@@ -62,7 +64,8 @@ def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
         if rows.positions or corrupt:
             batch = assemble(rows, corrupt, reading.layout)
             counters.rows += batch.num_rows
-            yield batch
+            for start in range(0, batch.num_rows, reading.max_rows):
+                yield batch.slice(start, reading.max_rows)
     if counters.dropped:
         _log.warning("mode=DROPMALFORMED has dropped %d records or events that cannot be read", counters.dropped)
 

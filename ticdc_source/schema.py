@@ -47,7 +47,7 @@ class Column:
         key: part of the handle key, where the wire tells.
         wire: how the protocol wrote the values, where a type has several ways; the protocol's own word.
         shape: the Arrow type that the values' JSON shape suggests, used where `type` is None.
-        vague: whether it is text or binary the message does not tell; `type` says text.
+        vague: the message leaves the type open (text or binary, tinyint or smallint, …); `type` says the likely one.
         conflict: versions of the table disagree across families: read as text.
         versions: what DDL events declared, where messages do not tell all of the type themselves.
         since: the commit_ts of the DDL whose version of the column a message holds, 0 for the first.

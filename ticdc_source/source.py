@@ -13,7 +13,7 @@ from ticdc_source.kafka import KafkaCluster
 from ticdc_source.offsets import OffsetRange
 from ticdc_source.options import Options
 from ticdc_source.partitions import driver_fetcher
-from ticdc_source.read_schema import read_schema
+from ticdc_source.read_schema import check_types, read_schema
 from ticdc_source.spark_schema import to_spark
 from ticdc_source.stream_reader import new_stream_reader
 
@@ -39,6 +39,7 @@ class TiCDCDataSource(DataSource):
             TiCDCSourceError: the options are wrong, the brokers silent, or the messages do not tell a schema.
         """
         options = Options(self.options)
+        check_types(options)
         ranges = _ranges_to_sample(options)
         with driver_fetcher(options) as fetcher:
             sample = take_sample(ranges, fetcher.fetch, options)
@@ -50,12 +51,14 @@ class TiCDCDataSource(DataSource):
         """Return the batch reader."""
         options = Options(self.options)
         validate(options, streaming=False)
+        check_types(options)
         return TiCDCReader(schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Return the stream reader."""
         options = Options(self.options)
         validate(options, streaming=True)
+        check_types(options)
         return new_stream_reader(schema, options)
 
 

@@ -41,8 +41,10 @@ def _merge_lists(first: ColumnType, second: ColumnType) -> ColumnType:
 def _merge_numbers(first: ColumnType, second: ColumnType) -> ColumnType:
     if "decimal" in (first.name, second.name):
         return _merge_decimals(first, second)
+    # A year (to 2155) fits what a smallint holds; both are years only where they are equal.
+    first, second = (ColumnType("smallint") if t.name == "year" else t for t in (first, second))
     wider, other = sorted((first, second), key=lambda t: TYPES[t.name].rank, reverse=True)
-    if wider.unsigned == other.unsigned or "year" in (wider.name, other.name):
+    if wider.unsigned == other.unsigned:
         return replace(wider, length=None) if wider.length != other.length else wider
     signed, unsigned = (wider, other) if other.unsigned else (other, wider)
     needed = _SIGNED_RANGE[unsigned.name] + 1
@@ -64,5 +66,5 @@ def _merge_decimals(first: ColumnType, second: ColumnType) -> ColumnType:
             whole, scale = max(whole, type_.whole or 0), max(scale, type_.scale or 0)
     if known:
         return ColumnType("decimal", length=whole + scale, scale=scale)
-    nothing_seen = all(t.is_unspecified and t.scale is None for t in (first, second))
+    nothing_seen = not any(t.name == "decimal" and t.scale is not None for t in (first, second))
     return ColumnType("decimal", whole=None if nothing_seen else whole, scale=None if nothing_seen else scale)

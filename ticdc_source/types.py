@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 __all__ = [
+    "BIGINT_UNSIGNED",
     "CONVERSIONS",
     "DECIMAL_MAX",
     "TIMESTAMP",
@@ -268,7 +269,7 @@ CONVERSIONS: dict[str, tuple[str, ...]] = {
     "decimal": ("integer", "decimal"),
     "float": ("float", "double"),
     "double": ("double",),
-    "boolean": ("integer", "decimal"),
+    "boolean": ("boolean", "integer", "decimal"),
     "date": ("date", "timestamp_ntz"),
     "timestamp_ntz": ("timestamp_ntz",),
     "timestamp": ("timestamp",),

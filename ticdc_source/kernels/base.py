@@ -31,6 +31,9 @@ class Settings(NamedTuple):
     invalid_utf8: str = "replace"
 
 
+# The kinds of target for which a type's number is asked for, and not its natural value.
+_NUMBERS = {"enum": ("integer", "decimal"), "set": ("integer", "decimal"), "bit": ("decimal",)}
+
 Maker = Callable[[ColumnType, Settings], Kernel]
 
 
@@ -40,10 +43,12 @@ class Wire(NamedTuple):
     Attributes:
         natural: makes the kernel that gives `type.arrow`.
         text: makes the kernel that gives MySQL's text of the value, for columns read as string.
+        number: makes the kernel that gives the number behind an enum, a set or a bit, as decimal(20,0).
     """
 
     natural: Maker
     text: Maker
+    number: Maker | None = None
 
 
 def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Kernel:
@@ -59,11 +64,12 @@ def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: 
             return plain_text
         msg = f"type {type_} is not supported; schemaHints can ask for its text with 'string'"
         raise UnsupportedTypeError(msg)
-    if type_.labels is not None and kind_of(target) in ("integer", "decimal"):
-        type_ = replace(type_, labels=None, wide=kind_of(target) == "decimal")
+    if wire.number is not None and kind_of(target) in _NUMBERS[type_.family]:
+        number = wire.number(type_, settings)
+        return lambda cells: convert(number(cells), target)
     if type_.name == "decimal" and kind_of(target) == "decimal":
         type_ = replace(type_, length=target.precision, scale=target.scale)
-    if kind_of(target) == "integer" and kind_of(type_.arrow) == "integer":
+    if type_.family == "number" and kind_of(target) == "integer" and kind_of(type_.arrow) == "integer":
         type_ = type_of(target)  # read at once what is wanted: no value is lost between
     if type_.arrow == target:
         return wire.natural(type_, settings)

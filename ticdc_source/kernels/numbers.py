@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire
-from ticdc_source.types import ColumnType
+from ticdc_source.types import BIGINT_UNSIGNED, ColumnType
 
 __all__ = [
     "BIT_NUMBER",
@@ -22,6 +22,8 @@ __all__ = [
     "INTEGER_NUMBER",
     "INTEGER_TEXT",
     "WRAPPED_INTEGER_NUMBER",
+    "YEAR_NUMBER",
+    "YEAR_TEXT",
     "bits",
     "integers_of_numbers",
     "integers_of_text",
@@ -155,6 +157,14 @@ def _decimals_of_floats(type_: ColumnType, _settings: Settings) -> Kernel:
     return cast
 
 
+def _text_of_floats(type_: ColumnType, settings: Settings) -> Kernel:
+    """Make the kernel for a DECIMAL's text, at its declared scale where that is known."""
+    if type_.length is None:
+        return text_of_numbers(type_, settings)
+    decimals = _decimals_of_floats(type_, settings)
+    return lambda cells: decimals(cells).cast(pa.string())
+
+
 def _floats(build: Callable[[Cells, pa.DataType], pa.Array]) -> Callable[[ColumnType, Settings], Kernel]:
     def make(type_: ColumnType, _settings: Settings) -> Kernel:
         arrow = type_.arrow
@@ -212,6 +222,21 @@ def _bits_of_text(type_: ColumnType, _settings: Settings) -> Kernel:
     return cast
 
 
+def bit_numbers(read: Callable[[pa.DataType], Kernel]) -> Callable[[ColumnType, Settings], Kernel]:
+    """Make kernels for the unsigned number that the bits are."""
+    return lambda _type, _settings: read(BIGINT_UNSIGNED)
+
+
+def _four_digits(natural: Callable[[pa.DataType], Kernel]) -> Callable[[ColumnType, Settings], Kernel]:
+    """Make the kernel for a YEAR's text: MySQL prints 0 as 0000."""
+
+    def make(type_: ColumnType, _settings: Settings) -> Kernel:
+        read = natural(type_.arrow)
+        return lambda cells: pc.utf8_lpad(read(cells).cast(pa.string()), 4, "0")
+
+    return make
+
+
 INTEGER_NUMBER = Wire(lambda type_, _: integers_of_numbers(type_.arrow), text_of_numbers)
 INTEGER_TEXT = Wire(lambda type_, _: integers_of_text(type_.arrow), _as_text)
 WRAPPED_INTEGER_NUMBER = Wire(
@@ -219,8 +244,10 @@ WRAPPED_INTEGER_NUMBER = Wire(
     lambda type_, settings: lambda cells: _wrapped_integers(type_, settings)(cells).cast(pa.string()),
 )
 DECIMAL_TEXT = Wire(_decimals_of_text, _as_text)
-DECIMAL_FLOAT = Wire(_decimals_of_floats, text_of_numbers)
+DECIMAL_FLOAT = Wire(_decimals_of_floats, _text_of_floats)
 FLOAT_NUMBER = Wire(_floats(_float_numbers), text_of_numbers)
 FLOAT_TEXT = Wire(_floats(_float_texts), _as_text)
-BIT_NUMBER = Wire(_bits_of_numbers, text_of_numbers)
-BIT_TEXT = Wire(_bits_of_text, _as_text)
+BIT_NUMBER = Wire(_bits_of_numbers, text_of_numbers, bit_numbers(integers_of_numbers))
+BIT_TEXT = Wire(_bits_of_text, _as_text, bit_numbers(integers_of_text))
+YEAR_NUMBER = Wire(lambda type_, _: integers_of_numbers(type_.arrow), _four_digits(integers_of_numbers))
+YEAR_TEXT = Wire(lambda type_, _: integers_of_text(type_.arrow), _four_digits(integers_of_text))

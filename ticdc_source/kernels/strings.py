@@ -8,9 +8,17 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from ticdc_source.errors import SchemaError
 from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire
-from ticdc_source.kernels.numbers import integers_of_numbers, integers_of_text, require, text_cells, text_of_numbers
-from ticdc_source.types import VECTOR, ColumnType
+from ticdc_source.kernels.numbers import (
+    bit_numbers,
+    integers_of_numbers,
+    integers_of_text,
+    require,
+    text_cells,
+    text_of_numbers,
+)
+from ticdc_source.types import BIGINT_UNSIGNED, VECTOR, ColumnType
 
 __all__ = [
     "BASE64_BINARY",
@@ -167,8 +175,39 @@ def _members(
 
 
 def _labels(type_: ColumnType, settings: Settings) -> Kernel:
-    """Read enum and set of debezium, which sends the labels themselves."""
+    """Read enum and set of debezium, which sends the labels themselves.
+
+    Raises:
+        SchemaError: a number is wanted, and the labels that it counts are not known.
+    """
+    if type_.labels is None:
+        msg = f"{type_} comes as text, and its labels are not known: it can be read as string"
+        raise SchemaError(msg)
     return _texts(type_, settings)
+
+
+def _numbers_of_labels(type_: ColumnType, _settings: Settings) -> Kernel:
+    """Make the kernel for the index of an enum's label, or the mask of a set's; needs to know the labels."""
+    places = {label: place for place, label in enumerate(type_.labels or ())}
+
+    def number(cell: str) -> int:
+        if type_.name == "enum":
+            return places[cell] + 1 if cell in places else _nothing(cell)
+        return sum(1 << places[label] if label in places else _nothing(label) for label in cell.split(",") if label)
+
+    def cast(cells: Cells) -> pa.Array:
+        require(cells, str)
+        return pa.array([None if c is None else number(c) for c in cells], BIGINT_UNSIGNED)
+
+    return cast
+
+
+def _nothing(label: str) -> int:
+    """Return the number of what is no member: 0 for the empty text, MySQL's value for what was invalid."""
+    if label:
+        msg = f"{label!r} is not among the labels"
+        raise ValueError(msg)
+    return 0
 
 
 def _vectors(_type: ColumnType, _settings: Settings) -> Kernel:
@@ -195,9 +234,9 @@ BASE64_TEXT = _binary_by(base64_bytes)._replace(natural=_binary_by(base64_bytes)
 BASE64_BINARY = _binary_by(base64_bytes)
 QUOTED_BINARY = _binary_by(unquote)
 LATIN1_BINARY = _binary_by(_latin1)
-ENUM_NUMBER = Wire(_members(integers_of_numbers, _enum_label), text_of_numbers)
-ENUM_TEXT = Wire(_members(integers_of_text, _enum_label), _as_text)
-SET_NUMBER = Wire(_members(integers_of_numbers, _set_labels), text_of_numbers)
-SET_TEXT = Wire(_members(integers_of_text, _set_labels), _as_text)
-LABEL = Wire(_labels, _labels)
+ENUM_NUMBER = Wire(_members(integers_of_numbers, _enum_label), text_of_numbers, bit_numbers(integers_of_numbers))
+ENUM_TEXT = Wire(_members(integers_of_text, _enum_label), _as_text, bit_numbers(integers_of_text))
+SET_NUMBER = Wire(_members(integers_of_numbers, _set_labels), text_of_numbers, bit_numbers(integers_of_numbers))
+SET_TEXT = Wire(_members(integers_of_text, _set_labels), _as_text, bit_numbers(integers_of_text))
+LABEL = Wire(_labels, _texts, _numbers_of_labels)
 VECTOR_TEXT = Wire(_vectors, _as_text)

@@ -54,6 +54,10 @@ class Decoder(Protocol):
     def kernels(self) -> Mapping[str, Wire]:
         """How each type of `TYPES` is written."""
 
+    @property
+    def ddl_tells(self) -> bool:
+        """Whether its DDL events say of types what its messages leave open."""
+
     def split(self, chunk: Chunk) -> Split:
         """Cut a chunk into events; never raises, what cannot be cut goes to `Split.corrupt`."""
 

@@ -33,7 +33,7 @@ KERNELS: dict[str, Wire] = {
     "int": numbers.INTEGER_TEXT,
     "bigint": numbers.INTEGER_TEXT,
     "decimal": numbers.DECIMAL_TEXT,
-    "year": numbers.INTEGER_TEXT,
+    "year": numbers.YEAR_TEXT,
     "float": numbers.FLOAT_TEXT,
     "double": numbers.FLOAT_TEXT,
     "bit": numbers.BIT_TEXT,
@@ -92,6 +92,7 @@ class CanalJSON:
 
     name: ClassVar[str] = "canal-json"
     kernels: ClassVar[Mapping[str, Wire]] = KERNELS
+    ddl_tells: ClassVar[bool] = False
 
     def recognises(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (keys carry nothing)
         """Tell by members that only canal-json has."""

@@ -35,8 +35,8 @@ def decompressed(value: bytes, codec: str) -> bytes:
         import cramjam  # noqa: PLC0415 (only compressed topics need it)
     except ImportError:
         msg = (
-            "the message is compressed (TiCDC's large-message-handle-compression): install 'cramjam' on driver and "
-            "executors (pip install 'ticdc-source[large-messages]')"
+            "the message is compressed (TiCDC's large-message-handle-compression): install cramjam on driver and "
+            "executors (pip install cramjam)"
         )
         raise DecodeError(msg) from None
     try:

@@ -61,6 +61,7 @@ class Debezium:
 
     name: ClassVar[str] = "debezium"
     kernels: ClassVar[Mapping[str, Wire]] = KERNELS
+    ddl_tells: ClassVar[bool] = True
 
     def recognises(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (the value tells)
         """Tell by members that only debezium has."""

@@ -13,7 +13,7 @@ from ticdc_source.events import TableName
 from ticdc_source.kernels import Cells, Kernel, Settings, Wire, numbers, strings, temporal
 from ticdc_source.protocols.shapes import text
 from ticdc_source.schema import Column, ReadField, TypeVersions
-from ticdc_source.types import TYPES, ColumnType, parse_type, type_of
+from ticdc_source.types import BIGINT_UNSIGNED, TYPES, ColumnType, parse_type, type_of
 
 __all__ = ["KERNELS", "declared_columns", "described_columns", "type_versions", "wire_column", "wire_of"]
 
@@ -42,7 +42,15 @@ def _bit_text(_type: ColumnType, _settings: Settings) -> Kernel:
     return cast
 
 
-BIT = Wire(_little_endian_bits, _bit_text)
+def _bit_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
+    def cast(cells: Cells) -> pa.Array:
+        numbers.require(cells, bool, str)
+        return pa.array([None if c is None else _bit_number(c) for c in cells], BIGINT_UNSIGNED)
+
+    return cast
+
+
+BIT = Wire(_little_endian_bits, _bit_text, _bit_numbers)
 
 KERNELS: dict[str, Wire] = {
     "tinyint": numbers.WRAPPED_INTEGER_NUMBER,
@@ -51,7 +59,7 @@ KERNELS: dict[str, Wire] = {
     "int": numbers.WRAPPED_INTEGER_NUMBER,
     "bigint": numbers.WRAPPED_INTEGER_NUMBER,
     "decimal": numbers.DECIMAL_FLOAT,
-    "year": numbers.INTEGER_NUMBER,
+    "year": numbers.YEAR_NUMBER,
     "float": numbers.FLOAT_NUMBER,
     "double": numbers.FLOAT_NUMBER,
     "bit": BIT,
@@ -129,13 +137,15 @@ def wire_column(name: str, field: Mapping[str, Any] | None) -> Column:
         type_ = replace(type_, length=int(parameters["length"]) if "length" in parameters else None)
     elif wire == "boolean":
         type_ = replace(type_, length=1)
+    elif type_.name in ("enum", "set") and "allowed" not in parameters:
+        type_ = ColumnType("varchar")  # the labels come as text, and nothing says which there are
     elif type_.name == "enum":
         allowed = text(parameters.get("allowed", ""))
         labels = tuple(label.replace("\\,", ",") for label in _ENUM_COMMA.split(allowed))
         type_ = replace(type_, labels=labels)
     elif type_.name == "set":
         type_ = replace(type_, labels=tuple(text(parameters.get("allowed", "")).split(",")))
-    return Column(name, type_, wire=wire)
+    return Column(name, type_, wire=wire, vague=not exact and len(_BEHIND[wire]) > 1)
 
 
 def declared_columns(changes: Sequence[Mapping[str, Any]] | None, table: TableName) -> dict[str, ColumnType]:
@@ -195,7 +205,8 @@ def described_columns(
         declared = versions.get(column.name.lower(), ())
         before = [type_ for start, type_ in declared if start < commit_ts] or [type_ for _, type_ in declared[:1]]
         type_ = _decided(column, before[-1]) if before else column.type
-        out.append(replace(column, type=type_, key=column.name in keys, versions=declared))
+        vague = column.vague and not before
+        out.append(replace(column, type=type_, key=column.name in keys, versions=declared, vague=vague))
     return tuple(out)
 
 

@@ -59,7 +59,7 @@ KERNELS: dict[str, Wire] = {
     "int": numbers.INTEGER_NUMBER,
     "bigint": numbers.INTEGER_NUMBER,
     "decimal": numbers.DECIMAL_TEXT,
-    "year": numbers.INTEGER_NUMBER,
+    "year": numbers.YEAR_NUMBER,
     "float": numbers.FLOAT_NUMBER,
     "double": numbers.FLOAT_NUMBER,
     "bit": numbers.BIT_NUMBER,
@@ -144,6 +144,7 @@ class OpenProtocol:
 
     name: ClassVar[str] = "open-protocol"
     kernels: ClassVar[Mapping[str, Wire]] = KERNELS
+    ddl_tells: ClassVar[bool] = False
 
     def recognises(self, key: bytes | None, value: bytes | None) -> bool:
         """Tell by the key: the version, then frames or (maxwell has the same 8 bytes) no value."""
