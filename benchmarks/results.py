@@ -62,9 +62,12 @@ class Result:
             "parameters": self.parameters,
             "figures": self.figures,
             "notes": self.notes,
-            "samples": self.samples,
         }
-        path.write_text(json.dumps(content, indent=1) + "\n")
+        samples = ",\n".join(  # a line each
+            f'  {json.dumps(name)}: [\n   ' + ",\n   ".join(map(json.dumps, samples)) + "\n  ]"
+            for name, samples in self.samples.items()
+        )
+        path.write_text(f'{json.dumps(content, indent=1)[:-2]},\n "samples": {{\n{samples}\n }}\n}}\n')
         return path
 
     def show(self, console: Console) -> None:

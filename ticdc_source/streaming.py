@@ -120,13 +120,16 @@ class StreamPlanner:
         first = bool(start.get(INITIAL))
         begins = self._offsets(start)
         ends = self._target_of(begins) if self._stops_at_target else self._look()
+        # What is gone is told at once, and not waited with.
+        intact = all(place in ends and ends[place] >= begins[place] for place in begins)
+        if min_offsets is not None and intact and not first and not self._stops_at_target:
+            new = sum(ends[place] - begins.get(place, 0) for place in ends)
+            if self._must_wait(new, min_offsets):
+                return dict(start)
         begins = self._with_new_partitions(begins, ends)
         ends = self._checked(begins, ends)
         behind = {place: ends[place] - begins[place] for place in ends}
         backlog = sum(size for size in behind.values() if size > 0)
-        waits = min_offsets is not None and not first and not self._stops_at_target
-        if waits and self._must_wait(backlog, min_offsets or 0):
-            return dict(start)
         if max_offsets is not None and backlog > max_offsets:
             granted = shares(behind, max_offsets)
             ends = {place: begins[place] + granted[place] if behind[place] > 0 else ends[place] for place in ends}
@@ -166,13 +169,20 @@ class StreamPlanner:
         interval = self.limits.min_interval * (2 if self._idle else 1)
         if self._looked_at is None or now - self._looked_at >= interval:
             if self._listed_at is None or now - self._listed_at >= _LIST_EVERY_S:
-                self._places = self.lookup.partitions(missing=True)
-                self._listed_at = now if self._places else None
-            found = self.lookup.latest(self._places) if self._places else {}
+                self._list(now)
+            try:
+                found = self.lookup.latest(self._places) if self._places else {}
+            except DataLossError:  # listed a while ago, and gone: whether that fails the query is decided later
+                self._list(now)
+                found = self.lookup.latest(self._places) if self._places else {}
             self._idle = found == self._latest
             self._latest = found
             self._looked_at = self.clock()
         return self._latest
+
+    def _list(self, now: float) -> None:
+        self._places = self.lookup.partitions(missing=True)
+        self._listed_at = now if self._places else None
 
     def _target_of(self, begins: Offsets) -> Offsets:
         """Return the fixed end of the stream, checked again against what is there now."""

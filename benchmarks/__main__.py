@@ -1,0 +1,46 @@
+"""`python -m benchmarks`: measure, print, and write `benchmarks/results/`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import bench_memory, bench_microbatch
+from benchmarks.results import FOLDER
+from examples.local_kafka import KafkaSetupError, KafkaStartError, connect
+
+BENCHMARKS = {module.NAME: module for module in (bench_microbatch, bench_memory)}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmarks asked for, on one broker."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure, print, and write results.")
+    parser.add_argument("--list", action="store_true", help="name the benchmarks, and run none")
+    parser.add_argument("--only", action="append", choices=BENCHMARKS, help="run this one (may be repeated)")
+    parser.add_argument("--size", choices=("full", "quick", "tiny"), default="full", help="how much to measure")
+    parser.add_argument("--quick", action="store_const", const="quick", dest="size", help="the same as --size quick")
+    parser.add_argument("--results", type=Path, default=FOLDER, help="the folder for results (default: %(default)s)")
+    given = parser.parse_args(arguments)
+    console = Console()
+    chosen = given.only or list(BENCHMARKS)
+    if given.list:
+        for name, module in BENCHMARKS.items():
+            console.print(f"{name:<12} {(module.__doc__ or '').splitlines()[0]}", highlight=False)
+        return 0
+    try:
+        with connect() as kafka:
+            for name in chosen:
+                command = f"python -m benchmarks --only {name} --size {given.size}"
+                result = BENCHMARKS[name].run(kafka.bootstrap_servers, given.size, command)
+                result.show(console)
+                path = result.write(given.results, given.size)
+                console.print(f"  {path}\n", highlight=False, soft_wrap=True)
+    except (KafkaSetupError, KafkaStartError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""How much memory a worker takes to read a big topic partition in one task: with default options, into nothing.
+
+Each case has a Spark, and so workers, of its own, and the kernel keeps the peak of each (VmHWM): none is missed.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks import corpus
+from benchmarks.load import batches_of, loader
+from benchmarks.processes import PROC, sampled
+from benchmarks.results import Result
+from benchmarks.session import session
+from examples.local_kafka import create_topic, delete_topic
+
+NAME = "memory"
+TITLE = "Memory of a worker that reads one topic partition, with default options: peak resident MiB"
+TARGET = 300  # MiB
+
+_BATCH_BYTES = 1 << 20
+_DISTINCT_BYTES = 32 << 20  # of a topic; then the same again
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Case:
+    """A topic partition: messages with a text of so many bytes (0: short), and its size; None is a single message."""
+
+    name: str
+    note_bytes: int
+    size: int | None
+
+
+SIZES: dict[str, tuple[Case, ...]] = {
+    "full": (
+        Case("20 MB of 0.9 kB messages", 0, 20_000_000),
+        Case("2 GB of 0.9 kB messages", 0, 2_000_000_000),
+        Case("2 GB of 100 kB messages", 99_000, 2_000_000_000),
+        Case("one message of 15 MB", 15_000_000, None),
+    ),
+    "quick": (
+        Case("100 MB of 0.9 kB messages", 0, 100_000_000),
+        Case("100 MB of 100 kB messages", 99_000, 100_000_000),
+        Case("one message of 15 MB", 15_000_000, None),
+    ),
+    "tiny": (Case("3 MB of 100 kB messages", 99_000, 3_000_000),),
+}
+
+
+def run(bootstrap: str, size_name: str, command: str) -> Result:
+    """Measure all cases.
+
+    Raises:
+        NotImplementedError: this is no Linux.
+    """
+    if not PROC.is_dir():
+        message = "memory is read from /proc, which only Linux has"
+        raise NotImplementedError(message)
+    cases = SIZES[size_name]
+    result = Result(NAME, TITLE, command, {"cases": [asdict(case) for case in cases], "options": "defaults"})
+    result.columns = ("a topic partition of", "records", "MB", "worker peak", "planners peak", "MB/s", "s")
+    for case in cases:
+        figures, samples = measure(bootstrap, case)
+        result.figures[case.name] = figures
+        result.samples[case.name] = samples
+        result.rows.append(_row(case, figures))
+    worst = max(figures["worker_peak_mib"] for figures in result.figures.values())
+    result.notes.append(f"target: at most {TARGET} MiB: {'met' if worst <= TARGET else 'missed'} (worst {worst:.0f})")
+    return result
+
+
+def measure(
+    bootstrap: str, case: Case, options: Mapping[str, str] | None = None
+) -> tuple[dict[str, Any], list[tuple[float, float]]]:
+    """Write the topic, read it once into nothing, and say what memory that took."""
+    topic = f"bench-{uuid.uuid4().hex[:12]}"
+    create_topic(bootstrap, topic)
+    try:
+        records, size = _fill(bootstrap, topic, case)
+        with session() as live:
+            reader = live.spark.read.format("ticdc").option("kafka.bootstrap.servers", bootstrap)
+            reader = reader.option("subscribe", topic).options(**(options or {}))
+            with sampled(live.pid) as sampler:
+                frame = reader.load()
+                begun = time.monotonic()
+                frame.write.format("noop").mode("overwrite").save()
+                seconds = time.monotonic() - begun
+    finally:
+        delete_topic(bootstrap, topic)
+    roles = {role: round(peak, 1) for role, peak in sorted(sampler.peaks.items())}
+    figures = {
+        "records": records,
+        "bytes": size,
+        "seconds": round(seconds, 2),
+        "worker_peak_mib": roles["worker"],
+        "planners_peak_mib": max(peak for role, peak in roles.items() if role != "worker"),
+        "peaks_mib": roles,
+    }
+    return figures, sampler.samples
+
+
+def _fill(bootstrap: str, topic: str, case: Case) -> tuple[int, int]:
+    with loader(bootstrap) as to_kafka:
+        messages = corpus.messages(note_bytes=case.note_bytes)
+        if case.size is None:
+            batches = batches_of(messages, 1, 1)
+            return to_kafka.fill(topic, batches, 1), len(batches[0].data)
+        batches = batches_of(messages, _BATCH_BYTES, min(case.size, _DISTINCT_BYTES))
+        return to_kafka.fill(topic, batches, case.size), case.size
+
+
+def _row(case: Case, figures: dict[str, Any]) -> list[str]:
+    size = figures["bytes"] / 1e6
+    return [
+        case.name,
+        f"{figures['records']:,}",
+        f"{size:,.0f}",
+        f"{figures['worker_peak_mib']:.0f}",
+        f"{figures['planners_peak_mib']:.0f}",
+        f"{size / figures['seconds']:.1f}",
+        f"{figures['seconds']:.1f}",
+    ]

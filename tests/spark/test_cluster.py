@@ -1,0 +1,190 @@
+"""A Spark cluster as a user has it: a master, two workers, and the package sent along with the job."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pyspark
+import pytest
+
+from examples.local_kafka import produce
+from tests.conftest import ROOT, Kafka
+from tests.support.messages import TSO, canal
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+HOST = "127.0.0.1"
+SPARK = Path(pyspark.__file__).parent
+DEPLOY = "org.apache.spark.deploy"
+WORKERS = ("worker-1", "worker-2")
+SECONDS = 120  # for a process of the cluster to come up; 3 on two cores that have nothing else to do
+
+
+class Cluster(NamedTuple):
+    """A master's address, and the processes: of the master, and of the workers."""
+
+    master: str
+    processes: list["subprocess.Popen[bytes]"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return variables for a process that is to know nothing of this checkout."""
+    hidden = ("PYTHONPATH", "SPARK_CONF_DIR")
+    kept = {name: value for name, value in os.environ.items() if name not in hidden}
+    here = {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "256m"}
+    return {**kept, **here, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **more}
+
+
+@contextmanager
+def daemon(
+    folder: Path, up: str, name: str, *arguments: str
+) -> Iterator[tuple["subprocess.Popen[bytes]", "re.Match[str]"]]:
+    """Run a process of the cluster, from when its log says that it is up to the end of the block."""
+    folder.mkdir()
+    log = folder / "log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [str(SPARK / "bin" / "spark-class"), f"{DEPLOY}.{name}", "--host", HOST, "--webui-port", "0", *arguments],
+            cwd=folder,
+            env=environment(),
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        deadline = time.monotonic() + SECONDS
+        while not (said := re.search(up, log.read_text(errors="replace"))):
+            assert process.poll() is None, log.read_text(errors="replace")
+            assert time.monotonic() < deadline, log.read_text(errors="replace")
+            time.sleep(0.1)
+        yield process, said
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[Cluster]:
+    """Run a master and two workers of one core each, on ports that are free."""
+    with ExitStack() as stack:
+        master, said = stack.enter_context(
+            daemon(folder / "master", r"Starting Spark master at (spark://\S+)", "master.Master", "--port", "0")
+        )
+        limits = ("--cores", "1", "--memory", "600m")
+        workers = [
+            stack.enter_context(
+                daemon(folder / name, "Successfully registered with master", "worker.Worker", *limits, said[1])
+            )[0]
+            for name in WORKERS
+        ]
+        yield Cluster(said[1], [master, *workers])
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """The project as a wheel, under a name that Spark takes for a package: it puts a `.whl` on nobody's path."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path / "dist")]
+    done = subprocess.run([*command, str(ROOT)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = (tmp_path / "dist").iterdir()
+    assert wheel.suffix == ".whl"
+    return shutil.copy(wheel, tmp_path / "ticdc_source.zip")
+
+
+def processes() -> dict[int, int]:
+    """Return the ids of all processes of this machine, and of the parent of each."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    return {int(pid): int(parent) for pid, parent in map(str.split, listed.splitlines())}
+
+
+def descendants(ancestors: Iterable["subprocess.Popen[bytes]"]) -> set[int]:
+    """Return the ids of the children of processes, their children, and so on."""
+    everything = processes()
+    first = found = {process.pid for process in ancestors}
+    while more := {pid for pid, parent in everything.items() if parent in found} - found:
+        found = found | more
+    return found - first
+
+
+def submit(cluster: Cluster, package: Path, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """Submit the job, from a folder that has nothing to do with this checkout.
+
+    The package goes to the executors by `--py-files`. Spark's process that plans a stream, on the driver's side, does
+    not find what came that way (it looks for it in a folder that is not there): for that one, PYTHONPATH.
+    """
+    (folder / "driver").mkdir()
+    job = shutil.copy(Path(__file__).with_name("cluster_job.py"), folder / "driver" / "job.py")
+    settings = {
+        "spark.cores.max": "2",
+        "spark.driver.bindAddress": HOST,
+        "spark.driver.host": HOST,
+        "spark.executor.cores": "1",
+        "spark.executor.memory": "512m",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{SECONDS}s",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+    }
+    options = [f"--conf={name}={value}" for name, value in settings.items()]
+    command = [str(SPARK / "bin" / "spark-submit"), "--master", cluster.master, "--driver-memory", "512m"]
+    return subprocess.Popen(
+        [*command, "--py-files", str(package), *options, str(job), *arguments],
+        cwd=folder / "driver",
+        env=environment(PYTHONPATH=str(package)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_job_brings_the_package_along(
+    broker: Kafka, topic: Callable[..., str], package: Path, tmp_path: Path
+) -> None:
+    """Batch and stream give all rows, read by both workers with the package out of the wheel, and nothing is left."""
+    name = topic(4)
+    rows = [
+        canal("INSERT", [{"id": str(number)}], None, {"id": "int"}, _tidb={"commitTs": TSO + number})
+        for number in range(200)
+    ]
+    produce(broker.bootstrap_servers, name, [(n % 4, *message, [], None) for n, message in enumerate(rows)])
+
+    with cluster(tmp_path) as running:
+        job = submit(running, package, tmp_path, broker.bootstrap_servers, name, str(tmp_path / "stream"))
+        try:
+            out, err = job.communicate(timeout=4 * SECONDS)
+        finally:
+            job.kill()
+        started = descendants(running.processes)
+
+    assert job.returncode == 0, out + err
+    report = json.loads(out.splitlines()[-1])
+    assert report["batch"] == report["stream"] == list(range(200))
+    assert report["driver"] == str(package / "ticdc_source" / "__init__.py")
+    here = [str(tmp_path / name) for name in WORKERS]
+    assert [found.partition("/work/")[0] for found in report["workers"]] == here, report["workers"]
+    assert {Path(found).parts[-3] for found in report["workers"]} == {package.name}
+    assert [process.poll() is not None for process in running.processes] == [True] * 3
+    assert not started & processes().keys()
+
+
+def test_the_wheel_is_whole(package: Path) -> None:
+    """Both packages are in it, their marks for type checkers too, and nothing else but its own description."""
+    names = zipfile.ZipFile(package).namelist()
+
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "ticdc_source").rglob("*.py")}
+    assert sources <= set(names)
+    assert {"pyspark_ticdc/__init__.py", "ticdc_source/py.typed"} <= set(names)
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"ticdc_source", "pyspark_ticdc"}
