@@ -35,9 +35,7 @@ def test_what_is_not_compressed_is_left_alone(value: bytes) -> None:
     assert decompressed(value, "auto") == value
 
 
-@pytest.mark.parametrize(
-    ("codec", "expected"), [("lz4", "not compressed with lz4"), ("none", "it looks compressed")]
-)
+@pytest.mark.parametrize(("codec", "expected"), [("lz4", "not compressed with lz4"), ("none", "it looks compressed")])
 def test_the_wrong_codec_is_an_error_that_names_the_setting(codec: str, expected: str) -> None:
     """A codec that does not fit fails the record, with its address."""
     key, value = canal("INSERT", [{"id": "1"}], None, {"id": "int"})

@@ -13,6 +13,7 @@ import pyarrow as pa
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import CHANGE_TYPES, INSERT, UPDATE_POSTIMAGE, Chunk, Corrupt, TableName
 from ticdc_source.metadata import CORRUPT_RECORD, METADATA, SEQUENCE
+from ticdc_source.schema import TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +48,8 @@ class Layout:
         by_name = {(prefix + column.name).lower(): column for column in METADATA}
         metadata, corrupt_name = {}, None
         for field in schema:
+            if field.metadata and TABLE.encode() in field.metadata:
+                continue  # inference found it in the table, whatever metadata columns there might have been
             column = by_name.get(field.name.lower())
             expected = column.arrow if column else None
             if field.name.lower() == corrupt.lower():
@@ -152,7 +155,7 @@ def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Recor
     """Put the columns together as the read schema wants them; bad records become rows of their own, in order."""
     count = len(rows.positions)
     arrays = [_column(field, rows, layout, count) for field in layout.schema]
-    if corrupt and layout.corrupt is not None:
+    if corrupt:
         bad = Rows(
             rows.chunk, rows.protocol, None, [item.position for item in corrupt], [item.index for item in corrupt],
             [], [], [], [], {},

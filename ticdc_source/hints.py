@@ -13,7 +13,7 @@ from ticdc_source.errors import OptionError
 from ticdc_source.option_values import split_names, unquote_name
 from ticdc_source.types import DECIMAL_MAX, TIME, TIMESTAMP, TIMESTAMP_NTZ, VECTOR
 
-__all__ = ["parse_hint_type", "parse_hints"]
+__all__ = ["mending_hint", "parse_hint_type", "parse_hints"]
 
 _TYPES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -42,7 +42,9 @@ _TYPES: dict[str, pa.DataType] = {
     "numeric": pa.decimal128(10, 0),
 }
 _DECIMAL = re.compile(r"^(?:decimal|dec|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)$")
-_HINT = re.compile(r"^(`(?:[^`]|``)+`|[^\s:`]+)\s*(?::|\s)\s*(.+?)(?:\s+comment\s+.*)?$", re.IGNORECASE | re.DOTALL)
+_COMMENT = re.compile(r"""\s+comment\s+('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", re.IGNORECASE)
+_BACKTICKED = re.compile(r"`[^`]*`")
+_HINT = re.compile(r"^(`(?:[^`]|``)+`|[^\s:`]+)\s*(?::|\s)\s*(.+?)(?:\s+not\s+null)?$", re.IGNORECASE | re.DOTALL)
 
 
 def parse_hint_type(text: str, option: str) -> pa.DataType:
@@ -75,7 +77,7 @@ def parse_hints(text: str) -> dict[str, pa.DataType]:
     """
     hints: dict[str, pa.DataType] = {}
     try:
-        items = _join_brackets(split_names(text))
+        items = _join_brackets(split_names(_COMMENT.sub("", text)))
     except ValueError as error:
         msg = f"Option 'schemaHints': {error}"
         raise OptionError(msg) from None
@@ -92,6 +94,12 @@ def parse_hints(text: str) -> dict[str, pa.DataType]:
     return hints
 
 
+def mending_hint(column: str) -> str:
+    """Return the option that reads a column's text whatever its type is."""
+    name = column if re.fullmatch(r"\w+", column) else f"`{column.replace('`', '``')}`"
+    return f'schemaHints="{name} string" reads its text'
+
+
 def _join_brackets(parts: list[str]) -> list[str]:
     """Put back together what was split at a comma inside brackets."""
     items: list[str] = []
@@ -101,5 +109,6 @@ def _join_brackets(parts: list[str]) -> list[str]:
             items[-1] += f",{part}"
         else:
             items.append(part)
-        depth += part.count("(") - part.count(")")
+        bare = _BACKTICKED.sub("", part)
+        depth += bare.count("(") - bare.count(")")
     return items

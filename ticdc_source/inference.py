@@ -73,7 +73,7 @@ class Sample:
     decoder: Decoder
     tables: TableFilter
     rows: dict[TableName, list[TableEvents]] = field(default_factory=dict)
-    ddl: dict[TableName, list[DDLEvent]] = field(default_factory=dict)
+    ddl: list[DDLEvent] = field(default_factory=list)
     others: set[TableName] = field(default_factory=set)
     corrupt: Corrupt | None = None
     scanned: int = 0
@@ -85,9 +85,7 @@ class Sample:
         self.scanned += len(chunk)
         if split.corrupt and self.corrupt is None:
             self.corrupt = split.corrupt[0]
-        for event in split.ddl:
-            for table in {event.table, *_named_tables(event)}:
-                self.ddl.setdefault(table, []).append(event)
+        self.ddl += split.ddl
         found = 0
         for table, tray in split.tables.items():
             if not self.tables.matches(table):
@@ -96,16 +94,6 @@ class Sample:
                 self.rows.setdefault(table, []).append(tray)
                 found += len(tray)
         return found
-
-
-def _named_tables(event: DDLEvent) -> set[TableName]:
-    """Return the tables that debezium's table_changes describe: EXCHANGE PARTITION's is not the event's own."""
-    names = set()
-    for change in event.table_changes or ():
-        parts = str(change.get("id") or "").strip('"').split('"."')
-        if len(parts) == 2:  # noqa: PLR2004 (database and table)
-            names.add(TableName(*(part.replace('""', '"') for part in parts)))
-    return names
 
 
 def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
@@ -190,8 +178,7 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
 def _join(head: Sample, tail: Sample) -> None:
     for table, trays in tail.rows.items():
         head.rows.setdefault(table, []).extend(reversed(trays))
-    for table, events in tail.ddl.items():
-        head.ddl.setdefault(table, []).extend(events)
+    head.ddl += tail.ddl
     head.others |= tail.others
     head.corrupt = head.corrupt or tail.corrupt
     head.scanned += tail.scanned
@@ -209,9 +196,7 @@ def _lacks_types(sample: Sample) -> bool:
 
 
 def _describe_table(sample: Sample, table: TableName) -> list[TableSchema]:
-    return [
-        schema for tray in sample.rows[table] for schema in sample.decoder.describe(tray, sample.ddl.get(table, ()))
-    ]
+    return [schema for tray in sample.rows[table] for schema in sample.decoder.describe(tray, sample.ddl)]
 
 
 def infer_table(sample: Sample) -> TableSchema:
@@ -261,7 +246,10 @@ def _nothing_found(sample: Sample) -> Exception:
         others = sorted(map(str, sample.others))
         near = difflib.get_close_matches(wanted.lower(), [name.lower() for name in others], n=1)
         hint = f" Did you mean {next(name for name in others if name.lower() == near[0])}?" if near else ""
-        msg = f"No row of {wanted} among {sample.scanned} records; the tables there are: {', '.join(others)}.{hint}"
+        msg = (
+            f"No row of {wanted} among {sample.scanned} records; the tables there are: {', '.join(others)}.{hint} "
+            "(inferSchema.maxScannedRecords and inferSchema.timeoutMs say how far it looks)"
+        )
         return OptionError(msg)
     what = f"row of {wanted}" if wanted else "row"
     msg = (

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
-from ticdc_source.hints import parse_hint_type, parse_hints
+from ticdc_source.hints import mending_hint, parse_hint_type, parse_hints
 from ticdc_source.metadata import CORRUPT_RECORD, metadata_columns
 from ticdc_source.options import Options
 from ticdc_source.schema import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, Column, TableSchema
@@ -80,7 +80,7 @@ def _arrow(column: Column, hint: pa.DataType | None, table: TableSchema, options
     if column.type.name not in TYPES:
         if hint == pa.string():
             return hint
-        msg = f'{where}: type {column.type} is not supported; schemaHints="{column.name} string" reads its text'
+        msg = f"{where}: type {column.type} is not supported; {mending_hint(column.name)}"
         raise UnsupportedTypeError(msg)
     natural = column.type.arrow
     if column.type.is_unspecified and hint is None and options.unspecified_decimal:

@@ -72,6 +72,7 @@ def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
 
 def _chosen(trays: dict[TableName, TableEvents], chunk: Chunk, reading: Reading) -> TableEvents:
     """Return the tray of the one table of this read, an empty one where the chunk has none."""
+    chosen = []
     for table, tray in trays.items():
         if not reading.tables.matches(table):
             continue
@@ -83,10 +84,20 @@ def _chosen(trays: dict[TableName, TableEvents], chunk: Chunk, reading: Reading)
                 f"Name it: .option('tables', '{reading.table}') ({tray.address(0)})"
             )
             raise SchemaError(msg)
-    return next(
-        (tray for table, tray in trays.items() if reading.table and reading.tables.same(table, reading.table)),
-        TableEvents(chunk, reading.table or TableName("", "")),
-    )
+        chosen.append(tray)
+    if len(chosen) > 1:  # one table, whose name is written in different cases
+        return _joined(chosen)
+    return chosen[0] if chosen else TableEvents(chunk, reading.table or TableName("", ""))
+
+
+def _joined(trays: list[TableEvents]) -> TableEvents:
+    joined = TableEvents(trays[0].chunk, trays[0].table)
+    events = [
+        event for tray in trays for event in zip(tray.positions, tray.indexes, tray.payloads, tray.headers, strict=True)
+    ]
+    for event in sorted(events, key=lambda event: event[:2]):
+        joined.append(*event)
+    return joined
 
 
 def _decoded(chunk: Chunk, tray: TableEvents, reading: Reading) -> tuple[Rows, list[Corrupt]]:
@@ -105,6 +116,7 @@ def _decoded(chunk: Chunk, tray: TableEvents, reading: Reading) -> tuple[Rows, l
         cluster_id=[decoded.cluster_id[event] for event in events],
         columns=decoded.columns,
     )
+    reading.counters.skipped += decoded.empty
     failed = [Corrupt(tray.positions[event], tray.indexes[event], error) for event, error in decoded.failures.items()]
     return rows, failed
 

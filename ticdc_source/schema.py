@@ -115,7 +115,7 @@ def merge_schemas(schemas: Iterable[TableSchema]) -> TableSchema | None:
             name = column.name.lower()  # MySQL compares column names without case
             before = columns.get(name)
             columns[name] = column if before is None else replace(before.merged_with(column), name=column.name)
-        names = [column.name.lower() for column in schema.columns]
+        names = list(dict.fromkeys(column.name.lower() for column in schema.columns))
         if set(names) >= set(newest) or not set(names) <= set(newest):
             newest = names
     if table is None:

@@ -166,7 +166,7 @@ class StreamPlanner:
         Spark asks some 90 times a second while a stream is idle.
         """
         now = self.clock()
-        interval = self.limits.min_interval * (2 if self._idle else 1)
+        interval = self.limits.min_interval * (2.5 if self._idle else 1)
         if self._looked_at is None or now - self._looked_at >= interval:
             if self._listed_at is None or now - self._listed_at >= _LIST_EVERY_S:
                 self._list(now)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from ticdc_source.errors import SchemaError
+
 __all__ = [
     "BIGINT_UNSIGNED",
     "CONVERSIONS",
@@ -315,7 +317,7 @@ def type_of(arrow: pa.DataType) -> ColumnType:
     """Return the MySQL type whose values an Arrow type is for, where nothing else tells the type.
 
     Raises:
-        KeyError: there is none.
+        SchemaError: there is none.
     """
     if arrow in _TYPE_OF_INTEGER:
         return ColumnType(_TYPE_OF_INTEGER[arrow])
@@ -324,4 +326,7 @@ def type_of(arrow: pa.DataType) -> ColumnType:
         return ColumnType("bit", length=1)
     if kind == "decimal":
         return ColumnType("decimal", length=arrow.precision, scale=arrow.scale)
+    if kind not in _TYPE_OF_KIND:
+        msg = f"nothing that TiDB has is read as {arrow}"
+        raise SchemaError(msg)
     return ColumnType(_TYPE_OF_KIND[kind])

@@ -31,6 +31,11 @@ _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 5, 500
 # topic).
 _LOOK_AFTER_SECONDS, _LOOKS = 1.0, 3
 _LOOK_TIMEOUT_MS = 5_000
+# kafka-python unpacks as much of a fetch as it is asked for: compressed, that may be a hundred times what has come.
+# So it is asked for about as much as an uncompressed fetch holds, by the size of the records before.
+_IN_HAND_BYTES = 4 << 20
+_RECORD_BYTES = 500  # what a record takes beside its key and value
+_FIRST_RECORDS = 128
 
 
 def fetch(
@@ -154,6 +159,7 @@ class _Reading:
         self._fail = fail
         self._expected = wanted.start  # the first offset not yet accounted for
         self._out_of_range = 0
+        self._most = _FIRST_RECORDS  # records to ask for at a time
         self.rested()
         with self._our_errors():
             client.topics([wanted.topic], min(client.timeout_ms, poll_timeout_ms))
@@ -168,7 +174,7 @@ class _Reading:
         self._looks = 0
 
     def next_records(self) -> list[Any] | None:
-        """Return the next records, as many as kafka-python has in hand; None at the end of the range."""
+        """Return the next records, some megabytes of them at most; None at the end of the range."""
         end = self._wanted.end
         with self._our_errors():
             while self._expected < end:
@@ -187,10 +193,9 @@ class _Reading:
     def _poll(self) -> tuple[list[Any], int]:
         """Ask for records once; an offset that is out of range is settled here."""
         try:
-            # As many as can be in the range and no more: the rest would be made into objects for nothing. And
-            # when the last of them is taken, kafka-python does not begin to wait for what comes after the
-            # range.
-            most = self._wanted.end - self._expected
+            # Never more than can be in the range: the rest would be made into objects for nothing. And when the
+            # last of them is taken, kafka-python does not begin to wait for what comes after the range.
+            most = min(self._wanted.end - self._expected, self._most)
             polled = self._consumer.poll(timeout_ms=self._wait_ms, max_records=most)
             position = self._consumer.position(self._kafka_place, timeout_ms=0)
         except kafka.errors.OffsetOutOfRangeError:
@@ -205,6 +210,8 @@ class _Reading:
     def _accepted(self, records: list[Any], position: int) -> list[Any]:
         """Check records for holes, and cut what lies behind the end."""
         end = self._wanted.end
+        size = sum(max(0, record.serialized_key_size) + max(0, record.serialized_value_size) for record in records)
+        self._most = max(1, _IN_HAND_BYTES // (size // len(records) + _RECORD_BYTES))
         if records[-1].offset >= end:
             records = [record for record in records if record.offset < end]
             position = end

@@ -7,17 +7,19 @@ raises whatever Arrow or Python raise on a cell that does not fit; `failing_cell
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError, UnsupportedTypeError
-from ticdc_source.types import CONVERSIONS, ColumnType, convertible, kind_of, type_of
+from ticdc_source.types import CONVERSIONS, DECIMAL_MAX, ColumnType, convertible, kind_of, type_of
 
-__all__ = ["Cells", "Kernel", "Settings", "Wire", "convert", "failing_cells", "kernel"]
+__all__ = ["Cells", "Kernel", "Settings", "Wire", "convert", "decimals_of_text", "failing_cells", "kernel"]
 
 Cells = Sequence[Any]
 Kernel = Callable[[Cells], pa.Array]
@@ -32,7 +34,11 @@ class Settings(NamedTuple):
 
 
 # The kinds of target for which a type's number is asked for, and not its natural value.
-_NUMBERS = {"enum": ("integer", "decimal"), "set": ("integer", "decimal"), "bit": ("decimal",)}
+_NUMBERS = {
+    "enum": ("integer", "decimal"),
+    "set": ("integer", "decimal"),
+    "bit": ("integer", "decimal", "float", "double"),
+}
 
 Maker = Callable[[ColumnType, Settings], Kernel]
 
@@ -44,11 +50,13 @@ class Wire(NamedTuple):
         natural: makes the kernel that gives `type.arrow`.
         text: makes the kernel that gives MySQL's text of the value, for columns read as string.
         number: makes the kernel that gives the number behind an enum, a set or a bit, as decimal(20,0).
+        raw: makes the kernel that gives the bytes of a text.
     """
 
     natural: Maker
     text: Maker
     number: Maker | None = None
+    raw: Maker | None = None
 
 
 def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Kernel:
@@ -64,7 +72,9 @@ def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: 
             return plain_text
         msg = f"type {type_} is not supported; schemaHints can ask for its text with 'string'"
         raise UnsupportedTypeError(msg)
-    if wire.number is not None and kind_of(target) in _NUMBERS[type_.family]:
+    if wire.raw is not None and kind_of(target) == "binary":
+        return wire.raw(type_, settings)
+    if wire.number is not None and kind_of(target) in _NUMBERS[type_.family] and not _is_natural(type_, target):
         number = wire.number(type_, settings)
         return lambda cells: convert(number(cells), target)
     if type_.name == "decimal" and kind_of(target) == "decimal":
@@ -83,9 +93,15 @@ def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: 
     return lambda cells: convert(natural(cells), target)
 
 
+def _is_natural(type_: ColumnType, target: pa.DataType) -> bool:
+    """Tell whether bits are wanted as the type table gives them: 64 of them as a signed bigint."""
+    return type_.family == "bit" and target in (pa.int64(), type_.arrow)
+
+
 def plain_text(cells: Cells) -> pa.Array:
-    """Read cells of any JSON shape as text."""
-    return pa.array([None if c is None else c if isinstance(c, str) else str(c) for c in cells], pa.string())
+    """Read cells of any JSON shape as text: strings as they are, all else as JSON."""
+    texts = [None if c is None else c if isinstance(c, str) else json.dumps(c, ensure_ascii=False) for c in cells]
+    return pa.array(texts, pa.string())
 
 
 def convert(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -103,11 +119,28 @@ def convert(array: pa.Array, target: pa.DataType) -> pa.Array:
             msg = "a value other than 0 and 1 cannot be read as boolean"
             raise ValueError(msg)
         return truth
+    if source == "decimal" and wanted in ("float", "double"):  # the number of a BIT: 64 of them are an error
+        array = array.cast(pa.int64())
     if source == "boolean":
         array = array.cast(pa.int8())
-    if wanted == "decimal" and source in ("integer", "boolean"):
-        array = array.cast(pa.string())  # Arrow's own cast asks for room for every value of the integer type
+    if wanted == "decimal":
+        return decimals_of_text(array.cast(pa.string()), target)
     return array.cast(target)
+
+
+def decimals_of_text(text: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast decimal texts without loss.
+
+    Arrow's own cast wraps around, unnoticed, where the digits at the target's scale pass 38: it is used where that
+    cannot be.
+
+    Raises:
+        ValueError, ArithmeticError: a text is no decimal, or does not fit.
+    """
+    longest = pc.max(pc.utf8_length(text)).as_py() or 0
+    if longest + target.scale <= DECIMAL_MAX and not pc.any(pc.match_substring_regex(text, "[eE]")).as_py():
+        return text.cast(target)
+    return pa.array([None if cell is None else Decimal(cell) for cell in text.to_pylist()], target)
 
 
 def failing_cells(run: Kernel, cells: Cells) -> dict[int, str]:

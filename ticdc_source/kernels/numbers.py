@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire
+from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire, decimals_of_text
 from ticdc_source.types import BIGINT_UNSIGNED, ColumnType
 
 __all__ = [
@@ -76,7 +76,7 @@ def integers_of_text(arrow: pa.DataType) -> Kernel:
         if pc.any(pc.match_substring_regex(text, r"[^0-9-]")).as_py():  # Arrow would read 0x10 as 16, 1e3 as 1000
             msg = "not an integer"
             raise ValueError(msg)
-        return text.cast(arrow)
+        return decimals_of_text(text, arrow) if pa.types.is_decimal(arrow) else text.cast(arrow)
 
     return cast
 
@@ -127,7 +127,7 @@ def _decimals_of_text(type_: ColumnType, _settings: Settings) -> Kernel:
     if pa.types.is_string(type_.arrow):
         return text_cells
     arrow = type_.arrow
-    return lambda cells: text_cells(cells).cast(arrow)
+    return lambda cells: decimals_of_text(text_cells(cells), arrow)
 
 
 def _decimals_of_floats(type_: ColumnType, _settings: Settings) -> Kernel:
@@ -152,7 +152,7 @@ def _decimals_of_floats(type_: ColumnType, _settings: Settings) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
         require(cells, int, float, str)
         texts = pa.array([None if c is None else text(c) for c in cells], pa.string())
-        return texts if as_text else texts.cast(arrow)
+        return texts if as_text else decimals_of_text(texts, arrow)
 
     return cast
 

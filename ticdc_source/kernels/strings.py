@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire
@@ -220,7 +221,11 @@ def _vectors(_type: ColumnType, _settings: Settings) -> Kernel:
 
     def cast(cells: Cells) -> pa.Array:
         require(cells, str)
-        return pa.array([None if c is None else parse(c) for c in cells], VECTOR)
+        array = pa.array([None if c is None else parse(c) for c in cells], VECTOR)
+        if not pc.all(pc.is_finite(array.values), min_count=0).as_py():
+            msg = "a number that a float does not hold"
+            raise ValueError(msg)
+        return array
 
     return cast
 
@@ -229,9 +234,9 @@ def _as_text(_type: ColumnType, _settings: Settings) -> Kernel:
     return text_cells
 
 
-TEXT = Wire(_texts, _texts)
-BASE64_TEXT = _binary_by(base64_bytes)._replace(natural=_binary_by(base64_bytes).text)
+TEXT = Wire(_texts, _texts, raw=_binary_by(_bytes).natural)
 BASE64_BINARY = _binary_by(base64_bytes)
+BASE64_TEXT = Wire(BASE64_BINARY.text, BASE64_BINARY.text, raw=BASE64_BINARY.natural)
 QUOTED_BINARY = _binary_by(unquote)
 LATIN1_BINARY = _binary_by(_latin1)
 ENUM_NUMBER = Wire(_members(integers_of_numbers, _enum_label), text_of_numbers, bit_numbers(integers_of_numbers))

@@ -27,6 +27,8 @@ __all__ = [
 
 _DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[ T]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?Z?)?")
 _TIME = re.compile(r"(-?)(\d{1,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?")
+_FIRST_DAYS, _LAST_DAYS = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31, from the epoch
+_FIRST_MICROS, _LAST_MICROS = _FIRST_DAYS * 86_400_000_000, (_LAST_DAYS + 1) * 86_400_000_000 - 1
 _FIRST_DAY = {
     pa.date32(): pa.scalar(datetime.date(1, 1, 1), pa.date32()),
     TIMESTAMP_NTZ: pa.scalar(datetime.datetime(1, 1, 1), TIMESTAMP_NTZ),  # noqa: DTZ001 (DATETIME has no zone)
@@ -112,10 +114,19 @@ def _as_text(_type: ColumnType, _settings: Settings) -> Kernel:
     return text_cells
 
 
+def _within(numbers: pa.Array, first: int, last: int) -> pa.Array:
+    """Refuse what lies outside the years 1 to 9999: not a date, or one in another unit than its type says."""
+    low, high = pc.min(numbers).as_py(), pc.max(numbers).as_py()
+    if low is not None and (low < first or high > last):
+        msg = "outside the years 1 to 9999: has the precision of the DATETIME been changed, from ms to µs?"
+        raise ValueError(msg)
+    return numbers
+
+
 def _days(_type: ColumnType, _settings: Settings) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
         require(cells, int)
-        return pa.array(cells, pa.int32()).cast(pa.date32())
+        return _within(pa.array(cells, pa.int32()), _FIRST_DAYS, _LAST_DAYS).cast(pa.date32())
 
     return cast
 
@@ -127,7 +138,7 @@ def _datetimes_of_numbers(type_: ColumnType, _settings: Settings) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
         require(cells, int)
         numbers = cells if unit == 1 else [None if c is None else c * unit for c in cells]
-        return pa.array(numbers, pa.int64()).cast(TIMESTAMP_NTZ)
+        return _within(pa.array(numbers, pa.int64()), _FIRST_MICROS, _LAST_MICROS).cast(TIMESTAMP_NTZ)
 
     return cast
 

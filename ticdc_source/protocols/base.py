@@ -33,6 +33,7 @@ class Decoded:
         build_ts: per event, when TiCDC encoded it, ms since the epoch; None where the wire has none.
         cluster_id: per event, likewise.
         failures: events that could not be read, none of whose images are here.
+        empty: events that hold no row at all, which TiCDC writes where no column is selected.
     """
 
     images: Images
@@ -41,6 +42,7 @@ class Decoded:
     build_ts: list[int | None]
     cluster_id: list[str | None]
     failures: dict[int, DecodeError] = field(default_factory=dict)
+    empty: int = 0
 
 
 class Decoder(Protocol):
@@ -62,7 +64,7 @@ class Decoder(Protocol):
         """Cut a chunk into events; never raises, what cannot be cut goes to `Split.corrupt`."""
 
     def describe(self, events: TableEvents, ddl: Sequence[DDLEvent] = ()) -> list[TableSchema]:
-        """Say what these events, and DDL events of the same table, tell of the table: its versions, in order.
+        """Say what these events, and those DDL events that are of their table, tell: the table's versions, in order.
 
         Events that cannot be read are passed over: `decode` reports them.
         """

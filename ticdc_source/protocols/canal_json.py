@@ -133,8 +133,9 @@ class CanalJSON:
                     msg = "a row message without 'data'"
                     raise ValueError(msg)
                 if message.get("mysqlType") != types or tuple(rows[0]) != names:
+                    columns = _columns(message, rows)
+                    images.start_run(columns)
                     types, names = message.get("mysqlType"), tuple(rows[0])
-                    images.start_run(_columns(message, rows))
                 _add(images, event, message, rows, plan)
             except MALFORMED as error:
                 images.take_back(known)
@@ -183,6 +184,9 @@ def _add(images: Images, event: int, message: dict[str, Any], rows: list[dict[st
     """Add the images of a message; official Canal puts several rows into one."""
     kind, olds = message["type"], message.get("old")
     for index, row in enumerate(rows):
+        if type(row) is not dict:
+            msg = f"a row of 'data' is {row!r}"
+            raise TypeError(msg)
         if kind == "INSERT":
             images.add(event, index, None, row, plan, update=False)
         elif kind == "DELETE":  # the row is in data; before v5.4 in old too

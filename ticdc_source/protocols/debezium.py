@@ -122,8 +122,9 @@ class Debezium:
                 fields = _row_fields(message)
                 begun = bisect_left(boundaries, decoded.commit_ts[event] or 0) if boundaries else 0
                 if fields != schema or tuple(described) != names or begun != since:
+                    columns = _columns(fields, described, boundaries[begun - 1] if begun else 0)
+                    images.start_run(columns)
                     schema, names, since = fields, tuple(described), begun
-                    images.start_run(_columns(fields, described, boundaries[begun - 1] if begun else 0))
                 if op == "d":
                     images.add(event, 0, described, None, plan, update=False)
                 else:

@@ -116,7 +116,6 @@ _BEHIND: dict[str, tuple[str, ...]] = {
 # Digits of fraction that tell milliseconds from microseconds; the schema's name decides for each message.
 _FRACTION = {"io.debezium.time.Timestamp": 3, "io.debezium.time.MicroTimestamp": 6}
 _ENUM_COMMA = re.compile(r"(?<!\\),")
-_QUOTED_ID = re.compile(r'"((?:[^"]|"")*)"\."((?:[^"]|"")*)"')
 
 
 def wire_column(name: str, field: Mapping[str, Any] | None) -> Column:
@@ -128,8 +127,10 @@ def wire_column(name: str, field: Mapping[str, Any] | None) -> Column:
         return Column(name, ColumnType(text(wire)), wire=wire)
     type_ = ColumnType(_BEHIND[wire][0])
     exact = field.get("tidb_type")
-    if exact:
+    if exact and not parse_type(exact).is_unspecified:  # of a DECIMAL it never has the precision: only DDL has
         type_ = parse_type(exact)
+    else:
+        exact = None
     parameters = field.get("parameters") or {}
     if wire in _FRACTION:
         type_ = replace(type_, length=_FRACTION[wire])
@@ -151,12 +152,20 @@ def wire_column(name: str, field: Mapping[str, Any] | None) -> Column:
 def declared_columns(changes: Sequence[Mapping[str, Any]] | None, table: TableName) -> dict[str, ColumnType]:
     """Return the columns, by lower-case name, that a DDL event's `tableChanges` declares for a table."""
     for change in changes or ():
-        ids = _QUOTED_ID.findall(change.get("id") or "")
-        names = [TableName(*(part.replace('""', '"') for part in pair)) for pair in ids]
         described = change.get("table")
-        if described and (not names or names[-1] == table):  # a RENAME's id names the old table, then the new
+        if described and _names(change.get("id") or "", table):
             return {column["name"].lower(): _declared_type(column) for column in described.get("columns") or ()}
     return {}
+
+
+def _names(identity: str, table: TableName) -> bool:
+    """Tell whether a change is of this table: TiCDC does not escape quotes in its id, native Debezium doubles them.
+
+    A RENAME's id names the old table, then the new.
+    """
+    plain = f'"{table.database}"."{table.table}"'
+    doubled = ".".join('"' + part.replace('"', '""') + '"' for part in table)
+    return any(identity == name or identity.endswith(f",{name}") for name in (plain, doubled))
 
 
 def _declared_type(column: Mapping[str, Any]) -> ColumnType:
@@ -216,6 +225,8 @@ def _decided(column: Column, exact: ColumnType) -> ColumnType:
         return exact
     if exact.name not in _BEHIND.get(column.wire, ()):
         return column.type
+    if not column.vague and exact.name != column.type.name:  # the message's own tidb_type stands
+        return column.type
     if column.wire in _FRACTION and ((exact.length or 0) > 3) != (column.wire == "io.debezium.time.MicroTimestamp"):  # noqa: PLR2004
         return column.type
     return exact
@@ -224,8 +235,12 @@ def _decided(column: Column, exact: ColumnType) -> ColumnType:
 def wire_of(column: Column, wanted: ReadField) -> tuple[Wire | None, ColumnType]:
     """Choose kernel and type: what the message says, decided by what inference knows."""
     known = wanted.type_since(column.since)
+    if column.type is None and known is None and wanted.arrow == pa.string():
+        return None, ColumnType("json")  # nothing tells a type: its JSON as text
     if column.type is None:
         type_ = known or type_of(wanted.arrow)
     else:
         type_ = _decided(column, known) if known is not None else column.type
+    if column.vague and wanted.arrow == pa.binary() and type_.family == "text":
+        return strings.BASE64_BINARY, ColumnType("varbinary")
     return KERNELS.get(type_.name), type_

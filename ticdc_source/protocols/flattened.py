@@ -54,14 +54,21 @@ def restored_old_values(payload: bytes) -> dict[str, Any] | None:
 
 def _matches(groups: Sequence[dict[str, Any]], nulls: Sequence[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
     """Return up to two ways to give the groups to columns of the same type and flags, both in table order."""
-    if not groups:
-        return [{}]
-    if len(nulls) < len(groups):
+    # ways[i][j]: in how many ways (two are enough to know) the groups from i on fit the columns from j on.
+    ways = [[0] * (len(nulls) + 1) for _ in groups] + [[1] * (len(nulls) + 1)]
+    for i in range(len(groups) - 1, -1, -1):
+        for j in range(len(nulls) - 1, -1, -1):
+            here = ways[i + 1][j + 1] if _alike(groups[i], nulls[j][1]) else 0
+            ways[i][j] = min(2, ways[i][j + 1] + here)
+    if not ways[0][0]:
         return []
-    (name, cell), rest = nulls[0], nulls[1:]
-    ways = []
-    if all(cell.get(part) == groups[0].get(part) for part in ("t", "f", "h")):
-        ways = [{name: groups[0], **way} for way in _matches(groups[1:], rest)]
-    if len(ways) < 2:  # noqa: PLR2004 (two are enough to know that it is not one)
-        ways += _matches(groups, rest)
-    return ways[:2]
+    found, i = {}, 0
+    for j, (name, cell) in enumerate(nulls):
+        if i < len(groups) and _alike(groups[i], cell) and ways[i + 1][j + 1]:
+            found[name] = groups[i]
+            i += 1
+    return [found] * ways[0][0]
+
+
+def _alike(group: dict[str, Any], cell: dict[str, Any]) -> bool:
+    return all(cell.get(part) == group.get(part) for part in ("t", "f", "h"))

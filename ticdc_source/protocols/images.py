@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ticdc_source.errors import DecodeError, SchemaError
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
+from ticdc_source.hints import mending_hint
 from ticdc_source.kernels import failing_cells
 from ticdc_source.protocols.plan import Plan, Planned, WireOf
 from ticdc_source.schema import Column
@@ -133,7 +134,9 @@ def _cast(
         bad = failing_cells(item.run, cells)
     for place, reason in bad.items():
         event = images.events[start + place]
-        message = f'value {reason}. It does not fit {item.field.arrow}: schemaHints="{name} string" reads its text'
+        message = f"value {reason}. It does not fit {item.field.arrow}"
+        if item.field.arrow != pa.string():
+            message += f": {mending_hint(name)}"
         failures.setdefault(event, DecodeError(message, events.address(event, name)))
         cells[place] = None
     try:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import pyarrow as pa
+
 from ticdc_source.errors import DecodeError, FramingError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, WatermarkEvent
 from ticdc_source.kernels import Wire, numbers, strings, temporal
@@ -45,6 +47,7 @@ _NULL = 6
 _BINARY_NAMES = {
     15: "varbinary", 253: "varbinary", 254: "binary", 249: "tinyblob", 250: "mediumblob", 251: "longblob", 252: "blob",
 }  # fmt: skip
+_QUOTED_NAMES = frozenset({"char", "varchar"})
 _BASE64_CODES = frozenset({249, 250, 251, 252})
 _UNSIGNED_NAMES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal"})
 
@@ -191,12 +194,12 @@ class OpenProtocol:
 
     def describe(self, events: TableEvents, ddl: Sequence[DDLEvent] = ()) -> list[TableSchema]:  # noqa: ARG002
         """Say what types and flags tell."""
-        images, _ = self._parse(events, Plan(()))
+        images, _, _ = self._parse(events, Plan(()))
         return describe_images(events.table, images)
 
     def decode(self, events: TableEvents, plan: Plan) -> Decoded:
         """Parse value frames and turn them to columns."""
-        images, failures = self._parse(events, plan)
+        images, failures, empty = self._parse(events, plan)
         images, columns, bad_values = cast_images(images, events, plan, _wire_of)
         return Decoded(
             images, columns,
@@ -204,10 +207,11 @@ class OpenProtocol:
             build_ts=[None] * len(events),
             cluster_id=[None] * len(events),
             failures={**failures, **bad_values},
+            empty=empty,
         )  # fmt: skip
 
-    def _parse(self, events: TableEvents, plan: Plan) -> tuple[Images, dict[int, DecodeError]]:
-        images, failures = Images(), {}
+    def _parse(self, events: TableEvents, plan: Plan) -> tuple[Images, dict[int, DecodeError], int]:
+        images, failures, empty = Images(), {}, 0
         signature: tuple[Any, ...] | None = None
         for event, (payload, head) in enumerate(zip(events.payloads, events.headers, strict=True)):
             known = len(images.rows)
@@ -221,12 +225,15 @@ class OpenProtocol:
                     before = restored_old_values(payload)
                 described = after or deleted or {}
                 if before and after is not None:
-                    described = {**before, **after}
+                    described = {**after, **{name: old for name, old in before.items() if name not in after}}
                 seen = tuple((name, cell["t"], cell.get("f"), cell.get("h")) for name, cell in described.items())
                 if seen != signature:
                     columns = tuple(_column(text(name), *parts) for name, *parts in seen)
                     images.start_run(columns)
                     signature = seen
+                if after is not None and deleted is not None:
+                    msg = "both a new row ('u') and a deleted one ('d')"
+                    raise ValueError(msg)
                 if after is not None:
                     row = {name: cell["v"] for name, cell in after.items()}
                     # Only changed columns may be there: the old row is the new one overlaid (wire.md item 11).
@@ -238,10 +245,12 @@ class OpenProtocol:
                 elif before is not None:
                     msg = "an old row ('p') without a new one ('u')"
                     raise ValueError(msg)
+                else:  # tiflow leaves out an empty map: a row of which no column is selected
+                    empty += 1
             except MALFORMED as error:
                 images.take_back(known)
                 failures[event] = parse_failure(error, "an open-protocol row event").at(events.address(event))
-        return images, failures
+        return images, failures, empty
 
 
 def _refuse_partial(head: dict[str, Any]) -> None:
@@ -276,6 +285,8 @@ def _wire_of(column: Column, wanted: ReadField) -> tuple[Wire | None, ColumnType
     if column.type is None:  # all NULL as far as these messages go: any kernel of the wanted type does
         type_ = wanted.type or type_of(wanted.arrow)
         return KERNELS.get(type_.name), type_
+    if column.wire == _UNFLAGGED and wanted.arrow == pa.binary() and column.type.name in _QUOTED_NAMES:
+        return strings.QUOTED_BINARY, ColumnType("varbinary")
     if column.wire == _UNFLAGGED and wanted.type is not None and wanted.type.family == "binary":
         return KERNELS[wanted.type.name], wanted.type
     type_ = column.type.refined_by(wanted.type)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ticdc_source.errors import SchemaError
+from ticdc_source.hints import mending_hint
 from ticdc_source.kernels import Kernel, Settings, Wire, kernel
 from ticdc_source.schema import Column, ReadField
 from ticdc_source.types import ColumnType
@@ -67,11 +68,11 @@ class Plan:
     def _plan_field(self, wanted: ReadField, column: Column | None, wire_of: WireOf) -> Planned:
         if column is None:
             return Planned(wanted, None, None)
-        wire, type_ = wire_of(column, wanted)
         try:
+            wire, type_ = wire_of(column, wanted)
             return Planned(wanted, column.name, kernel(wire, type_, wanted.arrow, self.settings))
         except SchemaError as error:
-            msg = f"Column {column.name}: {error}"
+            msg = f"Column {column.name}: {error}. {mending_hint(column.name)}"
             raise type(error)(msg) from None
 
     def _refuse_drift(self, columns: tuple[Column, ...]) -> None:
@@ -82,6 +83,7 @@ class Plan:
             listed = ", ".join(f"{column.name} {column.type or ''}".strip() for column in new)
             msg = (
                 f"the messages have columns that the schema lacks: {listed}. Load the source again to infer the "
-                "schema anew, or set onSchemaDrift=ignore to leave them out"
+                "schema anew (from more rows with inferSchema.maxRecords, if they come up in the middle only), or set "
+                "onSchemaDrift=ignore to leave them out"
             )
             raise SchemaError(msg)

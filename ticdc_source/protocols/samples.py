@@ -16,6 +16,7 @@ from ticdc_source.types import ColumnType
 __all__ = ["describe_images"]
 
 _2_63 = 1 << 63
+_MOST_DIGITS = 20  # of 64 bits
 
 
 def describe_images(table: TableName, images: Images) -> list[TableSchema]:
@@ -39,7 +40,7 @@ def _observed(column: Column, rows: Sequence[dict[str, Any]]) -> Column:
 
 def _is_wide(cell: Any) -> bool:
     if isinstance(cell, str):
-        return cell.isdecimal() and int(cell) >= _2_63
+        return cell.isdecimal() and len(cell) <= _MOST_DIGITS and int(cell) >= _2_63
     return isinstance(cell, int) and cell >= _2_63
 
 

@@ -1,0 +1,218 @@
+"""Defects that were found by trying to break the core: each stays mended."""
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.support.captured import Captured, rows, single, whole
+from tests.support.messages import (
+    TSO,
+    Message,
+    canal,
+    cell,
+    debezium,
+    debezium_ddl,
+    declared,
+    dump,
+    open_message,
+    open_row,
+)
+from ticdc_source.errors import DecodeError, TiCDCSourceError
+
+pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")
+
+ID = {"id": "int"}
+KEY = {"type": "int32", "optional": False, "field": "id"}
+
+
+def one(value: Any, mysql_type: str) -> Message:
+    """Make a canal-json insert with a column x."""
+    return canal("INSERT", [{"id": "1", "x": value}], None, {**ID, "x": mysql_type}, {"id": 4, "x": 12})
+
+
+def text_field(tidb_type: str | None = None) -> dict[str, Any]:
+    """Make the schema of a debezium string column x."""
+    return {"type": "string", "optional": True, "field": "x", **({"tidb_type": tidb_type} if tidb_type else {})}
+
+
+@pytest.mark.parametrize("value", [
+    "2979998326651559421399819507705176805774.9947667",
+    "493682185944899873439712315158777836213.25",
+    "1e38",
+    "9" * 37 + ".00",
+])  # fmt: skip
+def test_a_decimal_that_does_not_fit_is_an_error(value: str) -> None:
+    """Arrow's cast of long texts wraps around: a value outside the sample's digits is refused, never another number."""
+    sample = [one("1.50", "decimal")] * 700
+
+    with pytest.raises(DecodeError, match="column=x"):
+        rows(*sample, one(value, "decimal"), *sample)
+
+
+def test_a_long_decimal_that_fits_is_exact() -> None:
+    """Thirty-eight digits, with and without a sign, leading zeros included."""
+    texts = ["-" + "9" * 36 + ".99", "0" * 30 + "12.50"]
+
+    found = [row["x"] for row in rows(*(one(text, "decimal(38,2)") for text in texts))]
+
+    assert found == [Decimal(text) for text in texts]
+
+
+def test_old_values_without_names_are_matched_in_bounded_time() -> None:
+    """Forty flattened values among eighty NULLs are put back at once."""
+    new = {f"{kind}{n}": cell(code, None, 65) for n in range(40) for kind, code in (("i", 3), ("s", 15))}
+    flat = ",".join(f'"t":3,"f":65,"v":{n}' for n in range(40))
+    body = b'{"u":%b,"p":{%b}}' % (dump({"id": cell(3, 1, 2), **new}), flat.encode())
+
+    before = rows(open_message(open_row(body)))[0]
+
+    assert [before[f"i{n}"] for n in range(40)] == list(range(40))
+
+
+def test_a_column_named_as_a_metadata_column_that_was_not_asked_for_is_data() -> None:
+    """Only the metadata columns that are there take their names."""
+    types = {**ID, "_topic": "varchar", "_corrupt_record": "varchar"}
+    row = rows(canal("INSERT", [{"id": "1", "_topic": "mine", "_corrupt_record": "too"}], None, types))[0]
+
+    assert (row["_topic"], row["_corrupt_record"]) == ("mine", "too")
+
+
+def test_a_table_whose_name_changes_case_is_one_table() -> None:
+    """Rows under both spellings come, in order, however the records are cut into chunks."""
+    messages = [canal("INSERT", [{"id": str(n)}], None, ID, table="tT"[n % 2]) for n in range(4)]
+    captured = Captured.of(*messages)
+
+    assert [row["id"] for row in captured.read(sizes=whole).to_pylist()] == [0, 1, 2, 3]
+    assert [row["id"] for row in captured.read(sizes=single).to_pylist()] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
+def test_a_broken_description_spoils_no_other_message(mode: str) -> None:
+    """The columns of a message that cannot be read are not taken for those of the next."""
+    good, bad = canal("INSERT", [{"id": "1"}], None, ID), canal("INSERT", [{"id": "7"}], None, {"id": "(("})
+    fields: list[dict[str, Any]] = [{"field": "id"}]
+    broken = debezium("c", None, {"id": 7}, fields)
+    fine = debezium("c", None, {"id": 1}, [KEY])
+
+    for first, second in ((good, bad), (fine, broken)):
+        found = rows(first, second, second, first, second, second, mode=mode)
+        assert [row["id"] for row in found if row["_change_type"]] == [1, 1]
+
+
+def test_the_messages_own_tidb_type_stands() -> None:
+    """A column that was VARBINARY in the sample and is VARCHAR now is not decoded as base64."""
+    binary = debezium("c", None, {"id": 1, "x": "YWJj"}, [KEY, text_field("varbinary")])
+    text = debezium("c", None, {"id": 1, "x": "abcd"}, [KEY, text_field("varchar")])
+
+    assert [row["x"] for row in rows(binary, text)] == ["abc", "abcd"]
+
+
+def test_a_datetime_in_another_unit_is_an_error() -> None:
+    """Microseconds read as milliseconds lie beyond the year 9999."""
+    ddl = debezium_ddl(TSO - 1, "", [declared("id", "INT"), declared("x", "DATETIME", length=3)])
+    good = debezium("c", None, {"id": 1, "x": 1_600_000_000_123})
+    captured = Captured.of(ddl, good, debezium("c", None, {"id": 1, "x": 1_600_000_000_123_456}))
+
+    assert rows(ddl, good)[0]["x"] == datetime.datetime(2020, 9, 13, 12, 26, 40, 123000)  # noqa: DTZ001
+    with pytest.raises(DecodeError, match="precision of the DATETIME"):
+        captured.read()
+
+
+@pytest.mark.parametrize("message", [
+    open_message(open_row({"u": {"id": cell(3, 1), "x": cell(15, "//4=", None)}})),
+    open_message(open_row({"u": {"id": cell(3, 1), "x": cell(252, "//4=", 64)}})),
+    open_message(open_row({"u": {"id": cell(3, 1), "x": cell(15, "\\xff\\xfe", 0)}})),
+    debezium("c", None, {"id": 1, "x": "//4="}, [KEY, text_field()]),
+])  # fmt: skip
+def test_a_hint_of_binary_gives_the_bytes(message: Message) -> None:
+    """Where the wire leaves open whether a column is text, the hint decides how it is undone."""
+    assert rows(message, schemaHints="x binary")[0]["x"] == b"\xff\xfe"
+
+
+def test_a_name_with_quotes_finds_its_ddl() -> None:
+    """TiCDC does not escape the quotes in a tableChanges id."""
+    key, value = debezium_ddl(TSO - 1, "", [declared("id", "INT"), declared("x", "DATE")])
+    ddl = (
+        key,
+        (value or b"").replace(rb"\"test\".\"t\"", rb"\"test\".\"a\"b\"").replace(b'"table":"t"', rb'"table":"a\"b"'),
+    )
+    row = debezium("c", None, {"id": 1, "x": 0}, source={"table": 'a"b'})
+
+    assert rows(ddl, row)[0]["x"] == datetime.date(1970, 1, 1)
+
+
+def test_a_decimal_of_the_extension_without_ddl_is_a_double() -> None:
+    """tidb_type never has the precision: without DDL the double is given as it is."""
+    field = {"type": "double", "optional": True, "field": "x", "tidb_type": "decimal"}
+
+    assert rows(debezium("c", None, {"id": 1, "x": 1e25}, [KEY, field]))[0]["x"] == 1e25
+
+
+@pytest.mark.parametrize("message", [
+    canal("INSERT", [{"id": "1"}, None], None, ID),
+    open_message(open_row({"u": {"id": cell(3, 1)}, "d": {"id": cell(3, 1)}})),
+])  # fmt: skip
+def test_a_row_that_is_not_there_is_an_error(message: Message) -> None:
+    """A null among the rows, or an insert and a delete in one event, loses nothing silently."""
+    good = (
+        canal("INSERT", [{"id": "1"}], None, ID)
+        if message[0] == b""
+        else open_message(open_row({"u": {"id": cell(3, 1)}}))
+    )
+
+    with pytest.raises(DecodeError, match="offset=1"):
+        rows(good, message)
+
+
+@pytest.mark.parametrize("messages", [
+    [debezium("c", None, {"id": 1, "x": 5}), debezium("c", None, {"id": 1, "x": "abc"})],
+    [debezium("c", None, {"id": 1, "x": True}), debezium("c", None, {"id": 1, "x": "abc"})],
+    [debezium("c", None, {"id": 1, "x": {"a": 1}})],
+])  # fmt: skip
+def test_what_nothing_tells_the_type_of_can_be_text(messages: list[Message]) -> None:
+    """Schema-less debezium without DDL: values of several shapes are read as their JSON."""
+    found = [row["x"] for row in rows(*messages)]
+
+    assert found[0] in ("5", "true", '{"a": 1}')
+
+
+def test_garbage_that_raised_other_errors_raises_ours() -> None:
+    """Broken tableChanges, repeated columns and endless digits end in rows or in an error of ours."""
+    key, value = debezium_ddl(TSO, "", [])
+    odd = key, (value or b"").replace(b'"columns":[]', b'"columns":[5]')
+    endless = one("9" * 5000, "set")
+    for messages in (
+        [odd, debezium("c", None, {"id": 1})],
+        [canal("INSERT", [{"x": "1", "X": "2"}], None, {"x": "int"})],
+        [endless],
+    ):
+        try:
+            rows(*messages)
+        except TiCDCSourceError as error:
+            assert "offset" in str(error)  # noqa: PT017 (either outcome is right)
+
+
+def test_the_order_of_columns_is_that_of_the_new_row() -> None:
+    """A partial old row does not bring its columns to the front."""
+    new = {"id": cell(3, 1), "a": cell(3, 2), "b": cell(3, 3)}
+    schema = Captured.of(open_message(open_row({"u": new, "p": {"b": cell(3, 9)}}))).schema()
+
+    assert schema.names[4:] == ["id", "a", "b"]
+
+
+@pytest.mark.parametrize("hint", ["tinyint", "double"])
+def test_bits_do_not_leak_their_sign(hint: str) -> None:
+    """All 64 bits set are 2^64-1 where a number is asked for, which neither of these holds."""
+    with pytest.raises(DecodeError):
+        rows(one("18446744073709551615", "bit"), schemaHints=f"x {hint}")
+
+
+def test_hints_may_have_brackets_in_names_and_commas_in_comments() -> None:
+    """Backticks and quotes protect what is inside them."""
+    message = canal("INSERT", [{"a(b": "1", "c": "2"}], None, {"a(b": "int", "c": "int"})
+
+    row = rows(message, schemaHints="`a(b` bigint COMMENT 'x, (y', c string NOT NULL")[0]
+
+    assert (row["a(b"], row["c"]) == (1, "2")
