@@ -11,10 +11,10 @@ PYTEST_ARGS ?=
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" PYSPARK_PYTHON="$(CURDIR)/$(PY)" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(PY)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-core lint types bench docs clean
+.PHONY: help demo test test-core lint types bench bench-quick docs clean
 
 help:  ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.dev  ## See it work: a broker, messages of TiCDC, Spark reading them
 	$(RUN) $(PY) -m examples.demo
@@ -32,8 +32,11 @@ lint: $(VENV)/.dev  ## Check style and formatting
 types: $(VENV)/.dev  ## Check types
 	$(RUN) $(PY) -m mypy
 
-bench: $(VENV)/.benchmarks  ## Measure
+bench: $(VENV)/.benchmarks  ## Measure, a quarter of an hour; results into benchmarks/results
 	$(RUN) $(PY) -m benchmarks
+
+bench-quick: $(VENV)/.benchmarks  ## Measure less, two minutes
+	$(RUN) $(PY) -m benchmarks --quick
 
 docs: $(VENV)/.dev  ## Write the generated parts of README.md and docs/
 	$(RUN) $(PY) -m tests.generate_docs

@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = given.only or list(BENCHMARKS)
     if given.list:
         for name, module in BENCHMARKS.items():
-            console.print(f"{name:<12} {(module.__doc__ or '').splitlines()[0]}", highlight=False)
+            console.print(f"{name:<12} {(module.__doc__ or '').splitlines()[0]}", highlight=False, soft_wrap=True)
         return 0
     try:
         with connect() as kafka:

@@ -18,31 +18,39 @@ from ticdc_source.kafka.client import Client
 from ticdc_source.options import Options
 
 _MAGIC = 2
-_NO_COMPRESSION = 0
+_CODECS = {None: 0, "gzip": 1}
 _TIMEOUT_MS = 30_000
 _NOT_YET = (kafka.errors.NotLeaderForPartitionError, kafka.errors.UnknownTopicOrPartitionError)  # of a new topic
 _LARGEST = 20 * 2**20  # as the broker's message.max.bytes
 
 
 class Batch(NamedTuple):
-    """An uncompressed record batch as Kafka stores it."""
+    """A record batch as Kafka stores it.
+
+    Attributes:
+        data: its bytes.
+        records: how many records it holds.
+        size: the bytes of their values.
+    """
 
     data: bytes
     records: int
+    size: int
 
 
-def record_batch(values: Iterable[bytes]) -> Batch:
+def record_batch(values: Iterable[bytes], compression: str | None = None) -> Batch:
     """Make a record batch of messages without keys."""
-    builder = MemoryRecordsBuilder(_MAGIC, _NO_COMPRESSION, _LARGEST)
+    builder = MemoryRecordsBuilder(_MAGIC, _CODECS[compression], _LARGEST)
     now = int(time.time() * 1000)
-    count = 0
+    count = size = 0
     for value in values:
         if builder.append(now, None, value) is None:
             message = f"more than {_LARGEST} bytes do not fit into one record batch"
             raise ValueError(message)
         count += 1
+        size += len(value)
     builder.close()
-    return Batch(bytes(builder.buffer()), count)
+    return Batch(bytes(builder.buffer()), count, size)
 
 
 class Loader:
@@ -62,7 +70,8 @@ class Loader:
                 if error is kafka.errors.NoError:
                     firsts[partition.index] = partition.base_offset
                 elif error not in _NOT_YET or time.monotonic() > deadline:
-                    raise error(f"{topic}-{partition.index}")
+                    place = f"{topic}-{partition.index}"
+                    raise error(place)
         return firsts
 
     def _sent(self, topic: str, batches: Mapping[int, bytes]) -> Any:
@@ -78,12 +87,16 @@ class Loader:
         return self._client._send(request, None, _TIMEOUT_MS).responses[0].partition_responses
 
     def fill(self, topic: str, batches: Sequence[Batch], size: int) -> int:
-        """Write `size` bytes or a little more to partition 0: the batches in turn; return the number of records."""
+        """Write `size` bytes of values or a little more to partition 0: the batches in turn.
+
+        Returns:
+            the number of records.
+        """
         records = written = 0
         for batch in cycle(batches):
             self.send(topic, {0: batch.data})
             records += batch.records
-            written += len(batch.data)
+            written += batch.size
             if written >= size:
                 break
         return records
@@ -97,10 +110,12 @@ def loader(bootstrap: str) -> Iterator[Loader]:
         yield Loader(client)
 
 
-def batches_of(values: Iterator[bytes], batch_bytes: int, total_bytes: int) -> list[Batch]:
-    """Pack messages into record batches of about `batch_bytes`, `total_bytes` altogether."""
+def batches_of(
+    values: Iterator[bytes], batch_bytes: int, total_bytes: int, compression: str | None = None
+) -> list[Batch]:
+    """Pack messages into record batches with about `batch_bytes` of them, `total_bytes` altogether."""
     batches: list[Batch] = []
-    while sum(len(batch.data) for batch in batches) < total_bytes:
+    while sum(batch.size for batch in batches) < total_bytes:
         first = next(values)
-        batches.append(record_batch([first, *islice(values, max(0, batch_bytes // len(first) - 1))]))
+        batches.append(record_batch([first, *islice(values, max(0, batch_bytes // len(first) - 1))], compression))
     return batches

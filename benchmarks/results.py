@@ -64,7 +64,7 @@ class Result:
             "notes": self.notes,
         }
         samples = ",\n".join(  # a line each
-            f'  {json.dumps(name)}: [\n   ' + ",\n   ".join(map(json.dumps, samples)) + "\n  ]"
+            f"  {json.dumps(name)}: [\n   " + ",\n   ".join(map(json.dumps, samples)) + "\n  ]"
             for name, samples in self.samples.items()
         )
         path.write_text(f'{json.dumps(content, indent=1)[:-2]},\n "samples": {{\n{samples}\n }}\n}}\n')

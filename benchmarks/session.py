@@ -34,9 +34,7 @@ class Session(NamedTuple):
 
 
 @contextmanager
-def session(
-    cores: int = 2, jars: Iterable[Path] = (), settings: Mapping[str, str] | None = None
-) -> Iterator[Session]:
+def session(cores: int = 2, jars: Iterable[Path] = (), settings: Mapping[str, str] | None = None) -> Iterator[Session]:
     """Start Spark; its processes and its files are gone after the `with` block."""
     with TemporaryDirectory(prefix="ticdc-bench-") as name:
         folder = Path(name)

@@ -118,6 +118,25 @@ def test_exactly_the_visible_records_of_the_range(seed: int) -> None:
         assert client.lookups == 0  # where there are no holes nothing is looked up
 
 
+def test_no_more_is_unpacked_than_fits_in_hand() -> None:
+    """However many records a compressed fetch holds, kafka-python is asked for some megabytes of them at a time."""
+    consumer = StubConsumer(list(range(5000)), 5000, random.Random(0))
+    plain = consumer.poll
+
+    def poll(*, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
+        polled = plain(timeout_ms=timeout_ms, max_records=max_records)
+        return {
+            place: [one._replace(value=b"", serialized_value_size=100_000) for one in records]
+            for place, records in polled.items()
+        }
+
+    consumer.poll = poll  # type: ignore[method-assign]
+    run(StubClient(consumer), OffsetRange("t", 0, 0, 5000), max_bytes=1 << 30)
+    assert consumer.asked[0] == 128
+    known = consumer.asked[consumer.asked.index(41) :]
+    assert max(known) == 41  # 4 MiB
+
+
 @pytest.mark.parametrize("fail", [True, False])
 def test_a_hole_below_the_log_start_is_data_loss(fail: bool) -> None:
     """A hole that the log start has passed may have held records: that is told, and the rest is read."""

@@ -18,7 +18,7 @@ from ticdc_source.source import TiCDCDataSource
 
 def place(_rows: Iterable[Row]) -> Iterator[str]:
     """Tell where the package is on a worker."""
-    yield ticdc_source.__file__
+    yield str(Path(ticdc_source.__file__).absolute())
 
 
 def main(bootstrap: str, topic: str, folder: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from pyspark.sql import SparkSession
@@ -9,9 +10,18 @@ from pyspark.sql import SparkSession
 from tests.conftest import Kafka
 from tests.spark.streams import Stream
 
+MakeStream: TypeAlias = Callable[..., Stream]
+MakeTopic: TypeAlias = Callable[..., str]
+
 
 @pytest.fixture
-def stream(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator[Callable[..., Stream]]:
+def servers(broker: Kafka) -> str:
+    """Where the session's broker is."""
+    return broker.bootstrap_servers
+
+
+@pytest.fixture
+def stream(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator[MakeStream]:
     """A function that makes a stream of a topic, with options and a schema of one's own; all queries end."""
     made: list[Stream] = []
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from examples.local_kafka import Record, produce
 from tests.support.messages import TSO, Message, canal

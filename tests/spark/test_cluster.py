@@ -82,31 +82,31 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         master, said = stack.enter_context(
             daemon(folder / "master", r"Starting Spark master at (spark://\S+)", "master.Master", "--port", "0")
         )
-        limits = ("--cores", "1", "--memory", "600m")
-        workers = [
-            stack.enter_context(
-                daemon(folder / name, "Successfully registered with master", "worker.Worker", *limits, said[1])
-            )[0]
-            for name in WORKERS
-        ]
-        yield Cluster(said[1], [master, *workers])
+        started = [master]
+        for name in WORKERS:
+            room = ("--cores", "1", "--memory", "600m", "--work-dir", str(folder / name / "work"))
+            up = "Successfully registered with master"
+            started += [stack.enter_context(daemon(folder / name, up, "worker.Worker", *room, said[1]))[0]]
+        yield Cluster(said[1], started)
 
 
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project as a wheel, under a name that Spark takes for a package: it puts a `.whl` on nobody's path."""
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path / "dist")]
-    done = subprocess.run([*command, str(ROOT)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    folder = tmp_path_factory.mktemp("package")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,) = (tmp_path / "dist").iterdir()
-    assert wheel.suffix == ".whl"
-    return shutil.copy(wheel, tmp_path / "ticdc_source.zip")
+    (wheel,) = folder.glob("*.whl")
+    return wheel.rename(folder / "ticdc_source.zip")
 
 
 def processes() -> dict[int, int]:
-    """Return the ids of all processes of this machine, and of the parent of each."""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    return {int(pid): int(parent) for pid, parent in map(str.split, listed.splitlines())}
+    """Return the ids of all processes of this machine that have not ended, and of the parent of each."""
+    command = ["ps", "-A", "-o", "pid=,ppid=,stat="]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = map(str.split, listed.splitlines())
+    return {int(pid): int(parent) for pid, parent, state, *_ in rows if not state.startswith("Z")}
 
 
 def descendants(ancestors: Iterable["subprocess.Popen[bytes]"]) -> set[int]:
@@ -173,9 +173,9 @@ def test_a_job_brings_the_package_along(
     report = json.loads(out.splitlines()[-1])
     assert report["batch"] == report["stream"] == list(range(200))
     assert report["driver"] == str(package / "ticdc_source" / "__init__.py")
-    here = [str(tmp_path / name) for name in WORKERS]
-    assert [found.partition("/work/")[0] for found in report["workers"]] == here, report["workers"]
-    assert {Path(found).parts[-3] for found in report["workers"]} == {package.name}
+    found = [Path(place).relative_to(tmp_path).parts for place in report["workers"]]
+    assert [parts[0] for parts in found] == list(WORKERS), found
+    assert {parts[-3:] for parts in found} == {(package.name, "ticdc_source", "__init__.py")}
     assert [process.poll() is not None for process in running.processes] == [True] * 3
     assert not started & processes().keys()
 

@@ -14,11 +14,10 @@ from pyspark.sql import SparkSession
 
 from examples.local_kafka import Record, produce
 from tests.conftest import Kafka
+from tests.spark.conftest import MakeTopic
 from tests.spark.restarts import Child, Query, State, offset_of
 from tests.support.captured import load as load_capture
 from tests.support.messages import TSO, canal
-
-MakeTopic = Callable[..., str]
 
 KILLS = int(os.environ.get("TICDC_KILLS", "3"))
 SEED = int(os.environ.get("TICDC_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
@@ -63,6 +62,20 @@ def is_at(checkpoint: Path, moment: str) -> bool:
     return state == State(0, -1) if moment == MOMENTS[0] else state.in_a_batch == (moment == MOMENTS[1])
 
 
+def live(child: Child, queries: list[Query], watched: Query, moment: str, chooser: random.Random) -> list[str]:
+    """Let the queries run until one of them is at a moment, kill them, and return where each was."""
+    checkpoint = watched.checkpoint
+    if moment != MOMENTS[0]:
+        child.wait_for(lambda: child.has_started)
+        done = State.of(checkpoint).committed + chooser.choice((0, 1, 2) if moment == MOMENTS[1] else (1, 2))
+        child.wait_for(lambda: State.of(checkpoint).committed >= done)
+        time.sleep(chooser.uniform(0, 0.3))
+    child.wait_for(lambda: is_at(checkpoint, moment), stop=True)
+    states = [str(State.of(query.checkpoint)) for query in queries]
+    child.kill()
+    return states
+
+
 def rows_of(spark: SparkSession, query: Query) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return what is in the topic, and what is in the output, by place in the topic."""
     topic = spark.read.format("ticdc").options(**query.options).load()
@@ -78,7 +91,7 @@ def rows_of(spark: SparkSession, query: Query) -> tuple[list[dict[str, Any]], li
 def test_kills_lose_and_repeat_nothing(
     spark: SparkSession, broker: Kafka, topic: MakeTopic, corpus: Path, run: Callable[..., Child], tmp_path: Path
 ) -> None:
-    """A stream killed with SIGKILL at any moment and restarted writes each row exactly once, for all three protocols."""
+    """Streams of all three protocols, killed with SIGKILL at any moment and restarted, write each row exactly once."""
     chooser = random.Random(SEED)
     print(f"seed {SEED} (TICDC_SEED), {KILLS} kills (TICDC_KILLS)")  # noqa: T201 (to find the case again)
     queries = []
@@ -98,19 +111,10 @@ def test_kills_lose_and_repeat_nothing(
         # Each moment comes up in turn, and each protocol; the rest is chance.
         watched = queries[(SEED + number) % len(queries)]
         moment = MOMENTS[1 + number % 2] if number else MOMENTS[0]
-        child = run(*queries)
-        if number:
-            child.wait_for(lambda: child.has_started)
-            more = chooser.choice((0, 1, 2) if moment == MOMENTS[1] else (1, 2))
-            after = State.of(watched.checkpoint).committed + more
-            child.wait_for(lambda: State.of(watched.checkpoint).committed >= after)
-            time.sleep(chooser.uniform(0, 0.3))
-        child.wait_for(lambda: is_at(watched.checkpoint, moment), stop=True)
-        states = [str(State.of(query.checkpoint)) for query in queries]
-        child.kill()
+        states = live(run(*queries), queries, watched, moment, chooser)
         print(f"kill {number}, of {Path(watched.folder).name} {moment}: {', '.join(states)}")  # noqa: T201
 
-    in_steps = {"maxOffsetsPerTrigger": str(records // 4)}
+    in_steps = {"maxOffsetsPerTrigger": str(records // 2)}
     for last in [query.start(spark, availableNow=True, **in_steps) for query in queries]:
         last.awaitTermination()
     for query in queries:
@@ -129,13 +133,17 @@ def numbered(first: int, count: int) -> list[Record]:
 
 
 def test_a_crash_in_the_first_batch_keeps_the_start(
-    spark: SparkSession, broker: Kafka, topic: MakeTopic, run: Callable[..., Child], tmp_path: Path
+    spark: SparkSession, servers: str, topic: MakeTopic, run: Callable[..., Child], tmp_path: Path
 ) -> None:
     """A stream that began at "latest" and is killed, in batch 0 or before any data came, goes on where it began."""
     queries = {}
     for name in ("still", "moving"):
-        options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic(), "startingOffsets": "latest"}
-        produce(broker.bootstrap_servers, options["subscribe"], numbered(0, 20))
+        options = {
+            "kafka.bootstrap.servers": servers,
+            "subscribe": topic(),
+            "startingOffsets": "latest",
+        }
+        produce(servers, options["subscribe"], numbered(0, 20))
         queries[name] = Query(options, str(tmp_path / name), alone_at_first=name == "still")
     still, moving = queries.values()
     written, ends = 20, threading.Event()
@@ -143,7 +151,7 @@ def test_a_crash_in_the_first_batch_keeps_the_start(
     def keep_writing() -> None:
         nonlocal written
         while not ends.is_set():
-            produce(broker.bootstrap_servers, moving.options["subscribe"], numbered(written, 20))
+            produce(servers, moving.options["subscribe"], numbered(written, 20))
             written += 20
 
     writer = threading.Thread(target=keep_writing)
@@ -157,7 +165,7 @@ def test_a_crash_in_the_first_batch_keeps_the_start(
         writer.join()
     assert State.of(still.checkpoint) == State(0, 0)
     began = offset_of(moving.checkpoint, 0)["$init"][moving.options["subscribe"]]["0"]
-    produce(broker.bootstrap_servers, still.options["subscribe"], numbered(20, 30))
+    produce(servers, still.options["subscribe"], numbered(20, 30))
 
     for last in [query.start(spark, availableNow=True) for query in queries.values()]:
         last.awaitTermination()

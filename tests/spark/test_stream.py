@@ -5,32 +5,22 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from kafka import KafkaAdminClient
 from pyspark.sql import DataFrame, SparkSession
 
-from examples.local_kafka import create_topic, delete_topic, produce
+from examples.local_kafka import Record, create_topic, delete_topic, produce
 from tests.conftest import Kafka
+from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import SCHEMA, TYPED, Stream, failure_of, insert, sizes, wait_for, write_rows
 from tests.support.messages import canal
 
-MakeStream = Callable[..., Stream]
-MakeTopic = Callable[..., str]
 
-
-@pytest.fixture
-def servers(broker: Kafka) -> str:
-    """The session's broker."""
-    return broker.bootstrap_servers
-
-
-def test_available_now_reads_the_backlog_in_limited_batches(
-    stream: MakeStream, servers: str, topic: MakeTopic
-) -> None:
+def test_available_now_reads_the_backlog_in_limited_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """With maxOffsetsPerTrigger below the backlog, Trigger.AvailableNow reads all there is, in several batches."""
     name = topic(3)
     write_rows(servers, name, *range(30), partitions=3)
@@ -102,9 +92,7 @@ def test_a_least_number_of_offsets_is_waited_for(stream: MakeStream, servers: st
     assert sizes(query) == [1, 10, 1]
 
 
-def test_two_actions_in_foreach_batch_see_the_same_rows(
-    stream: MakeStream, servers: str, topic: MakeTopic
-) -> None:
+def test_two_actions_in_foreach_batch_see_the_same_rows(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """A micro-batch that is used twice is read twice, and alike; one that a LIMIT breaks off harms nothing."""
     name = topic()
     write_rows(servers, name, *range(3000))
@@ -224,9 +212,10 @@ def test_tables_of_one_topic_are_streams_of_their_own(stream: MakeStream, server
 def test_ranges_that_end_in_transaction_markers(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """With read_committed aborted rows do not come, and batches that hold markers or nothing else end."""
     name = topic()
-    for number, end in enumerate(("commit", "abort", "commit")):
-        records = [(0, *insert(10 * number + n), [], None) for n in range(3)]
-        produce(servers, name, records, transaction=end)  # type: ignore[arg-type]
+    ends: tuple[Literal["commit", "abort"], ...] = ("commit", "abort", "commit")
+    for number, end in enumerate(ends):
+        records: list[Record] = [(0, *insert(10 * number + n), [], None) for n in range(3)]
+        produce(servers, name, records, transaction=end)
     one = stream(name, startingOffsets="earliest", maxOffsetsPerTrigger=4, kafka__isolation__level="read_committed")
 
     one.finish()

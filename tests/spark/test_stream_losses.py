@@ -1,25 +1,13 @@
 """What a stream does when records, partitions or topics that it has not read yet are gone."""
 
-import time
-from collections.abc import Callable, Iterator
 from contextlib import closing
 
-import pytest
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 
 from examples.local_kafka import create_topic, delete_topic
-from tests.conftest import Kafka
+from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import SCHEMA, TYPED, Stream, failure_of, sizes, wait_for, write_rows
-
-MakeStream = Callable[..., Stream]
-MakeTopic = Callable[..., str]
-
-
-@pytest.fixture
-def servers(broker: Kafka) -> str:
-    """The session's broker."""
-    return broker.bootstrap_servers
 
 
 def delete_before(servers: str, topic: str, offset: int) -> None:

@@ -10,15 +10,16 @@ import pyspark
 import pytest
 
 from tests.conftest import ROOT, Kafka
-from tests.versions.environments import dependencies, interpreter
+from tests.versions.environments import PipError, dependencies, interpreter
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.versions]
-
-OTHERS = ("4.0.5", "4.1.4", "4.2.1")  # beside the one that runs; made by pip, a minute each, the first time
+OTHERS = ("4.0.5", "4.1.4", "4.2.1")  # made by pip, a minute each, the first time
+VERSIONS = tuple(dict.fromkeys((*OTHERS, pyspark.__version__)))  # the last is there already
 SECONDS = 580  # 40 on two cores that have nothing else to do
 
 
-@pytest.mark.parametrize("version", [*OTHERS, pyspark.__version__])
+@pytest.mark.spark
+@pytest.mark.versions
+@pytest.mark.parametrize("version", VERSIONS)
 def test_batch_and_stream(broker: Kafka, tmp_path: Path, version: str) -> None:
     """Every row comes exactly once, from restarted and from crashed streams too; limits work where Spark has them."""
     python = interpreter(version) if version != pyspark.__version__ else sys.executable
@@ -42,8 +43,18 @@ def test_batch_and_stream(broker: Kafka, tmp_path: Path, version: str) -> None:
 
 def test_the_versions_are_those_that_are_supported() -> None:
     """PySpark's least version in pyproject.toml is the oldest that is tested, and no minor version is left out."""
-    oldest, newest = (tuple(map(int, version.split(".")[:2])) for version in (OTHERS[0], pyspark.__version__))
+    tested = sorted(tuple(map(int, version.split(".")[:2])) for version in VERSIONS)
 
-    assert f"pyspark>={oldest[0]}.{oldest[1]}" in dependencies()
-    tested = {tuple(map(int, version.split(".")[:2])) for version in (*OTHERS, pyspark.__version__)}
-    assert tested == {(4, minor) for minor in range(oldest[1], newest[1] + 1)}
+    assert "pyspark>={}.{}".format(*tested[0]) in dependencies()
+    assert tested == [(4, minor) for minor in range(tested[-1][1] + 1)]
+
+
+def test_what_pip_says_is_in_the_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An environment that cannot be made is an error, never a skip, and nothing of it is left."""
+    monkeypatch.setenv("TICDC_VENV_CACHE", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+
+    with pytest.raises(PipError, match=r"(?s)ended with 1.*No matching distribution found for pyspark==0\.0\.0"):
+        interpreter("0.0.0")
+
+    assert [path.name for path in (tmp_path / "pyspark-0.0.0").iterdir()] == [".lock"]

@@ -1,0 +1,64 @@
+"""Checkpoints that a release leaves behind: `python -m tests.spark.checkpoints` writes those of this one.
+
+Once a release is out its folder in tests/data/checkpoints is never written again: later ones must go on from it.
+"""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.conftest import ROOT
+from tests.spark.streams import Stream, write_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FOLDER = ROOT / "tests" / "data" / "checkpoints"
+TOPIC = "the-topic"
+PARTITIONS, ROWS = 2, 20  # the row n is in partition n % 2, at offset n // 2
+
+# By name: where the stream starts in each partition, and the micro-batch, of two rows a partition, in which it fails.
+CASES = {"in-the-first-batch": (3, 0), "in-the-third-batch": (0, 2)}
+
+
+def write(spark: "SparkSession", servers: str, folder: Path) -> None:
+    """Write each case into a folder of its own."""
+    for name, (start, failing) in CASES.items():
+
+        def each(_: "DataFrame", batch: int, failing: int = failing) -> None:
+            if batch == failing:
+                message = "on purpose"
+                raise RuntimeError(message)
+
+        offsets = ", ".join(f'"{partition}": {start}' for partition in range(PARTITIONS))
+        reader = spark.readStream.format("ticdc").option("kafka.bootstrap.servers", servers)
+        reader = reader.option("subscribe", TOPIC).option("startingOffsets", f'{{"{TOPIC}": {{{offsets}}}}}')
+        with tempfile.TemporaryDirectory() as temporary:
+            stream = Stream(spark, reader.option("maxOffsetsPerTrigger", 4).load(), Path(temporary))
+            query = stream.start(each)
+            try:
+                query.awaitTermination()
+            except Exception as error:
+                if "on purpose" not in str(error):
+                    raise
+            shutil.rmtree(folder / name, ignore_errors=True)
+            shutil.copytree(Path(temporary) / "checkpoint", folder / name, ignore=shutil.ignore_patterns(".*"))
+
+
+def main() -> None:
+    """Write the checkpoints of this release."""
+    from importlib.metadata import version
+
+    from examples.demo.session import spark_session
+    from examples.local_kafka import LocalKafka, create_topic
+
+    with tempfile.TemporaryDirectory() as temporary, LocalKafka() as kafka, spark_session(Path(temporary)) as spark:
+        create_topic(kafka.bootstrap_servers, TOPIC, PARTITIONS)
+        write_rows(kafka.bootstrap_servers, TOPIC, *range(ROWS), partitions=PARTITIONS)
+        write(spark, kafka.bootstrap_servers, FOLDER / version("ticdc-source"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

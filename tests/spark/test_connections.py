@@ -1,0 +1,202 @@
+"""What a stream asks of the brokers, on which connections: counted on their way, on a broker of its own."""
+
+import json
+import pickle
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from examples.local_kafka import LocalKafka, create_topic, delete_topic
+from tests.spark.streams import SCHEMA, TYPED, Stream, sizes, wait_for, write_rows
+from tests.support.proxy import CountingProxy, counted_kafka
+from ticdc_source.errors import DataLossError
+from ticdc_source.kafka.pool import close_all
+from ticdc_source.options import Options
+from ticdc_source.stream_reader import HAS_ADMISSION_CONTROL, StreamReader, new_stream_reader
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+DRIVER, EXECUTOR = "counted-driver", "counted-executor"
+
+
+@pytest.fixture(scope="module")
+def counted() -> Iterator[tuple[LocalKafka, CountingProxy]]:
+    """A broker, and the proxy before it."""
+    with counted_kafka() as both:
+        yield both
+
+
+def test_an_idle_stream_asks_little_and_batches_share_connections(
+    spark: SparkSession, counted: tuple[LocalKafka, CountingProxy], tmp_path: Path
+) -> None:
+    """An idle stream makes at most 5 requests a second in all; the next batches are read on the same connections."""
+    kafka, proxy = counted
+    create_topic(kafka.bootstrap_servers, "idle", 4)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": "idle", "startingOffsets": "earliest"}
+    reader = spark.readStream.format("ticdc").options(**options, **TYPED, groupIdPrefix="counted").schema(SCHEMA)
+    stream = Stream(spark, reader.load(), tmp_path)
+    query = stream.start()
+    for number in range(3):
+        write_rows(kafka.bootstrap_servers, "idle", *range(8 * number, 8 * number + 8), partitions=4)
+        wait_for(query, lambda number=number: sum(sizes(query)) == 8 * number + 8)  # type: ignore[misc]
+
+    begun = proxy.count(DRIVER), proxy.count(EXECUTOR)
+    time.sleep(12)
+    driver, executor = proxy.count(DRIVER) - begun[0], proxy.count(EXECUTOR) - begun[1]
+    before = proxy.connections.count(EXECUTOR)
+    batches = len(stream.offsets())
+    for number in range(3, 6):
+        write_rows(kafka.bootstrap_servers, "idle", *range(8 * number, 8 * number + 8), partitions=4)
+        wait_for(query, lambda number=number: sum(sizes(query)) == 8 * number + 8)  # type: ignore[misc]
+
+    assert 12 < driver <= 60
+    assert executor == 0
+    assert len(stream.offsets()) - batches >= 3
+    assert proxy.connections.count(EXECUTOR) == before
+
+
+class Driven:
+    """A stream reader without Spark: what Spark's driver asks of it, and the pickles that it sends to workers."""
+
+    def __init__(self, kafka: LocalKafka, topic: str, **options: str) -> None:
+        given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic, "groupidprefix": "counted"}
+        typed = {name.lower(): value for name, value in {**TYPED, **options}.items()}
+        self.reader = new_stream_reader(StructType([StructField("id", IntegerType())]), Options({**given, **typed}))
+
+    def next(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Plan a micro-batch."""
+        from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+        end: dict[str, Any] = json.loads(json.dumps(self.reader.latestOffset(start, ReadAllAvailable())))
+        return end
+
+    def read(self, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+        """Read what lies between two offsets, as tasks of a worker do."""
+        reader: StreamReader = pickle.loads(pickle.dumps(self.reader))  # noqa: S301 (our own)
+        tasks: list[InputPartition] = pickle.loads(pickle.dumps(self.reader.partitions(start, end)))  # noqa: S301
+        return [number for task in tasks for batch in reader.read(task) for number in batch["id"].to_pylist()]
+
+
+@pytest.fixture
+def driven(counted: tuple[LocalKafka, CountingProxy]) -> Iterator[Callable[..., Driven]]:
+    """A function that makes a reader for a topic; all connections are closed after the test."""
+    made: list[Driven] = []
+
+    def make(topic: str, **options: str) -> Driven:
+        made.append(Driven(counted[0], topic, **options))
+        return made[-1]
+
+    close_all()
+    yield make
+    for one in made:
+        one.reader.stop()
+    close_all()
+
+
+needs_admission_control = pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="PySpark 4.2 and newer")
+
+
+@needs_admission_control
+def test_a_task_that_is_tried_again_connects_anew(
+    counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks of one worker share a connection from batch to batch; a task of a second attempt does not take it."""
+    kafka, proxy = counted
+    create_topic(kafka.bootstrap_servers, "again")
+    write_rows(kafka.bootstrap_servers, "again", 0, 1)
+    one = driven("again", startingOffsets="earliest")
+    begun = proxy.connections.count(EXECUTOR)
+    seen = []
+    offset = one.reader.initialOffset()
+    context = object.__new__(TaskContext)
+    context._localProperties = {}
+    monkeypatch.setattr(TaskContext, "get", lambda: context)
+    for context._attemptNumber in (0, 0, 1, 0):
+        seen.append((one.read(offset, end := one.next(offset)), proxy.connections.count(EXECUTOR) - begun))
+
+    assert offset != end
+    assert seen == [([0, 1], 1), ([0, 1], 1), ([0, 1], 2), ([0, 1], 2)]
+
+
+@needs_admission_control
+def test_what_is_sent_to_workers_holds_no_connection(
+    counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
+) -> None:
+    """Reader and input partitions pickle while connected, into little, and the copy reads on connections of its own."""
+    kafka, _ = counted
+    create_topic(kafka.bootstrap_servers, "pickled", 2)
+    write_rows(kafka.bootstrap_servers, "pickled", *range(6), partitions=2)
+    one = driven("pickled", startingOffsets="earliest")
+    start = one.reader.initialOffset()
+    end = one.next(start)
+    running = {thread for thread in threading.enumerate() if thread.name.startswith("kafka-io")}
+
+    size = len(pickle.dumps((one.reader, one.reader.partitions(start, end))))
+    rows = one.read(start, end)
+
+    assert running
+    assert size < 20_000
+    assert sorted(rows) == list(range(6))
+    assert one.next(end) == end
+
+
+@needs_admission_control
+def test_a_replay_of_the_first_batch_reads_from_the_first_latest(
+    counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
+) -> None:
+    """After a crash in batch 0 "latest" has moved: the planned batch still begins where the stream began."""
+    kafka, _ = counted
+    create_topic(kafka.bootstrap_servers, "replayed")
+    write_rows(kafka.bootstrap_servers, "replayed", *range(20))
+    before = driven("replayed", startingOffsets="latest")
+    start = before.reader.initialOffset()
+    write_rows(kafka.bootstrap_servers, "replayed", *range(20, 40))
+    end = before.next(start)
+    write_rows(kafka.bootstrap_servers, "replayed", *range(40, 50))
+
+    after = driven("replayed", startingOffsets="latest")
+    moved = after.reader.initialOffset()
+
+    assert moved == {"$initial": True, "replayed": {"0": 50}}
+    assert after.read(moved, end) == list(range(20, 40))
+    assert after.read(end, after.next(end)) == list(range(40, 50))
+
+
+@needs_admission_control
+@pytest.mark.parametrize("change", ["a partition more", "a topic less"])
+def test_available_now_refuses_partitions_that_change(
+    counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven], change: str
+) -> None:
+    """Partitions that come or go while Trigger.AvailableNow runs are an error that says to restart, never left out."""
+    kafka, _ = counted
+    names = [f"now-{uuid.uuid4().hex[:8]}" for _ in range(2)]
+    for name in names:
+        create_topic(kafka.bootstrap_servers, name)
+        write_rows(kafka.bootstrap_servers, name, 0, 1)
+    one = driven(",".join(names), startingOffsets="earliest", **{"fetchOffset.minIntervalMs": "0"})
+    one.reader.prepareForTriggerAvailableNow()  # type: ignore[attr-defined]
+    end = one.next(one.reader.initialOffset())
+
+    if change == "a topic less":
+        delete_topic(kafka.bootstrap_servers, names[1])
+        expected = f"{names[1]}-0 changed"
+    else:
+        with closing(KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)) as admin:
+            admin.create_partitions({names[0]: 2})
+            admin.wait_for_topics([names[0]])
+        one.reader.planner._listed_at = None  # type: ignore[attr-defined]  # as after ten seconds
+        expected = f"{names[0]}-1 changed"
+
+    with pytest.raises(DataLossError, match=f"{expected} while the query ran.*restart your query"):
+        one.next(end)
