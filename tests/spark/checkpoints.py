@@ -3,8 +3,8 @@
 Once a release is out its folder in tests/data/checkpoints is never written again: later ones must go on from it.
 """
 
+import re
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,13 @@ PARTITIONS, ROWS = 2, 20  # the row n is in partition n % 2, at offset n // 2
 
 # By name: where the stream starts in each partition, and the micro-batch, of two rows a partition, in which it fails.
 CASES = {"in-the-first-batch": (3, 0), "in-the-third-batch": (0, 2)}
+
+
+def release() -> str:
+    """Return the version of the release in work."""
+    found = re.search(r'(?m)^version = "(.+)"$', (ROOT / "pyproject.toml").read_text())
+    assert found is not None
+    return found[1]
 
 
 def write(spark: "SparkSession", servers: str, folder: Path) -> None:
@@ -45,20 +52,20 @@ def write(spark: "SparkSession", servers: str, folder: Path) -> None:
                     raise
             shutil.rmtree(folder / name, ignore_errors=True)
             shutil.copytree(Path(temporary) / "checkpoint", folder / name, ignore=shutil.ignore_patterns(".*"))
+        for empty in [path for path in (folder / name).iterdir() if path.is_dir() and not any(path.iterdir())]:
+            empty.rmdir()  # git does not keep it
 
 
 def main() -> None:
     """Write the checkpoints of this release."""
-    from importlib.metadata import version
-
     from examples.demo.session import spark_session
     from examples.local_kafka import LocalKafka, create_topic
 
     with tempfile.TemporaryDirectory() as temporary, LocalKafka() as kafka, spark_session(Path(temporary)) as spark:
         create_topic(kafka.bootstrap_servers, TOPIC, PARTITIONS)
         write_rows(kafka.bootstrap_servers, TOPIC, *range(ROWS), partitions=PARTITIONS)
-        write(spark, kafka.bootstrap_servers, FOLDER / version("ticdc-source"))
+        write(spark, kafka.bootstrap_servers, FOLDER / release())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -63,7 +63,7 @@ class Stream:
 
     def ids(self) -> list[int]:
         """Return the ids that were written, in order."""
-        if not (self.folder / "output" / "_spark_metadata" / "0").exists():
+        if not any((self.folder / "output" / "_spark_metadata").glob("[0-9]*")):
             return []
         return sorted(row["id"] for row in self.spark.read.parquet(str(self.folder / "output")).select("id").collect())
 
