@@ -11,10 +11,10 @@ PYTEST_ARGS ?=
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" PYSPARK_PYTHON="$(CURDIR)/$(PY)" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(PY)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-core lint types bench bench-quick docs clean
+.PHONY: help demo test test-core test-restarts lint types bench bench-quick docs clean
 
 help:  ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.dev  ## See it work: a broker, messages of TiCDC, Spark reading them
 	$(RUN) $(PY) -m examples.demo
@@ -24,6 +24,9 @@ test: $(VENV)/.dev  ## Run all tests (Java 17 or newer; Maven the first time); P
 
 test-core: $(VENV)/.dev  ## Run the tests that need neither a broker nor Spark: no Java, seconds
 	$(RUN) $(PY) -m pytest -m "not broker and not spark" $(PYTEST_ARGS)
+
+test-restarts: $(VENV)/.dev  ## Kill streams at 20 moments, where `make test` does at 3; TICDC_SEED=… repeats a case
+	TICDC_KILLS=20 $(RUN) $(PY) -m pytest -s tests/spark/test_restarts.py -k kills $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev  ## Check style and formatting
 	$(RUN) $(PY) -m ruff check .

@@ -35,10 +35,14 @@ class Numbers:
         return {place: (self.last if self.begin_at == "latest" else self.first)[place] for place in places}
 
     def earliest(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        self.asked.append("earliest")
         return {place: self.first[place] for place in places}
 
     def latest(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         self.asked.append("latest")
+        gone = [place for place in places if place not in self.last]
+        if gone:
+            raise DataLossError(gone)
         return {place: self.last[place] for place in places}
 
 
@@ -168,6 +172,27 @@ def test_waiting_for_a_least_number_of_offsets_ends_after_the_delay() -> None:
     assert plan.next({"t": {"0": 5}}, 100, 10) == {"t": {"0": 15}}
 
 
+def test_waiting_asks_no_more_than_idling() -> None:
+    """While a batch is held back, partitions that are new are not looked up at each poll; a loss is told at once."""
+    numbers, time = Numbers({T0: 0, T1: 0}, {T0: 5}), Time()
+    plan = planner(numbers, time, min_interval=0.2)
+    offset = plan.next(plan.initial(), None, 10)
+    numbers.last[T1] = 3
+    time.now = 60
+    numbers.asked.clear()
+
+    for _ in range(100):
+        time.now += 0.01
+        assert plan.next(offset, None, 10) == offset
+    assert len(numbers.asked) <= 6
+
+    time.now += 60
+    del numbers.last[T1]
+    numbers.last[T0] = 2
+    with pytest.raises(DataLossError, match="t-0's offset was changed from 5 to 2"):
+        plan.next(offset, None, 10)
+
+
 def test_new_partitions_start_at_their_first_record() -> None:
     """A partition that comes up later is read from its start, which must be offset 0."""
     numbers = Numbers({T0: 0}, {T0: 5})
@@ -209,6 +234,20 @@ def test_deleted_and_recreated_partitions_are_data_loss(
         end_offset = tolerant.next(offset)
     with pytest.warns(UserWarning, match=expected):
         assert tolerant.ranges(offset, end_offset) == [OffsetRange("t", 1, 5, 8)]
+
+
+def test_a_topic_may_go_between_two_listings() -> None:
+    """A topic deleted while its partitions are still listed is a loss like any other: a warning where that will do."""
+    numbers = Numbers({T0: 0, U0: 0}, {T0: 5, U0: 5}, "earliest")
+    plan, strictly = planner(numbers, fail=False), planner(numbers)
+    offset = plan.next(plan.initial())
+    strictly.next(strictly.initial())
+    del numbers.last[U0]
+
+    with pytest.warns(UserWarning, match="Partitions u-0 have been deleted"):
+        assert plan.next(offset) == {"t": {"0": 5}}
+    with pytest.raises(DataLossError, match="Partitions u-0 have been deleted"):
+        strictly.next(offset)
 
 
 def test_available_now_ends_at_what_was_there_at_first() -> None:

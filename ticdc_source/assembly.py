@@ -152,7 +152,11 @@ _KNOWN_OF_CORRUPT = frozenset({"topic", "partition", "offset", "timestamp", "key
 
 
 def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.RecordBatch:
-    """Put the columns together as the read schema wants them; bad records become rows of their own, in order."""
+    """Put the columns together as the read schema wants them; bad records become rows of their own, in order.
+
+    Raises:
+        SchemaError: a column that may not be NULL is.
+    """
     count = len(rows.positions)
     arrays = [_column(field, rows, layout, count) for field in layout.schema]
     if corrupt:
@@ -173,6 +177,14 @@ def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Recor
             pa.concat_arrays([array, _corrupt_column(field, bad, corrupt, layout)]).take(take)
             for field, array in zip(layout.schema, arrays, strict=True)
         ]
+    for field, array in zip(layout.schema, arrays, strict=True):
+        if not field.nullable and array.null_count:  # the JVM would say no more than "Value at index is null"
+            chunk = rows.chunk
+            msg = (
+                f"Column {field.name} is NOT NULL in the schema that was given, and has NULL in a row of "
+                f"{chunk.topic}-{chunk.partition}, offsets {chunk.offsets[0]} to {chunk.offsets[-1]}"
+            )
+            raise SchemaError(msg)
     return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
 
 

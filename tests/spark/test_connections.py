@@ -5,10 +5,10 @@ import pickle
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kafka import KafkaAdminClient
@@ -127,6 +127,26 @@ def test_a_task_that_is_tried_again_connects_anew(
 
     assert offset != end
     assert seen == [([0, 1], 1), ([0, 1], 1), ([0, 1], 2), ([0, 1], 2)]
+
+
+@needs_admission_control
+def test_a_read_that_is_broken_off_gives_its_connection_up(
+    counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
+) -> None:
+    """After an early stop, as by a LIMIT, records are still under way: the next read does not meet them."""
+    kafka, proxy = counted
+    create_topic(kafka.bootstrap_servers, "broken-off")
+    write_rows(kafka.bootstrap_servers, "broken-off", *range(3000))
+    one = driven("broken-off", startingOffsets="earliest")
+    begun = proxy.connections.count(EXECUTOR)
+    end = one.next(start := one.reader.initialOffset())
+    tasks = one.reader.partitions(start, end)
+
+    with closing(cast("Generator[Any, None, None]", one.reader.read(tasks[0]))) as reading:
+        assert len(next(reading)) < 3000
+
+    assert one.read(start, end) == list(range(3000))
+    assert proxy.connections.count(EXECUTOR) - begun == 2
 
 
 @needs_admission_control
