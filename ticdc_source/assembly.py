@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import CHANGE_TYPES, INSERT, UPDATE_POSTIMAGE, Chunk, Corrupt, TableName
-from ticdc_source.metadata import CORRUPT_RECORD, METADATA, SEQUENCE
+from ticdc_source.metadata import CORRUPT_RECORD, METADATA, RESCUED_DATA, SEQUENCE
 from ticdc_source.schema import TABLE
 
 if TYPE_CHECKING:
@@ -32,21 +32,23 @@ class Layout:
         schema: the read schema.
         metadata: name in the schema → name in `METADATA`.
         corrupt: the name of the corrupt-record column, None where the schema has none.
+        rescued: the name of the rescued column, None where the schema has none.
     """
 
     schema: pa.Schema
     metadata: Mapping[str, str]
     corrupt: str | None
+    rescued: str | None = None
 
     @classmethod
-    def of(cls, schema: pa.Schema, prefix: str, corrupt: str) -> Layout:
+    def of(cls, schema: pa.Schema, prefix: str, corrupt: str, rescued: str | None = None) -> Layout:
         """Tell the fields apart by their names, without case.
 
         Raises:
             SchemaError: a metadata column has another type than it must have.
         """
         by_name = {(prefix + column.name).lower(): column for column in METADATA}
-        metadata, corrupt_name = {}, None
+        metadata, corrupt_name, rescued_name = {}, None, None
         for field in schema:
             if field.metadata and TABLE.encode() in field.metadata:
                 continue  # inference found it in the table, whatever metadata columns there might have been
@@ -54,16 +56,19 @@ class Layout:
             expected = column.arrow if column else None
             if field.name.lower() == corrupt.lower():
                 corrupt_name, expected = field.name, CORRUPT_RECORD
+            elif rescued is not None and field.name.lower() == rescued.lower():
+                rescued_name, expected = field.name, RESCUED_DATA
             elif column:
                 metadata[field.name] = column.name
             if expected is not None and field.type != expected:
                 msg = f"Column {field.name} has the type {field.type}; as a metadata column it must be {expected}"
                 raise SchemaError(msg)
-        return cls(schema, metadata, corrupt_name)
+        return cls(schema, metadata, corrupt_name, rescued_name)
 
     def data_fields(self) -> list[pa.Field]:
         """Return the fields that are table columns."""
-        return [field for field in self.schema if field.name not in self.metadata and field.name != self.corrupt]
+        others = {*self.metadata, self.corrupt, self.rescued}
+        return [field for field in self.schema if field.name not in others]
 
 
 @dataclass(slots=True)

@@ -8,11 +8,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ticdc_source.assembly import Layout
 from ticdc_source.kafka import KafkaCluster
 from ticdc_source.offsets import split_ranges
 from ticdc_source.options import Options
 from ticdc_source.partitions import TiCDCPartition, known_before_reading, read_partition
+from ticdc_source.planning import layout_of
 from ticdc_source.spark_schema import to_arrow
 
 __all__ = ["TiCDCReader"]
@@ -24,7 +24,7 @@ class TiCDCReader(DataSourceReader):
     def __init__(self, schema: StructType, options: Options) -> None:
         self._schema = schema
         self._options = options
-        Layout.of(to_arrow(schema), options.metadata_column_prefix, options.column_name_of_corrupt_record)
+        layout_of(to_arrow(schema), options)  # says what is wrong with it at once
 
     def partitions(self) -> Sequence[InputPartition]:
         """Resolve the offsets and cut them into input partitions.

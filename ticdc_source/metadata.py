@@ -8,7 +8,16 @@ import pyarrow as pa
 
 from ticdc_source.types import TIMESTAMP
 
-__all__ = ["CORRUPT_RECORD", "HEADERS", "METADATA", "SEQUENCE", "MetadataColumn", "metadata_columns", "metadata_table"]
+__all__ = [
+    "CORRUPT_RECORD",
+    "HEADERS",
+    "METADATA",
+    "RESCUED_DATA",
+    "SEQUENCE",
+    "MetadataColumn",
+    "metadata_columns",
+    "metadata_table",
+]
 
 SEQUENCE = pa.struct(
     [
@@ -59,8 +68,9 @@ METADATA: tuple[MetadataColumn, ...] = (
     MetadataColumn("headers", HEADERS, "includeHeaders", "Kafka headers"),
 )  # fmt: skip
 
-# Not among METADATA: it has a name of its own (columnNameOfCorruptRecord).
+# Not among METADATA: they have names of their own (columnNameOfCorruptRecord, rescuedDataColumn).
 CORRUPT_RECORD = pa.string()
+RESCUED_DATA = pa.string()
 
 _LEVELS = {"core": ("core",), "kafka": ("core", "kafka"), "all": ("core", "kafka", "all")}
 

@@ -34,6 +34,8 @@ class Counters:
         skipped: records without events (tombstones, header-only messages).
         decode_errors: records or events that could not be read.
         dropped: those of them that `mode=DROPMALFORMED` has dropped.
+        rescued: rows with something in the rescued column.
+        invalid_utf8: texts that are not UTF-8, read with U+FFFD for what is none.
         min_commit_ts, max_commit_ts: of the rows; None without rows.
         watermark: the largest watermark; None without one.
     """
@@ -48,6 +50,8 @@ class Counters:
     skipped: int = 0
     decode_errors: int = 0
     dropped: int = 0
+    rescued: int = 0
+    invalid_utf8: int = 0
     min_commit_ts: int | None = None
     max_commit_ts: int | None = None
     watermark: int | None = None
@@ -98,6 +102,8 @@ def metrics_line(counters: Counters, read: OffsetRange, lag: int | None, task: M
         "skipped": counters.skipped,
         "decode_errors": counters.decode_errors,
         "dropped": counters.dropped,
+        "rescued": counters.rescued,
+        "invalid_utf8": counters.invalid_utf8,
         "min_commit_ts": counters.min_commit_ts,
         "max_commit_ts": counters.max_commit_ts,
         "watermark": counters.watermark,

@@ -157,7 +157,12 @@ OPTIONS: tuple[Option, ...] = (
     ),
     _row("timeZone", "UTC", time_zone, "the `--tz` of the TiCDC server: TIMESTAMP texts are in it, unmarked"),
     _row("zeroDate", "null", one_of("null", "fail"), "what to do with zero and invalid dates such as `0000-00-00`"),
-    _row("invalidUtf8", "replace", one_of("replace", "fail"), "what to do with text that is not UTF-8"),
+    _row(
+        "invalidUtf8",
+        "replace",
+        one_of("replace", "fail"),
+        "what to do with text that is not UTF-8: put U+FFFD for each bad byte, counted; or fail",
+    ),
     _row(
         "mode",
         "FAILFAST",
@@ -166,7 +171,20 @@ OPTIONS: tuple[Option, ...] = (
         "or drop, count and log it",
     ),
     _row("columnNameOfCorruptRecord", "_corrupt_record", text, "the column that `PERMISSIVE` adds"),
-    _row("onSchemaDrift", "fail", one_of("fail", "ignore"), "what to do with a column that the schema lacks"),
+    _row(
+        "onSchemaDrift",
+        "fail",
+        one_of("fail", "ignore", "rescue"),
+        "what to do with a column that the schema lacks: fail; leave it out; or keep its values, and "
+        "such as do not fit their column's type, as JSON in the rescued column",
+    ),
+    _row(
+        "rescuedDataColumn",
+        "",
+        text,
+        "a column for what is rescued, `_rescued_data` with `onSchemaDrift=rescue`; it "
+        "also keeps the bytes of text that is not UTF-8",
+    ),
     _row(
         "valueCompression",
         "auto",
@@ -225,10 +243,15 @@ class Options(Mapping[str, Any]):
                 value = option.parse(option.default) if option.default else None
             else:
                 value = _parsed(option, value_text)
-            self._values[option.name] = value
-            setattr(self, option.attribute, value)
+            self._set(option, value)
+        if self._values["onSchemaDrift"] == "rescue" and self._values["rescuedDataColumn"] is None:
+            self._set(_BY_LOWER["rescueddatacolumn"], "_rescued_data")
         self._report_unknown(lowered)
         self._cross_check()
+
+    def _set(self, option: Option, value: Any) -> None:
+        self._values[option.name] = value
+        setattr(self, option.attribute, value)
 
     def __getattr__(self, name: str) -> Any:
         """Fail for an attribute that no row of `OPTIONS` makes (the others are set by `__init__`)."""

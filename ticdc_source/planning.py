@@ -9,17 +9,18 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from ticdc_source.assembly import Layout
+from ticdc_source.errors import SchemaError
 from ticdc_source.events import TableName
 from ticdc_source.kernels import Settings
 from ticdc_source.options import Options
 from ticdc_source.protocols import decoder_of
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.reading import Reading
-from ticdc_source.schema import MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, ReadField, TableSchema
+from ticdc_source.schema import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, ReadField, TableSchema
 from ticdc_source.tables import TableFilter, parse_table
 from ticdc_source.types import TYPES, parse_type
 
-__all__ = ["Known", "known_of_schema", "known_of_table", "reading_of"]
+__all__ = ["Known", "known_of_schema", "known_of_table", "layout_of", "reading_of"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Known:
         versions: likewise the types that DDL events gave a column, where they changed: (commit_ts, type).
         columns: lower-case names of all columns that inference saw, None where columns the schema lacks are
             columns that the user left out.
+        keys: lower-case names of the columns of the handle key, as far as the wire tells.
     """
 
     protocol: str | None = None
@@ -40,6 +42,7 @@ class Known:
     types: Mapping[str, str] = field(default_factory=dict)
     columns: frozenset[str] | None = None
     versions: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict)
+    keys: frozenset[str] = frozenset()
 
 
 def known_of_schema(schema: pa.Schema, options: Options) -> Known | None:
@@ -57,6 +60,7 @@ def known_of_schema(schema: pa.Schema, options: Options) -> Known | None:
         frozenset(item.name.lower() for item in fields) if drift else None,
         {item.name.lower(): json.loads(item.metadata[VERSIONS.encode()]) for item in fields
          if VERSIONS.encode() in item.metadata},
+        frozenset(item.name.lower() for item in fields if KEY.encode() in item.metadata),
     )  # fmt: skip
 
 
@@ -76,22 +80,43 @@ def known_of_table(table: TableSchema, protocol: str) -> Known:
             for column in table.columns
             if len(column.versions) > 1
         },
+        frozenset(column.name.lower() for column in table.columns if column.key),
     )
+
+
+def layout_of(schema: pa.Schema, options: Options) -> Layout:
+    """Tell the fields of the read schema apart.
+
+    Raises:
+        SchemaError: a metadata column has another type than it must have, or the rescued column is not there.
+    """
+    rescued = options.rescued_data_column
+    layout = Layout.of(schema, options.metadata_column_prefix, options.column_name_of_corrupt_record, rescued)
+    if rescued is not None and layout.rescued is None:
+        msg = f"The schema has no column '{rescued}' for what is rescued (rescuedDataColumn): add {rescued} STRING"
+        raise SchemaError(msg)
+    return layout
 
 
 def reading_of(schema: pa.Schema, options: Options, known: Known) -> Reading:
     """Put together what a worker needs to read.
 
     Raises:
-        SchemaError: a metadata column has another type than it must have.
+        SchemaError: a metadata column has another type than it must have, or the rescued column is not there.
     """
-    layout = Layout.of(schema, options.metadata_column_prefix, options.column_name_of_corrupt_record)
+    layout = layout_of(schema, options)
+    fields, columns = layout.data_fields(), known.columns
+    rescue = options.on_schema_drift == "rescue"
+    if rescue and options.columns is None:  # also what a schema of the user's leaves out is data that it lacks
+        columns = frozenset(item.name.lower() for item in fields)
     plan = Plan(
-        tuple(_read_field(item, known) for item in layout.data_fields()),
+        tuple(_read_field(item, known) for item in fields),
         Settings(options.time_zone, options.zero_date, options.invalid_utf8),
         options.operations,
         options.preimages,
-        known.columns,
+        columns,
+        layout.rescued,
+        rescue,
     )
     return Reading(
         decoder_of(known.protocol or "", options.value_compression),
@@ -108,4 +133,4 @@ def _read_field(item: pa.Field, known: Known) -> ReadField:
     name = item.name.lower()
     text = known.types.get(name)
     versions = tuple((start, parse_type(version)) for start, version in known.versions.get(name, ()))
-    return ReadField(item.name, item.type, parse_type(text) if text else None, versions)
+    return ReadField(item.name, item.type, parse_type(text) if text else None, versions, name in known.keys)

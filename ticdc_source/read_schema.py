@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
 from ticdc_source.hints import mending_hint, parse_hint_type, parse_hints
-from ticdc_source.metadata import CORRUPT_RECORD, metadata_columns
+from ticdc_source.metadata import CORRUPT_RECORD, RESCUED_DATA, metadata_columns
 from ticdc_source.options import Options
 from ticdc_source.schema import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, Column, TableSchema
 from ticdc_source.types import TYPES, convertible
@@ -42,6 +42,8 @@ def read_schema(table: TableSchema, protocol: str, options: Options) -> pa.Schem
     extra = [pa.field(prefix + column.name, column.arrow) for column in metadata if column.level != "core"]
     if options.mode == "PERMISSIVE":
         extra.append(pa.field(options.column_name_of_corrupt_record, CORRUPT_RECORD))
+    if options.rescued_data_column is not None:
+        extra.append(pa.field(options.rescued_data_column, RESCUED_DATA))
     _refuse_collisions([*core, *extra], data, options)
     return pa.schema([*core, *data, *extra])
 
@@ -137,20 +139,25 @@ def _refuse_unknown(option: str, names: Iterable[str] | Mapping[str, object], ta
 
 def _refuse_collisions(metadata: list[pa.Field], data: list[pa.Field], options: Options) -> None:
     taken = {field.name.lower(): field.name for field in metadata}
+    own = {
+        name.lower(): (option, example)
+        for option, name, example in (
+            ("columnNameOfCorruptRecord", options.column_name_of_corrupt_record, "_bad_record"),
+            ("rescuedDataColumn", options.rescued_data_column, "_drift"),
+        )
+        if name is not None
+    }
     if len(taken) < len(metadata):
-        name = options.column_name_of_corrupt_record
-        msg = f"Option 'columnNameOfCorruptRecord': {name} is a metadata column's name too"
+        names = [field.name.lower() for field in metadata]
+        option, _ = next(own[name] for name in names[::-1] if names.count(name) > 1)
+        msg = f"Option '{option}': {options[option]} is a metadata column's name too"
         raise OptionError(msg)
     for field in data:
         if field.name.lower() in taken:
-            option = (
-                "columnNameOfCorruptRecord"
-                if field.name.lower() == options.column_name_of_corrupt_record.lower()
-                else "metadataColumnPrefix"
-            )
+            option, example = own.get(field.name.lower(), ("metadataColumnPrefix", "_ticdc_"))
             msg = (
                 f"The table has a column '{field.name}', and '{taken[field.name.lower()]}' is a metadata column: "
                 f"choose another name for that one with the option '{option}', e.g. .option('{option}', "
-                f"'{'_ticdc_' if option == 'metadataColumnPrefix' else '_bad_record'}')"
+                f"'{example}')"
             )
             raise OptionError(msg)

@@ -66,6 +66,10 @@ def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
             counters.rows += batch.num_rows
             for start in range(0, batch.num_rows, reading.max_rows):
                 yield batch.slice(start, reading.max_rows)
+    if counters.rescued:
+        _log.warning("%d rows have values in the rescued column", counters.rescued)
+    if counters.invalid_utf8:
+        _log.warning("%d texts are not UTF-8: U+FFFD stands for what is none", counters.invalid_utf8)
     if counters.dropped:
         _log.warning("mode=DROPMALFORMED has dropped %d records or events that cannot be read", counters.dropped)
 
@@ -117,6 +121,10 @@ def _decoded(chunk: Chunk, tray: TableEvents, reading: Reading) -> tuple[Rows, l
         columns=decoded.columns,
     )
     reading.counters.skipped += decoded.empty
+    reading.counters.invalid_utf8 += images.replaced
+    if reading.plan.rescued is not None:
+        rescued = decoded.columns[reading.plan.rescued]
+        reading.counters.rescued += len(rescued) - rescued.null_count
     failed = [Corrupt(tray.positions[event], tray.indexes[event], error) for event, error in decoded.failures.items()]
     return rows, failed
 

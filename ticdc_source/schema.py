@@ -133,12 +133,14 @@ class ReadField:
         arrow: the Arrow type the column must have.
         type: the MySQL type that inference resolved, where it ran; refines what a message says itself.
         versions: the types that DDL events gave it, where they changed.
+        key: part of the handle key, as far as inference knows.
     """
 
     name: str
     arrow: pa.DataType
     type: ColumnType | None = None
     versions: TypeVersions = ()
+    key: bool = False
 
     def type_since(self, since: int) -> ColumnType | None:
         """Return the type of the version that began at `since`, the commit_ts of a DDL event."""

@@ -14,12 +14,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ticdc_source.assembly import Layout
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.kafka import KafkaCluster, report_loss
 from ticdc_source.options import Options
 from ticdc_source.partitions import TiCDCPartition, known_before_reading, read_partition
-from ticdc_source.planning import Known
+from ticdc_source.planning import Known, layout_of
 from ticdc_source.spark_schema import to_arrow
 from ticdc_source.streaming import Limits, StreamPlanner, pack, places_of
 
@@ -48,7 +47,7 @@ class StreamReader(DataSourceStreamReader):
         self._cluster: KafkaCluster | None = None
         self._planner: StreamPlanner | None = None
         self._known: Known | None = None
-        Layout.of(to_arrow(schema), options.metadata_column_prefix, options.column_name_of_corrupt_record)
+        layout_of(to_arrow(schema), options)  # says what is wrong with it at once
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave behind what holds connections: Spark ships the reader to the workers."""

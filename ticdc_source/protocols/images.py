@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError, SchemaError
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
 from ticdc_source.hints import mending_hint
-from ticdc_source.kernels import failing_cells
+from ticdc_source.kernels import Cells, failing_cells
+from ticdc_source.kernels.json_values import base64_object
 from ticdc_source.protocols.plan import Plan, Planned, WireOf
 from ticdc_source.schema import Column
 
@@ -27,9 +31,10 @@ class Images:
         indexes: each image's place in its message, from 0.
         rows: each image's cells by column name.
         runs: where the columns change: (first image, columns); the first run starts at 0.
+        replaced: texts that are not UTF-8, in which U+FFFD stands for what is none; counted by `cast_images`.
     """
 
-    __slots__ = ("events", "indexes", "kinds", "rows", "runs")
+    __slots__ = ("events", "indexes", "kinds", "replaced", "rows", "runs")
 
     def __init__(self) -> None:
         self.kinds: list[int] = []
@@ -37,6 +42,7 @@ class Images:
         self.indexes: list[int] = []
         self.rows: list[Row] = []
         self.runs: list[tuple[int, tuple[Column, ...]]] = []
+        self.replaced = 0
 
     def add(self, event: int, index: int, before: Row | None, after: Row | None, plan: Plan, *, update: bool) -> None:
         """Add the images of one event, as far as the plan wants them.
@@ -83,6 +89,34 @@ class Images:
         ]
 
 
+@dataclass(slots=True)
+class _Cast:
+    """What is learned while the images of one tray are cast.
+
+    Attributes:
+        images, events, plan: what is cast.
+        failures: errors by event.
+        saved: members of the rescued column's JSON, by image.
+        replaced: texts that are not UTF-8.
+    """
+
+    images: Images
+    events: TableEvents
+    plan: Plan
+    failures: dict[int, DecodeError] = field(default_factory=dict)
+    saved: dict[int, list[str]] = field(default_factory=dict)
+    replaced: int = 0
+
+    def save(self, image: int, name: str, value: str) -> None:
+        """Keep a value's JSON for the rescued column."""
+        self.saved.setdefault(image, []).append(f"{json.dumps(name, ensure_ascii=False)}:{value}")
+
+    def rescued(self) -> pa.Array:
+        """Return the rescued column."""
+        saved = (self.saved.get(image) for image in range(len(self.images.rows)))
+        return pa.array([None if members is None else f"{{{','.join(members)}}}" for members in saved], pa.string())
+
+
 def cast_images(
     images: Images, events: TableEvents, plan: Plan, wire_of: WireOf
 ) -> tuple[Images, dict[str, pa.Array], dict[int, DecodeError]]:
@@ -94,7 +128,7 @@ def cast_images(
     Raises:
         SchemaError: as `Plan.for_columns`, with the address of the first event that shows it.
     """
-    failures: dict[int, DecodeError] = {}
+    cast = _Cast(images, events, plan)
     parts: dict[str, list[pa.Array]] = {wanted.name: [] for wanted in plan.fields}
     for start, end, columns in images.spans():
         try:
@@ -104,43 +138,79 @@ def cast_images(
             raise type(error)(msg) from None
         rows = images.rows[start:end]
         for item in planned:
-            parts[item.field.name].append(_cast(item, rows, start, images, events, failures))
+            parts[item.field.name].append(_cast(item, rows, start, cast))
+        for stray in plan.strays(columns):
+            there = [place for place, row in enumerate(rows) if stray.source in row]
+            for place, value in zip(there, stray.run([rows[place][stray.source] for place in there]), strict=True):
+                cast.save(start + place, stray.source, value)
     columns_out = {
         wanted.name: pa.concat_arrays(parts[wanted.name]) if parts[wanted.name] else pa.array([], wanted.arrow)
         for wanted in plan.fields
     }
-    if failures:
-        keep = [event not in failures for event in images.events]
+    if plan.rescued is not None:
+        columns_out[plan.rescued] = cast.rescued()
+    images.replaced = cast.replaced
+    if cast.failures:
+        keep = [event not in cast.failures for event in images.events]
         mask = pa.array(keep, pa.bool_())
         columns_out = {name: array.filter(mask) for name, array in columns_out.items()}
         left = Images()
         left.kinds = [kind for kind, kept in zip(images.kinds, keep, strict=True) if kept]
         left.events = [event for event, kept in zip(images.events, keep, strict=True) if kept]
         left.indexes = [index for index, kept in zip(images.indexes, keep, strict=True) if kept]
+        left.replaced = images.replaced
         images = left
-    return images, columns_out, failures
+    return images, columns_out, cast.failures
 
 
-def _cast(
-    item: Planned, rows: list[Row], start: int, images: Images, events: TableEvents, failures: dict[int, DecodeError]
-) -> pa.Array:
+def _cast(item: Planned, rows: list[Row], start: int, cast: _Cast) -> pa.Array:
     if item.run is None or item.source is None:
         return pa.nulls(len(rows), item.field.arrow)
     name = item.source
     cells = [row.get(name) for row in rows]
     try:
-        return item.run(cells)
+        array = item.run(cells)
     except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage gets its address here)
         bad = failing_cells(item.run, cells)
+    else:
+        _keep_bytes(item, name, cells, array, start, cast)
+        return array
     for place, reason in bad.items():
-        event = images.events[start + place]
-        message = f"value {reason}. It does not fit {item.field.arrow}"
-        if item.field.arrow != pa.string():
-            message += f": {mending_hint(name)}"
-        failures.setdefault(event, DecodeError(message, events.address(event, name)))
+        event = cast.images.events[start + place]
+        if item.rescue is not None:
+            cast.save(start + place, name, item.rescue([cells[place]])[0])
+        else:
+            message = f"value {reason}. It does not fit {item.field.arrow}"
+            if item.field.arrow != pa.string():
+                message += f": {mending_hint(name)}"
+            cast.failures.setdefault(event, DecodeError(message, cast.events.address(event, name)))
         cells[place] = None
     try:
-        return item.run(cells)
+        array = item.run(cells)
     except Exception as error:
         msg = f"the values from here on do not make a column: {error}"
-        raise DecodeError(msg, events.address(images.events[start], name)) from error
+        raise DecodeError(msg, cast.events.address(cast.images.events[start], name)) from error
+    _keep_bytes(item, name, cells, array, start, cast)
+    return array
+
+
+_REPLACEMENT = "\ufffd"
+_REPLACEMENT_BYTES = _REPLACEMENT.encode()
+
+
+def _keep_bytes(item: Planned, name: str, cells: Cells, array: pa.Array, start: int, cast: _Cast) -> None:
+    """Count the texts in which a kernel put U+FFFD for what is no UTF-8, and keep their bytes for the rescued column.
+
+    One look through the column's bytes tells whether there is any: U+FFFD may also be what was written.
+    """
+    data = array.buffers()[2] if item.raw is not None else None
+    if item.raw is None or data is None or _REPLACEMENT_BYTES not in data.to_pybytes():
+        return
+    for place in pc.indices_nonzero(pc.match_substring(array, _REPLACEMENT)).to_pylist():
+        raw = item.raw([cells[place]])[0].as_py()
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            cast.replaced += 1
+            if cast.plan.rescued is not None:
+                cast.save(start + place, name, base64_object(raw))

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from ticdc_source.errors import SchemaError
 from ticdc_source.hints import mending_hint
 from ticdc_source.kernels import Kernel, Settings, Wire, kernel
+from ticdc_source.kernels.json_values import JSONKernel, json_kernel
 from ticdc_source.schema import Column, ReadField
 from ticdc_source.types import ColumnType
 
-__all__ = ["Plan", "Planned", "WireOf"]
+__all__ = ["Plan", "Planned", "Stray", "WireOf"]
 
 # Chooses how a message's column is read as a field of the read schema: its wire form, and its type.
 WireOf = Callable[[Column, ReadField], tuple[Wire | None, ColumnType]]
@@ -24,6 +27,15 @@ class Planned(NamedTuple):
     field: ReadField
     source: str | None  # the column's name in these messages; None where they lack it
     run: Kernel | None
+    raw: Kernel | None = None  # gives the bytes of a text
+    rescue: JSONKernel | None = None  # for values that do not fit; None where those are errors
+
+
+class Stray(NamedTuple):
+    """A column that no field of the read schema holds, and what makes JSON of its values."""
+
+    source: str
+    run: JSONKernel
 
 
 @dataclass(slots=True)
@@ -37,6 +49,8 @@ class Plan:
         preimages: whether the rows before an update are wanted.
         known: lower-case names of all columns that inference saw; None where it did not run, so that a column
             the schema lacks is one the user left out.
+        rescued: the name of the rescued column, None where the read schema has none.
+        rescue: whether values and columns that fit no field of the read schema go there, and are no errors.
     """
 
     fields: tuple[ReadField, ...]
@@ -44,7 +58,10 @@ class Plan:
     operations: frozenset[str] = frozenset({"insert", "update", "delete"})
     preimages: bool = True
     known: frozenset[str] | None = None
+    rescued: str | None = None
+    rescue: bool = False
     _cache: dict[tuple[Column, ...], tuple[Planned, ...]] = field(default_factory=dict)
+    _strays: dict[tuple[Column, ...], tuple[Stray, ...]] = field(default_factory=dict)
 
     def boundaries(self) -> list[int]:
         """Return where versions of a column begin that messages do not tell apart: commit_ts of DDL, rising."""
@@ -54,36 +71,73 @@ class Plan:
         """Return, for one version of the table, the kernel of each field; made at first sight, then cached.
 
         Raises:
-            SchemaError: a column is new, or cannot be read as the read schema wants it.
+            SchemaError: a column is new, or cannot be read as the read schema wants it, and is not rescued.
         """
         planned = self._cache.get(columns)
         if planned is None:
-            self._refuse_drift(columns)
+            strays = self._new(columns)
+            if strays and not self.rescue:
+                raise _drift(strays)
             by_name = {column.name.lower(): column for column in columns}
-            planned = self._cache[columns] = tuple(
+            planned = tuple(
                 self._plan_field(wanted, by_name.get(wanted.name.lower()), wire_of) for wanted in self.fields
             )
+            strays += [
+                by_name[item.field.name.lower()]
+                for item in planned
+                if item.source is None and item.field.name.lower() in by_name
+            ]
+            self._strays[columns] = tuple(Stray(stray.name, self._json(stray, wire_of)) for stray in strays)
+            self._cache[columns] = planned
         return planned
+
+    def strays(self, columns: tuple[Column, ...]) -> tuple[Stray, ...]:
+        """Return the columns of this version, planned before, that are rescued whole."""
+        return self._strays[columns]
 
     def _plan_field(self, wanted: ReadField, column: Column | None, wire_of: WireOf) -> Planned:
         if column is None:
             return Planned(wanted, None, None)
+        saved = self.rescue and not (column.key or wanted.key)  # a row without its key could be applied to nothing
         try:
             wire, type_ = wire_of(column, wanted)
-            return Planned(wanted, column.name, kernel(wire, type_, wanted.arrow, self.settings))
+            return Planned(
+                wanted,
+                column.name,
+                kernel(wire, type_, wanted.arrow, self.settings),
+                _bytes_of_text(wire, type_, wanted.arrow, self.settings),
+                self._json(column, wire_of) if saved else None,
+            )
         except SchemaError as error:
+            if saved:
+                return Planned(wanted, None, None)
             msg = f"Column {column.name}: {error}. {mending_hint(column.name)}"
             raise type(error)(msg) from None
 
-    def _refuse_drift(self, columns: tuple[Column, ...]) -> None:
+    def _json(self, column: Column, wire_of: WireOf) -> JSONKernel:
+        wire, type_ = wire_of(column, ReadField(column.name, pa.string()))
+        return json_kernel(wire, type_, self.settings)
+
+    def _new(self, columns: tuple[Column, ...]) -> list[Column]:
         if self.known is None:
-            return
-        new = [column for column in columns if column.name.lower() not in self.known]
-        if new:
-            listed = ", ".join(f"{column.name} {column.type or ''}".strip() for column in new)
-            msg = (
-                f"the messages have columns that the schema lacks: {listed}. Load the source again to infer the "
-                "schema anew (from more rows with inferSchema.maxRecords, if they come up in the middle only), or set "
-                "onSchemaDrift=ignore to leave them out"
-            )
-            raise SchemaError(msg)
+            return []
+        return [column for column in columns if column.name.lower() not in self.known]
+
+
+def _bytes_of_text(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Kernel | None:
+    """Make the kernel that gives the bytes behind a column read as string; None where it is no text."""
+    if wire is None or target != pa.string():
+        return None
+    if wire.raw is not None:
+        return wire.raw(type_, settings)
+    return wire.natural(type_, settings) if type_.family == "binary" else None
+
+
+def _drift(new: list[Column]) -> SchemaError:
+    listed = ", ".join(f"{column.name} {column.type or ''}".strip() for column in new)
+    msg = (
+        f"the messages have columns that the schema lacks: {listed}. Load the source again, a stream by restarting "
+        "its query, to infer the schema anew (from more rows with inferSchema.maxRecords, if they come up in the "
+        "middle only), or set onSchemaDrift: rescue keeps them in a column of JSON, ignore leaves them out"
+    )
+    return SchemaError(msg)
