@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tests.support.losses import LOSSES
+from tests.support.losses import LOSSES, MISSING, Lost
 from ticdc_source.metadata import metadata_table
 from ticdc_source.options import options_table
 from ticdc_source.spark_schema import to_spark
@@ -100,7 +100,10 @@ def _names_of(kind: str) -> tuple[str, ...]:
 def losses_table() -> str:
     """Return README's table of what wires lose; the tests demand exactly these of the corpus."""
     lines = ["| protocol | lost |", "|---|---|"]
-    lines += [f"| {loss.protocol} | {loss.what} |" for loss in LOSSES]
+    lost: list[Lost] = [*LOSSES, *MISSING]
+    rows = [(row.protocol, row.what) for row in lost]
+    order = list(dict.fromkeys(protocol for protocol, _ in rows))
+    lines += [f"| {protocol} | {what} |" for protocol, what in sorted(rows, key=lambda row: order.index(row[0]))]
     return "\n".join(lines)
 
 

@@ -14,12 +14,13 @@ from ticdc_source.errors import DecodeError, TiCDCSourceError
 from ticdc_source.events import Split
 from ticdc_source.protocols import PROTOCOLS
 
+FOLDER = Path(__file__).parent / "data" / "documented"
 Documented = tuple[bytes | None, bytes | None, dict[str, Any]]
 
 
-def documented(corpus: Path, name: str) -> Documented:
+def documented(name: str) -> Documented:
     """Load a message and what the documentation says of it."""
-    entry = json.loads((corpus / "documented" / f"{name}.json").read_text())
+    entry = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     key, value = (None if entry[part] is None else base64.b64decode(entry[part]) for part in ("key_b64", "value_b64"))
     return key, value, entry["expect"]
 
@@ -30,9 +31,9 @@ def split(protocol: str, message: Documented) -> Split:
     return PROTOCOLS[protocol].split(next(captured.fetch(captured.ranges()[0])))
 
 
-def test_open_row_of_the_first_releases(corpus: Path) -> None:
+def test_open_row_of_the_first_releases() -> None:
     """A VARCHAR in base64 without flags, from before v4.0.5."""
-    key, value, _ = documented(corpus, "open/docs_log5_row_varchar_base64")
+    key, value, _ = documented("open/docs_log5_row_varchar_base64")
 
     found = rows((key, value))[0]
 
@@ -41,9 +42,9 @@ def test_open_row_of_the_first_releases(corpus: Path) -> None:
     )  # fmt: skip
 
 
-def test_open_delete_with_the_handle_key_only(corpus: Path) -> None:
+def test_open_delete_with_the_handle_key_only() -> None:
     """A delete that carries its key alone: the other columns are NULL."""
-    key, value, expect = documented(corpus, "open/docs_log9_delete_handle_only")
+    key, value, expect = documented("open/docs_log9_delete_handle_only")
     full = open_message(open_row({"u": {"id": cell(3, 5, None, h=True), "val": cell(15, "YWE=", None)}}, table="t1"))
 
     found = rows(full, (key, value))[1]
@@ -51,10 +52,10 @@ def test_open_delete_with_the_handle_key_only(corpus: Path) -> None:
     assert (found["_change_type"], found["id"], found["val"]) == (expect["op"], expect["id"], None)
 
 
-def test_open_ddl_and_resolved(corpus: Path) -> None:
+def test_open_ddl_and_resolved() -> None:
     """DDL and resolved events are recognised, with what they say."""
-    ddl = documented(corpus, "open/docs_log1_ddl_all_partitions")
-    resolved = documented(corpus, "open/docs_log13_resolved")
+    ddl = documented("open/docs_log1_ddl_all_partitions")
+    resolved = documented("open/docs_log13_resolved")
 
     (event,) = split("open-protocol", ddl).ddl
     (watermark,) = split("open-protocol", resolved).watermarks
@@ -63,9 +64,9 @@ def test_open_ddl_and_resolved(corpus: Path) -> None:
     assert watermark.ts == resolved[2]["resolvedTs"]
 
 
-def test_canal_insert(corpus: Path) -> None:
+def test_canal_insert() -> None:
     """Integers of every size, with the commit-ts of the extension."""
-    key, value, expect = documented(corpus, "canal-json/docs_insert")
+    key, value, expect = documented("canal-json/docs_insert")
 
     found = rows((key, value))[0]
 
@@ -73,10 +74,10 @@ def test_canal_insert(corpus: Path) -> None:
     assert found["_commit_version"] == 429918007904436226
 
 
-def test_canal_ddl_and_watermark(corpus: Path) -> None:
+def test_canal_ddl_and_watermark() -> None:
     """DDL and watermarks are recognised, with what they say."""
-    ddl = documented(corpus, "canal-json/docs_ddl")
-    watermark = documented(corpus, "canal-json/docs_watermark")
+    ddl = documented("canal-json/docs_ddl")
+    watermark = documented("canal-json/docs_watermark")
 
     (event,) = split("canal-json", ddl).ddl
     (mark,) = split("canal-json", watermark).watermarks
@@ -85,9 +86,9 @@ def test_canal_ddl_and_watermark(corpus: Path) -> None:
     assert mark.ts == watermark[2]["watermarkTs"]
 
 
-def test_canal_varbinary(corpus: Path) -> None:
+def test_canal_varbinary() -> None:
     """The bytes of a VARBINARY, from the documentation's fragment."""
-    _, value, expect = documented(corpus, "canal-json/docs_varbinary_latin1")
+    _, value, expect = documented("canal-json/docs_varbinary_latin1")
     fragment = json.loads(value or b"")
     whole = {
         "id": 0, "database": "d", "table": "t", "pkNames": [], "isDdl": False, "type": "INSERT", "es": 1, "ts": 1,
@@ -97,9 +98,9 @@ def test_canal_varbinary(corpus: Path) -> None:
     assert rows((b"", json.dumps(whole).encode()))[0]["c_varbinary"].hex() == expect["c_varbinary_hex"]
 
 
-def test_canal_handle_key_only_says_that_it_is_not_read(corpus: Path) -> None:
+def test_canal_handle_key_only_says_that_it_is_not_read() -> None:
     """A large message cut down to its key is not taken for a whole row."""
-    key, value, _ = documented(corpus, "canal-json/docs_handle_key_only")
+    key, value, _ = documented("canal-json/docs_handle_key_only")
 
     with pytest.raises(DecodeError, match="handle-key-only"):
         rows((key, value))
@@ -115,9 +116,9 @@ LATER = [
 
 
 @pytest.mark.parametrize("scenario", LATER)
-def test_what_is_not_read_yet_says_so(corpus: Path, scenario: str) -> None:
+def test_what_is_not_read_yet_says_so(scenario: str) -> None:
     """Large messages and compression fail with an error that names the TiCDC setting."""
-    captured = load(corpus / f"{scenario}.jsonl.gz")
+    captured = load(scenario)
     database, table = tables_with_rows(captured)[0]
 
     with pytest.raises(TiCDCSourceError, match="large-message-handle"):

@@ -1,18 +1,15 @@
 """Captured messages as a well: read them through the core, without Kafka and without Spark."""
 
-import base64
-import gzip
-import json
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from tests.support.corpus import scenario
 from ticdc_source.events import Chunk
 from ticdc_source.inference import infer_table, nothing_there, take_sample
 from ticdc_source.offsets import OffsetRange
@@ -45,11 +42,12 @@ def random_sizes(seed: int) -> Sizes:
 
 @dataclass
 class Record:
-    """A Kafka record, and the truth beside it."""
+    """A Kafka record, the truth beside it, and which of its events were too large for Kafka."""
 
     key: bytes | None
     value: bytes | None
     truth: Mapping[str, Any] = field(default_factory=dict)
+    large: tuple[bool, ...] = ()
 
 
 @dataclass
@@ -59,10 +57,12 @@ class Captured:
     Attributes:
         header: scenario, config and tables; empty for messages made by a test.
         partitions: records by topic partition; a record's place is its offset.
+        files: what lies in claim-check storage, by name.
     """
 
     header: Mapping[str, Any]
     partitions: dict[int, list[Record]]
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
     @classmethod
     def of(cls, *messages: tuple[bytes | None, bytes | None]) -> "Captured":
@@ -124,21 +124,10 @@ def make_options(**given: str) -> Options:
 
 
 @lru_cache(maxsize=4)
-def load(path: Path) -> Captured:
-    """Load a file of the corpus (its README describes the format)."""
+def load(name: str) -> Captured:
+    """Load a file of the corpus."""
+    found = scenario(name)
     partitions: dict[int, list[Record]] = defaultdict(list)
-    header: Mapping[str, Any] = {}
-    with gzip.open(path) as lines:
-        for number, line in enumerate(lines):
-            entry = json.loads(line)
-            if number == 0:
-                header = entry
-            else:
-                partitions[entry["partition"]].append(
-                    Record(_bytes(entry["key_b64"]), _bytes(entry["value_b64"]), entry["truth"])
-                )
-    return Captured(header, dict(partitions))
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)
+    for line in found.records:
+        partitions[line.partition].append(Record(line.key, line.value, line.truth, line.large))
+    return Captured(found.header, dict(partitions), found.files)

@@ -1,36 +1,61 @@
 """What a wire has lost before any reader sees it: one row each; the tests demand exactly these, README lists them.
 
-Each row says for which true values it applies, and what the wire still says of them.
+Each row says for which true values it applies, and what the wire still says of them. `test_losses.py` shows, by
+parsers of its own, that it is the wire that says so.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
+# A column as the truth declares it; beside that `time_zone` and `config` of TiCDC, the `change_type` of the row
+# image, and whether it is part of the `handle_key`.
 Column = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Loss:
-    """A loss.
+class Lost:
+    """What README's table is made of.
 
     Attributes:
         protocol: the wire format.
-        name: a short name.
+        name: a short name; of missing images the setting of TiCDC that leaves them out.
         what: one sentence for the README.
         source: where it happens.
-        applies: (column, true value) → whether the value is changed.
-        left: (column, true value) → what is left of it, in the truth's canonical form.
     """
 
     protocol: str
     name: str
     what: str
     source: str
+
+
+@dataclass(frozen=True)
+class Loss(Lost):
+    """A loss of values.
+
+    Attributes:
+        applies: (column, true value) → whether the value is changed.
+        left: (column, true value) → what is left of it, in the truth's canonical form.
+    """
+
     applies: Callable[[Column, Any], bool]
     left: Callable[[Column, Any], Any]
+
+
+@dataclass(frozen=True)
+class MissingImages(Lost):
+    """Row images that a setting of TiCDC leaves out.
+
+    Attributes:
+        update: what is left of an update: its images' `_change_type`.
+    """
+
+    update: tuple[str, ...]
 
 
 _EPOCH = {"date": "1970-01-01", "datetime": "1970-01-01 00:00:00", "timestamp": "1970-01-01 00:00:00"}
@@ -55,6 +80,9 @@ def _default_of(column: Column) -> Any:
         return None
     if name == "timestamp" and default.startswith("0000"):
         return _EPOCH["timestamp"]
+    if name == "timestamp":  # the table's definition says it in UTC, TiCDC takes it for its own zone's
+        moment = datetime.fromisoformat(default).replace(tzinfo=ZoneInfo(column["time_zone"]))
+        return _moment_text(moment, default)
     if name in ("enum", "set"):
         return {"label": default, "number": None}
     if name == "bit":
@@ -99,7 +127,83 @@ def _is_long_decimal(column: Column, truth: Any) -> bool:
     return kind(column) == "decimal" and len(digits) > 15
 
 
+def _moment_text(moment: datetime, like: str) -> str:
+    """Write a moment in UTC with as many digits of fraction as another text has."""
+    return moment.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[: len(like)]
+
+
+def _twins(column: Column, truth: Any) -> tuple[str, str] | None:
+    """Return the two moments, in UTC, that a TIMESTAMP's text in TiCDC's zone may mean; None where it means one."""
+    if kind(column) != "timestamp" or not isinstance(truth, str) or truth.startswith("0000"):
+        return None
+    local = datetime.fromisoformat(truth.partition(".")[0]).replace(tzinfo=timezone.utc)
+    local = local.astimezone(ZoneInfo(column["time_zone"]))
+    first, second = (local.replace(fold=fold).astimezone(timezone.utc) for fold in (0, 1))
+    if second - first != timedelta(hours=1):
+        return None
+    return _moment_text(first, truth[:19]) + truth[19:], _moment_text(second, truth[:19]) + truth[19:]
+
+
+def _other_twin(place: int) -> dict[str, Callable[[Column, Any], Any]]:
+    """Make `applies` and `left` for a wire that sends one of two such moments for both."""
+
+    def left(column: Column, truth: Any) -> Any:
+        twins = _twins(column, truth)
+        return twins[place] if twins else truth
+
+    return {"applies": lambda column, truth: bool(left(column, truth) != truth), "left": left}
+
+
+def _is_left_out_of_delete(column: Column, _truth: Any) -> bool:
+    cut = bool(column["config"].get("delete-only-output-handle-key-columns"))
+    return cut and column["change_type"] == "delete" and not column["handle_key"]
+
+
+def _is_invalid_text(_column: Column, truth: Any) -> bool:
+    return isinstance(truth, dict) and "invalid_utf8" in truth
+
+
+def with_replacements(data: bytes) -> str:
+    """Return a text with U+FFFD for each byte that is no UTF-8, as Go's JSON encoder writes it."""
+    return re.sub("[\udc80-\udcff]", "\ufffd", data.decode(errors="surrogateescape"))
+
+
+def _deletes(protocol: str) -> Loss:
+    return Loss(
+        protocol,
+        "delete-keys-only",
+        "with `delete-only-output-handle-key-columns=true` a delete has its key columns only: the others are NULL",
+        "pingcap/ticdc pkg/sink/codec/open/codec.go, canal/canal_json_encoder.go: onlyHandleKeyColumns",
+        _is_left_out_of_delete,
+        lambda _column, _truth: None,
+    )
+
+
+def _ambiguous(protocol: str) -> Loss:
+    return Loss(
+        protocol,
+        "ambiguous-hour",
+        "`timestamp` in the hour in which TiCDC's zone turns its clocks back: two moments share a text, the earlier is "
+        "taken (UTC has no such hour)",
+        "pingcap/ticdc: the mounter makes a wall clock of it, and the encoder writes that without its zone",
+        **_other_twin(0),
+    )
+
+
 LOSSES: tuple[Loss, ...] = (
+    _ambiguous("open-protocol"),
+    _deletes("open-protocol"),
+    _ambiguous("canal-json"),
+    _deletes("canal-json"),
+    Loss(
+        "canal-json",
+        "invalid-utf8",
+        "text that is not UTF-8: TiCDC writes U+FFFD for each bad byte (the other wires keep the bytes, and "
+        "`invalidUtf8` decides)",
+        "pingcap/ticdc pkg/sink/codec/canal/canal_json_encoder.go: the JSON writer replaces them",
+        _is_invalid_text,
+        lambda _, truth: with_replacements(bytes.fromhex(truth["hex"])),
+    ),
     Loss(
         "debezium",
         "null-as-default",
@@ -140,5 +244,30 @@ LOSSES: tuple[Loss, ...] = (
         "wire.md item 24",
         _is_long_decimal,
         lambda _, truth: {"double": float(Decimal(truth))},
+    ),
+    Loss(
+        "debezium",
+        "ambiguous-hour",
+        "`timestamp` in the hour in which TiCDC's zone turns its clocks back: the earlier of two moments is sent as "
+        "the later",
+        "pingcap/ticdc: the mounter makes a wall clock of it, pkg/sink/codec/debezium/codec.go turns that back",
+        **_other_twin(1),
+    ),
+)
+
+MISSING: tuple[MissingImages, ...] = (
+    MissingImages(
+        "open-protocol",
+        "open.output-old-value",
+        "with `output-old-value=false` an update has no old row and looks like an insert: it comes as `insert`",
+        "pingcap/ticdc pkg/sink/codec/open/codec.go:85-95",
+        ("insert",),
+    ),
+    MissingImages(
+        "debezium",
+        "debezium.output-old-value",
+        "with `output-old-value=false` an update has no old row: only its `update_postimage` comes",
+        "pingcap/ticdc pkg/sink/codec/debezium/codec.go:1053-1145",
+        ("update_postimage",),
     ),
 )

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from tests.support.captured import Captured
-from tests.support.losses import LOSSES, Loss
+from tests.support.losses import LOSSES, MISSING, Loss, with_replacements
 
 _CHANGES = {"insert": ("insert",), "delete": ("delete",), "update": ("update_preimage", "update_postimage")}
 
@@ -59,8 +59,17 @@ def true_rows(captured: Captured, database: str, table: str) -> Iterator[TrueRow
                 if event["op"] not in _CHANGES or (event["schema"], event["table"]) != (database, table):
                     continue
                 declaration = declared.get((database, table, event["table_version"]), {})
-                columns = {c["name"]: {**declaration.get(c["name"], {}), **c} for c in event["columns"]}
-                for change in _CHANGES[event["op"]]:
+                for change in changes_of(event["op"], captured.header):
+                    context = {"change_type": change, **{of: captured.header[of] for of in ("time_zone", "config")}}
+                    columns = {
+                        c["name"]: {
+                            **declaration.get(c["name"], {}),
+                            **c,
+                            **context,
+                            "handle_key": c["name"] in event["handle_key"],
+                        }
+                        for c in event["columns"]
+                    }
                     image = "before" if change in ("delete", "update_preimage") else "after"
                     values = {
                         name: column.get(image)
@@ -68,6 +77,14 @@ def true_rows(captured: Captured, database: str, table: str) -> Iterator[TrueRow
                         if column.get("generated") != "VIRTUAL"  # never on the wire
                     }
                     yield TrueRow(change, event["commit_ts"], partition, offset, index, values, columns)
+
+
+def changes_of(op: str, header: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the `_change_type` of each row that an operation must give."""
+    for missing in MISSING:
+        if op == "update" and missing.protocol == header["protocol"] and header["config"].get(missing.name) is False:
+            return missing.update
+    return _CHANGES[op]
 
 
 def expected(protocol: str, column: Mapping[str, Any], truth: Any) -> tuple[Any, Loss | None]:
@@ -86,7 +103,7 @@ def is_true(value: Any, truth: Any, mysql_type: str) -> bool:
     if truth is None:
         return value is None
     if isinstance(truth, dict):
-        return _is_true_object(value, truth)
+        return value is not None and _is_true_object(value, truth)
     kind = mysql_type.split("(", maxsplit=1)[0].split(maxsplit=1)[0]
     if kind in ("date", "datetime", "timestamp") and _ZERO_DATE.match(truth):
         return value is None or value == truth  # zeroDate=null, or read as string
@@ -101,7 +118,9 @@ def _is_true_object(value: Any, truth: Mapping[str, Any]) -> bool:
     if "label" in truth:
         return bool(value == truth["label"] if isinstance(value, str) else int(value) == truth["number"])
     if "number" in truth:  # BIT: boolean, or 64 bits as a signed integer
-        return value is not None and bool(int(value) % 2**64 == truth["number"])
+        return bool(int(value) % 2**64 == truth["number"])
+    if "invalid_utf8" in truth and isinstance(value, str):
+        return value == with_replacements(bytes.fromhex(truth["hex"]))
     return isinstance(value, bytes) and value.hex() == truth["hex"]
 
 

@@ -1,0 +1,178 @@
+"""What the tests excuse as lost is lost on the wire: read by parsers of their own, as small as the losses need."""
+
+import base64
+import datetime
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from functools import cache
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tests.support.captured import Captured, Record, load
+from tests.support.corpus import STREAMS, scenario, scenarios
+from tests.support.losses import LOSSES, MISSING, kind
+from tests.support.truth import TrueRow, expected, tables_with_rows, true_rows
+
+Cells = Mapping[str, Any]
+Image = Mapping[str, Cells]
+
+
+def frames(data: bytes) -> Iterator[Any]:
+    """Yield the JSON of open-protocol's frames."""
+    while data:
+        size = 8 + int.from_bytes(data[:8], "big")
+        yield json.loads(data[8:size].decode(errors="surrogateescape"))
+        data = data[size:]
+
+
+def wire_rows(protocol: str, record: Record) -> list[dict[str, Any]]:
+    """Return what a record says of each of its events: the cells of `new`, `old` and `deleted`, as far as there are."""
+    value = record.value or b""
+    if protocol == "open-protocol":
+        parts = {"u": "new", "p": "old", "d": "deleted"}
+        return [
+            {
+                parts[part]: {name: cell["v"] if isinstance(cell, dict) else cell for name, cell in cells.items()}
+                for part, cells in event.items()
+            }
+            for event in frames(value)
+        ]
+    message = json.loads(value.decode(errors="surrogateescape"))
+    if protocol == "canal-json":
+        (data,) = message["data"]
+        if message["type"] == "DELETE":
+            return [{"deleted": data}]
+        return [{"new": data, **({"old": message["old"][0]} if message["old"] else {})}]
+    payload = message["payload"]
+    parts = {"after": "new", "before": "deleted" if payload["op"] == "d" else "old"}
+    return [{name: payload[part] for part, name in parts.items() if payload.get(part) is not None}]
+
+
+def wire_cells(captured: Captured, row: TrueRow) -> Cells:
+    """Return the cells that the wire has for a row."""
+    said = wire_rows(captured.header["protocol"], captured.partitions[row.partition][row.offset])[row.index]
+    if row.change_type == "update_preimage":
+        return {**said["new"], **said["old"]}
+    cells: Cells = said["deleted" if row.change_type == "delete" else "new"]
+    return cells
+
+
+_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (DATETIME has no zone)
+
+
+def debezium_text(cell: Any, mysql_type: str) -> str:
+    """Write a cell of debezium as MySQL would."""
+    name = kind({"mysql_type": mysql_type})
+    if name == "date":
+        return str((_EPOCH + datetime.timedelta(days=cell)).date())
+    if name == "datetime":
+        micros = cell if int((re.findall(r"\d+", mysql_type) or [0])[0]) > 3 else cell * 1000
+        return str(_EPOCH + datetime.timedelta(microseconds=micros))
+    if name == "timestamp":
+        return str(cell).replace("T", " ").removesuffix("Z")
+    if name == "time":
+        return str(datetime.timedelta(microseconds=cell)).rjust(8, "0")
+    if name in ("binary", "varbinary"):
+        return base64.b64decode(cell).hex()
+    if name == "bit":
+        return str(int(cell) if isinstance(cell, bool) else int.from_bytes(base64.b64decode(cell), "little"))
+    return str(cell)
+
+
+def is_left(cell: Any, left: Any, column: Mapping[str, Any], protocol: str) -> bool:
+    """Tell whether a cell says what a loss has left."""
+    if cell is None or left is None:
+        return cell is left
+    if protocol != "debezium":
+        return bool(cell == left) or (kind(column) == "timestamp" and cell in _local(column, left))
+    said = debezium_text(cell, column["mysql_type"])
+    if isinstance(left, dict):
+        if "double" in left:
+            return bool(float(said) == left["double"])
+        return said == str(left.get("label") or left.get("hex") or left.get("number"))
+    if kind(column) in ("datetime", "timestamp"):
+        return said.partition(".")[0] == str(left).partition(".")[0]
+    if re.fullmatch(r"-?\d+(\.\d+)?", left):
+        return Decimal(said) == Decimal(left)
+    return said == str(left)
+
+
+def _local(column: Mapping[str, Any], text: str) -> str:
+    """Return a moment as text in TiCDC's zone."""
+    moment = datetime.datetime.fromisoformat(text[:19]).replace(tzinfo=datetime.timezone.utc)
+    return moment.astimezone(ZoneInfo(column["time_zone"])).strftime("%Y-%m-%d %H:%M:%S") + text[19:]
+
+
+def is_plain(config: Mapping[str, Any]) -> bool:
+    """Tell whether a changefeed writes whole rows, not compressed, which the parsers here understand."""
+    compressed = config.get("large-message-handle-compression", "none") != "none"
+    return not (compressed or config.get("only-output-updated-columns") or config.get("large-message-handle-option"))
+
+
+@cache
+def losses_met() -> Counter[tuple[str, str]]:
+    """Go through the corpus; hold each loss to the wire; count them."""
+    met: Counter[tuple[str, str]] = Counter()
+    for name in scenarios():
+        if name in STREAMS or not is_plain(scenario(name).header["config"]):
+            continue
+        captured = load(name)
+        protocol = captured.header["protocol"]
+        for database, table in tables_with_rows(captured):
+            for row in true_rows(captured, database, table):
+                lost = {
+                    column: (loss, left)
+                    for column, truth in row.values.items()
+                    for left, loss in [expected(protocol, row.columns[column], truth)]
+                    if loss is not None
+                }
+                cells = wire_cells(captured, row) if lost else {}
+                for column, (loss, left) in lost.items():
+                    where = f"{name} {table}.{column} {row.partition}/{row.offset}: {cells.get(column)!r}, not {left!r}"
+                    assert is_left(cells.get(column), left, row.columns[column], protocol), where
+                    if loss.name == "delete-keys-only":
+                        assert column not in cells, where
+                    met[protocol, loss.name] += 1
+    return met
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: f"{loss.protocol} {loss.name}")
+def test_a_loss_is_the_wires(loss: Any) -> None:
+    """Wherever the corpus' truth is excused, the message itself says what is left, and nothing else."""
+    assert losses_met()[loss.protocol, loss.name] > 0
+
+
+@pytest.mark.parametrize("scenario", ["open-protocol.default", "canal-json.plain", "debezium.default"])
+def test_two_moments_share_what_the_wire_says(scenario: str) -> None:
+    """Of the hour that comes twice, both moments are in the corpus, and their cells are equal."""
+    captured = load(f"{scenario}.tz-shanghai")
+    cells = {
+        row.values["c_timestamp"]: wire_cells(captured, row)["c_timestamp"]
+        for row in true_rows(captured, "types_a", "t_time")
+        if str(row.values["c_timestamp"]).startswith("1988-09-10 1")
+    }
+
+    assert len(cells) == 2
+    assert len(set(cells.values())) == 1
+
+
+@pytest.mark.parametrize("missing", MISSING, ids=lambda missing: f"{missing.protocol} {missing.name}")
+def test_old_rows_are_not_on_the_wire(missing: Any) -> None:
+    """With output-old-value=false no update of the corpus has its old row."""
+    for matrix in ("ops", "types"):
+        captured = load(f"{missing.protocol}.output-old-value-off.{matrix}")
+        updates = 0
+        for records in captured.partitions.values():
+            for record in records:
+                events = record.truth.get("events", [record.truth])
+                if events[0]["op"] not in ("insert", "update", "delete"):
+                    continue
+                said = wire_rows(missing.protocol, record)
+                updates += sum(event["op"] == "update" for event in events)
+                assert not any("old" in parts for parts in said)
+        assert updates > 0
