@@ -25,7 +25,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from benchmarks import corpus, opponent
+from benchmarks import corpus, opponents
 from benchmarks.load import Loader, loader, record_batch
 from benchmarks.results import Result
 from benchmarks.session import Session, session
@@ -35,7 +35,7 @@ NAME = "microbatch"
 TITLE = "What a micro-batch costs: median time of a trigger in ms; Spark's Kafka source + from_json beside ours"
 OURS, TUNED, THEIRS = "ticdc", "kafka tuned", "kafka"
 SETTINGS: dict[str, dict[str, str]] = {
-    OURS: {"schemaHints": "amount decimal(12,2)"},
+    OURS: {"schemaHints": corpus.ORDERS.hints},
     TUNED: {"kafka.fetch.max.wait.ms": "10"},
     THEIRS: {},
 }
@@ -43,6 +43,7 @@ SETTINGS: dict[str, dict[str, str]] = {
 PARTS = ("latestOffset", "queryPlanning", "walCommit", "getBatch", "addBatch", "commitOffsets")
 TARGET = 1.5  # ours / tuned, up to 4 partitions
 
+_WORK = corpus.WORKS["canal-json"]
 _SEED_RECORDS = 20
 _PATIENCE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05
@@ -95,7 +96,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
     size = SIZES[size_name]
     result = Result(NAME, TITLE, command, asdict(size))
     result.columns = ("a batch of", *SETTINGS, "ticdc / tuned", "ticdc / kafka", "tasks")
-    with session(jars=opponent.opponent_jars()) as live, loader(bootstrap) as to_kafka:
+    with session(jars=opponents.opponent_jars()) as live, loader(bootstrap) as to_kafka:
         for case in size.cases:
             samples = measure(live, bootstrap, to_kafka, case, size)
             result.samples[case.name] = samples
@@ -139,7 +140,7 @@ def check_both_are_equal(spark: SparkSession, bootstrap: str, topic: str) -> Str
     """Read what is in a topic with both; return the read schema that `ticdc` inferred."""
     begin = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     ours = spark.read.format("ticdc").options(**begin, **SETTINGS[OURS]).load()
-    theirs = opponent.load(spark, begin, streaming=False)
+    theirs = opponents.load(spark, _WORK, begin)
     assert ours.dtypes == theirs.dtypes, f"{ours.dtypes} is not {theirs.dtypes}"
     rows = ours.collect()
     assert rows
@@ -217,7 +218,7 @@ def _options(side: str, bootstrap: str, topic: str, ends: dict[int, int]) -> dic
 def _load(spark: SparkSession, side: str, options: dict[str, str], schema: StructType) -> DataFrame:
     if side == OURS:  # with the schema inferred before: at its start there is nothing to infer from
         return spark.readStream.format("ticdc").schema(schema).options(**options).load()
-    return opponent.load(spark, options, streaming=True)
+    return opponents.load(spark, _WORK, options, streaming=True)
 
 
 @contextmanager
@@ -233,7 +234,7 @@ def _batches(
     spark: SparkSession, query: Any, to_kafka: Loader, topic: str, case: Case, ends: dict[int, int], size: Size
 ) -> Iterator[dict[str, Any]]:
     """Produce batch by batch, move `ends` along, and yield what Spark says of each."""
-    messages = corpus.messages(1) if case.rows else corpus.watermarks()
+    messages = corpus.messages(seed=1) if case.rows else corpus.watermarks()
     for number in range(size.warm_up + 1 + size.batches):  # ours begins with an empty batch, to keep its start
         data = record_batch(islice(messages, case.records)).data
         before = dict(ends)

@@ -13,12 +13,13 @@ import kafka.errors
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
+from benchmarks.corpus import Message
 from ticdc_source.client_config import client_config
 from ticdc_source.kafka.client import Client
 from ticdc_source.options import Options
 
 _MAGIC = 2
-_CODECS = {None: 0, "gzip": 1}
+_CODECS = {None: 0, "gzip": 1, "lz4": 3}
 _TIMEOUT_MS = 30_000
 _NOT_YET = (kafka.errors.NotLeaderForPartitionError, kafka.errors.UnknownTopicOrPartitionError)  # of a new topic
 _LARGEST = 20 * 2**20  # as the broker's message.max.bytes
@@ -31,26 +32,29 @@ class Batch(NamedTuple):
         data: its bytes.
         records: how many records it holds.
         size: the bytes of their values.
+        rows: how many rows of a changelog they are.
     """
 
     data: bytes
     records: int
     size: int
+    rows: int
 
 
-def record_batch(values: Iterable[bytes], compression: str | None = None) -> Batch:
-    """Make a record batch of messages without keys."""
+def record_batch(messages: Iterable[Message], compression: str | None = None) -> Batch:
+    """Make a record batch of messages."""
     builder = MemoryRecordsBuilder(_MAGIC, _CODECS[compression], _LARGEST)
     now = int(time.time() * 1000)
-    count = size = 0
-    for value in values:
-        if builder.append(now, None, value) is None:
+    count = size = rows = 0
+    for key, value, own_rows in messages:
+        if builder.append(now, key, value) is None:
             message = f"more than {_LARGEST} bytes do not fit into one record batch"
             raise ValueError(message)
         count += 1
-        size += len(value)
+        size += len(value or b"")
+        rows += own_rows
     builder.close()
-    return Batch(bytes(builder.buffer()), count, size)
+    return Batch(bytes(builder.buffer()), count, size, rows)
 
 
 class Loader:
@@ -111,11 +115,12 @@ def loader(bootstrap: str) -> Iterator[Loader]:
 
 
 def batches_of(
-    values: Iterator[bytes], batch_bytes: int, total_bytes: int, compression: str | None = None
+    messages: Iterator[Message], batch_bytes: int, total_bytes: int, compression: str | None = None
 ) -> list[Batch]:
     """Pack messages into record batches with about `batch_bytes` of them, `total_bytes` altogether."""
     batches: list[Batch] = []
     while sum(batch.size for batch in batches) < total_bytes:
-        first = next(values)
-        batches.append(record_batch([first, *islice(values, max(0, batch_bytes // len(first) - 1))], compression))
+        first = next(messages)
+        more = max(0, batch_bytes // len(first.value or b"-") - 1)
+        batches.append(record_batch([first, *islice(messages, more)], compression))
     return batches

@@ -1,0 +1,101 @@
+"""canal-json as TiCDC's encoder writes it with `enable-tidb-extension` (pkg/sink/codec/canal/canal_json_encoder.go).
+
+Members in its order; `mysqlType` in another order in every message, as it is a hash map of Go's; `sqlType` of an
+unsigned column depends on the value (helper.go). All values are text, binary is text in ISO 8859-1.
+"""
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.corpus.tables import DATABASE, TSO, Column, Row, Table, Value, changes
+
+_TYPES: dict[str, tuple[str, int]] = {  # kind: `mysqlType`, and `sqlType` (java.sql.Types)
+    "bigint": ("bigint", -5),
+    "int": ("int", 4),
+    "smallint": ("smallint", 5),
+    "unsigned": ("bigint unsigned", -5),
+    "decimal": ("decimal", 3),
+    "double": ("double", 8),
+    "date": ("date", 91),
+    "datetime": ("datetime", 93),
+    "timestamp": ("timestamp", 93),
+    "varchar": ("varchar", 12),
+    "text": ("text", 2005),
+    "blob": ("blob", 2004),
+    "enum": ("enum", 4),
+    "json": ("json", 12),
+}
+_DECIMAL = 3  # sqlType of an unsigned bigint that a signed one has no room for
+_ENCODING_MS = 5
+
+# easyjson's escapes, where they are not those of Python's encoder.
+_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\\b": "\\u0008", "\\f": "\\u000c"}
+_ESCAPED = re.compile(r"\\\\|[<>&]|\\[bf]")
+
+
+def records(table: Table, seed: int, note_bytes: int = 0) -> Iterator[tuple[bytes, bytes, int]]:
+    """Yield row messages for ever: key, value, and how many rows of a changelog it is."""
+    chooser = random.Random(seed)
+    names = [column.name for column in table.columns]
+    kinds = {name: _TYPES[kind][0] for name, kind in table.columns}
+    head = f'{{"id":0,"database":"{DATABASE}","table":"{table.name}","pkNames":["{names[0]}"],"isDdl":false,"type":"'
+    for change in changes(table, seed, note_bytes):
+        row = change.after or change.before or {}
+        kind = "DELETE" if change.after is None else "INSERT" if change.before is None else "UPDATE"
+        stamp = change.commit_ts >> 18
+        codes = {column.name: _code(column, row) for column in table.columns}
+        chooser.shuffle(names)
+        old = f"[{_image(table, change.before)}]" if kind == "UPDATE" and change.before else "null"
+        text = (
+            f'{head}{kind}","es":{stamp},"ts":{stamp + _ENCODING_MS},"sql":"","sqlType":{_dump(codes)},'
+            f'"mysqlType":{_dump({name: kinds[name] for name in names})},"old":{old},"data":[{_image(table, row)}],'
+            f'"_tidb":{{"commitTs":{change.commit_ts}}}}}'
+        )
+        yield b"", text.encode(), change.rows
+
+
+def watermarks(seed: int = 0) -> Iterator[tuple[None, bytes, int]]:
+    """Yield watermark messages for ever, one a second: records without rows."""
+    number = seed
+    while True:
+        number += 1
+        watermark = TSO + ((number * 1000) << 18)
+        yield None, watermark_at(watermark), 0
+
+
+def watermark_at(watermark: int) -> bytes:
+    """Write a watermark."""
+    stamp = watermark >> 18
+    return _dump({
+        "id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False, "type": "TIDB_WATERMARK",
+        "es": stamp, "ts": stamp + _ENCODING_MS, "sql": "", "sqlType": None, "mysqlType": None, "data": None,
+        "old": None, "_tidb": {"watermarkTs": watermark},
+    }).encode()  # fmt: skip
+
+
+def _code(column: Column, row: Row) -> int:
+    value = row[column.name]
+    promoted = column.kind == "unsigned" and isinstance(value, int) and value >= 2**63
+    return _DECIMAL if promoted else _TYPES[column.kind][1]
+
+
+def _image(table: Table, row: Row) -> str:
+    text = _dump({name: _text(kind, row[name]) for name, kind in table.columns})
+    return _ESCAPED.sub(lambda found: _ESCAPES.get(found[0], found[0]), text)
+
+
+def _text(kind: str, value: Value) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if kind == "datetime":
+        return value.isoformat(" ", "microseconds")  # type: ignore[union-attr,call-arg]
+    return str(value)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

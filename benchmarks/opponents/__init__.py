@@ -1,0 +1,33 @@
+"""What one would use instead: Spark's own Kafka source, and what a skilled user would write behind it, by hand.
+
+They give what `ticdc` gives by default: the same columns, types and rows.
+"""
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.corpus import Table, Work
+from benchmarks.opponents import canal_json, debezium, open_protocol
+from benchmarks.opponents.kafka_jars import opponent_jars
+
+__all__ = ["HOW", "load", "opponent_jars"]
+
+_PROTOCOLS: dict[str, Callable[[DataFrame, Table], DataFrame]] = {
+    "canal-json": canal_json.changes,
+    "debezium": debezium.changes,
+    "open-protocol": open_protocol.changes,
+}
+
+# How each does it.
+HOW = {
+    "canal-json": "from_json, casts, inline",
+    "debezium": "from_json, casts, inline",
+    "open-protocol": "mapInArrow, orjson",  # no function of Spark's cuts its frames
+}
+
+
+def load(spark: SparkSession, work: Work, options: Mapping[str, str], *, streaming: bool = False) -> DataFrame:
+    """Read a work's topic."""
+    reader = spark.readStream if streaming else spark.read
+    return _PROTOCOLS[work.protocol](reader.format("kafka").options(**options).load(), work.table)

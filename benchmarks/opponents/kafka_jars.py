@@ -1,0 +1,46 @@
+"""The jars of Spark's own Kafka source, from Maven."""
+
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from examples.local_kafka import KafkaSetupError, jars
+
+_POM = Path(__file__).parent / "pom.xml"
+
+
+def opponent_jars() -> list[Path]:
+    """Give the jars of Spark's Kafka source, after fetching them when the cache has none for this `pom.xml`.
+
+    Raises:
+        KafkaSetupError: Maven is missing, or could not fetch them.
+    """
+    cache = jars._cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    folder = cache / f"opponent-{hashlib.sha256(_POM.read_bytes()).hexdigest()[:12]}"
+    if not jars._is_whole(folder):
+        with jars._locked(cache / ".lock"):
+            if not jars._is_whole(folder):  # another process may have fetched them while this one waited
+                _fetch_into(folder)
+    return sorted(folder.glob("*.jar"))
+
+
+def _fetch_into(folder: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        message = f"the jars of Spark's Kafka source are not in {folder}: install Apache Maven, which would fetch them"
+        raise KafkaSetupError(message)
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as name:
+        download = Path(name) / "jars"
+        command = [maven, "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
+        command += [f"-DoutputDirectory={download}", "-DincludeScope=runtime"]
+        answer = subprocess.run(command, check=False, capture_output=True, text=True)
+        found = sorted(jar.name for jar in download.glob("*.jar"))
+        if answer.returncode != 0 or not found:
+            message = f"Maven could not fetch Spark's Kafka source:\n{answer.stdout}{answer.stderr}"
+            raise KafkaSetupError(message)
+        (download / jars._LISTING).write_text("\n".join(found) + "\n")
+        shutil.rmtree(folder, ignore_errors=True)
+        download.rename(folder)
