@@ -19,7 +19,19 @@ import pyarrow.compute as pc
 from ticdc_source.errors import SchemaError, UnsupportedTypeError
 from ticdc_source.types import CONVERSIONS, DECIMAL_MAX, ColumnType, convertible, kind_of, type_of
 
-__all__ = ["Cells", "Kernel", "Settings", "Wire", "convert", "decimals_of_text", "failing_cells", "kernel"]
+__all__ = [
+    "Cells",
+    "Kernel",
+    "Settings",
+    "Wire",
+    "convert",
+    "decimals_of_text",
+    "decoded",
+    "failing_cells",
+    "kernel",
+    "text_bytes",
+    "texts",
+]
 
 Cells = Sequence[Any]
 Kernel = Callable[[Cells], pa.Array]
@@ -69,7 +81,7 @@ def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: 
     wants_text = kind_of(target) == "string"
     if wire is None:
         if wants_text:
-            return plain_text
+            return lambda cells: plain_text(cells, settings)
         msg = f"type {type_} is not supported; schemaHints can ask for its text with 'string'"
         raise UnsupportedTypeError(msg)
     if wire.raw is not None and kind_of(target) == "binary":
@@ -98,10 +110,38 @@ def _is_natural(type_: ColumnType, target: pa.DataType) -> bool:
     return type_.family == "bit" and target in (pa.int64(), type_.arrow)
 
 
-def plain_text(cells: Cells) -> pa.Array:
+def plain_text(cells: Cells, settings: Settings) -> pa.Array:
     """Read cells of any JSON shape as text: strings as they are, all else as JSON."""
-    texts = [None if c is None else c if isinstance(c, str) else json.dumps(c, ensure_ascii=False) for c in cells]
-    return pa.array(texts, pa.string())
+    return texts(
+        [None if c is None else c if isinstance(c, str) else json.dumps(c, ensure_ascii=False) for c in cells], settings
+    )
+
+
+def texts(cells: Cells, settings: Settings) -> pa.Array:
+    """Make a string array; a byte that is no UTF-8 is in the cells as a lone surrogate (PEP 383)."""
+    try:
+        return pa.array(cells, pa.string())
+    except UnicodeEncodeError:
+        return pa.array([None if c is None else decoded(text_bytes(c), settings) for c in cells], pa.string())
+
+
+def text_bytes(text: str) -> bytes:
+    """Undo the surrogateescape of the parser; a surrogate that came from a JSON escape is not a byte."""
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode(errors="surrogatepass")
+
+
+def decoded(value: bytes, settings: Settings) -> str:
+    """Decode UTF-8 by `invalidUtf8`."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        if settings.invalid_utf8 == "replace":
+            return value.decode(errors="replace")
+        msg = "not UTF-8; invalidUtf8=replace puts U+FFFD for each bad byte"
+        raise ValueError(msg) from None
 
 
 def convert(array: pa.Array, target: pa.DataType) -> pa.Array:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire
+from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire, decoded, text_bytes, texts
 from ticdc_source.kernels.numbers import (
     bit_numbers,
     integers_of_numbers,
@@ -38,37 +38,14 @@ __all__ = [
 ]
 
 
-def _decoded(value: bytes, settings: Settings) -> str:
-    """Decode UTF-8 by `invalidUtf8`."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        if settings.invalid_utf8 == "replace":
-            return value.decode(errors="replace")
-        msg = "not UTF-8; invalidUtf8=replace puts U+FFFD for each bad byte"
-        raise ValueError(msg) from None
-
-
 def _texts(_type: ColumnType, settings: Settings) -> Kernel:
     """Read JSON strings; a byte that is no UTF-8 is in them as a lone surrogate (PEP 383)."""
 
     def cast(cells: Cells) -> pa.Array:
         require(cells, str)
-        try:
-            return pa.array(cells, pa.string())
-        except UnicodeEncodeError:
-            repaired = [None if c is None else _decoded(_bytes(c), settings) for c in cells]
-            return pa.array(repaired, pa.string())
+        return texts(cells, settings)
 
     return cast
-
-
-def _bytes(text: str) -> bytes:
-    """Undo the surrogateescape of the parser; a surrogate that came from a JSON escape is not a byte."""
-    try:
-        return text.encode(errors="surrogateescape")
-    except UnicodeEncodeError:
-        return text.encode(errors="surrogatepass")
 
 
 def base64_bytes(cell: str) -> bytes:
@@ -105,7 +82,7 @@ def unquote(cell: str) -> bytes:
     Raises:
         ValueError: a backslash starts no escape that Quote writes.
     """
-    raw = _bytes(cell)
+    raw = text_bytes(cell)
     return _ESCAPE.sub(_unescape, raw) if b"\\" in raw else raw
 
 
@@ -129,7 +106,7 @@ def _binary_by(decode: Callable[[str], bytes]) -> Wire:
     def text(_type: ColumnType, settings: Settings) -> Kernel:
         def cast(cells: Cells) -> pa.Array:
             require(cells, str)
-            return pa.array([None if c is None else _decoded(decode(c), settings) for c in cells], pa.string())
+            return pa.array([None if c is None else decoded(decode(c), settings) for c in cells], pa.string())
 
         return cast
 
@@ -234,7 +211,7 @@ def _as_text(_type: ColumnType, _settings: Settings) -> Kernel:
     return text_cells
 
 
-TEXT = Wire(_texts, _texts, raw=_binary_by(_bytes).natural)
+TEXT = Wire(_texts, _texts, raw=_binary_by(text_bytes).natural)
 BASE64_BINARY = _binary_by(base64_bytes)
 BASE64_TEXT = Wire(BASE64_BINARY.text, BASE64_BINARY.text, raw=BASE64_BINARY.natural)
 QUOTED_BINARY = _binary_by(unquote)
