@@ -1,0 +1,93 @@
+"""The `tableChanges` of a debezium DDL event (pingcap/ticdc pkg/sink/codec/debezium/codec.go, writeDDLEvent)."""
+
+from typing import Any
+
+from tests.encoders.tables import BLOBS, TEXTS, Column, Event, Table
+
+_JDBC = {
+    "tinyint": 5, "smallint": 5, "mediumint": 4, "int": 4, "bigint": -5, "float": 6, "double": 8, "decimal": 3,
+    "bit": -7, "year": 4, "date": 91, "datetime": 93, "timestamp": 2014, "time": 92, "char": 1, "varchar": 12,
+    "binary": -2, "varbinary": -3, "enum": 1, "set": 1, "json": 1111, "vector": 12,
+    **dict.fromkeys(TEXTS, 12), **dict.fromkeys(BLOBS, 2004),
+}  # fmt: skip
+# The length that a type has where none is written, which is left out.
+_UNSAID = {"bit": 1, "char": 1, "binary": 1, "varchar": 5, "varbinary": 5}
+_DROPS = ("drop table", "drop index", "drop view", "drop schema")
+
+
+def table_changes(event: Event, table: Table | None) -> list[dict[str, Any]]:
+    """Describe the table as it is after the DDL event; no table, as of a schema or TRUNCATE, is no change."""
+    kind = event["ddl_type"]
+    if kind == "truncate table" or "schema" in kind.split():
+        return []
+    change = "CREATE" if kind.startswith("create") else "DROP" if kind in _DROPS else "ALTER"
+    database, name = event["schema"], event["table"]
+    identity = f'"{database}"."{name}"'
+    if kind == "rename table":
+        identity = f'"{event["old_schema"]}"."{event["old_table"]}",{identity}'
+    if kind == "exchange partition":
+        identity = f'"{event["old_schema"]}"."{event["old_table"]}"'
+    return [{"type": change, "id": identity, "table": None if kind == "drop table" else _described(table)}]
+
+
+def _described(table: Table | None) -> dict[str, Any] | None:
+    if table is None:
+        return None
+    return {
+        "defaultCharsetName": table.charset,
+        "primaryKeyColumnNames": list(_key(table)),
+        "columns": [_column(column, place) for place, column in enumerate(table.columns, 1)],
+        "comment": None,
+    }
+
+
+def _key(table: Table) -> tuple[str, ...]:
+    """Return the primary key, or the first unique key that has no NULL."""
+    unique = [names for names, unique in table.indexes if unique]
+    solid = [names for names in unique if not any(table.by_name[name].nullable for name in names)]
+    return table.primary_key or (*solid, ())[0]
+
+
+def _column(column: Column, position: int) -> dict[str, Any]:
+    kind, arguments = column.kind, column.arguments
+    name = kind.upper()
+    if column.unsigned and kind != "decimal":
+        name += " UNSIGNED" + (" ZEROFILL" if column.zerofill else "")
+    length, scale = _size(column)
+    expression = name
+    if (kind == "double" and arguments) or (kind == "vector" and arguments):
+        expression = f"{name}({','.join(map(str, arguments))})"
+    return {
+        "name": column.name, "jdbcType": _JDBC[kind], "nativeType": None, "comment": None,
+        "defaultValueExpression": _default(column),
+        "enumValues": [f"'{label}'" for label in column.labels] if kind in ("enum", "set") else None,
+        "typeName": name, "typeExpression": expression, "charsetName": column.charset,
+        "length": length, "scale": scale, "position": position, "optional": column.nullable,
+        "autoIncremented": column.on_update, "generated": column.on_update,
+    }  # fmt: skip
+
+
+def _size(column: Column) -> tuple[int | None, int | None]:
+    kind, arguments = column.kind, column.arguments
+    if kind == "enum":
+        return 1, None
+    if kind == "set":
+        return 2 * len(column.labels) - 1, None
+    if kind in ("float", "double", "decimal"):
+        return (*arguments, None, None)[0], (*arguments, None, None)[1]
+    if arguments == (_UNSAID.get(kind),):
+        return None, None
+    if kind in ("char", "varchar", "binary", "varbinary", "bit", "vector", "datetime", "timestamp", "time"):
+        return (*arguments, None)[0], None
+    if kind == "tinyint" and arguments == (1,):
+        return 1, None
+    return (arguments[0] if column.zerofill else None), None
+
+
+def _default(column: Column) -> str | None:
+    default = column.default
+    if default is None or column.kind in (*TEXTS, *BLOBS, "json"):
+        return None
+    if default.upper().startswith("CURRENT_TIMESTAMP"):
+        return "1970-01-01 00:00:00"
+    return default[2:-1] if default.startswith("b'") else default

@@ -1,0 +1,171 @@
+"""Tables as the truth declares them: columns with their types, keys and indexes, taken apart for the encoders."""
+
+import re
+import zoneinfo
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import cached_property, lru_cache
+from typing import Any
+
+Event = Mapping[str, Any]
+Record = tuple[bytes | None, bytes | None]
+
+TEXTS = ("tinytext", "text", "mediumtext", "longtext")
+BLOBS = ("tinyblob", "blob", "mediumblob", "longblob")
+INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
+_TYPE = re.compile(r"(\w+)(?:\((.*)\))?((?: unsigned| zerofill)*)", re.DOTALL)
+_LABEL = re.compile(r"'((?:[^']|'')*)'", re.DOTALL)
+_INDEX = re.compile(r"^\s*(PRIMARY KEY|UNIQUE KEY|KEY)\s+(?:`(?:[^`]|``)*`\s+)?\((.*?)\)(?:\s|,|$)", re.MULTILINE)
+_NAME = re.compile(r"`((?:[^`]|``)*)`")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column.
+
+    Attributes:
+        name: its name.
+        mysql_type: `COLUMN_TYPE` of the information schema.
+        nullable: whether it may be NULL.
+        charset: of text, enum and set; None for all else.
+        default: the default's text, None for none.
+        generated: VIRTUAL (never on the wire), STORED, or "".
+        zerofill: which the information schema of TiDB does not say.
+        on_update: whether it is ON UPDATE CURRENT_TIMESTAMP.
+    """
+
+    name: str
+    mysql_type: str
+    nullable: bool = True
+    charset: str | None = None
+    default: str | None = None
+    generated: str = ""
+    zerofill: bool = False
+    on_update: bool = False
+
+    @cached_property
+    def _parts(self) -> tuple[str, str | None, str]:
+        match = _TYPE.fullmatch(self.mysql_type)
+        assert match is not None, self.mysql_type
+        return match[1], match[2], match[3]
+
+    @cached_property
+    def kind(self) -> str:
+        """The type's bare name."""
+        return self._parts[0]
+
+    @cached_property
+    def unsigned(self) -> bool:
+        """Whether it is UNSIGNED."""
+        return "unsigned" in self._parts[2]
+
+    @cached_property
+    def arguments(self) -> tuple[int, ...]:
+        """The numbers in brackets."""
+        text = self._parts[1]
+        return () if text is None or self.kind in ("enum", "set") else tuple(int(part) for part in text.split(","))
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of an enum or a set."""
+        return tuple(label.replace("''", "'") for label in _LABEL.findall(self._parts[1] or ""))
+
+    @cached_property
+    def binary(self) -> bool:
+        """Whether it holds bytes."""
+        return self.kind in (*BLOBS, "binary", "varbinary")
+
+
+@dataclass(frozen=True)
+class Table:
+    """One version of a table.
+
+    Attributes:
+        schema: the database.
+        name: the table's name.
+        columns: in table order, virtual ones included.
+        primary_key: names of its columns, in key order.
+        handle_key: names of the columns by which TiCDC knows a row.
+        indexes: each index's columns, and whether it is unique; the primary key is not among them.
+    """
+
+    schema: str
+    name: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...] = ()
+    handle_key: tuple[str, ...] = ()
+    indexes: tuple[tuple[tuple[str, ...], bool], ...] = ()
+    charset: str = "utf8mb4"
+    by_name: Mapping[str, Column] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Make the columns known by name."""
+        object.__setattr__(self, "by_name", {column.name: column for column in self.columns})
+
+    @cached_property
+    def sent(self) -> tuple[Column, ...]:
+        """The columns that are on the wire."""
+        return tuple(column for column in self.columns if column.generated != "VIRTUAL")
+
+
+def table_of(declared: Mapping[str, Any]) -> Table:
+    """Make the table that an entry of a capture's header declares."""
+    ddl = declared["ddl"]
+    lines = {m[1].replace("``", "`"): line for line in ddl.split("\n")[1:] if (m := _NAME.match(line.strip()))}
+    columns = tuple(
+        Column(
+            entry["name"],
+            entry["mysql_type"],
+            entry["nullable"],
+            entry.get("charset"),
+            entry.get("default"),
+            entry.get("generated") or "",
+            "zerofill" in lines.get(entry["name"], ""),
+            "ON UPDATE" in lines.get(entry["name"], ""),
+        )
+        for entry in declared["columns"]
+    )
+    indexes = tuple(
+        (tuple(name.replace("``", "`") for name in _NAME.findall(match[2])), match[1] == "UNIQUE KEY")
+        for match in _INDEX.finditer(ddl)
+        if match[1] != "PRIMARY KEY"
+    )
+    charset = re.findall(r"DEFAULT CHARSET=(\w+)", ddl)
+    return Table(
+        declared["schema"], declared["table"], columns, tuple(declared["primary_key"]),
+        tuple(declared["handle_key"]), indexes, *charset,
+    )  # fmt: skip
+
+
+def images(event: Event) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Return the rows before and after a row event, of the columns that are on the wire."""
+    sent = [column for column in event["columns"] if column.get("generated") != "VIRTUAL"]
+    before = None if event["op"] == "insert" else {column["name"]: column.get("before") for column in sent}
+    after = None if event["op"] == "delete" else {column["name"]: column.get("after") for column in sent}
+    return before, after
+
+
+def text_of(value: Any) -> str:
+    """Return the text of a char, varchar or text value; a byte that is no UTF-8 as a lone surrogate."""
+    return value if isinstance(value, str) else bytes.fromhex(value["hex"]).decode(errors="surrogateescape")
+
+
+@lru_cache(maxsize=100_000)
+def local(text: str, time_zone: str) -> str:
+    """Return the wall clock of a UTC timestamp's text in TiCDC's time zone, as text with as many digits."""
+    if time_zone == "UTC" or text.startswith("0000"):
+        return text
+    head, dot, fraction = text.partition(".")
+    moment = datetime.fromisoformat(head).replace(tzinfo=timezone.utc).astimezone(zoneinfo.ZoneInfo(time_zone))
+    return f"{moment:%Y-%m-%d %H:%M:%S}{dot}{fraction}".rjust(len(text), "0")
+
+
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the names of the columns whose value an update has changed."""
+    return [name for name in before if before[name] != after[name]]
+
+
+def chosen(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of a row that have these names, in the row's order."""
+    return {name: value for name, value in row.items() if name in names}

@@ -1,0 +1,235 @@
+"""The test-only encoders count: they rebuild the messages of TiCDC's own encoders from the truth beside them."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import cramjam
+import pytest
+
+from tests.encoders.canal_json import CanalJSON
+from tests.encoders.debezium import Debezium
+from tests.encoders.open_protocol import OpenProtocol
+from tests.encoders.tables import Event, Record, Table, table_of
+from tests.support.captured import Captured, load
+
+# What is in a message and not in the truth: (protocol, path) → why it is left out of the comparison.
+IGNORED: Mapping[tuple[str, str], str] = {
+    ("canal-json", "ts"): "the wall clock when TiCDC encoded the message",
+    ("canal-json", "_tidb.rowkey"): "TiKV's own key of the row (output-row-key=true)",
+    ("debezium", "payload.ts_ms"): "the wall clock when TiCDC encoded the message",
+    ("debezium", "payload.tableChanges"): "only of views, whose columns the truth does not have",
+    ("debezium", "payload.tableChanges.table.defaultCharsetName"): "empty where the statement made several tables",
+    ("debezium", "payload.tableChanges.table.columns.comment"): "there or not by the statement, not by the table",
+    ("debezium", "payload.tableChanges.table.columns.defaultValueExpression"): "spelled as in the statement",
+    ("debezium", "payload.source.start_ts"): "the transaction's start (debezium-include-start-ts=true)",
+}
+
+
+def encoder_of(captured: Captured) -> Any:
+    """Make the encoder with the options of a capture."""
+    header = captured.header
+    config, zone = header["config"], header["time_zone"]
+    on = {name: True for name, value in config.items() if value is True}
+    codec = config.get("large-message-handle-compression", "none")
+    if header["protocol"] == "open-protocol":
+        return OpenProtocol(
+            old_value=config.get("open.output-old-value", True),
+            only_updated="only-output-updated-columns" in on,
+            delete_handle_key="delete-only-output-handle-key-columns" in on,
+            compression=codec,
+            time_zone=zone,
+        )
+    if header["protocol"] == "debezium":
+        return Debezium(
+            schema="debezium-disable-schema" not in on,
+            extension="enable-tidb-extension" in on,
+            old_value=config.get("debezium.output-old-value", True),
+            compression=codec,
+            start_ts="debezium-include-start-ts" in on,
+            time_zone=zone,
+        )
+    return CanalJSON(
+        extension="enable-tidb-extension" in on,
+        content_compatible="content-compatible" in on,
+        only_updated="only-output-updated-columns" in on,
+        delete_handle_key="delete-only-output-handle-key-columns" in on,
+        compression=codec,
+        time_zone=zone,
+    )
+
+
+def plain(data: bytes, codec: str) -> bytes:
+    """Undo TiCDC's compression."""
+    if codec == "snappy":
+        return bytes(cramjam.snappy.decompress_raw(data))
+    return bytes(cramjam.lz4.decompress(data)) if codec == "lz4" else data
+
+
+class Pairs(list[Any]):
+    """A JSON object as its members in order, repeated ones too."""
+
+
+def parsed(data: bytes) -> Any:
+    """Parse JSON so that nothing is lost: members in order, bytes that are no UTF-8 as lone surrogates."""
+    return json.loads(data.decode(errors="surrogateescape"), object_pairs_hook=Pairs)
+
+
+def frames(data: bytes) -> Iterator[bytes]:
+    """Cut open-protocol frames."""
+    while data:
+        length = int.from_bytes(data[:8], "big")
+        yield data[8 : 8 + length]
+        data = data[8 + length :]
+
+
+def parsed_open(record: Record, codec: str) -> Any:
+    """Parse an open-protocol record: version, keys, values."""
+    key, value = record
+    heads = [parsed(frame) for frame in frames((key or b"")[8:])]
+    bodies = [parsed(plain(frame, codec)) if frame else frame for frame in frames(value or b"")]
+    return (key or b"")[:8], heads, bodies
+
+
+def unordered(value: Any) -> Any:
+    """Make dicts of members, for the objects that Go writes in random order."""
+    if isinstance(value, Pairs):
+        return {name: unordered(member) for name, member in value}
+    return [unordered(item) for item in value] if isinstance(value, list) else value
+
+
+def without(value: Pairs, path: str) -> Pairs:
+    """Leave a member out."""
+    name, _, rest = path.partition(".")
+    out = Pairs()
+    for member, content in value:
+        if member == name and rest and isinstance(content, Pairs):
+            out.append((member, without(content, rest)))
+        elif member == name and rest and isinstance(content, list):
+            out.append((member, [without(item, rest) for item in content]))
+        elif member != name or rest:
+            out.append((member, content))
+    return out
+
+
+def compared(message: Pairs, protocol: str) -> Pairs:
+    """Leave out what the truth does not have."""
+    payload = dict(dict(message).get("payload") or ())
+    keep = {} if " view " in payload.get("ddl", "").lower() else {"payload.tableChanges"}
+    for one, path in IGNORED:
+        if one == protocol and path not in keep:
+            message = without(message, path)
+    return message
+
+
+def parsed_canal(record: Record, codec: str) -> Any:
+    """Parse a canal-json record; mysqlType is written in random order."""
+    key, value = record
+    message = compared(parsed(plain(value or b"", codec)), "canal-json")
+    return key, [(name, unordered(part) if name in ("mysqlType", "sqlType") else part) for name, part in message]
+
+
+def parsed_debezium(record: Record, codec: str) -> Any:
+    """Parse a debezium record; the order of members tells nothing in its schemas."""
+    parts = [compared(parsed(plain(part or b"", codec)), "debezium") for part in record]
+    return [[(name, unordered(part) if name == "schema" else part) for name, part in message] for message in parts]
+
+
+PARSERS: Mapping[str, Callable[[Record, str], Any]] = {
+    "open-protocol": parsed_open,
+    "canal-json": parsed_canal,
+    "debezium": parsed_debezium,
+}
+
+
+def tables_of(captured: Captured) -> dict[tuple[str, str, int], Table]:
+    """Return the versions of the tables that a capture declares."""
+    return {
+        (entry["schema"], entry["table"], entry["table_version"]): table_of(entry)
+        for entry in captured.header["tables"]
+    }
+
+
+def version_of(event: Event, tables: Mapping[tuple[str, str, int], Table]) -> Table | None:
+    """Return the version of an event's table; after a DDL event the one that it has made."""
+    database, name = event.get("schema", ""), event.get("table", "")
+    if event["op"] != "ddl":
+        return tables.get((database, name, event.get("table_version", 0)))
+    if event["ddl_type"] == "exchange partition":
+        database, name = event["old_schema"], event["old_table"]
+    versions = [
+        key for key in tables if (key[0], key[1].lower()) == (database, name.lower()) and key[2] <= event["commit_ts"]
+    ]
+    return tables[max(versions)] if versions else None
+
+
+def events_of(truth: Event) -> list[Event]:
+    """Return the events of a record's truth."""
+    return truth["events"] if truth["op"] == "batch" else [truth]
+
+
+def compare(captured: Captured) -> tuple[int, list[str]]:
+    """Rebuild every message; return how many there are, and a line for each that differs."""
+    encoder, tables = encoder_of(captured), tables_of(captured)
+    parse = PARSERS[captured.header["protocol"]]
+    count, wrong = 0, []
+    for partition, records in captured.partitions.items():
+        for offset, record in enumerate(records):
+            events = events_of(record.truth)
+            versions = [version_of(event, tables) for event in events]
+            rebuilt = parse(encoder.message(events, versions), encoder.compression)
+            real = parse((record.key, record.value), encoder.compression)
+            count += 1
+            if rebuilt != real:
+                wrong.append(f"{partition}/{offset} {events[0].get('table')}: {difference(rebuilt, real)}")
+    return count, wrong
+
+
+def difference(rebuilt: Any, real: Any, path: str = "") -> str:
+    """Say where two parsed messages differ."""
+    both = (list, tuple)
+    if isinstance(rebuilt, dict) and isinstance(real, dict) and rebuilt.keys() == real.keys():
+        rebuilt, real = list(rebuilt.items()), list(real.items())
+        real = sorted(real, key=lambda item: [name for name, _ in rebuilt].index(item[0]))
+    if isinstance(rebuilt, both) and isinstance(real, both) and len(rebuilt) == len(real):
+        for place, (left, right) in enumerate(zip(rebuilt, real, strict=True)):
+            if left != right:
+                named = isinstance(left, tuple) and len(left) == 2 and isinstance(left[0], str)
+                return difference(left, right, f"{path}/{left[0] if named else place}")
+    return f"{path}: rebuilt {str(rebuilt)[:300]}, TiCDC {str(real)[:300]}"
+
+
+SCENARIOS = [
+    *(f"open-protocol.{variant}" for variant in (
+        "default.invalid-utf8", "default.ops", "default.types", "default.tz-shanghai",
+        "delete-only-output-handle-key-columns.ops", "delete-only-output-handle-key-columns.types", "lz4.ops",
+        "lz4.types", "max-batch-size-1.ops", "max-batch-size-1.types", "only-output-updated-columns.ops",
+        "only-output-updated-columns.types", "only-output-updated-columns.tz-shanghai", "output-old-value-off.ops",
+        "output-old-value-off.types", "output-raw-change-event.ops", "snappy.ops", "snappy.types",
+    )),
+    *(f"canal-json.{variant}" for variant in (
+        "content-compatible.ops", "content-compatible.types", "content-compatible.tz-shanghai",
+        "delete-only-output-handle-key-columns.ops", "delete-only-output-handle-key-columns.types",
+        "dispatcher-table.ops", "dispatcher-ts.ops", "lz4.ops", "lz4.types", "only-output-updated-columns.ops",
+        "only-output-updated-columns.types", "output-raw-change-event.ops", "output-row-key.ops",
+        "output-row-key.types", "plain.ops", "plain.types", "plain.tz-shanghai", "snappy.ops", "snappy.types",
+        "tidb-extension.invalid-utf8", "tidb-extension.ops", "tidb-extension.types", "tidb-extension.tz-shanghai",
+    )),
+    *(f"debezium.{variant}" for variant in (
+        "default.ops", "default.types", "default.tz-shanghai", "disable-schema.ops", "disable-schema.types",
+        "include-start-ts.ops", "include-start-ts.types", "output-old-value-off.ops", "output-old-value-off.types",
+        "output-raw-change-event.ops", "snappy.ops", "snappy.types", "tidb-extension.disable-schema.invalid-utf8",
+        "tidb-extension.disable-schema.ops", "tidb-extension.disable-schema.types", "tidb-extension.ops",
+        "tidb-extension.types", "tidb-extension.tz-shanghai",
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_an_encoder_rebuilds_what_ticdc_wrote(corpus: Path, scenario: str) -> None:
+    """Every message of a capture is the one that its truth gives: members, order, types, flags and values."""
+    count, wrong = compare(load(corpus / f"{scenario}.jsonl.gz"))
+
+    assert not wrong, f"{len(wrong)} of {count}: " + "\n".join(wrong[:5])
+    assert count > 0
