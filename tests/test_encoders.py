@@ -158,10 +158,11 @@ def version_of(event: Event, tables: Mapping[tuple[str, str, int], Table]) -> Ta
         return tables.get((database, name, event.get("table_version", 0)))
     if event["ddl_type"] == "exchange partition":
         database, name = event["old_schema"], event["old_table"]
-    versions = [
-        key for key in tables if (key[0], key[1].lower()) == (database, name.lower()) and key[2] <= event["commit_ts"]
-    ]
-    return tables[max(versions)] if versions else None
+    versions = sorted(key for key in tables if (key[0], key[1].lower()) == (database, name.lower()))
+    made = [key for key in versions if key[2] <= event["commit_ts"]]
+    if versions and not made:  # the streams' clock is a simulated one: a CREATE made the first, an ALTER the last
+        made = [versions[0 if event["ddl_type"] == "create table" else -1]]
+    return tables[made[-1]] if made else None
 
 
 def events_of(truth: Event) -> list[Event]:

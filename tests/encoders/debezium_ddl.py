@@ -27,16 +27,22 @@ def table_changes(event: Event, table: Table | None) -> list[dict[str, Any]]:
         identity = f'"{event["old_schema"]}"."{event["old_table"]}",{identity}'
     if kind == "exchange partition":
         identity = f'"{event["old_schema"]}"."{event["old_table"]}"'
-    return [{"type": change, "id": identity, "table": None if kind == "drop table" else _described(table)}]
+    return [
+        {
+            "type": change,
+            "id": identity,
+            "table": None if kind == "drop table" else _described(table, altered=change == "ALTER"),
+        }
+    ]
 
 
-def _described(table: Table | None) -> dict[str, Any] | None:
+def _described(table: Table | None, *, altered: bool) -> dict[str, Any] | None:
     if table is None:
         return None
     return {
         "defaultCharsetName": table.charset,
         "primaryKeyColumnNames": list(_key(table)),
-        "columns": [_column(column, place) for place, column in enumerate(table.columns, 1)],
+        "columns": [_column(column, place, altered=altered) for place, column in enumerate(table.columns, 1)],
         "comment": None,
     }
 
@@ -48,12 +54,14 @@ def _key(table: Table) -> tuple[str, ...]:
     return table.primary_key or (*solid, ())[0]
 
 
-def _column(column: Column, position: int) -> dict[str, Any]:
+def _column(column: Column, position: int, *, altered: bool) -> dict[str, Any]:
     kind, arguments = column.kind, column.arguments
     name = kind.upper()
     if column.unsigned and kind != "decimal":
         name += " UNSIGNED" + (" ZEROFILL" if column.zerofill else "")
     length, scale = _size(column)
+    if altered and length is None and kind in ("datetime", "timestamp", "time"):
+        length = 0  # a CREATE leaves it out
     expression = name
     if (kind == "double" and arguments) or (kind == "vector" and arguments):
         expression = f"{name}({','.join(map(str, arguments))})"
