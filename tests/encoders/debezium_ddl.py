@@ -12,6 +12,8 @@ _JDBC = {
 }  # fmt: skip
 # The length that a type has where none is written, which is left out.
 _UNSAID = {"bit": 1, "char": 1, "binary": 1, "varchar": 5, "varbinary": 5}
+# The length that stands there once the table was altered.
+_ALTERED = {"datetime": 0, "timestamp": 0, "time": 0, "year": 4}
 _DROPS = ("drop table", "drop index", "drop view", "drop schema")
 
 
@@ -60,8 +62,8 @@ def _column(column: Column, position: int, *, altered: bool) -> dict[str, Any]:
     if column.unsigned and kind != "decimal":
         name += " UNSIGNED" + (" ZEROFILL" if column.zerofill else "")
     length, scale = _size(column)
-    if altered and length is None and kind in ("datetime", "timestamp", "time"):
-        length = 0  # a CREATE leaves it out
+    if altered and length is None and kind in _ALTERED:
+        length = _ALTERED[kind]
     expression = name
     if (kind == "double" and arguments) or (kind == "vector" and arguments):
         expression = f"{name}({','.join(map(str, arguments))})"
