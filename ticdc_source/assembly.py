@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import CHANGE_TYPES, INSERT, UPDATE_POSTIMAGE, Chunk, Corrupt, TableName
@@ -110,34 +111,32 @@ def _sequence(rows: Rows) -> pa.Array:
     children = [
         pa.array(rows.commit_ts, pa.int64()),
         pa.array([1 if kind in _NEW_ROWS else 0 for kind in rows.kinds], pa.int32()),
-        pa.array([chunk.partition] * count, pa.int32()),
+        pa.repeat(pa.scalar(chunk.partition, pa.int32()), count),
         pa.array(_pick(chunk.offsets)(rows), pa.int64()),
         pa.array(rows.indexes, pa.int32()),
     ]
     return pa.StructArray.from_arrays(children, fields=list(SEQUENCE))
 
 
-def _milliseconds(values: Sequence[int | None]) -> pa.Array:
-    return pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
-
-
-def _physical(commit_ts: int | None) -> int | None:
-    return None if commit_ts is None else commit_ts >> _LOGICAL_BITS
+def _milliseconds(values: pa.Array) -> pa.Array:
+    return values.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
 
 
 def _repeat(value: str | None, rows: Rows) -> pa.Array:
-    return pa.array([value] * len(rows.positions), pa.string())
+    return pa.repeat(pa.scalar(value, pa.string()), len(rows.positions))
 
 
 _FILL: dict[str, Callable[[Rows], pa.Array]] = {
     "change_type": lambda rows: pa.array([CHANGE_TYPES[kind] for kind in rows.kinds], pa.string()),
     "commit_version": lambda rows: pa.array(rows.commit_ts, pa.int64()),
-    "commit_timestamp": lambda rows: _milliseconds([_physical(ts) for ts in rows.commit_ts]),
+    "commit_timestamp": lambda rows: _milliseconds(pc.shift_right(pa.array(rows.commit_ts, pa.int64()), _LOGICAL_BITS)),
     "sequence": _sequence,
     "topic": lambda rows: _repeat(rows.chunk.topic, rows),
-    "partition": lambda rows: pa.array([rows.chunk.partition] * len(rows.positions), pa.int32()),
+    "partition": lambda rows: pa.repeat(pa.scalar(rows.chunk.partition, pa.int32()), len(rows.positions)),
     "offset": lambda rows: pa.array(_pick(rows.chunk.offsets)(rows), pa.int64()),
-    "timestamp": lambda rows: _milliseconds([t if t >= 0 else None for t in _pick(rows.chunk.timestamps)(rows)]),
+    "timestamp": lambda rows: _milliseconds(
+        pa.array([t if t >= 0 else None for t in _pick(rows.chunk.timestamps)(rows)], pa.int64())
+    ),
     "key": lambda rows: pa.array(_pick(rows.chunk.keys)(rows), pa.binary()),
     "value": lambda rows: pa.array(_pick(rows.chunk.values)(rows), pa.binary()),
     "database": lambda rows: _repeat(rows.table.database if rows.table else None, rows),

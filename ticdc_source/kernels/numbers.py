@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire, decimals_of_text
+from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire, bytes_of_texts, decimals_of_text
 from ticdc_source.types import BIGINT_UNSIGNED, ColumnType
 
 __all__ = [
@@ -63,6 +63,11 @@ def integers_of_numbers(arrow: pa.DataType) -> Kernel:
 
     def cast(cells: Cells) -> pa.Array:
         require(cells, int)
+        if pa.types.is_decimal(arrow):
+            try:
+                return pa.array(cells, pa.int64()).cast(arrow)
+            except (OverflowError, pa.ArrowInvalid):  # beyond 63 bits
+                pass
         return pa.array(cells, arrow)
 
     return cast
@@ -73,7 +78,7 @@ def integers_of_text(arrow: pa.DataType) -> Kernel:
 
     def cast(cells: Cells) -> pa.Array:
         text = text_cells(cells)
-        if pc.any(pc.match_substring_regex(text, r"[^0-9-]")).as_py():  # Arrow would read 0x10 as 16, 1e3 as 1000
+        if bytes_of_texts(text).translate(None, b"0123456789-"):  # Arrow would read 0x10 as 16
             msg = "not an integer"
             raise ValueError(msg)
         return decimals_of_text(text, arrow) if pa.types.is_decimal(arrow) else text.cast(arrow)
@@ -92,9 +97,14 @@ def _wrapped_integers(type_: ColumnType, _settings: Settings) -> Kernel:
     direct = integers_of_numbers(type_.arrow)
     if not (type_.name == "bigint" and type_.unsigned):
         return lambda cells: direct(_from_text(cells))
-    return lambda cells: direct(
-        [None if c is None else c % _2_64 if -_2_63 <= c < _2_64 else c for c in _from_text(cells)]
-    )
+
+    def cast(cells: Cells) -> pa.Array:
+        cells = _from_text(cells)
+        if min((c for c in cells if c is not None), default=0) < 0:
+            cells = [None if c is None else c % _2_64 if -_2_63 <= c < _2_64 else c for c in cells]
+        return direct(cells)
+
+    return cast
 
 
 def _from_text(cells: Cells) -> Cells:
@@ -151,6 +161,11 @@ def _decimals_of_floats(type_: ColumnType, _settings: Settings) -> Kernel:
 
     def cast(cells: Cells) -> pa.Array:
         require(cells, int, float, str)
+        if not as_text and str not in set(map(type, cells)):
+            try:  # Arrow prints a double's shortest text too; what then does not fit may be such a rounded one
+                return decimals_of_text(pa.array(cells, pa.float64()).cast(pa.string()), arrow)
+            except (ValueError, ArithmeticError):
+                pass
         texts = pa.array([None if c is None else text(c) for c in cells], pa.string())
         return texts if as_text else decimals_of_text(texts, arrow)
 

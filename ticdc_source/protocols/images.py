@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -137,14 +138,15 @@ def cast_images(
             msg = f"{error} ({events.address(images.events[start])})"
             raise type(error)(msg) from None
         rows = images.rows[start:end]
+        cells = _cells(rows, [item.source for item in planned if item.source is not None])
         for item in planned:
-            parts[item.field.name].append(_cast(item, rows, start, cast))
+            parts[item.field.name].append(_cast(item, rows, cells, start, cast))
         for stray in plan.strays(columns):
             there = [place for place, row in enumerate(rows) if stray.source in row]
             for place, value in zip(there, stray.run([rows[place][stray.source] for place in there]), strict=True):
                 cast.save(start + place, stray.source, value)
     columns_out = {
-        wanted.name: pa.concat_arrays(parts[wanted.name]) if parts[wanted.name] else pa.array([], wanted.arrow)
+        wanted.name: _joined(parts[wanted.name]) if parts[wanted.name] else pa.array([], wanted.arrow)
         for wanted in plan.fields
     }
     if plan.rescued is not None:
@@ -163,11 +165,25 @@ def cast_images(
     return images, columns_out, cast.failures
 
 
-def _cast(item: Planned, rows: list[Row], start: int, cast: _Cast) -> pa.Array:
+def _joined(parts: list[pa.Array]) -> pa.Array:
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+
+def _cells(rows: list[Row], names: list[str]) -> dict[str, Cells]:
+    """Return the rows' cells by column; None where a row lacks one."""
+    if len(names) > 1:  # itemgetter gives a tuple
+        try:
+            return dict(zip(names, zip(*map(itemgetter(*names), rows), strict=True), strict=True))
+        except KeyError:
+            pass
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _cast(item: Planned, rows: list[Row], columns: dict[str, Cells], start: int, cast: _Cast) -> pa.Array:
     if item.run is None or item.source is None:
         return pa.nulls(len(rows), item.field.arrow)
     name = item.source
-    cells = [row.get(name) for row in rows]
+    cells = columns[name]
     try:
         array = item.run(cells)
     except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage gets its address here)
@@ -175,6 +191,7 @@ def _cast(item: Planned, rows: list[Row], start: int, cast: _Cast) -> pa.Array:
     else:
         _keep_bytes(item, name, cells, array, start, cast)
         return array
+    cells = list(cells)
     for place, reason in bad.items():
         event = cast.images.events[start + place]
         if item.rescue is not None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import Chunk, Corrupt, Split, TableName
+from ticdc_source.events import Chunk, Corrupt, Split, TableEvents, TableName
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.shapes import MALFORMED, parse_failure, table_name
 
@@ -29,18 +29,19 @@ def split_by_peeking(chunk: Chunk, peek: re.Pattern[bytes], sort: Sort, what: st
         null: whether a null value is a tombstone, which carries no event, or an error.
     """
     split = Split()
+    trays: dict[tuple[bytes | None, ...], TableEvents] = {}
+    match = peek.match
     for position, value in enumerate(chunk.values):
-        if value is None and null:
-            split.skipped += 1
-            continue
-        seen = peek.match(value) if value is not None else None
-        if seen is not None and value is not None:
-            try:
-                table = TableName(seen[1].decode(), seen[2].decode())
-            except UnicodeDecodeError:
-                pass
-            else:
-                split.tray(chunk, table).append(position, 0, value)
+        if value is None:
+            if null:
+                split.skipped += 1
+                continue
+        elif seen := match(value):
+            names = seen.groups()
+            tray = trays.get(names) or _tray_of(split, chunk, seen[1], seen[2])
+            if tray is not None:
+                trays[names] = tray
+                tray.append(position, 0, value)
                 continue
         try:
             plain = decompressed(value or b"", codec)
@@ -53,6 +54,14 @@ def split_by_peeking(chunk: Chunk, peek: re.Pattern[bytes], sort: Sort, what: st
             failure = parse_failure(error, what)
             split.corrupt.append(Corrupt(position, 0, failure.at(chunk.address(position))))
     return split
+
+
+def _tray_of(split: Split, chunk: Chunk, database: bytes, table: bytes) -> TableEvents | None:
+    """Return a table's tray; None where its name is not UTF-8."""
+    try:
+        return split.tray(chunk, TableName(database.decode(), table.decode()))
+    except UnicodeDecodeError:
+        return None
 
 
 def plain_object(value: bytes | None, codec: str) -> bytes:
