@@ -67,6 +67,18 @@ class Chunk:
         """Return the number of records."""
         return len(self.offsets)
 
+    def part(self, first: int, after: int) -> Chunk:
+        """Return the records at the positions from `first` to before `after`."""
+        return Chunk(
+            self.topic,
+            self.partition,
+            self.offsets[first:after],
+            self.timestamps[first:after],
+            self.keys[first:after],
+            self.values[first:after],
+            None if self.headers is None else self.headers[first:after],
+        )
+
     def address(self, position: int, table: TableName | None = None, column: str | None = None) -> Address:
         """Return the address of the record at `position` (its place in this chunk, from 0)."""
         return Address(

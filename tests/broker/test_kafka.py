@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -83,6 +84,14 @@ def delete_before(servers: str, topic: str, offset: int) -> None:
 def servers(broker: Kafka) -> str:
     """The session's broker."""
     return broker.bootstrap_servers
+
+
+@pytest.fixture(params=["sliced", "record by record"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each way of taking records from kafka-python, one after the other."""
+    if request.param != "sliced":
+        monkeypatch.setattr(sys.modules[Fetcher.__module__], "sliced", lambda *_: False)
+    return str(request.param)
 
 
 @pytest.fixture(autouse=True)
@@ -250,6 +259,7 @@ class TestRanges:
                 cluster.latest(places)
 
 
+@pytest.mark.usefixtures("path")
 class TestFetch:
     def test_all_parts_of_a_record(self, servers: str, topic: MakeTopic) -> None:
         """Keys, values, times and headers come as they were written; null and empty are two things."""
@@ -346,6 +356,7 @@ class TestFetch:
         assert caught.value.address[:3] == (name, 0, 3)
 
 
+@pytest.mark.usefixtures("path")
 class TestInvisibleRecords:
     """Offsets without a record for us: markers of transactions, aborted data, compacted records."""
 
@@ -400,6 +411,7 @@ class TestInvisibleRecords:
             assert rows == [offset for offset in kept if start <= offset < end]
 
 
+@pytest.mark.usefixtures("path")
 class TestDataLoss:
     def small_fetches(self) -> dict[str, str]:
         """Settings with which a client holds little in advance."""
@@ -501,6 +513,7 @@ class TestDataLoss:
         assert name not in topics_of(servers)
 
 
+@pytest.mark.usefixtures("path")
 class TestTrouble:
     def test_early_close_is_quick_and_leaves_nothing(self, servers: str, topic: MakeTopic) -> None:
         """A reader that is left in the middle closes its threads and sockets at once."""

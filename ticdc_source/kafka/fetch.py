@@ -19,7 +19,9 @@ from ticdc_source.bounds import EARLIEST, LATEST
 from ticdc_source.errors import Address, DecodeError, KafkaUnavailableError, TiCDCSourceError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka.client import Client, translated
+from ticdc_source.kafka.cutting import Bounds, between
 from ticdc_source.kafka.lookup import report_loss
+from ticdc_source.kafka.slicing import sliced
 from ticdc_source.offsets import OffsetRange
 
 __all__ = ["Fetcher", "fetch"]
@@ -92,9 +94,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
         fail_on_data_loss: bool = True,
     ) -> None:
         self._config = config
-        self._max_records = max_records
-        self._max_bytes = max_bytes
-        self._include_headers = include_headers
+        self._bounds = Bounds(max_records, max_bytes, include_headers)
         self._poll_timeout_ms = poll_timeout_ms
         self._fail_on_data_loss = fail_on_data_loss
         self._client: Client | None = None
@@ -114,88 +114,70 @@ class Fetcher(AbstractContextManager["Fetcher"]):
             return
         if self._client is None:
             self._client = Client(self._config)
-        reading = _Reading(self._client, wanted, self._poll_timeout_ms, fail=self._fail_on_data_loss)
-        while (records := reading.next_records()) is not None:
-            yield from self._chunks(wanted, records)
-            reading.rested()
-
-    def _chunks(self, wanted: OffsetRange, records: list[Any]) -> Iterator[Chunk]:
-        first = 0
-        while first < len(records):
-            after = self._end_of_chunk(records, first)
-            part = records if first == 0 and after == len(records) else records[first:after]
-            yield Chunk(
-                wanted.topic,
-                wanted.partition,
-                [record.offset for record in part],
-                [record.timestamp for record in part],
-                [record.key for record in part],
-                [record.value for record in part],
-                [record.headers for record in part] if self._include_headers else None,
-            )
-            first = after
-
-    def _end_of_chunk(self, records: list[Any], first: int) -> int:
-        last = min(len(records), first + self._max_records)
-        room = self._max_bytes
-        for after in range(first, last):
-            record = records[after]
-            # serialized_…_size is -1 for null
-            room -= max(0, record.serialized_key_size) + max(0, record.serialized_value_size)
-            if room < 0 and after > first:
-                return after
-        return last
+        bounds = self._bounds
+        bounds.end = wanted.end
+        reading = _Reading(self._client, wanted, bounds, self._poll_timeout_ms, fail=self._fail_on_data_loss)
+        yield from reading.chunks()
 
 
 class _Reading:
     """One pass through one range: where it is, and what it has waited for."""
 
-    def __init__(self, client: Client, wanted: OffsetRange, poll_timeout_ms: int, *, fail: bool) -> None:
+    def __init__(
+        self, client: Client, wanted: OffsetRange, bounds: Bounds, poll_timeout_ms: int, *, fail: bool
+    ) -> None:
         self._client = client
         self._wanted = wanted
+        self._chunk_bounds = bounds
         self._place = wanted.topic_partition
         self._kafka_place = KafkaTopicPartition(*self._place)
         self._timeout_ms = poll_timeout_ms
         self._fail = fail
         self._expected = wanted.start  # the first offset not yet accounted for
-        self._out_of_range = 0
+        self._log_start: int | None = None  # as it was after the records in hand had come
         self._most = _FIRST_RECORDS  # records to ask for at a time
-        self.rested()
+        self._rested()
         with self._our_errors():
             client.topics([wanted.topic], min(client.timeout_ms, poll_timeout_ms))
             self._consumer = client.consumer()
+            self._is_sliced = sliced(self._consumer, bounds)
             self._consumer.assign([self._kafka_place])
             self._consumer.seek(self._kafka_place, wanted.start)
 
-    def rested(self) -> None:
+    def _rested(self) -> None:
         """Begin to wait anew: time that the caller took is not the brokers'."""
         self._waiting_since = self._looked_at = time.monotonic()
         self._wait_ms: float = _FIRST_WAIT_MS
         self._looks = 0
 
-    def next_records(self) -> list[Any] | None:
-        """Return the next records, some megabytes of them at most; None at the end of the range."""
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the records of the range, some megabytes at a time at most."""
         end = self._wanted.end
         with self._our_errors():
             while self._expected < end:
-                records, position = self._poll()
-                if records:
-                    return self._accepted(records, position)
-                if position > self._expected:
+                coming, position = self._poll()
+                if coming is not None:
+                    yield from self._accepted(coming, position)
+                    self._rested()
+                elif position > self._expected:
                     # Nothing visible in between: markers, aborted or compacted records.
                     self._account_for_hole(self._expected)
                     self._expected = position
-                    self.rested()
+                    self._rested()
                 else:
                     self._wait()
-        return None
 
-    def _poll(self) -> tuple[list[Any], int]:
-        """Ask for records once; an offset that is out of range is settled here."""
+    def _poll(self) -> tuple[Iterator[Chunk] | None, int]:
+        """Ask for records once; an offset that is out of range is settled here.
+
+        Returns:
+            what has come, if anything has, and the position behind it.
+        """
+        self._log_start = None
         try:
             # Never more than can be in the range: the rest would be made into objects for nothing. And when the
             # last of them is taken, kafka-python does not begin to wait for what comes after the range.
-            most = min(self._wanted.end - self._expected, self._most)
+            most = 1 if self._is_sliced else min(self._wanted.end - self._expected, self._most)
             polled = self._consumer.poll(timeout_ms=self._wait_ms, max_records=most)
             position = self._consumer.position(self._kafka_place, timeout_ms=0)
         except kafka.errors.OffsetOutOfRangeError:
@@ -204,32 +186,61 @@ class _Reading:
             self._lost(f"{self._place} was truncated at or before offset {self._expected} ({error})")
             self._consumer.seek(self._kafka_place, self._expected)
         else:
-            return polled.get(self._kafka_place, []), position
-        return [], self._expected
+            given = polled.get(self._kafka_place)
+            if not given:
+                return None, position
+            return (given[0] if self._is_sliced else self._record_by_record(given)), position
+        return None, self._expected
 
-    def _accepted(self, records: list[Any], position: int) -> list[Any]:
-        """Check records for holes, and cut what lies behind the end."""
+    def _record_by_record(self, records: list[Any]) -> Iterator[Chunk]:
+        """Turn kafka-python's records into chunks: the general path."""
+        # serialized_…_size is -1 for null
+        sizes = [max(0, record.serialized_key_size) + max(0, record.serialized_value_size) for record in records]
+        self._most = max(1, _IN_HAND_BYTES // (sum(sizes) // len(records) + _RECORD_BYTES))
+        bounds = self._chunk_bounds
+        first = 0
+        while first < len(records):
+            after, room = first + 1, bounds.most_bytes - sizes[first]
+            while after < min(len(records), first + bounds.most_records) and room >= sizes[after]:
+                room -= sizes[after]
+                after += 1
+            part = records[first:after]
+            yield Chunk(
+                self._place.topic,
+                self._place.partition,
+                [record.offset for record in part],
+                [record.timestamp for record in part],
+                [record.key for record in part],
+                [record.value for record in part],
+                [record.headers for record in part] if bounds.include_headers else None,
+            )
+            first = after
+
+    def _accepted(self, coming: Iterator[Chunk], position: int) -> Iterator[Chunk]:
+        """Yield chunks without what lies behind the end, and account for the holes in them and behind them."""
         end = self._wanted.end
-        size = sum(max(0, record.serialized_key_size) + max(0, record.serialized_value_size) for record in records)
-        self._most = max(1, _IN_HAND_BYTES // (size // len(records) + _RECORD_BYTES))
-        if records[-1].offset >= end:
-            records = [record for record in records if record.offset < end]
-            position = end
-        last = records[-1].offset if records else self._expected - 1
-        missing = last + 1  # the first offset without a record
-        if missing - self._expected != len(records):
-            numbered = enumerate(records, self._expected)
-            missing = next(offset for offset, record in numbered if record.offset != offset)
-        if missing <= last or (position >= end and missing < end):
-            self._account_for_hole(missing)
-        self._expected = max(last + 1, min(position, end))
-        return records
+        for chunk in coming:
+            wanted = between(chunk, self._expected, end)
+            if wanted.offsets:
+                last = wanted.offsets[-1]
+                if last + 1 - self._expected != len(wanted):
+                    numbered = enumerate(wanted.offsets, self._expected)
+                    self._account_for_hole(next(expected for expected, offset in numbered if expected != offset))
+                self._expected = last + 1
+                yield wanted
+            if self._expected == end or len(wanted) < len(chunk):
+                break
+        if self._expected < end <= position:
+            self._account_for_hole(self._expected)
+        self._expected = max(self._expected, min(position, end))
 
     def _account_for_hole(self, missing: int) -> None:
         """Tell compaction and transactions, which leave holes, from records that were deleted unread."""
-        bounds = self._bounds(self._timeout_ms)
-        if bounds is not None and bounds[0] > missing:
-            self._lost(f"{self._place}: offsets {missing} to {bounds[0] - 1} are gone")
+        if self._log_start is None:
+            bounds = self._bounds(self._timeout_ms)
+            self._log_start = None if bounds is None else bounds[0]
+        if self._log_start is not None and self._log_start > missing:
+            self._lost(f"{self._place}: offsets {missing} to {self._log_start - 1} are gone")
 
     def _resettle(self) -> None:
         """Answer 'offset out of range': report what is lost, and go on where that is possible."""

@@ -1,0 +1,348 @@
+"""The two record paths are one: what kafka-python unpacks record by record is what we cut out of its record batches."""
+
+import functools
+import logging
+import random
+import struct
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import kafka.errors
+import pyarrow as pa
+import pytest
+from kafka import TopicPartition
+from kafka.consumer.fetcher import Fetcher as KafkaFetcher
+from kafka.protocol.consumer import IsolationLevel
+from kafka.record import MemoryRecords
+from kafka.record.memory_records import MemoryRecordsBuilder
+from kafka.record.util import calc_crc32c
+
+from ticdc_source.kafka import slicing
+from ticdc_source.kafka.cutting import Bounds
+from ticdc_source.kafka.slicing import Slice, is_sliceable
+
+PLACE = TopicPartition("t", 3)
+HEADER = 61  # bytes before a batch's records
+CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x08, 0x10, 0x20
+SIZES = (0, 1, 50, 63, 64, 127, 128, 8191, 8192, 70_000)
+
+Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+
+
+class Aborted(NamedTuple):
+    """An aborted transaction, as a fetch names it."""
+
+    producer_id: int
+    first_offset: int
+
+
+def changed(batch: bytes, *, flags: int = 0, codec: str | None = None, epoch: int = 0) -> bytes:
+    """A batch with other attributes, compressed or not, and the checksum that goes with it."""
+    head, body = bytearray(batch[:HEADER]), batch[HEADER:]
+    if codec == "snappy":
+        body = xerial(body)
+    elif codec is not None:
+        body = pa.compress(body, codec=codec, asbytes=True)
+    (attributes,) = struct.unpack_from(">h", head, 21)
+    struct.pack_into(">h", head, 21, attributes | flags | CODECS.get(codec or "", 0))
+    struct.pack_into(">ii", head, 8, len(head) + len(body) - 12, epoch)
+    struct.pack_into(">I", head, 17, calc_crc32c(bytes(head[21:]) + body))
+    return bytes(head) + body
+
+
+def xerial(body: bytes, block: int = 1000) -> bytes:
+    """What snappy-java's stream writes: blocks, each with its length before it."""
+    parts = [b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)]
+    for start in range(0, len(body), block):
+        packed = pa.compress(body[start : start + block], codec="snappy", asbytes=True)
+        parts.append(struct.pack(">i", len(packed)) + packed)
+    return b"".join(parts)
+
+
+def made(rng: random.Random, offset: int, magic: int = 2, producer: int = -1, largest: int = 70_000) -> bytes:
+    """A batch of random records, with holes where compaction took some."""
+    compressed = magic < 2 and rng.random() < 0.3
+    numbers = (producer, 0, 0) if producer >= 0 else (-1, -1, -1)
+    begin = offset if magic < 2 else 0  # a broker writes it into a batch of format v2
+    builder = MemoryRecordsBuilder(magic, int(compressed), 1 << 30, begin, producer >= 0, *numbers)
+    count = rng.choice([1, 1, 2, 10, 70, 300])
+    sizes = [size for size in SIZES if size <= largest] if count < 20 else SIZES[:6]
+    gaps = magic == 2 and rng.random() < 0.3
+    for _ in range(count):
+        key = rng.choice([None, b"", b"k", rng.randbytes(rng.choice(sizes))])
+        value = rng.choice([None, b"", rng.randbytes(rng.choice(sizes)), rng.randbytes(rng.choice(sizes))])
+        headers = [("naïve", rng.choice([None, b"", b"v" * 200]))] * rng.choice([0, 0, 0, 1, 3]) if magic == 2 else []
+        time = 1_700_000_000_000 + rng.choice([0, 5, -5, 70, 9_000, -9_000, 10**9])
+        builder.append(time, key, value, headers)
+        if gaps and rng.random() < 0.5:
+            builder.skip(rng.choice([1, 3, 100, 20_000]))
+    builder.close()
+    return at_offset(bytes(builder.buffer()), offset) if magic == 2 else bytes(builder.buffer())
+
+
+def at_offset(batch: bytes, offset: int) -> bytes:
+    """A batch of format v2 with its first offset, which is not part of the checksum."""
+    return struct.pack(">q", offset) + batch[8:]
+
+
+def marker(offset: int, producer: int, *, commit: bool) -> bytes:
+    """A control batch: the end of a transaction."""
+    builder = MemoryRecordsBuilder(2, 0, 1000, 0, True, producer, 0, 0)
+    builder.append(1, struct.pack(">hh", 0, commit), struct.pack(">hi", 0, 0))
+    builder.close()
+    return at_offset(changed(bytes(builder.buffer()), flags=CONTROL), offset)
+
+
+def next_offset(batch: bytes) -> int:
+    """The offset behind a batch of format v2."""
+    offset, last = struct.unpack_from(">q", batch)[0], struct.unpack_from(">i", batch, 23)[0]
+    return int(offset + last + 1)
+
+
+def log(rng: random.Random) -> tuple[list[bytes], list[Aborted]]:
+    """Record batches as a broker keeps them, transactions among them, and which of those were aborted."""
+    batches, aborted = [], []
+    offset = rng.choice([0, 7, 1 << 40])
+    for _ in range(rng.randint(1, 6)):
+        producer = rng.choice([-1, -1, 5, 6])
+        flags = rng.choice([0, 0, LOG_APPEND_TIME])
+        batch = changed(made(rng, offset, producer=producer), flags=flags, epoch=rng.randint(0, 3))
+        batches.append(batch)
+        if producer >= 0:
+            commit = rng.random() < 0.5
+            if not commit:
+                aborted.append(Aborted(producer, offset))
+            batches.append(marker(next_offset(batch), producer, commit=commit))
+        offset = next_offset(batches[-1]) + rng.choice([0, 0, 3])
+    return batches, aborted
+
+
+def general(data: bytes, start: int, **how: Any) -> tuple[list[Row], Any, Exception | None]:
+    """What kafka-python makes of a fetch."""
+    part = KafkaFetcher.PartitionRecords(start, PLACE, MemoryRecords(data), **how)
+    rows: list[Row] = []
+    try:
+        while part:
+            rows += [(one.offset, one.timestamp, one.key, one.value, one.headers) for one in part.take(7)]
+    except Exception as error:  # noqa: BLE001 (compared)
+        return rows, part, error
+    return rows, part, None
+
+
+def cut(data: bytes, start: int, bounds: Bounds, **how: Any) -> tuple[list[Row], Any, Exception | None]:
+    """What we make of it."""
+    part = Slice(bounds, start, PLACE, MemoryRecords(data), **how)
+    rows: list[Row] = []
+    try:
+        for chunks in part.take(1):
+            for chunk in chunks:
+                size = sum(len(cell or b"") for cell in (*chunk.keys, *chunk.values))
+                assert 0 < len(chunk) <= bounds.most_records
+                assert len(chunk) == 1 or size <= bounds.most_bytes
+                assert (chunk.topic, chunk.partition) == PLACE
+                headers = [[]] * len(chunk) if chunk.headers is None else chunk.headers
+                rows += zip(chunk.offsets, chunk.timestamps, chunk.keys, chunk.values, headers, strict=True)
+    except kafka.errors.KafkaError as error:
+        return rows, part, error
+    return rows, part, None
+
+
+def bounds_of(rng: random.Random) -> Bounds:
+    """Chunks small and large, with headers."""
+    return Bounds(rng.choice([1, 7, 100, 1000]), rng.choice([1, 500, 1 << 20]), include_headers=True)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_both_paths_give_the_same_records(seed: int) -> None:
+    """Nulls, headers, times of both kinds, holes, transactions, and a start anywhere: the same, and then the same."""
+    rng = random.Random(seed)
+    batches, aborted = log(rng)
+    data = b"".join(batches)
+    (first,) = struct.unpack_from(">q", data)
+    start = rng.randint(first, min(next_offset(batches[0]) - 1, first + 400))
+    data = data[: len(data) - rng.choice([0, 0, 1, 30])]  # a broker sends as many bytes as it was asked for
+    level = rng.choice([IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED])
+    how = {"isolation_level": level, "aborted_transactions": aborted}
+    expected, theirs, failure = general(data, start, **how)
+    rows, ours, error = cut(data, start, bounds_of(rng), **how)
+    assert failure is error is None
+    assert rows == expected
+    assert (ours.next_fetch_offset, ours.leader_epoch) == (theirs.next_fetch_offset, theirs.leader_epoch)
+    assert bool(ours) is bool(theirs) is False
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_headers_that_nobody_wants_are_passed_over(seed: int) -> None:
+    """Without headers the other parts are the same."""
+    rng = random.Random(seed)
+    data = b"".join(log(rng)[0])
+    expected, _, _ = general(data, 0)
+    rows, _, error = cut(data, 0, Bounds(100, 1 << 20, include_headers=False))
+    assert error is None
+    assert [row[:4] for row in rows] == [row[:4] for row in expected]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("seed", range(8))
+def test_compressed_batches(codec: str, seed: int) -> None:
+    """Each codec gives what the same records give without it, wherever the pieces it comes in are cut."""
+    rng = random.Random(seed)
+    plain = [made(rng, 0)]
+    for _ in range(3):
+        plain.append(made(rng, next_offset(plain[-1])))
+    expected, _, _ = general(b"".join(plain), 3)
+    data = b"".join(changed(batch, codec=codec) for batch in plain)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ticdc_source.kafka.cutting._PIECE", rng.choice([1, 100, 5_000, 1 << 20]))
+        rows, _, error = cut(data, 3, bounds_of(rng))
+    assert error is None
+    assert rows == expected
+
+
+def test_snappy_without_blocks() -> None:
+    """A batch that is one block of snappy, as some producers write it, is read too."""
+    batch = made(random.Random(1), 0)
+    head, body = batch[:HEADER], pa.compress(batch[HEADER:], codec="snappy", asbytes=True)
+    rows, _, error = cut(changed(head + body, flags=2), 0, bounds_of(random.Random(1)))
+    assert error is None
+    assert rows == general(batch, 0)[0]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("seed", range(10))
+def test_old_message_formats(magic: int, seed: int) -> None:
+    """Formats v0 and v1, compressed or not, which old topics still hold, also before batches of format v2."""
+    rng = random.Random(seed)
+    old = made(rng, 0, magic)
+    data = old + made(rng, 500)
+    expected, theirs, failure = general(data, 1)
+    rows, ours, error = cut(data, 1, bounds_of(rng))
+    assert failure is error is None
+    assert rows == expected
+    assert ours.next_fetch_offset == theirs.next_fetch_offset
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_damage_is_never_read_otherwise(seed: int) -> None:
+    """Of a damaged fetch both paths give the same records before they fail, and neither fails alone."""
+    rng = random.Random(seed)
+    data = bytearray().join(log(rng)[0])
+    at = rng.randrange(HEADER if seed % 2 else 0, len(data))
+    data[at] ^= 1 << rng.randrange(8)
+    expected, _, failure = general(bytes(data), 0)
+    rows, _, error = cut(bytes(data), 0, bounds_of(rng))
+    assert (failure is None) is (error is None)
+    assert rows == expected
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_damage_inside_a_batch_that_nobody_checks(seed: int) -> None:
+    """With check.crcs=false damage is an error of Kafka's, or the same records, as long as offsets rise."""
+    rng = random.Random(seed)
+    plain = made(rng, 0, largest=128)
+    data = bytearray(plain)
+    at = rng.randrange(HEADER, len(data))
+    data[at] = rng.choice([0, 1, 127, 128, 255, data[at] ^ 1])
+    expected, _, failure = general(bytes(data), 0, check_crcs=False)
+    rows, _, error = cut(bytes(data), 0, bounds_of(rng), check_crcs=False)
+    both = min(len(rows), len(expected)) if failure or error else max(len(rows), len(expected))
+    offsets = [row[0] for row in expected[:both]]
+    if offsets == sorted(set(offsets)) and offsets[:1] >= [0]:
+        assert rows[:both] == expected[:both]
+
+
+def test_damage_keeps_what_comes_before_it() -> None:
+    """The records before a batch with a wrong checksum are given, and then the error names its offset."""
+    rng = random.Random(0)
+    one = made(rng, 0)
+    other = bytearray(made(rng, next_offset(one)))
+    other[-1] ^= 1
+    rows, _, error = cut(one + bytes(other), 0, Bounds(10_000, 1 << 30, include_headers=True))
+    assert rows == general(one, 0)[0]
+    assert isinstance(error, kafka.errors.CorruptRecordError)
+    assert f"t-3 at offset {next_offset(one)} failed crc check" in str(error)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_is_not_compressed_so_is_an_error(codec: str) -> None:
+    """A batch that says a codec it was not compressed with, or that was cut off inside, is damaged."""
+    batch = made(random.Random(3), 0)
+    cut_off = changed(batch, codec=codec)[:-20]
+    for damaged in (changed(batch, flags=CODECS[codec]), changed(cut_off)):
+        rows, _, error = cut(damaged, 0, bounds_of(random.Random(0)))
+        assert isinstance(error, kafka.errors.CorruptRecordError)
+        assert rows == general(batch, 0)[0][: len(rows)]
+
+
+def test_an_unknown_codec_is_named() -> None:
+    """A codec that nobody has is an error that says so."""
+    _, _, error = cut(changed(made(random.Random(0), 0), flags=7), 0, bounds_of(random.Random(0)))
+    assert isinstance(error, kafka.errors.UnsupportedCodecError)
+    assert "compression type 7" in str(error)
+
+
+def test_a_batch_that_unpacks_to_a_hundred_times_its_size_is_cut_as_it_comes() -> None:
+    """Of 100 MB in 100 kB no more than some megabytes lie in memory at once."""
+    values = MemoryRecordsBuilder(2, 0, 1 << 30)
+    for _ in range(100):
+        values.append(0, None, bytes(1 << 20))
+    values.close()
+    data = changed(bytes(values.buffer()), codec="zstd")
+    del values
+    assert len(data) < 1 << 20
+    before = pa.total_allocated_bytes()
+    (chunks,) = Slice(Bounds(1000, 4 << 20, include_headers=False), 0, PLACE, MemoryRecords(data)).take(1)
+    sizes = []
+    for chunk in chunks:
+        sizes.append(sum(len(value or b"") for value in chunk.values))
+        assert pa.total_allocated_bytes() - before < 16 << 20
+    assert sum(sizes) == 100 << 20
+    assert max(sizes) <= 4 << 20
+
+
+def test_nothing_is_fetched_behind_the_end_of_a_range() -> None:
+    """A fetch that reaches the range's end stays in the way of the next one, which gets none of its records."""
+    data = made(random.Random(0), 0)
+    for end, wants_more in ((next_offset(data), False), (next_offset(data) + 1, True)):
+        drained: list[Any] = []
+        part = Slice(Bounds(10, 1 << 20, False, end), 0, PLACE, MemoryRecords(data), on_drain=drained.append)
+        part.take(1)
+        assert part.next_fetch_offset == next_offset(data)
+        assert bool(part) is not wants_more
+        assert part.take(1) == []
+        assert not part
+        assert drained == [part]
+
+
+def test_the_installed_kafka_python_is_sliced() -> None:
+    """With the kafka-python that is installed the fast path is taken: a newer one that ends it is noticed here."""
+    is_sliceable.cache_clear()
+    assert is_sliceable()
+
+
+@pytest.fixture
+def another_kafka_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A kafka-python whose fetcher has another seam."""
+
+    class Renamed(KafkaFetcher.PartitionRecords):  # type: ignore[misc]
+        def __init__(self, fetch_offset: int, *others: Any) -> None:
+            """Not what we know."""
+
+    monkeypatch.setattr(KafkaFetcher, "PartitionRecords", Renamed)
+    is_sliceable.cache_clear()
+    yield
+    is_sliceable.cache_clear()
+
+
+@pytest.mark.usefixtures("another_kafka_python")
+def test_another_kafka_python_is_read_record_by_record(caplog: pytest.LogCaptureFixture) -> None:
+    """Where the seam looks different the general path is taken, and the log says why, once."""
+    caplog.set_level(logging.DEBUG, slicing.__name__)
+    fetcher = KafkaFetcher.__new__(KafkaFetcher)
+    consumer = type("Consumer", (), {"_fetcher": fetcher})()
+    for _ in range(2):
+        assert not slicing.sliced(consumer, bounds_of(random.Random(0)))
+    assert not isinstance(fetcher.PartitionRecords, functools.partial)
+    assert [record.levelname for record in caplog.records] == ["DEBUG"]
+    assert "record by record: PartitionRecords has other arguments" in caplog.text
