@@ -6,7 +6,8 @@ the code runs on, so that it cannot differ from what the code does; `test_docs.p
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow as pa
 from tests.support.losses import LOSSES, MISSING, Lost
 from ticdc_source.metadata import metadata_table
 from ticdc_source.options import options_table
+from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.spark_schema import to_spark
 from ticdc_source.types import CONVERSIONS, TYPES, ColumnType, parse_type
 
@@ -43,6 +45,27 @@ _FORMS: dict[str, tuple[tuple[str, ColumnType], ...]] = {
     ),
 }
 
+_SEEN = ColumnType("decimal", whole=1, scale=2)
+_COMPATIBLE = "with `content-compatible=true`"
+# What a protocol tells of types whose rows depend on it: beside the type's name, and the type behind it.
+_TOLD: dict[tuple[str, str], tuple[tuple[str, ColumnType], ...]] = {
+    ("open-protocol", "decimal"): (("with values like 1.50", _SEEN),),
+    ("canal-json", "decimal"): (
+        ("with values like 1.50", _SEEN),
+        (f"(12,2) {_COMPATIBLE}", parse_type("decimal(12,2)")),
+    ),
+    ("canal-json", "bit"): (("", ColumnType("bit")), (f"(1) {_COMPATIBLE}", parse_type("bit(1)"))),
+    ("canal-json", "enum"): (("", ColumnType("enum")), (_COMPATIBLE, parse_type("enum('a')"))),
+    ("canal-json", "set"): (("", ColumnType("set")), (_COMPATIBLE, parse_type("set('a')"))),
+    ("debezium", "decimal"): (
+        ("", ColumnType("double")),
+        ("(12,2), where DDL messages tell", parse_type("decimal(12,2)")),
+    ),
+    ("debezium", "bit"): (("(1)", parse_type("bit(1)")), ("(8)", parse_type("bit(8)"))),
+    ("debezium", "enum"): (("", parse_type("enum('a')")),),
+    ("debezium", "set"): (("", parse_type("set('a')")),),
+}
+
 # What README calls the kinds of `CONVERSIONS`, where Spark has another name.
 _KINDS = {
     "integer": ("tinyint", "smallint", "int", "bigint"),
@@ -69,19 +92,52 @@ def types_table() -> str:
 
 def _type_rows() -> Iterator[tuple[list[str], str, str]]:
     """Yield lines: types that follow one another and become the same share one."""
-    pending: tuple[list[str], str, str] | None = None
-    for name, row in TYPES.items():
-        unsigned = "" if row.unsigned is None else _spark_name(row.unsigned)
-        for shown, type_ in _FORMS.get(name, ((name, ColumnType(name)),)):
-            spark = _spark_name(type_.arrow)
-            if pending is not None and name not in _FORMS and pending[1:] == (spark, unsigned):
-                pending[0].append(shown)
-                continue
-            if pending is not None:
-                yield pending
-            pending = [shown], spark, unsigned
+    forms = (
+        (shown, name not in _FORMS, (_spark_name(type_.arrow), _unsigned_name(name)))
+        for name in TYPES
+        for shown, type_ in _FORMS.get(name, ((name, ColumnType(name)),))
+    )
+    for shown, (spark, unsigned) in _shared(forms):
+        yield shown, spark, unsigned
+
+
+def _unsigned_name(name: str) -> str:
+    unsigned = TYPES[name].unsigned
+    return "" if unsigned is None else _spark_name(unsigned)
+
+
+def _shared(forms: Iterable[tuple[str, bool, tuple[str, ...]]]) -> Iterator[tuple[list[str], tuple[str, ...]]]:
+    """Yield (names, cells) of (name, whether it may share its line, cells), names of equal cells together."""
+    pending: tuple[list[str], tuple[str, ...]] | None = None
+    for shown, may_share, cells in forms:
+        if pending is not None and may_share and pending[1] == cells:
+            pending[0].append(shown)
+            continue
+        if pending is not None:
+            yield pending
+        pending = [shown], cells
     if pending is not None:
         yield pending
+
+
+def wire_table(protocol: str) -> str:
+    """Return a protocol's table of types: how each is written, and what it becomes in Spark."""
+    lines = ["| TiDB | in the message | Spark | unsigned |", "|---|---|---|---|"]
+    forms = (
+        (
+            f"{name}{more if more.startswith('(') else f' {more}'}".strip(),
+            not more,
+            (
+                PROTOCOLS[protocol].kernels[name].written,
+                _spark_name(type_.arrow),
+                _unsigned_name(name) if type_.name == name else "",
+            ),
+        )
+        for name in TYPES
+        for more, type_ in _TOLD.get((protocol, name), (("", ColumnType(name)),))
+    )
+    lines += [f"| {', '.join(names)} | {' | '.join(cells)} |" for names, cells in _shared(forms)]
+    return "\n".join(lines)
 
 
 def conversions_table() -> str:
@@ -107,12 +163,19 @@ def losses_table() -> str:
     return "\n".join(lines)
 
 
+def wire_losses_table(protocol: str) -> str:
+    """Return what one protocol loses."""
+    return "\n".join(["| lost |", "|---|", *(f"| {loss.what} |" for loss in LOSSES if loss.protocol == protocol)])
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "options": options_table,
     "metadata": metadata_table,
     "types": types_table,
     "conversions": conversions_table,
     "losses": losses_table,
+    **{f"{protocol.replace('-', '_')}_types": partial(wire_table, protocol) for protocol in PROTOCOLS},
+    **{f"{protocol.replace('-', '_')}_losses": partial(wire_losses_table, protocol) for protocol in PROTOCOLS},
 }
 
 

@@ -21,6 +21,7 @@ from tests.generate_docs import PARTS, documents, generated, parts_of
 from tests.support.captured import TOPIC, Captured, Record
 from tests.support.losses import LOSSES, MISSING, Lost
 from ticdc_source.options import OPTIONS
+from ticdc_source.protocols import PROTOCOLS
 
 README = ROOT / "README.md"
 DOCUMENTS = pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -74,9 +75,25 @@ def test_generated_parts_are_what_the_code_generates(path: Path) -> None:
     assert generated(text) == text
 
 
-def test_the_readme_has_every_generated_part() -> None:
-    """Options, metadata columns, types, conversions and losses each have their table."""
-    assert sorted(parts_of(README.read_text(encoding="utf-8"))) == sorted(PARTS)
+def test_every_generated_part_stands_in_one_place() -> None:
+    """Options, metadata columns, types, conversions, losses and the types of each protocol each have their table."""
+    assert sorted(part for path in documents() for part in parts_of(path.read_text(encoding="utf-8"))) == sorted(PARTS)
+
+
+def test_every_protocol_has_its_page() -> None:
+    """Each protocol that is read has a page with its types and its losses, and README links it."""
+    text = README.read_text(encoding="utf-8")
+
+    for protocol in PROTOCOLS:
+        page = ROOT / "docs" / "protocols" / f"{protocol}.md"
+        name = protocol.replace("-", "_")
+        assert parts_of(page.read_text(encoding="utf-8")) == [f"{name}_losses", f"{name}_types"]
+        assert f"(docs/protocols/{protocol}.md)" in text
+
+
+def test_every_wire_says_how_it_is_written() -> None:
+    """The pages of the protocols say of each type what it is in a message: `Wire.written`."""
+    assert all(wire.written for decoder in PROTOCOLS.values() for wire in decoder.kernels.values())
 
 
 @pytest.mark.parametrize(

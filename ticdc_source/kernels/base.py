@@ -64,12 +64,14 @@ class Wire(NamedTuple):
         text: makes the kernel that gives MySQL's text of the value, for columns read as string.
         number: makes the kernel that gives the number behind an enum, a set or a bit, as decimal(20,0).
         raw: makes the kernel that gives the bytes of a text.
+        written: what the value is in JSON, for the documentation of the protocols.
     """
 
     natural: Maker
     text: Maker
     number: Maker | None = None
     raw: Maker | None = None
+    written: str = ""
 
 
 def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Kernel:

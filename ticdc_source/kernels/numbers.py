@@ -252,17 +252,24 @@ def _four_digits(natural: Callable[[pa.DataType], Kernel]) -> Callable[[ColumnTy
     return make
 
 
-INTEGER_NUMBER = Wire(lambda type_, _: integers_of_numbers(type_.arrow), text_of_numbers)
-INTEGER_TEXT = Wire(lambda type_, _: integers_of_text(type_.arrow), _as_text)
+INTEGER_NUMBER = Wire(lambda type_, _: integers_of_numbers(type_.arrow), text_of_numbers, written="a number")
+INTEGER_TEXT = Wire(lambda type_, _: integers_of_text(type_.arrow), _as_text, written="digits in text")
 WRAPPED_INTEGER_NUMBER = Wire(
     _wrapped_integers,
     lambda type_, settings: lambda cells: _wrapped_integers(type_, settings)(cells).cast(pa.string()),
+    written="a number",
 )
-DECIMAL_TEXT = Wire(_decimals_of_text, _as_text)
-DECIMAL_FLOAT = Wire(_decimals_of_floats, _text_of_floats)
-FLOAT_NUMBER = Wire(_floats(_float_numbers), text_of_numbers)
-FLOAT_TEXT = Wire(_floats(_float_texts), _as_text)
-BIT_NUMBER = Wire(_bits_of_numbers, text_of_numbers, bit_numbers(integers_of_numbers))
-BIT_TEXT = Wire(_bits_of_text, _as_text, bit_numbers(integers_of_text))
-YEAR_NUMBER = Wire(lambda type_, _: integers_of_numbers(type_.arrow), _four_digits(integers_of_numbers))
-YEAR_TEXT = Wire(lambda type_, _: integers_of_text(type_.arrow), _four_digits(integers_of_text))
+DECIMAL_TEXT = Wire(_decimals_of_text, _as_text, written="text with all digits of its scale")
+DECIMAL_FLOAT = Wire(_decimals_of_floats, _text_of_floats, written="a number, rounded to a double")
+FLOAT_NUMBER = Wire(_floats(_float_numbers), text_of_numbers, written="a number")
+FLOAT_TEXT = Wire(_floats(_float_texts), _as_text, written="text")
+BIT_NUMBER = Wire(
+    _bits_of_numbers, text_of_numbers, bit_numbers(integers_of_numbers), written="a number: the bits, unsigned"
+)
+BIT_TEXT = Wire(_bits_of_text, _as_text, bit_numbers(integers_of_text), written="digits in text: the bits, unsigned")
+YEAR_NUMBER = Wire(
+    lambda type_, _: integers_of_numbers(type_.arrow), _four_digits(integers_of_numbers), written="a number"
+)
+YEAR_TEXT = Wire(
+    lambda type_, _: integers_of_text(type_.arrow), _four_digits(integers_of_text), written="digits in text"
+)

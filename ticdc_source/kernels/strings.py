@@ -99,7 +99,7 @@ def _latin1(cell: str) -> bytes:
         raise ValueError(msg) from None
 
 
-def _binary_by(decode: Callable[[str], bytes]) -> Wire:
+def _binary_by(decode: Callable[[str], bytes], written: str) -> Wire:
     def natural(_type: ColumnType, _settings: Settings) -> Kernel:
         def cast(cells: Cells) -> pa.Array:
             require(cells, str)
@@ -118,7 +118,7 @@ def _binary_by(decode: Callable[[str], bytes]) -> Wire:
 
         return cast
 
-    return Wire(natural, text)
+    return Wire(natural, text, written=written)
 
 
 def _enum_label(labels: tuple[str, ...], index: int) -> str:
@@ -219,14 +219,34 @@ def _as_text(_type: ColumnType, _settings: Settings) -> Kernel:
     return text_cells
 
 
-TEXT = Wire(_texts, _texts, raw=_binary_by(text_bytes).natural)
-BASE64_BINARY = _binary_by(base64_bytes)
-BASE64_TEXT = Wire(BASE64_BINARY.text, BASE64_BINARY.text, raw=BASE64_BINARY.natural)
-QUOTED_BINARY = _binary_by(unquote)
-LATIN1_BINARY = _binary_by(_latin1)
-ENUM_NUMBER = Wire(_members(integers_of_numbers, _enum_label), text_of_numbers, bit_numbers(integers_of_numbers))
-ENUM_TEXT = Wire(_members(integers_of_text, _enum_label), _as_text, bit_numbers(integers_of_text))
-SET_NUMBER = Wire(_members(integers_of_numbers, _set_labels), text_of_numbers, bit_numbers(integers_of_numbers))
-SET_TEXT = Wire(_members(integers_of_text, _set_labels), _as_text, bit_numbers(integers_of_text))
-LABEL = Wire(_labels, _texts, _numbers_of_labels)
-VECTOR_TEXT = Wire(_vectors, _as_text)
+TEXT = Wire(_texts, _texts, raw=_binary_by(text_bytes, "text").natural, written="text")
+BASE64_BINARY = _binary_by(base64_bytes, "base64")
+BASE64_TEXT = Wire(BASE64_BINARY.text, BASE64_BINARY.text, raw=BASE64_BINARY.natural, written="base64 of the text")
+QUOTED_BINARY = _binary_by(unquote, "the body of a Go-quoted string")
+LATIN1_BINARY = _binary_by(_latin1, "the text that the bytes are in ISO-8859-1")
+ENUM_NUMBER = Wire(
+    _members(integers_of_numbers, _enum_label),
+    text_of_numbers,
+    bit_numbers(integers_of_numbers),
+    written="a number: the index of the label, from 1",
+)
+ENUM_TEXT = Wire(
+    _members(integers_of_text, _enum_label),
+    _as_text,
+    bit_numbers(integers_of_text),
+    written="digits in text: the index of the label, from 1",
+)
+SET_NUMBER = Wire(
+    _members(integers_of_numbers, _set_labels),
+    text_of_numbers,
+    bit_numbers(integers_of_numbers),
+    written="a number: a bit for each label",
+)
+SET_TEXT = Wire(
+    _members(integers_of_text, _set_labels),
+    _as_text,
+    bit_numbers(integers_of_text),
+    written="digits in text: a bit for each label",
+)
+LABEL = Wire(_labels, _texts, _numbers_of_labels, written="the labels")
+VECTOR_TEXT = Wire(_vectors, _as_text, written="text: `[1,2,3.5]`")

@@ -195,11 +195,23 @@ def _time_text(value: datetime.timedelta, type_: ColumnType) -> str:
     return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{_fraction(micros, type_)}"
 
 
-DATE_TEXT = Wire(lambda _type, settings: _dates_of_text(pa.date32(), settings), _as_text)
-DATETIME_TEXT = Wire(lambda _type, settings: _dates_of_text(TIMESTAMP_NTZ, settings), _as_text)
-TIMESTAMP_TEXT = Wire(_timestamps_of_text, _as_text)
-TIME_TEXT = Wire(_times_of_text, _as_text)
-DATE_NUMBER = Wire(_days, _text_by(_days, lambda value, _: value.isoformat()))
-DATETIME_NUMBER = Wire(_datetimes_of_numbers, _text_by(_datetimes_of_numbers, _datetime_text))
-TIMESTAMP_ZONED = Wire(_zoned_timestamps, _text_by(_zoned_timestamps, _datetime_text))
-TIME_NUMBER = Wire(_times_of_numbers, _text_by(_times_of_numbers, _time_text))
+DATE_TEXT = Wire(lambda _type, settings: _dates_of_text(pa.date32(), settings), _as_text, written="MySQL's text")
+DATETIME_TEXT = Wire(
+    lambda _type, settings: _dates_of_text(TIMESTAMP_NTZ, settings),
+    _as_text,
+    written="MySQL's text, with its digits of fraction",
+)
+TIMESTAMP_TEXT = Wire(_timestamps_of_text, _as_text, written="MySQL's text, in the zone of the TiCDC server")
+TIME_TEXT = Wire(_times_of_text, _as_text, written="MySQL's text")
+DATE_NUMBER = Wire(
+    _days, _text_by(_days, lambda value, _: value.isoformat()), written="a number: days since 1970-01-01"
+)
+DATETIME_NUMBER = Wire(
+    _datetimes_of_numbers,
+    _text_by(_datetimes_of_numbers, _datetime_text),
+    written="a number: ms (up to 3 digits of fraction) or µs since 1970-01-01",
+)
+TIMESTAMP_ZONED = Wire(
+    _zoned_timestamps, _text_by(_zoned_timestamps, _datetime_text), written="text in UTC, with a `Z`"
+)
+TIME_NUMBER = Wire(_times_of_numbers, _text_by(_times_of_numbers, _time_text), written="a number: µs")

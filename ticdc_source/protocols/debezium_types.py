@@ -50,7 +50,12 @@ def _bit_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
     return cast
 
 
-BIT = Wire(_little_endian_bits, _bit_text, _bit_numbers)
+BIT = Wire(
+    _little_endian_bits,
+    _bit_text,
+    _bit_numbers,
+    written="bit(1) true or false; longer ones base64, the lowest byte first",
+)
 
 KERNELS: dict[str, Wire] = {
     "tinyint": numbers.WRAPPED_INTEGER_NUMBER,
