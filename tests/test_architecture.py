@@ -61,7 +61,17 @@ FLOORS: tuple[dict[str, str], ...] = (
 WORKSHOPS = 2
 
 # Inside protocols/: what every protocol may use, in the order of its imports; and what is one protocol's own.
-PROTOCOL_BENCH = ("json_text", "shapes", "compression", "peeking", "plan", "images", "base", "samples")
+PROTOCOL_BENCH = (
+    "json_text",
+    "shapes",
+    "compression",
+    "large_messages",
+    "peeking",
+    "plan",
+    "images",
+    "base",
+    "samples",
+)
 PROTOCOL_PARTS = {"debezium_types": "debezium", "flattened": "open_protocol"}
 PROTOCOL_DOOR = "__init__"
 
@@ -69,6 +79,7 @@ PROTOCOL_DOOR = "__init__"
 OUTSIDERS: dict[str, frozenset[str]] = {
     "kafka": frozenset({"kafka"}),
     "cramjam": frozenset({"protocols"}),
+    "fsspec": frozenset({"protocols"}),
     "orjson": frozenset({"protocols"}),
     "pyspark": frozenset(FLOORS[-1]),
 }

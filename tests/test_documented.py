@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.captured import Captured, load, rows
+from tests.support.captured import Captured, rows
 from tests.support.messages import cell, open_message, open_row
-from tests.support.truth import tables_with_rows
-from ticdc_source.errors import DecodeError, TiCDCSourceError
+from ticdc_source.errors import DecodeError
 from ticdc_source.events import Split
 from ticdc_source.protocols import PROTOCOLS
 
@@ -98,28 +97,9 @@ def test_canal_varbinary() -> None:
     assert rows((b"", json.dumps(whole).encode()))[0]["c_varbinary"].hex() == expect["c_varbinary_hex"]
 
 
-def test_canal_handle_key_only_says_that_it_is_not_read() -> None:
+def test_canal_handle_key_only() -> None:
     """A large message cut down to its key is not taken for a whole row."""
     key, value, _ = documented("canal-json/docs_handle_key_only")
 
     with pytest.raises(DecodeError, match="handle-key-only"):
         rows((key, value))
-
-
-LATER = [
-    *(
-        f"canal-json.{large}.large"
-        for large in ("claim-check", "handle-key-only", "claim-check.lz4", "claim-check.snappy")
-    ),
-    *(f"open-protocol.{large}.large" for large in ("claim-check", "handle-key-only")),
-]
-
-
-@pytest.mark.parametrize("scenario", LATER)
-def test_what_is_not_read_yet_says_so(scenario: str) -> None:
-    """Large messages and compression fail with an error that names the TiCDC setting."""
-    captured = load(scenario)
-    database, table = tables_with_rows(captured)[0]
-
-    with pytest.raises(TiCDCSourceError, match="large-message-handle"):
-        captured.read(tables=f"{database}.{table}")

@@ -8,6 +8,7 @@ import pytest
 from ticdc_source import errors
 from ticdc_source.errors import (
     Address,
+    ClaimCheckUnavailableError,
     DataLossError,
     DecodeError,
     FramingError,
@@ -28,6 +29,7 @@ EXAMPLES: list[TiCDCSourceError] = [
     DecodeError("nothing is known of the place"),
     FramingError("a key frame of 9 bytes where 1 are left", Address("t", 0, 7)),
     DataLossError("offsets from 3 are asked for, but the earliest there is 9"),
+    ClaimCheckUnavailableError("file a.json of claimCheckLocation s3://b cannot be read: PermissionError"),
     KafkaUnavailableError("Kafka at b:9092 did not answer in 10 ms"),
 ]
 

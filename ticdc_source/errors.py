@@ -7,7 +7,8 @@
     ├── DecodeError                       a record, or one value of it, cannot be read; carries its address
     │   └── FramingError                  open-protocol frames that do not add up
     ├── DataLossError                     records between the start and the end of a range are gone
-    └── KafkaUnavailableError             the brokers did not answer in time
+    ├── KafkaUnavailableError             the brokers did not answer in time
+    └── ClaimCheckUnavailableError        the storage of large messages cannot be read
 
 All take positional arguments only, so that they survive pickling between Spark's processes.
 A message never contains an option's value that may be a secret.
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 __all__ = [
     "Address",
+    "ClaimCheckUnavailableError",
     "DataLossError",
     "DecodeError",
     "FramingError",
@@ -103,3 +105,7 @@ class DataLossError(TiCDCSourceError):
 
 class KafkaUnavailableError(TiCDCSourceError):
     """The brokers did not answer in time."""
+
+
+class ClaimCheckUnavailableError(TiCDCSourceError):
+    """The storage of large messages cannot be read: an error in every mode, as it says nothing of the message."""

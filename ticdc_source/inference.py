@@ -13,6 +13,7 @@ from ticdc_source.offsets import OffsetRange
 from ticdc_source.options import Options
 from ticdc_source.protocols import PROTOCOLS, decoder_of
 from ticdc_source.protocols.base import Decoder
+from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema import TableSchema, merge_schemas
 from ticdc_source.tables import TableFilter
@@ -148,6 +149,8 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
     Raises:
         OptionError: as `detect_protocol`.
     """
+    if options.claim_check_location:
+        fetch = _portioned(fetch, options.value_compression)
     sampler, name = Sampler(ranges, fetch), options.protocol
     half = max(1, options.infer_schema_max_records // 2)
     deadline = time.monotonic() + options.infer_schema_timeout_ms / 1000
@@ -159,7 +162,7 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
         if name is None:
             return None
     tables = TableFilter(options.tables or ())
-    decoder = decoder_of(name, options.value_compression)
+    decoder = decoder_of(name, options)
     sample, tail = Sample(decoder, tables), Sample(decoder, tables)
     for part, chunks, step in ((sample, first, sampler.forward), (tail, last, sampler.backward)):
         window, found = size, sum(part.add(chunk) for chunk in chunks)
@@ -173,6 +176,10 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
         for chunk in sampler.forward(4096):
             sample.add(chunk, rows=False)
     return sample
+
+
+def _portioned(fetch: Fetch, codec: str) -> Fetch:
+    return lambda wanted: small_portions(fetch(wanted), codec)
 
 
 def _join(head: Sample, tail: Sample) -> None:

@@ -31,6 +31,8 @@ class Counters:
         images: row images by `_change_type`.
         ddl, watermarks: events of those kinds.
         other_rows: row events of tables that this read is not about.
+        claim_checks: events whose rows were read from claim-check storage.
+        key_only: events that came with their key columns only.
         skipped: records without events (tombstones, header-only messages).
         decode_errors: records or events that could not be read.
         dropped: those of them that `mode=DROPMALFORMED` has dropped.
@@ -47,6 +49,8 @@ class Counters:
     ddl: int = 0
     watermarks: int = 0
     other_rows: int = 0
+    claim_checks: int = 0
+    key_only: int = 0
     skipped: int = 0
     decode_errors: int = 0
     dropped: int = 0
@@ -99,6 +103,8 @@ def metrics_line(counters: Counters, read: OffsetRange, lag: int | None, task: M
             "watermark": counters.watermarks,
             "other_tables": counters.other_rows,
         },
+        "claim_checks": counters.claim_checks,
+        "key_only": counters.key_only,
         "skipped": counters.skipped,
         "decode_errors": counters.decode_errors,
         "dropped": counters.dropped,

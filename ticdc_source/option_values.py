@@ -13,6 +13,7 @@ __all__ = [
     "TIMES_EXAMPLE",
     "boolean",
     "duration_ms",
+    "folder",
     "integer",
     "json_object",
     "names",
@@ -176,6 +177,22 @@ def time_zone(value: str) -> str:
         msg = "expected the --tz of the TiCDC server, a name such as Asia/Shanghai or an offset such as +08:00"
         raise ValueError(msg) from None
     return zone
+
+
+def folder(value: str) -> str:
+    """Read a folder's path, or its URL.
+
+    The value is not repeated in the error: TiCDC's own URLs have credentials in their query.
+    """
+    location = value.strip()
+    scheme, _, rest = location.rpartition("://")
+    if not location or (scheme and "?" in rest and not scheme.endswith(("http", "https", "file", "local", "memory"))):
+        msg = (
+            "expected a path, or a URL without query (fsspec takes credentials and endpoints from its own "
+            f"configuration, not from a URL as TiCDC does), got {'one with' if location else 'none'}"
+        )
+        raise ValueError(msg)
+    return location
 
 
 def json_object(example: str) -> Callable[[str], dict[str, Any]]:

@@ -13,12 +13,14 @@ from pyspark.sql.datasource import InputPartition
 
 from ticdc_source.client_config import client_config
 from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError
+from ticdc_source.events import Chunk
 from ticdc_source.inference import infer_table, take_sample
 from ticdc_source.kafka import Fetcher, borrowed_fetcher
 from ticdc_source.metrics import Counters, metrics_line, write_lines
 from ticdc_source.offsets import OffsetRange
 from ticdc_source.options import Options
 from ticdc_source.planning import Known, known_of_schema, known_of_table, reading_of
+from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.reading import read
 from ticdc_source.tables import TableFilter
 
@@ -87,7 +89,10 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
     with borrowed_fetcher(config, fresh=again, **_fetch_settings(options)) as fetcher:
         for one, lag in zip_longest(partition.ranges, partition.lags):
             reading.counters = Counters()
-            yield from read(fetcher.fetch(one), reading)
+            chunks: Iterator[Chunk] = fetcher.fetch(one)
+            if options.claim_check_location:
+                chunks = small_portions(chunks, options.value_compression)
+            yield from read(chunks, reading)
             lines.append(metrics_line(reading.counters, one, lag, _task(context)))
     if options.metrics_path:
         write_lines(options.metrics_path, "task", lines)

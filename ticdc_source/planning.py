@@ -119,7 +119,7 @@ def reading_of(schema: pa.Schema, options: Options, known: Known) -> Reading:
         rescue,
     )
     return Reading(
-        decoder_of(known.protocol or "", options.value_compression),
+        decoder_of(known.protocol or "", options),
         plan,
         layout,
         TableFilter(options.tables or ()),

@@ -121,6 +121,8 @@ def _decoded(chunk: Chunk, tray: TableEvents, reading: Reading) -> tuple[Rows, l
         columns=decoded.columns,
     )
     reading.counters.skipped += decoded.empty
+    reading.counters.claim_checks += decoded.claimed
+    reading.counters.key_only += decoded.key_only
     reading.counters.invalid_utf8 += images.replaced
     if reading.plan.rescued is not None:
         rescued = decoded.columns[reading.plan.rescued]

@@ -13,7 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 # A column as the truth declares it; beside that `time_zone` and `config` of TiCDC, the `change_type` of the row
-# image, and whether it is part of the `handle_key`.
+# image, whether its message was too `large` for Kafka, and whether it is part of the `handle_key`.
 Column = Mapping[str, Any]
 
 
@@ -179,6 +179,23 @@ def _deletes(protocol: str) -> Loss:
     )
 
 
+def _is_left_out_of_large(column: Column, _truth: Any) -> bool:
+    cut = column["config"].get("large-message-handle-option") == "handle-key-only"
+    return cut and column["large"] and not column["handle_key"]
+
+
+def _key_only(protocol: str) -> Loss:
+    return Loss(
+        protocol,
+        "handle-key-only",
+        "with `large-message-handle-option=handle-key-only` a message that is too large has its key columns only "
+        "(`onHandleKeyOnly`)",
+        "pingcap/ticdc pkg/sink/codec/open/encoder.go, canal/canal_json_encoder.go: LargeMessageHandle",
+        _is_left_out_of_large,
+        lambda _column, _truth: None,
+    )
+
+
 def _ambiguous(protocol: str) -> Loss:
     return Loss(
         protocol,
@@ -193,8 +210,10 @@ def _ambiguous(protocol: str) -> Loss:
 LOSSES: tuple[Loss, ...] = (
     _ambiguous("open-protocol"),
     _deletes("open-protocol"),
+    _key_only("open-protocol"),
     _ambiguous("canal-json"),
     _deletes("canal-json"),
+    _key_only("canal-json"),
     Loss(
         "canal-json",
         "invalid-utf8",

@@ -60,7 +60,12 @@ def true_rows(captured: Captured, database: str, table: str) -> Iterator[TrueRow
                     continue
                 declaration = declared.get((database, table, event["table_version"]), {})
                 for change in changes_of(event["op"], captured.header):
-                    context = {"change_type": change, **{of: captured.header[of] for of in ("time_zone", "config")}}
+                    large = any(record.large[index : index + 1])
+                    context = {
+                        "change_type": change,
+                        "large": large,
+                        **{of: captured.header[of] for of in ("time_zone", "config")},
+                    }
                     columns = {
                         c["name"]: {
                             **declaration.get(c["name"], {}),

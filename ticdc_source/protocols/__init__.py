@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from ticdc_source.options import Options
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.canal_json import CanalJSON
 from ticdc_source.protocols.debezium import Debezium
+from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.open_protocol import OpenProtocol
 
 __all__ = ["PROTOCOLS", "decoder_of"]
@@ -18,7 +18,10 @@ PROTOCOLS: dict[str, Decoder] = {
 }
 
 
-def decoder_of(protocol: str, codec: str) -> Decoder:
-    """Return the decoder of a protocol for messages compressed with `codec` (the option `valueCompression`)."""
-    kinds: dict[str, Callable[[str], Decoder]] = {kind.name: kind for kind in (OpenProtocol, CanalJSON, Debezium)}
-    return kinds[protocol](codec)
+def decoder_of(protocol: str, options: Options) -> Decoder:
+    """Return the decoder of a protocol, as the options have it."""
+    codec = options.value_compression
+    if protocol == Debezium.name:  # has no large messages
+        return Debezium(codec)
+    large = LargeMessages(options.claim_check_location, options.on_handle_key_only)
+    return {kind.name: kind for kind in (OpenProtocol, CanalJSON)}[protocol](codec, large)

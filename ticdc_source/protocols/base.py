@@ -34,6 +34,8 @@ class Decoded:
         cluster_id: per event, likewise.
         failures: events that could not be read, none of whose images are here.
         empty: events that hold no row at all, which TiCDC writes where no column is selected.
+        claimed: events that were read from claim-check storage.
+        key_only: events that have their key columns only, as they were too large.
     """
 
     images: Images
@@ -43,6 +45,8 @@ class Decoded:
     cluster_id: list[str | None]
     failures: dict[int, DecodeError] = field(default_factory=dict)
     empty: int = 0
+    claimed: int = 0
+    key_only: int = 0
 
 
 class Decoder(Protocol):

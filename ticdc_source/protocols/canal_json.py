@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, WatermarkEvent
 from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
+from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.peeking import plain_object, split_by_peeking
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.samples import describe_images
@@ -86,9 +87,11 @@ class CanalJSON:
 
     Attributes:
         codec: the option `valueCompression`.
+        large: how messages are read that were too large for Kafka.
     """
 
     codec: str = "auto"
+    large: LargeMessages = field(default_factory=LargeMessages)
 
     name: ClassVar[str] = "canal-json"
     kernels: ClassVar[Mapping[str, Wire]] = KERNELS
@@ -125,8 +128,10 @@ class CanalJSON:
             known = len(images.rows)
             try:
                 message = parse_object(payload)
+                extension = message.get("_tidb")
+                if extension and ("claimCheckLocation" in extension or "onlyHandleKey" in extension):
+                    message = self._whole(message, decoded)
                 rows = message["data"]
-                _refuse_partial(message)
                 decoded.commit_ts[event] = _commit_ts(message)
                 decoded.build_ts[event] = milliseconds(message.get("ts"))  # 0 before v5.4
                 if not rows:
@@ -141,6 +146,31 @@ class CanalJSON:
                 images.take_back(known)
                 decoded.failures[event] = parse_failure(error, "a canal-json row message").at(events.address(event))
         return decoded
+
+    def _whole(self, message: dict[str, Any], decoded: Decoded) -> dict[str, Any]:
+        """Return the message that this one stands for, as it was too large, or itself if that is lost."""
+        extension = message["_tidb"]
+        if extension.get("claimCheckLocation"):
+            message = self.large.claimed(
+                extension["claimCheckLocation"], lambda _, value: self._claimed(value, message)
+            )
+            decoded.claimed += 1
+        elif extension.get("onlyHandleKey"):
+            self.large.accept_key_only()
+            decoded.key_only += 1
+        return message
+
+    def _claimed(self, value: bytes, stub: dict[str, Any]) -> dict[str, Any]:
+        whole = parse_object(decompressed(value, self.codec))
+        extension = whole.get("_tidb") or {}
+        same = all(whole.get(member) == stub.get(member) for member in ("database", "table", "type"))
+        if not same or extension.get("commitTs") != stub["_tidb"].get("commitTs"):
+            msg = "it holds another event than the message says"
+            raise ValueError(msg)
+        if extension.get("claimCheckLocation") or extension.get("onlyHandleKey"):
+            msg = "the row is not there either"
+            raise ValueError(msg)
+        return whole
 
 
 def _sort(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
@@ -168,16 +198,6 @@ def _commit_ts(message: dict[str, Any]) -> int | None:
         return tso(extension["commitTs"])
     event_time = milliseconds(message.get("es"))
     return None if event_time is None else event_time << 18
-
-
-def _refuse_partial(message: dict[str, Any]) -> None:
-    extension = message.get("_tidb") or {}
-    if extension.get("claimCheckLocation"):
-        msg = "the row lies in claim-check storage (large-message-handle-option=claim-check), which is not read yet"
-        raise DecodeError(msg)
-    if extension.get("onlyHandleKey"):
-        msg = "the message has the handle key only (large-message-handle-option=handle-key-only), not read yet"
-        raise DecodeError(msg)
 
 
 def _add(images: Images, event: int, message: dict[str, Any], rows: list[dict[str, Any]], plan: Plan) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.flattened import restored_old_values
 from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
+from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.samples import describe_images
 from ticdc_source.protocols.shapes import MALFORMED, parse_failure, table_name, text, tso
@@ -141,9 +142,11 @@ class OpenProtocol:
 
     Attributes:
         codec: the option `valueCompression`.
+        large: how messages are read that were too large for Kafka.
     """
 
     codec: str = "auto"
+    large: LargeMessages = field(default_factory=LargeMessages)
 
     name: ClassVar[str] = "open-protocol"
     kernels: ClassVar[Mapping[str, Wire]] = KERNELS
@@ -194,29 +197,24 @@ class OpenProtocol:
 
     def describe(self, events: TableEvents, ddl: Sequence[DDLEvent] = ()) -> list[TableSchema]:  # noqa: ARG002
         """Say what types and flags tell."""
-        images, _, _ = self._parse(events, Plan(()))
-        return describe_images(events.table, images)
+        return describe_images(events.table, self._parse(events, Plan(())).images)
 
     def decode(self, events: TableEvents, plan: Plan) -> Decoded:
         """Parse value frames and turn them to columns."""
-        images, failures, empty = self._parse(events, plan)
-        images, columns, bad_values = cast_images(images, events, plan, _wire_of)
-        return Decoded(
-            images, columns,
-            commit_ts=[head["ts"] for head in events.headers],
-            build_ts=[None] * len(events),
-            cluster_id=[None] * len(events),
-            failures={**failures, **bad_values},
-            empty=empty,
-        )  # fmt: skip
+        decoded = self._parse(events, plan)
+        decoded.images, decoded.columns, bad_values = cast_images(decoded.images, events, plan, _wire_of)
+        decoded.failures.update(bad_values)
+        return decoded
 
-    def _parse(self, events: TableEvents, plan: Plan) -> tuple[Images, dict[int, DecodeError], int]:
-        images, failures, empty = Images(), {}, 0
+    def _parse(self, events: TableEvents, plan: Plan) -> Decoded:
+        images, count = Images(), len(events)
+        decoded = Decoded(images, {}, [head["ts"] for head in events.headers], [None] * count, [None] * count)
         signature: tuple[Any, ...] | None = None
         for event, (payload, head) in enumerate(zip(events.payloads, events.headers, strict=True)):
             known = len(images.rows)
             try:
-                _refuse_partial(head)
+                if "ccl" in head or "ohk" in head:
+                    payload = self._whole(head, payload, decoded)  # noqa: PLW2901 (likewise)
                 payload = decompressed(payload, self.codec)  # noqa: PLW2901 (what it says is the payload)
                 message = parse_object(payload)
                 after, before, deleted = (message.get(member) for member in ("u", "p", "d"))
@@ -246,20 +244,39 @@ class OpenProtocol:
                     msg = "an old row ('p') without a new one ('u')"
                     raise ValueError(msg)
                 else:  # tiflow leaves out an empty map: a row of which no column is selected
-                    empty += 1
+                    decoded.empty += 1
             except MALFORMED as error:
                 images.take_back(known)
-                failures[event] = parse_failure(error, "an open-protocol row event").at(events.address(event))
-        return images, failures, empty
+                decoded.failures[event] = parse_failure(error, "an open-protocol row event").at(events.address(event))
+        return decoded
+
+    def _whole(self, head: dict[str, Any], body: bytes, decoded: Decoded) -> bytes:
+        """Return the value frame that this event stands for, as it was too large, or its own if that is lost."""
+        if head.get("ccl"):
+            body = self.large.claimed(head["ccl"], lambda key, value: _claimed(key, value, head))
+            decoded.claimed += 1
+        elif head.get("ohk"):
+            self.large.accept_key_only()
+            decoded.key_only += 1
+        return body
 
 
-def _refuse_partial(head: dict[str, Any]) -> None:
-    if head.get("ccl"):
-        msg = "the row lies in claim-check storage (large-message-handle-option=claim-check), which is not read yet"
-        raise DecodeError(msg)
-    if head.get("ohk"):
-        msg = "the message has the handle key only (large-message-handle-option=handle-key-only), not read yet"
-        raise DecodeError(msg)
+def _claimed(key: bytes | None, value: bytes, stub: dict[str, Any]) -> bytes:
+    """Take the one event out of a claim-check file: a whole record, framed as in Kafka."""
+    events = _events(key, value)
+    if len(events) != 1:
+        msg = f"it holds {len(events)} events"
+        raise ValueError(msg)
+    head, body = events[0]
+    if isinstance(head, DecodeError):
+        raise head
+    if any(head.get(member) != stub.get(member) for member in ("ts", "scm", "tbl", "t")):
+        msg = "it holds another event than the message says"
+        raise ValueError(msg)
+    if head.get("ccl") or head.get("ohk"):
+        msg = "the row is not there either"
+        raise ValueError(msg)
+    return body
 
 
 def _column(name: str, code: int, flags: int | None, handle: bool | None) -> Column:  # noqa: FBT001
