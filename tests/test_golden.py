@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 from tests.conftest import ROOT
 from tests.support.captured import Captured, Sizes, make_options, single, whole
@@ -35,7 +36,7 @@ def splits(case: Case) -> list[tuple[int, Split]]:
     captured = case.captured
     options = make_options(**case.options)
     for name in ("open-protocol", "canal-json", "debezium"):
-        decoder = decoder_of(name, options["valueCompression"])
+        decoder = decoder_of(name, options)
         records = [record for records in captured.partitions.values() for record in records]
         if any(decoder.recognises(record.key, record.value) for record in records):
             return [
@@ -46,19 +47,14 @@ def splits(case: Case) -> list[tuple[int, Split]]:
     return []
 
 
-def rows_of(case: Case, sizes: Sizes) -> tuple[list[dict[str, Any]], dict[str, str], list[str], list[str]]:
-    """Infer and read; return the rows, the Spark types, the key columns, and the warnings."""
+def rows_of(case: Case, sizes: Sizes) -> tuple[list[dict[str, Any]], StructType, list[str]]:
+    """Infer and read; return the rows, the schema that Spark is told, and the warnings."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         schema = case.captured.schema(**case.options)
         table = case.captured.read(sizes=sizes, schema=schema, **case.options)
-    fields = to_spark(schema).fields
-    return (
-        [{name: shown(value) for name, value in row.items()} for row in table.to_pylist()],
-        {field.name: field.dataType.simpleString() for field in fields},
-        [field.name for field in fields if field.metadata.get("ticdc.key")],
-        [str(warning.message) for warning in told],
-    )
+    rows = [{name: shown(value) for name, value in row.items()} for row in table.to_pylist()]
+    return rows, to_spark(schema), [str(warning.message) for warning in told]
 
 
 @pytest.mark.parametrize("sizes", [whole, single], ids=["whole", "single"])
@@ -73,15 +69,16 @@ def test_rows_are_as_the_case_says(case: Case, sizes: Sizes) -> None:
             rows_of(case, sizes)
         return
 
-    rows, types, keys, told = rows_of(case, sizes)
+    rows, schema, told = rows_of(case, sizes)
 
     assert len(rows) == len(expected["row"]), rows
     assert [{name: row[name] for name in wanted} for row, wanted in zip(rows, expected["row"], strict=True)] == (
         expected["row"]
     )
-    assert {name: types[name] for name in case.types} == case.types
-    assert case.keys is None or keys == case.keys
-    assert case.columns is None or [name for name in types if not name.startswith("_")] == case.columns
+    assert {name: schema[name].dataType.simpleString() for name in case.types} == case.types
+    assert {name: schema[name].metadata["ticdc.mysql_type"] for name in case.mysql_types} == case.mysql_types
+    assert case.keys is None or [column.name for column in schema if column.metadata.get("ticdc.key")] == case.keys
+    assert case.columns is None or [name for name in schema.names if not name.startswith("_")] == case.columns
     assert all(any(wanted in text for text in told) for wanted in expected["warning"]), told
     assert not [
         text for text in told if not _NOTE.match(text) and not any(wanted in text for wanted in expected["warning"])

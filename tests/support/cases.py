@@ -30,6 +30,7 @@ class Case:
         options: options of the read.
         captured: the records.
         types: Spark types of columns.
+        mysql_types: what the schema's metadata says of columns.
         keys: the columns that the schema marks as the handle key's; None where the case does not say.
         columns: the table columns that are read; None where the case does not say.
         expected: what a read must give, by kind: `row`, `ddl`, `watermark`, `error`, `warning`.
@@ -42,6 +43,7 @@ class Case:
     options: dict[str, str] = field(default_factory=dict)
     captured: Captured = field(default_factory=lambda: Captured({}, {}))
     types: dict[str, str] = field(default_factory=dict)
+    mysql_types: dict[str, str] = field(default_factory=dict)
     keys: list[str] | None = None
     columns: list[str] | None = None
     expected: dict[str, list[Any]] = field(default_factory=lambda: {kind: [] for kind in _EXPECTED})
@@ -58,7 +60,7 @@ def load_case(path: Path) -> Case:
     for name, value, frames in _fields(path.read_text(encoding="utf-8")):
         if name in _SENTENCES:
             setattr(case, name, value)
-        elif name in ("options", "types", "keys", "columns"):
+        elif name in ("options", "types", "mysql_types", "keys", "columns"):
             setattr(case, name, json.loads(value))
         elif name == "record":
             record = Record(None, None)

@@ -104,7 +104,9 @@ _BEHIND: dict[str, tuple[str, ...]] = {
     "float": ("float",),
     "double": ("double", "decimal", "float"),
     "boolean": ("bit",),
-    "string": ("varchar", *_STRINGS),
+    # As text: decimal-handling-mode=string, bigint-unsigned-handling-mode=string (TiCDC's newest, pingcap/ticdc
+    # pkg/sink/codec/common/config_test.go; native Debezium has modes of these names).
+    "string": ("varchar", *_STRINGS, "decimal", "bigint"),
     "bytes": ("varbinary", *_STRINGS),
     "io.debezium.data.Bits": ("bit",),
     "io.debezium.time.Date": ("date",),
@@ -132,9 +134,9 @@ def wire_column(name: str, field: Mapping[str, Any] | None) -> Column:
         return Column(name, ColumnType(text(wire)), wire=wire)
     type_ = ColumnType(_BEHIND[wire][0])
     exact = field.get("tidb_type")
-    if exact and not parse_type(exact).is_unspecified:  # of a DECIMAL it never has the precision: only DDL has
+    if exact and (wire == "string" or not parse_type(exact).is_unspecified):
         type_ = parse_type(exact)
-    else:
+    else:  # a double: of a DECIMAL tidb_type never has the precision, only DDL has
         exact = None
     parameters = field.get("parameters") or {}
     if wire in _FRACTION:
