@@ -30,6 +30,7 @@ FLOORS: tuple[dict[str, str], ...] = (
         "types": "the table of TiDB types",
         "type_merging": "the widest type of several versions",
         "schema": "columns and tables, as messages describe them",
+        "declared": "what DDL says of a column, held against its messages",
         "tables": "which tables the option `tables` names",
         "hints": "types in Spark's DDL",
         "metadata": "the table of metadata columns",
@@ -41,11 +42,13 @@ FLOORS: tuple[dict[str, str], ...] = (
     {
         "kafka": "offset look-ups, and ranges → chunks",
         "protocols": "chunks → events → columns, one module a wire",
+        "table_ddl": "DDL texts → column types",
     },
     {
         "metrics": "what a read counts",
         "reading": "the spine: split, decode, assemble",
         "streaming": "where a micro-batch ends",
+        "ddl_types": "what DDL adds to a sample",
         "inference": "a sample → a table schema",
         "read_schema": "a table schema → the columns that Spark is told of",
         "planning": "the read schema → what a worker needs",
@@ -81,6 +84,7 @@ OUTSIDERS: dict[str, frozenset[str]] = {
     "cramjam": frozenset({"protocols"}),
     "fsspec": frozenset({"protocols"}),
     "orjson": frozenset({"protocols"}),
+    "sqlglot": frozenset({"table_ddl"}),
     "pyspark": frozenset(FLOORS[-1]),
 }
 EVERYBODYS = frozenset({"pyarrow", *sys.stdlib_module_names})

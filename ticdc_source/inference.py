@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ticdc_source.ddl_types import as_the_user_declares, could_tell, types_of_texts
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
 from ticdc_source.offsets import OffsetRange
@@ -16,6 +17,7 @@ from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema import TableSchema, merge_schemas
+from ticdc_source.table_ddl import available
 from ticdc_source.tables import TableFilter
 
 __all__ = ["Sample", "Sampler", "detect_protocol", "infer_table", "nothing_there", "take_sample"]
@@ -35,6 +37,11 @@ class Sampler:
     def __bool__(self) -> bool:
         """Tell whether anything is left between the ends."""
         return bool(self._left)
+
+    @property
+    def left(self) -> int:
+        """The number of offsets between the ends."""
+        return sum(end - start for start, end in self._left.values())
 
     def forward(self, size: int) -> Iterator[Chunk]:
         """Read the next `size` offsets of every topic partition from the start."""
@@ -69,6 +76,8 @@ class Sample:
         others: tables that were seen and are not wanted.
         corrupt: the first record that could not be cut into events.
         scanned: records looked at.
+        whole: whether `ddl` has every DDL event of the range.
+        table_ddl: the option.
     """
 
     decoder: Decoder
@@ -78,6 +87,8 @@ class Sample:
     others: set[TableName] = field(default_factory=set)
     corrupt: Corrupt | None = None
     scanned: int = 0
+    whole: bool = True
+    table_ddl: str | None = None
     _tail: dict[TableName, list[TableEvents]] = field(default_factory=dict)
 
     def add(self, chunk: Chunk, *, rows: bool = True) -> int:
@@ -163,7 +174,7 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
             return None
     tables = TableFilter(options.tables or ())
     decoder = decoder_of(name, options)
-    sample, tail = Sample(decoder, tables), Sample(decoder, tables)
+    sample, tail = Sample(decoder, tables, table_ddl=options.table_ddl), Sample(decoder, tables)
     for part, chunks, step in ((sample, first, sampler.forward), (tail, last, sampler.backward)):
         window, found = size, sum(part.add(chunk) for chunk in chunks)
         while found < half and sampler and sample.scanned + tail.scanned < limit and time.monotonic() < deadline:
@@ -172,9 +183,12 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
     _join(sample, tail)
     # Messages without types (schema-less debezium) have them in DDL events alone, and a column may change its type
     # more than once: look for all of those in between.
-    while _lacks_types(sample) and sampler and sample.scanned < limit and time.monotonic() < deadline:
-        for chunk in sampler.forward(4096):
-            sample.add(chunk, rows=False)
+    # Where DDL texts could tell what messages lack, that is done where all of them can be had.
+    if sampler and (_lacks_types(sample) or (_lacks_details(sample) and sampler.left <= limit - sample.scanned)):
+        while sampler and sample.scanned < limit and time.monotonic() < deadline:
+            for chunk in sampler.forward(4096):
+                sample.add(chunk, rows=False)
+    sample.whole = not sampler
     return sample
 
 
@@ -202,8 +216,23 @@ def _lacks_types(sample: Sample) -> bool:
     )
 
 
+def _lacks_details(sample: Sample) -> bool:
+    """Tell whether DDL texts in the sample may say what the messages of a wanted table leave open."""
+    if sample.decoder.ddl_tells or not available():
+        return False
+    tables = {event.table for event in sample.ddl if event.query}
+    return any(
+        could_tell(schema.columns)
+        for table, trays in sample.rows.items()
+        if any(TableFilter.same(table, name) for name in tables)
+        for schema in sample.decoder.describe(trays[0])
+    )
+
+
 def _describe_table(sample: Sample, table: TableName) -> list[TableSchema]:
-    return [schema for tray in sample.rows[table] for schema in sample.decoder.describe(tray, sample.ddl)]
+    decoder, trays = sample.decoder, sample.rows[table]
+    declared = {} if decoder.ddl_tells else types_of_texts(sample.ddl, table, whole=sample.whole)
+    return [schema for tray in trays for schema in decoder.describe(tray, sample.ddl, declared)]
 
 
 def infer_table(sample: Sample) -> TableSchema:
@@ -232,7 +261,7 @@ def infer_table(sample: Sample) -> TableSchema:
     merged = merge_schemas(schemas)
     if merged is None:  # rows, none of which can be read: decoding says what is wrong with the first
         raise _first_failure(sample, names[0])
-    return merged
+    return as_the_user_declares(merged, sample.table_ddl)
 
 
 def nothing_there(ranges: Sequence[OffsetRange]) -> SchemaError:

@@ -151,6 +151,12 @@ OPTIONS: tuple[Option, ...] = (
     _row("inferSchema.timeoutMs", "10000", duration_ms, "time to spend on that at most"),
     _row("schemaHints", "", text, "types for some columns, in Spark's DDL: `amount decimal(10,2), flag boolean`"),
     _row(
+        "tableDDL",
+        "",
+        text,
+        "`CREATE TABLE` texts, as `SHOW CREATE TABLE` prints them: precisions, labels and lengths that the wire lacks",
+    ),
+    _row(
         "unspecifiedDecimal",
         "",
         text,

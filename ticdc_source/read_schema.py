@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
+from ticdc_source.ddl_types import check_table_ddl
 from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
 from ticdc_source.hints import mending_hint, parse_hint_type, parse_hints
 from ticdc_source.metadata import CORRUPT_RECORD, RESCUED_DATA, metadata_columns
@@ -52,8 +53,9 @@ def check_types(options: Options) -> None:
     """Check the types that options name, also where a schema of the user's makes them idle.
 
     Raises:
-        OptionError: `schemaHints` or `unspecifiedDecimal` is not in Spark's DDL.
+        OptionError: `schemaHints` or `unspecifiedDecimal` is not in Spark's DDL, or `tableDDL` not in MySQL's.
     """
+    check_table_ddl(options.table_ddl)
     parse_hints(options.schema_hints or "")
     if options.unspecified_decimal:
         parse_hint_type(options.unspecified_decimal, "unspecifiedDecimal")

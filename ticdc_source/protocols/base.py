@@ -17,7 +17,7 @@ from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents
 from ticdc_source.kernels import Wire
 from ticdc_source.protocols.images import Images
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema import TableSchema
+from ticdc_source.schema import TableSchema, TypeVersions
 
 __all__ = ["Decoded", "Decoder"]
 
@@ -67,8 +67,12 @@ class Decoder(Protocol):
     def split(self, chunk: Chunk) -> Split:
         """Cut a chunk into events; never raises, what cannot be cut goes to `Split.corrupt`."""
 
-    def describe(self, events: TableEvents, ddl: Sequence[DDLEvent] = ()) -> list[TableSchema]:
+    def describe(
+        self, events: TableEvents, ddl: Sequence[DDLEvent] = (), declared: Mapping[str, TypeVersions] | None = None
+    ) -> list[TableSchema]:
         """Say what these events, and those DDL events that are of their table, tell: the table's versions, in order.
+
+        `declared` is what the texts of those DDL events gave the columns, by lower-case name.
 
         Events that cannot be read are passed over: `decode` reports them.
         """

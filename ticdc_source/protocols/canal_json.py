@@ -6,6 +6,7 @@ One JSON object a message; every value in it is text. `mysqlType` and `sqlType` 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -20,9 +21,9 @@ from ticdc_source.protocols.json_text import parse_object
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.peeking import plain_object, split_by_peeking
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.samples import describe_images
+from ticdc_source.protocols.samples import describe_images, plan_of
 from ticdc_source.protocols.shapes import MALFORMED, milliseconds, parse_failure, table_name, text, tso
-from ticdc_source.schema import Column, ReadField, TableSchema
+from ticdc_source.schema import Column, ReadField, TableSchema, TypeVersions
 from ticdc_source.types import ColumnType, parse_type, type_of
 
 __all__ = ["CanalJSON"]
@@ -106,9 +107,15 @@ class CanalJSON:
         """Peek at the table of each message; parse the few that are no plain rows."""
         return split_by_peeking(chunk, _PEEK, _sort, "a canal-json message", codec=self.codec, null=False)
 
-    def describe(self, events: TableEvents, ddl: Sequence[DDLEvent] = ()) -> list[TableSchema]:  # noqa: ARG002
+    def describe(
+        self,
+        events: TableEvents,
+        ddl: Sequence[DDLEvent] = (),  # noqa: ARG002 (their texts are in `declared`)
+        declared: Mapping[str, TypeVersions] | None = None,
+    ) -> list[TableSchema]:
         """Say what mysqlType and sqlType tell."""
-        return describe_images(events.table, self._parse(events, Plan(())).images)
+        decoded = self._parse(events, plan_of(declared))
+        return describe_images(events.table, decoded.images, decoded.commit_ts, declared)
 
     def decode(self, events: TableEvents, plan: Plan) -> Decoded:
         """Parse messages and turn them to columns."""
@@ -122,6 +129,7 @@ class CanalJSON:
         decoded = Decoded(images, {}, [], [], [None] * len(events))
         types: Any = None
         names: tuple[str, ...] | None = None
+        boundaries, since = plan.boundaries(), 0
         for event, payload in enumerate(events.payloads):
             decoded.commit_ts.append(None)
             decoded.build_ts.append(None)
@@ -137,10 +145,13 @@ class CanalJSON:
                 if not rows:
                     msg = "a row message without 'data'"
                     raise ValueError(msg)
-                if message.get("mysqlType") != types or tuple(rows[0]) != names:
+                begun = bisect_left(boundaries, decoded.commit_ts[event] or 0) if boundaries else 0
+                if message.get("mysqlType") != types or tuple(rows[0]) != names or begun != since:
                     columns = _columns(message, rows)
+                    if begun:
+                        columns = tuple(replace(column, since=boundaries[begun - 1]) for column in columns)
                     images.start_run(columns)
-                    types, names = message.get("mysqlType"), tuple(rows[0])
+                    types, names, since = message.get("mysqlType"), tuple(rows[0]), begun
                 _add(images, event, message, rows, plan)
             except MALFORMED as error:
                 images.take_back(known)
@@ -231,11 +242,11 @@ def _column(name: str, mysql_type: str | None, code: int | None, key: bool) -> C
     type_ = parse_type(mysql_type)
     if code == _BLOB and type_.name in _TEXT_TO_BINARY:
         type_ = ColumnType(_TEXT_TO_BINARY[type_.name], length=type_.length)
-    if not type_.unsigned and code is not None and _PROMOTED.get(type_.name) == code:
-        type_ = replace(type_, unsigned=True)
-    return Column(name, type_, key)
+    promoted = not type_.unsigned and code is not None and _PROMOTED.get(type_.name) == code
+    return Column(name, replace(type_, unsigned=True) if promoted else type_, key, vague=promoted)
 
 
 def _wire_of(column: Column, wanted: ReadField) -> tuple[Wire | None, ColumnType]:
-    type_ = column.type.refined_by(wanted.type) if column.type else wanted.type or type_of(wanted.arrow)
+    known = wanted.type_since(column.since)
+    type_ = column.type.refined_by(known) if column.type else known or type_of(wanted.arrow)
     return KERNELS.get(type_.name), type_

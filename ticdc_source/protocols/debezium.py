@@ -34,7 +34,7 @@ from ticdc_source.protocols.peeking import plain_object, split_by_peeking
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.samples import describe_images
 from ticdc_source.protocols.shapes import MALFORMED, milliseconds, parse_failure, table_name, text, tso
-from ticdc_source.schema import Column, ReadField, TableSchema
+from ticdc_source.schema import Column, ReadField, TableSchema, TypeVersions
 from ticdc_source.types import ColumnType
 
 __all__ = ["Debezium"]
@@ -72,14 +72,19 @@ class Debezium:
         """Peek at the table of each message; parse the few that are no plain rows."""
         return split_by_peeking(chunk, _PEEK, _sort, "a debezium message", codec=self.codec, null=True)
 
-    def describe(self, events: TableEvents, ddl: Sequence[DDLEvent] = ()) -> list[TableSchema]:
+    def describe(
+        self,
+        events: TableEvents,
+        ddl: Sequence[DDLEvent] = (),
+        declared: Mapping[str, TypeVersions] | None = None,  # noqa: ARG002 (tableChanges tell as much)
+    ) -> list[TableSchema]:
         """Say what schema, tidb_type and the tableChanges of this table tell; key columns from the Kafka key."""
         changes = sorted(
             ((event.commit_ts or 0, _declared(event, events.table)) for event in ddl),
             key=lambda change: change[0],
         )
         versions = type_versions([(start, columns) for start, columns in changes if columns])
-        fields = tuple(ReadField(name, pa.null(), None, declared) for name, declared in versions.items())
+        fields = tuple(ReadField(name, pa.null(), None, types) for name, types in versions.items())
         decoded = self._parse(events, Plan(fields))  # the fields make it split runs where versions begin
         keys = _key_columns(events, self.codec)
         events_of = decoded.images.events

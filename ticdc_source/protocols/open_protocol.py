@@ -7,8 +7,9 @@ value :=                    { u64be length, JSON }*      the i-th belongs to the
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -23,9 +24,9 @@ from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.samples import describe_images
+from ticdc_source.protocols.samples import describe_images, plan_of
 from ticdc_source.protocols.shapes import MALFORMED, parse_failure, table_name, text, tso
-from ticdc_source.schema import Column, ReadField, TableSchema
+from ticdc_source.schema import Column, ReadField, TableSchema, TypeVersions
 from ticdc_source.types import ColumnType, type_of
 
 __all__ = ["OpenProtocol"]
@@ -195,9 +196,15 @@ class OpenProtocol:
                 msg = f"event type {other!r}; 1 (row), 2 (DDL) and 3 (resolved) are known"
                 raise ValueError(msg)
 
-    def describe(self, events: TableEvents, ddl: Sequence[DDLEvent] = ()) -> list[TableSchema]:  # noqa: ARG002
+    def describe(
+        self,
+        events: TableEvents,
+        ddl: Sequence[DDLEvent] = (),  # noqa: ARG002 (their texts are in `declared`)
+        declared: Mapping[str, TypeVersions] | None = None,
+    ) -> list[TableSchema]:
         """Say what types and flags tell."""
-        return describe_images(events.table, self._parse(events, Plan(())).images)
+        decoded = self._parse(events, plan_of(declared))
+        return describe_images(events.table, decoded.images, decoded.commit_ts, declared)
 
     def decode(self, events: TableEvents, plan: Plan) -> Decoded:
         """Parse value frames and turn them to columns."""
@@ -210,6 +217,7 @@ class OpenProtocol:
         images, count = Images(), len(events)
         decoded = Decoded(images, {}, [head["ts"] for head in events.headers], [None] * count, [None] * count)
         signature: tuple[Any, ...] | None = None
+        boundaries, since = plan.boundaries(), 0
         for event, (payload, head) in enumerate(zip(events.payloads, events.headers, strict=True)):
             known = len(images.rows)
             try:
@@ -225,10 +233,13 @@ class OpenProtocol:
                 if before and after is not None:
                     described = {**after, **{name: old for name, old in before.items() if name not in after}}
                 seen = tuple((name, cell["t"], cell.get("f"), cell.get("h")) for name, cell in described.items())
-                if seen != signature:
+                begun = bisect_left(boundaries, head["ts"]) if boundaries else 0
+                if seen != signature or begun != since:
                     columns = tuple(_column(text(name), *parts) for name, *parts in seen)
+                    if begun:
+                        columns = tuple(replace(column, since=boundaries[begun - 1]) for column in columns)
                     images.start_run(columns)
-                    signature = seen
+                    signature, since = seen, begun
                 if after is not None and deleted is not None:
                     msg = "both a new row ('u') and a deleted one ('d')"
                     raise ValueError(msg)
@@ -299,14 +310,15 @@ def _column(name: str, code: int, flags: int | None, handle: bool | None) -> Col
 
 
 def _wire_of(column: Column, wanted: ReadField) -> tuple[Wire | None, ColumnType]:
+    known = wanted.type_since(column.since)
     if column.type is None:  # all NULL as far as these messages go: any kernel of the wanted type does
-        type_ = wanted.type or type_of(wanted.arrow)
+        type_ = known or type_of(wanted.arrow)
         return KERNELS.get(type_.name), type_
     if column.wire == _UNFLAGGED and wanted.arrow == pa.binary() and column.type.name in _QUOTED_NAMES:
         return strings.QUOTED_BINARY, ColumnType("varbinary")
-    if column.wire == _UNFLAGGED and wanted.type is not None and wanted.type.family == "binary":
-        return KERNELS[wanted.type.name], wanted.type
-    type_ = column.type.refined_by(wanted.type)
+    if column.wire == _UNFLAGGED and known is not None and known.family == "binary":
+        return KERNELS[known.name], known
+    type_ = column.type.refined_by(known)
     if column.wire == _LEGACY:
         return (strings.BASE64_BINARY if type_.family == "binary" else strings.BASE64_TEXT), type_
     return KERNELS.get(type_.name), type_

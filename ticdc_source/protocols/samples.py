@@ -2,29 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
+from ticdc_source.declared import completed, version_at
 from ticdc_source.events import TableName
 from ticdc_source.protocols.images import Images
-from ticdc_source.schema import Column, TableSchema
+from ticdc_source.protocols.plan import Plan
+from ticdc_source.schema import Column, ReadField, TableSchema, TypeVersions
 from ticdc_source.types import ColumnType
 
-__all__ = ["describe_images"]
+__all__ = ["describe_images", "plan_of"]
 
 _2_63 = 1 << 63
 _MOST_DIGITS = 20  # of 64 bits
 
 
-def describe_images(table: TableName, images: Images) -> list[TableSchema]:
-    """Return one schema per run of the images, completed by what the run's values show."""
+def plan_of(declared: Mapping[str, TypeVersions] | None) -> Plan:
+    """Return the plan that parses a sample: its runs begin anew where a version begins."""
+    fields = (ReadField(name, pa.null(), None, versions) for name, versions in (declared or {}).items())
+    return Plan(tuple(fields))
+
+
+def describe_images(
+    table: TableName,
+    images: Images,
+    commit_ts: Sequence[int | None] = (),
+    declared: Mapping[str, TypeVersions] | None = None,
+) -> list[TableSchema]:
+    """Return one schema per run of the images, completed by what the run's values show, and by what DDL declared.
+
+    `commit_ts` is per event, and wanted with `declared` only.
+    """
     return [
-        TableSchema(table, tuple(_observed(column, images.rows[start:end]) for column in columns))
+        TableSchema(
+            table,
+            tuple(
+                _declared(_observed(column, images.rows[start:end]), declared, commit_ts, images.events[start])
+                for column in columns
+            ),
+        )
         for start, end, columns in images.spans()
     ]
+
+
+def _declared(
+    column: Column, declared: Mapping[str, TypeVersions] | None, commit_ts: Sequence[int | None], event: int
+) -> Column:
+    versions = (declared or {}).get(column.name.lower(), ())
+    exact = version_at(versions, commit_ts[event] or 0) if versions else None
+    if exact is None:
+        return column
+    column = completed(column, exact)
+    # Which labels a number stands for changes with the version: the reader needs all of them.
+    members = all(type_.family in ("enum", "set") for _, type_ in versions)
+    return replace(column, versions=versions) if members else column
 
 
 def _observed(column: Column, rows: Sequence[dict[str, Any]]) -> Column:

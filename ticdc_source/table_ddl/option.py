@@ -1,0 +1,30 @@
+"""The option `tableDDL`: one or several `CREATE TABLE` texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ticdc_source.errors import OptionError
+from ticdc_source.events import TableName
+from ticdc_source.table_ddl.statements import Create, steps
+from ticdc_source.types import ColumnType
+
+__all__ = ["declared_tables"]
+
+
+def declared_tables(text: str) -> Mapping[TableName, Mapping[str, ColumnType]]:
+    """Return the columns, by lower-case name, of the tables that the texts create; a database may be "".
+
+    Raises:
+        OptionError: sqlglot is not installed, or the text is not what it should be.
+    """
+    try:
+        found = steps(text, "")
+    except ValueError as error:
+        msg = f"Option 'tableDDL': not a CREATE TABLE as SHOW CREATE TABLE prints it: {error}"
+        raise OptionError(msg) from None
+    tables = {step.table: step.columns for step in found if isinstance(step, Create)}
+    if not tables or len(tables) < len(found):
+        msg = "Option 'tableDDL': expected CREATE TABLE statements as SHOW CREATE TABLE prints them, and nothing else"
+        raise OptionError(msg)
+    return tables

@@ -1,0 +1,149 @@
+"""A DDL text as tokens: quotes, escapes and comments, TiDB's `/*T![…] */` too, are a matter of sqlglot's tokenizer."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ticdc_source.errors import OptionError
+from ticdc_source.events import TableName
+
+__all__ = ["END", "Reader", "Token", "available", "tokens_of"]
+
+
+class Token(NamedTuple):
+    """A word, in upper case; a quoted name; a text in quotes; or a sign."""
+
+    kind: str  # "word", "name", "text", "sign"
+    text: str
+    plain: str
+
+
+_KINDS = {"IDENTIFIER": "name", "STRING": "text", "NATIONAL_STRING": "text"}
+END = Token("end", "", "")
+
+
+def available() -> bool:
+    """Tell whether sqlglot is installed."""
+    return importlib.util.find_spec("sqlglot") is not None
+
+
+def tokens_of(sql: str) -> list[Token]:
+    """Take a text apart.
+
+    Raises:
+        OptionError: sqlglot is not installed.
+        ValueError: a quote or a comment is not closed.
+    """
+    try:
+        from sqlglot import tokenize  # noqa: PLC0415 (an extra, wanted on the driver only)
+        from sqlglot.errors import SqlglotError  # noqa: PLC0415
+    except ImportError:
+        msg = "sqlglot is needed to read DDL texts: pip install 'ticdc-source[ddl]'"
+        raise OptionError(msg) from None
+    try:
+        found = tokenize(sql, read="mysql")
+    except SqlglotError as error:
+        raise ValueError(str(error)) from None
+    out: list[Token] = []
+    command = False
+    for token in found:
+        kind = _KINDS.get(token.token_type.name)
+        if kind == "text" and command:  # of RENAME TABLE, sqlglot gives all that follows as one text
+            out += tokens_of(token.text)
+        elif kind is not None:
+            out.append(Token(kind, token.text, token.text))
+        else:
+            # Some words come as one token, `PRIMARY KEY` and `CHARACTER SET`.
+            for word in token.text.split() or [token.text]:
+                out.append(Token("word" if re.match(r"\w", word) else "sign", word.upper(), word))
+        command = token.text.upper() == "RENAME"
+    return out
+
+
+class Reader:
+    """Walks over the tokens of one statement."""
+
+    def __init__(self, tokens: Sequence[Token], database: str) -> None:
+        self.tokens = tokens
+        self.place = 0
+        self.database = database
+
+    @property
+    def next(self) -> Token:
+        """The token that comes next, `END` behind the last."""
+        return self.tokens[self.place] if self.place < len(self.tokens) else END
+
+    def take(self) -> Token:
+        """Step over a token."""
+        token = self.next
+        self.place += 1
+        return token
+
+    def skip(self, *words: str) -> bool:
+        """Step over these words or signs, if they are next."""
+        here = self.tokens[self.place : self.place + len(words)]
+        if tuple(token.text for token in here) != words or any(token.kind in ("name", "text") for token in here):
+            return False
+        self.place += len(words)
+        return True
+
+    def is_word(self, words: frozenset[str]) -> bool:
+        """Tell whether one of these words is next, unquoted."""
+        return self.next.kind == "word" and self.next.text in words
+
+    def need(self, *words: str) -> None:
+        """Step over these words, or raise ValueError."""
+        if not self.skip(*words):
+            msg = f"{' '.join(words)} expected, found {self.next.plain or 'the end'!r}"
+            raise ValueError(msg)
+
+    def name(self) -> str:
+        """Step over a name, or raise ValueError."""
+        token = self.take()
+        if token.kind not in ("word", "name"):
+            msg = f"a name expected, found {token.plain or 'the end'!r}"
+            raise ValueError(msg)
+        return token.plain
+
+    def table(self) -> TableName:
+        """Step over a table's name."""
+        first = self.name()
+        return TableName(first, self.name()) if self.skip(".") else TableName(self.database, first)
+
+    def column(self) -> str:
+        """Read a column's name, which may follow its table's."""
+        name = self.name()
+        while self.skip("."):
+            name = self.name()
+        return name.lower()
+
+    def parts(self) -> Iterator[Reader]:
+        """Cut what is left at the commas that are not inside brackets."""
+        part: list[Token] = []
+        depth = 0
+        for token in self.tokens[self.place :]:
+            if token.kind == "sign":
+                depth += (token.text == "(") - (token.text == ")")
+                if token.text == "," and not depth:
+                    yield Reader(part, self.database)
+                    part = []
+                    continue
+            part.append(token)
+        self.place = len(self.tokens)
+        yield Reader(part, self.database)
+
+    def bracket(self) -> Reader:
+        """Read what is between the next bracket and its partner."""
+        self.need("(")
+        start, depth = self.place, 1
+        while depth:
+            token = self.take()
+            if token is END:
+                msg = "a bracket is not closed"
+                raise ValueError(msg)
+            if token.kind == "sign":
+                depth += (token.text == "(") - (token.text == ")")
+        return Reader(self.tokens[start : self.place - 1], self.database)
