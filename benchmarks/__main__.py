@@ -6,11 +6,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import bench_memory, bench_microbatch
+from benchmarks import bench_memory, bench_microbatch, bench_scale, bench_stages, bench_throughput
+from benchmarks.charts import NO_CHART, draw
 from benchmarks.results import FOLDER
 from examples.local_kafka import KafkaSetupError, KafkaStartError, connect
 
-BENCHMARKS = {module.NAME: module for module in (bench_microbatch, bench_memory)}
+BENCHMARKS = {
+    module.NAME: module for module in (bench_throughput, bench_stages, bench_scale, bench_microbatch, bench_memory)
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,7 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
                 result = BENCHMARKS[name].run(kafka.bootstrap_servers, given.size, command)
                 result.show(console)
                 path = result.write(given.results, given.size)
-                console.print(f"  {path}\n", highlight=False, soft_wrap=True)
+                for written in (path, draw(path)):
+                    console.print(f"  {written or NO_CHART}", highlight=False, soft_wrap=True)
     except (KafkaSetupError, KafkaStartError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks import corpus
 from benchmarks.load import batches_of, loader
 from benchmarks.processes import PROC, sampled
-from benchmarks.results import Result
+from benchmarks.results import Chart, Result
 from benchmarks.session import session
 from examples.local_kafka import create_topic, delete_topic
 
@@ -79,6 +79,8 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
         result.rows.append(_row(case, figures))
     worst = max(figures["worker_peak_mib"] for figures in result.figures.values())
     result.notes.append(f"target: at most {TARGET} MiB: {'met' if worst <= TARGET else 'missed'} (worst {worst:.0f})")
+    peaks = {name: figures["worker_peak_mib"] for name, figures in result.figures.items()}
+    result.chart = Chart("MiB, peak of a worker", {"ticdc": peaks})
     return result
 
 
@@ -116,7 +118,7 @@ def _fill(bootstrap: str, topic: str, case: Case) -> int:
     messages = corpus.messages(note_bytes=case.note_bytes)
     batches = batches_of(messages, _BATCH_BYTES, min(case.size, _DISTINCT_BYTES), case.compression)
     with loader(bootstrap) as to_kafka:
-        return to_kafka.fill(topic, batches, case.size)
+        return to_kafka.fill(topic, batches, size=case.size).records
 
 
 def _row(case: Case, figures: dict[str, Any]) -> list[str]:

@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from benchmarks import corpus, opponents
 from benchmarks.load import Loader, loader, record_batch
-from benchmarks.results import Result
+from benchmarks.results import Chart, Result
 from benchmarks.session import Session, session
 from examples.local_kafka import create_topic, delete_topic
 
@@ -104,6 +104,9 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
             result.figures[case.name] = figures
             result.rows.append(_row(case, figures))
             result.notes.append(_details(case, figures))
+    sides = {side: {name: figures[side]["ms"] for name, figures in result.figures.items() if side in figures}
+             for side in SETTINGS}  # fmt: skip
+    result.chart = Chart("ms, a micro-batch", {side: bars for side, bars in sides.items() if bars})
     few = [case.name for case in size.cases if case.partitions <= 4]
     met = all(result.figures[name][f"{OURS} / {TUNED}"]["ratio"] <= TARGET for name in few)
     result.notes.append(f"target: at most {TARGET} times kafka tuned up to 4 partitions: {'met' if met else 'missed'}")

@@ -41,6 +41,14 @@ class Batch(NamedTuple):
     rows: int
 
 
+class Filled(NamedTuple):
+    """What was written: records, bytes of their values, and rows of a changelog."""
+
+    records: int
+    size: int
+    rows: int
+
+
 def record_batch(messages: Iterable[Message], compression: str | None = None) -> Batch:
     """Make a record batch of messages."""
     builder = MemoryRecordsBuilder(_MAGIC, _CODECS[compression], _LARGEST)
@@ -90,20 +98,17 @@ class Loader:
         )
         return self._client._send(request, None, _TIMEOUT_MS).responses[0].partition_responses
 
-    def fill(self, topic: str, batches: Sequence[Batch], size: int) -> int:
-        """Write `size` bytes of values or a little more to partition 0: the batches in turn.
-
-        Returns:
-            the number of records.
-        """
-        records = written = 0
+    def fill(
+        self, topic: str, batches: Sequence[Batch], *, partitions: int = 1, size: int = 0, records: int = 0
+    ) -> Filled:
+        """Write so many bytes of values, and records, or a little more: the batches in turn, to all partitions."""
+        filled = Filled(0, 0, 0)
         for batch in cycle(batches):
-            self.send(topic, {0: batch.data})
-            records += batch.records
-            written += batch.size
-            if written >= size:
+            self.send(topic, dict.fromkeys(range(partitions), batch.data))
+            filled = Filled(*(have + partitions * more for have, more in zip(filled, batch[1:], strict=True)))
+            if filled.size >= size and filled.records >= records:
                 break
-        return records
+        return filled
 
 
 @contextmanager

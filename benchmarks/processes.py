@@ -1,9 +1,10 @@
-"""How much memory Spark's Python processes take: what Linux says of them in /proc."""
+"""What Spark's processes take of memory and of the processors: what Linux says of them in /proc."""
 
+import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,9 +59,9 @@ class Sampler(threading.Thread):
 
 
 @contextmanager
-def sampled(root: int) -> Iterator[Sampler]:
+def sampled(root: int, interval: float = 0.1) -> Iterator[Sampler]:
     """Sample for as long as the `with` block runs; the workers must still live at its end."""
-    sampler = Sampler(root)
+    sampler = Sampler(root, interval)
     sampler.start()
     try:
         yield sampler
@@ -68,18 +69,32 @@ def sampled(root: int) -> Iterator[Sampler]:
         sampler.end()
 
 
+def cpu_seconds(root: int) -> float:
+    """Say what a process and all below it have taken of the processors, those that have ended included."""
+    parents = _parents()
+    ticks = 0
+    for pid in parents:
+        if pid == root or root in _above(pid, parents, root):
+            ticks += sum(map(int, _stat(pid)[11:15]))  # own time and that of waited-for children, in user and system
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def forget_peaks(root: int) -> None:
+    """Let the peaks of the Python processes below `root` begin anew at what they hold now."""
+    for pid in python_processes(root):
+        with suppress(OSError):
+            (PROC / str(pid) / "clear_refs").write_text("5")
+
+
 def python_processes(root: int) -> dict[int, str]:
     """Find the Python processes below `root`, and what each does.
 
     `worker` reads; `plan_data_source_read` and the like plan for the driver; a name ending in `daemon` only forks.
     """
-    parents = {pid: parent for pid in _pids() if (parent := _parent(pid)) is not None}
+    parents = _parents()
     found = {}
     for pid, parent in parents.items():
-        above = [pid]
-        while above[-1] in parents and above[-1] != root and len(above) < 20:
-            above.append(parents[above[-1]])
-        if root in above[1:]:
+        if root in _above(pid, parents, root):
             role = _role(pid)
             if role is not None:
                 found[pid] = f"{role} daemon" if parent == root and _DAEMON in _command(pid) else role
@@ -101,12 +116,24 @@ def _pids() -> list[int]:
     return [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
 
 
-def _parent(pid: int) -> int | None:
+def _parents() -> dict[int, int]:
+    return {pid: int(stat[1]) for pid in _pids() if (stat := _stat(pid))}
+
+
+def _above(pid: int, parents: dict[int, int], root: int) -> list[int]:
+    above = [pid]
+    while above[-1] in parents and above[-1] != root and len(above) < 20:
+        above.append(parents[above[-1]])
+    return above[1:]
+
+
+def _stat(pid: int) -> list[str]:
+    """Give what Linux says of a process from its state on; nothing when it is gone."""
     try:
         stat = (PROC / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return None
-    return int(stat.rpartition(")")[2].split()[1])  # a program's name may hold blanks and brackets
+        return []
+    return stat.rpartition(")")[2].split()  # a program's name may hold blanks and brackets
 
 
 def _command(pid: int) -> list[str]:

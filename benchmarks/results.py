@@ -6,7 +6,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,21 @@ from examples.local_kafka.jars import KAFKA_VERSION, find_java
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(__file__).parent / "results"
 _PACKAGES = ("pyspark", "pyarrow", "kafka-python", "orjson", "crc32c")
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What to draw: bars.
+
+    Attributes:
+        unit: what their length means.
+        series: values by name of the bar, by name of the colour.
+        stacked: whether the colours of a bar add up.
+    """
+
+    unit: str
+    series: Mapping[str, Mapping[str, float]]
+    stacked: bool = False
 
 
 @dataclass
@@ -34,6 +49,7 @@ class Result:
         figures: the same as numbers.
         samples: everything that was measured.
         notes: sentences below the table.
+        chart: what to draw of it.
     """
 
     name: str
@@ -45,6 +61,7 @@ class Result:
     figures: dict[str, Any] = field(default_factory=dict)
     samples: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    chart: Chart | None = None
     before: tuple[float, float, float] = field(default_factory=os.getloadavg)
     begun: float = field(default_factory=time.time)
 
@@ -61,7 +78,10 @@ class Result:
             "load": {"before": self.before, "after": os.getloadavg()},
             "parameters": self.parameters,
             "figures": self.figures,
+            "title": self.title,
+            "table": [list(self.columns), *map(list, self.rows)],
             "notes": self.notes,
+            "chart": asdict(self.chart) if self.chart else None,
         }
         samples = ",\n".join(  # a line each
             f"  {json.dumps(name)}: [\n   " + ",\n   ".join(map(json.dumps, samples)) + "\n  ]"
@@ -82,6 +102,13 @@ class Result:
         notes = [*self.notes, f"load before {self.before[0]:.1f}, after {load[0]:.1f}, on {cores()} cores"]
         for note in notes:
             console.print(f"  {note}", highlight=False)
+
+
+def markdown(path: Path) -> str:
+    """Write a result's table for the documentation."""
+    head, *rows = json.loads(path.read_text(encoding="utf-8"))["table"]
+    lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def cores() -> int:

@@ -7,29 +7,34 @@ import sys
 from collections import Counter
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
-from benchmarks import corpus
+from benchmarks import compare, corpus
 from benchmarks.__main__ import BENCHMARKS
+from benchmarks.bench_stages import FLOORS, STAGES
+from benchmarks.bench_throughput import SIZES
+from benchmarks.charts import draw
 from benchmarks.load import record_batch
-from benchmarks.processes import PROC, memory_of, python_processes
+from benchmarks.processes import PROC, cpu_seconds, memory_of, python_processes
+from benchmarks.results import Chart, Result
 from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
 from tests.conftest import ROOT, Kafka
 from tests.support.captured import rows
 
 QUICK_START = "-XX:TieredStopAtLevel=1"  # of Java: nothing runs so often that it is worth its optimising compiler
-SECONDS = 300  # 30 on two cores that have nothing else to do
+SECONDS = 500  # 60 on two cores that have nothing else to do
+ON_LINUX = pytest.mark.skipif(not PROC.is_dir(), reason="what processes take is read from Linux's /proc")
 
 
-@pytest.mark.broker
-@pytest.mark.spark
-@pytest.mark.skipif(not PROC.is_dir(), reason="the memory of processes is read from Linux's /proc")
-def test_each_benchmark_runs_and_writes_its_figures(broker: Kafka, tmp_path: Path) -> None:
-    """As `make bench` starts them, with the session's broker; both sides of a comparison gave the same rows."""
+@pytest.fixture(scope="module")
+def results(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """All benchmarks as `make bench` starts them, on next to nothing, with the session's broker."""
+    folder = tmp_path_factory.mktemp("results")
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--size", "tiny", "--results", str(tmp_path)],
+        [sys.executable, "-m", "benchmarks", "--size", "tiny", "--results", str(folder)],
         cwd=ROOT,
         env={**os.environ, BOOTSTRAP_VARIABLE: broker.bootstrap_servers, "SPARK_SUBMIT_OPTS": QUICK_START},
         capture_output=True,
@@ -38,20 +43,48 @@ def test_each_benchmark_runs_and_writes_its_figures(broker: Kafka, tmp_path: Pat
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    results = {path.stem: json.loads(path.read_text()) for path in tmp_path.iterdir()}
-    assert set(results) == {f"{name}-tiny" for name in BENCHMARKS}
+    found = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
+    assert set(found) == {f"{name}-tiny" for name in BENCHMARKS}
+    assert all(result["command"] in done.stdout for result in found.values())
+    return {name.removesuffix("-tiny"): result for name, result in found.items()}
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@ON_LINUX
+def test_each_benchmark_writes_its_figures(results: dict[str, dict[str, Any]]) -> None:
+    """What was measured, with all samples, where and with what; a chart's bars are figures."""
     for result in results.values():
         assert result["figures"].keys() == result["samples"].keys() != set()
         assert all(result["samples"].values())
-        assert result["command"] in done.stdout
         assert {"commit", "machine", "pyspark", "kafka-python"} <= result["environment"].keys()
         assert len(result["load"]["before"]) == len(result["load"]["after"]) == 3
-    for figures in results["microbatch-tiny"]["figures"].values():
+        head, *lines = result["table"]
+        assert {len(line) for line in lines} == {len(head)}
+        assert all(bars.keys() <= result["figures"].keys() for bars in result["chart"]["series"].values())
+    for figures in results["microbatch"]["figures"].values():
         assert {"ticdc", "kafka tuned", "ticdc / kafka tuned"} <= figures.keys()
         assert figures["ticdc"]["tasks"] == 1
-    (memory,) = results["memory-tiny"]["figures"].values()
+    (memory,) = results["memory"]["figures"].values()
     assert memory["records"] > 20
     assert memory["worker_peak_mib"] > 20
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@ON_LINUX
+def test_throughput_is_that_of_the_same_rows_from_both(results: dict[str, dict[str, Any]]) -> None:
+    """For each protocol, after both have given the same rows; CPU seconds are never none."""
+    throughput = results["throughput"]
+    assert set(SIZES["tiny"].records) == {name.rpartition(", ")[0] for name in throughput["figures"]}
+    for name, figures in throughput["figures"].items():
+        assert figures["rows"] > figures["records"] >= 100
+        assert [sample["side"] for sample in throughput["samples"][name]] == ["ticdc", "kafka"]
+        assert all(sample["cpu_seconds"] > 0 for sample in throughput["samples"][name])
+        assert figures["ratio_rows_per_cpu_second"] > 0
+    stages = results["stages"]["figures"]["canal-json"]["microseconds_a_row"]
+    assert set(stages) == {*STAGES, *FLOORS}
+    assert sum(stages.values()) > 0
 
 
 def test_the_benchmarks_are_listed() -> None:
@@ -101,7 +134,7 @@ def test_a_record_batch_says_what_it_holds() -> None:
     assert len(plain.data) > 10_000
 
 
-@pytest.mark.skipif(not PROC.is_dir(), reason="the memory of processes is read from Linux's /proc")
+@ON_LINUX
 def test_memory_is_that_of_the_process() -> None:
     """A process that takes 64 MiB and gives them back is seen to have had them."""
     code = "data = b'x' * (64 << 20); del data; print('done', flush=True); input()"
@@ -115,3 +148,47 @@ def test_memory_is_that_of_the_process() -> None:
         assert python_processes(os.getpid())[child.pid] == "worker daemon"  # a direct child only forks
         child.communicate(b"\n")
     assert memory_of(child.pid) is None
+
+
+@ON_LINUX
+def test_cpu_seconds_are_those_of_the_process_and_of_all_below_it() -> None:
+    """Also of those that have ended and were waited for."""
+    burn = "import time; [None for _ in iter(lambda: time.process_time() < 0.3, False)]"
+    code = (
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]); {burn}; print(flush=True); input()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert cpu_seconds(child.pid) >= 0.5
+        assert cpu_seconds(os.getpid()) >= cpu_seconds(child.pid)
+        child.communicate(b"\n")
+
+
+def test_two_results_are_compared_figure_by_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also what else differs is said; results of two benchmarks are refused."""
+    paths = []
+    for name, rate in (("a", 100.0), ("b", 150.0)):
+        result = Result("throughput", "Rows", f"command {name}", {"rounds": 3})
+        result.figures, result.samples = {"canal-json": {"rate": rate}}, {"canal-json": [rate]}
+        paths.append(str(result.write(tmp_path / name, "full")))
+    assert compare.main(paths) == 0
+    told = capsys.readouterr().out
+    assert "canal-json > rate" in told
+    assert "1.50" in told
+    assert "command: command a | command b" in told
+    assert "parameters" not in told
+    other = Result("memory", "MiB", "command", {}).write(tmp_path / "c", "full")
+    assert compare.main([paths[0], str(other)]) == 1
+
+
+def test_a_chart_is_drawn(tmp_path: Path) -> None:
+    """Beside its result, stacked or not; none without a chart to draw."""
+    pytest.importorskip("matplotlib", reason="in the dependency group 'benchmarks'")
+    series = {"ticdc": {"canal-json": 2.0, "debezium": 3.0}, "kafka": {"canal-json": 1.0}}
+    for stacked in (False, True):
+        result = Result("throughput", "Rows", "command", {}, chart=Chart("rows", series, stacked=stacked))
+        path = draw(result.write(tmp_path, "full"))
+        assert path is not None
+        assert path.read_bytes().startswith(b"\x89PNG")
+    assert draw(Result("memory", "MiB", "command", {}).write(tmp_path, "full")) is None

@@ -1,0 +1,193 @@
+"""Where a worker's time goes, stage by stage, and the floors below it: what no reader in Python can do without.
+
+All but the last column is CPU time of this process, which does what a worker does: the stages one by one over the same
+messages. Inside of decoding, cProfile tells what part is parsing, what is turning rows to columns, and what is casting.
+The floors: the fetch alone; `orjson.loads` alone; Arrow batches, made before, into Spark's Java and no more.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from benchmarks.bench_throughput import consumed, filled_topic
+from benchmarks.corpus import WORKS, Message, Work, messages
+from benchmarks.in_process import chunks_of, cpu_of, fetched, reading_for
+from benchmarks.prebuilt import Prebuilt
+from benchmarks.results import Chart, Result
+from benchmarks.session import ROOT, Session, session
+from ticdc_source.events import Chunk
+from ticdc_source.reading import Reading, read
+from ticdc_source.spark_schema import to_spark
+
+NAME = "stages"
+TITLE = "Where a worker's time goes: CPU microseconds a row; on the right what no reader in Python can do without"
+STAGES = ("fetch", "split", "parse", "columns", "cast", "assemble", "arrow")
+FLOORS = ("orjson.loads", "into Java")
+
+_DEPTH = 12  # of callers, to the one that a built-in function works for
+_JAVA_ROWS = 500_000
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many records of each work, and how many rows go into Java."""
+
+    records: dict[str, int]
+    java_rows: int
+
+
+_RECORDS = {
+    "canal-json": 30_000,
+    "canal-json, 3 columns": 60_000,
+    "canal-json, 60 columns": 6_000,
+    "open-protocol": 4_000,
+    "debezium, no schema": 30_000,
+    "debezium, schema": 20_000,
+}
+SIZES = {
+    "full": Size(_RECORDS, _JAVA_ROWS),
+    "quick": Size({"canal-json": 10_000, "open-protocol": 1_000}, 100_000),
+    "tiny": Size({"canal-json": 100}, 100),
+}
+
+
+def run(bootstrap: str, size_name: str, command: str) -> Result:
+    """Measure all works."""
+    size = SIZES[size_name]
+    result = Result(NAME, TITLE, command, asdict(size))
+    result.columns = ("work", *STAGES, "sum", *FLOORS)
+    with session(1) as live:
+        live.spark.dataSource.register(Prebuilt)
+        for name, records in size.records.items():
+            samples, rows = measure(live, bootstrap, WORKS[name], records, size.java_rows)
+            result.samples[name] = samples
+            figures = {stage: round(seconds / rows * 1e6, 2) for stage, seconds in samples[0].items()}
+            result.figures[name] = {"rows": rows, "microseconds_a_row": figures}
+            cells = [*(figures[stage] for stage in STAGES), sum(figures[stage] for stage in STAGES)]
+            result.rows.append([name, *(f"{cell:.2f}" for cell in (*cells, *(figures[floor] for floor in FLOORS)))])
+    parts = {work: figures["microseconds_a_row"] for work, figures in result.figures.items()}
+    series = {stage: {work: part[stage] for work, part in parts.items()} for stage in STAGES}
+    result.chart = Chart("CPU microseconds a row", series, stacked=True)
+    return result
+
+
+def measure(
+    live: Session, bootstrap: str, work: Work, records: int, java_rows: int
+) -> tuple[list[dict[str, float]], int]:
+    """Give the CPU seconds of each stage and floor, and how many rows they are for."""
+    some = list(islice(messages(work.name), records))
+    chunks = list(chunks_of(some))
+    reading = reading_for(some, **work.options)
+    with filled_topic(bootstrap, work, records, 1) as (topic, filled):
+        fetching = cpu_of(lambda: fetched(bootstrap, topic, filled.records)) * records / filled.records
+    trays = [tray for chunk in chunks for tray in reading.decoder.split(chunk).tables.values()]
+
+    def decode() -> None:
+        for tray in trays:
+            reading.decoder.decode(tray, reading.plan)
+
+    batches = list(read(chunks, reading))
+    rows = sum(batch.num_rows for batch in batches)
+    assert rows == sum(message.rows for message in some)
+    splitting = cpu_of(lambda: [reading.decoder.split(chunk) for chunk in chunks])
+    decoding = cpu_of(decode)
+    whole = cpu_of(lambda: _drain(chunks, reading))
+    took = {
+        "fetch": fetching,
+        "split": splitting,
+        **{part: decoding * share for part, share in shares_of(decode, decoding).items()},
+        "assemble": max(0.0, whole - splitting - decoding),
+        "arrow": cpu_of(lambda: _written(batches)),
+        "orjson.loads": cpu_of(lambda: _parse(some, work)),
+        "into Java": _into_java(live, batches, rows, java_rows),
+    }
+    return [took], rows
+
+
+def shares_of(run_once: Callable[[], None], plain: float) -> dict[str, float]:
+    """Profile a decoding, and say what parts of it are parsing, columns and casting.
+
+    The profiler makes every call dearer: what it adds to the `plain` CPU seconds is taken off by the number of calls.
+    """
+    profile = cProfile.Profile(time.process_time)
+    profile.runcall(run_once)
+    stats: dict[tuple[str, int, str], Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+    calls = sum(count for _, count, _, _, _ in stats.values())
+    dearer = max(0.0, sum(own for _, _, own, _, _ in stats.values()) - plain) / calls
+    seconds: Counter[str] = Counter()
+    for function, (_, count, own, _, _) in stats.items():
+        seconds[_part_of(function, stats)] += max(0.0, own - count * dearer)
+    return {part: seconds[part] / max(seconds.total(), 1e-9) for part in ("parse", "columns", "cast")}
+
+
+def _part_of(function: tuple[str, int, str], stats: Mapping[tuple[str, int, str], Any], depth: int = 0) -> str:
+    """Tell what a function works for: by its own file, or by that of the caller that it takes most time for."""
+    file, _, name = function
+    if "orjson" in name or "pyarrow.json" in file or "_json.read_json" in name or file.startswith(_PYTHON_JSON):
+        return "parse"
+    if file.startswith(_KERNELS):
+        return "cast"
+    callers = stats[function][4]
+    if file.startswith(_OURS) or not callers or depth > _DEPTH:
+        return "columns"
+    return _part_of(max(callers, key=lambda caller: callers[caller][2]), stats, depth + 1)
+
+
+_OURS = str(ROOT / "ticdc_source")
+_KERNELS = str(ROOT / "ticdc_source" / "kernels")
+_PYTHON_JSON = str(Path(__import__("json").__file__).parent)
+
+
+def _drain(chunks: list[Chunk], reading: Reading) -> None:
+    for _ in read(chunks, reading):
+        pass
+
+
+def _written(batches: list[pa.RecordBatch]) -> None:
+    with pa.ipc.new_stream(pa.BufferOutputStream(), batches[0].schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+
+
+def _parse(some: list[Message], work: Work) -> None:
+    for message in some:
+        for body in _bodies(message, work):
+            orjson.loads(body)
+
+
+def _bodies(message: Message, work: Work) -> Iterator[bytes]:
+    value = message.value or b""
+    if work.protocol != "open-protocol":
+        yield value
+        return
+    for data, first in ((message.key or b"", 8), (value, 0)):
+        place = first
+        while place < len(data):
+            after = place + 8 + int.from_bytes(data[place : place + 8], "big")
+            yield data[place + 8 : after]
+            place = after
+
+
+def _into_java(live: Session, batches: list[pa.RecordBatch], rows: int, java_rows: int) -> float:
+    """Give the CPU seconds, of all processes, for so many rows of prebuilt batches; a first time does not count."""
+    path = str(live.folder / "prebuilt.arrow")
+    with pa.ipc.new_file(path, batches[0].schema) as file:
+        for batch in batches:
+            file.write_batch(batch)
+    reader = live.spark.read.format("prebuilt").schema(to_spark(batches[0].schema)).option("path", path)
+    times = max(1, java_rows // rows)
+    few, many = (reader.option("times", str(number)).load() for number in (1, times + 1))
+    consumed(live, many)
+    took = consumed(live, many)["cpu_seconds"] - consumed(live, few)["cpu_seconds"]  # without what a query costs
+    return max(0.0, took / times)

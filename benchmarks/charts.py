@@ -1,0 +1,62 @@
+"""A result's chart as PNG, by matplotlib: `python -m benchmarks.charts RESULT.json` draws it again."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+NO_CHART = "no chart: pip install --group benchmarks"
+_COLOURS = ("#1f6fb4", "#b8bcc2", "#e8903a", "#5aa469", "#8e6bbd", "#c94f4f", "#5b6470")
+
+
+def draw(result: Path) -> Path | None:
+    """Draw a result's chart beside it; None where it has none, or matplotlib is not there."""
+    content = json.loads(result.read_text(encoding="utf-8"))
+    chart = content["chart"]
+    if chart is None:
+        return None
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 (in the dependency group `benchmarks`)
+    except ImportError:
+        return None
+    mpl.use("agg")
+    from matplotlib import pyplot  # noqa: PLC0415
+
+    bars = list(dict.fromkeys(name for values in chart["series"].values() for name in values))
+    count = 1 if chart["stacked"] else len(chart["series"])
+    figure, axes = pyplot.subplots(figsize=(9, 1.4 + 0.28 * len(bars) * (count + 0.6)), layout="constrained")
+    ends = dict.fromkeys(bars, 0.0)
+    for number, (label, values) in enumerate(chart["series"].items()):
+        places = [bars.index(name) + (0 if chart["stacked"] else (number - (count - 1) / 2) * 0.8 / count)
+                  for name in values]  # fmt: skip
+        starts = [ends[name] for name in values] if chart["stacked"] else 0.0
+        drawn = axes.barh(
+            places, list(values.values()), 0.8 / count, left=starts, label=label, color=_COLOURS[number % len(_COLOURS)]
+        )
+        if chart["stacked"]:
+            ends.update({name: ends[name] + value for name, value in values.items()})
+        else:
+            axes.bar_label(drawn, fmt="%.3g", padding=3, fontsize=8)
+    axes.set_yticks(range(len(bars)), bars)
+    axes.invert_yaxis()
+    axes.set_xlabel(chart["unit"])
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8, ncols=7, loc="lower left", bbox_to_anchor=(0, 1))
+    figure.suptitle(_title(content), fontsize=9)
+    path = result.with_suffix(".png")
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    pyplot.close(figure)
+    return path
+
+
+def _title(content: dict[str, Any]) -> str:
+    environment = content["environment"]
+    return (
+        f"{content['command']}  ({environment['commit'][:9]}, PySpark {environment['pyspark']}, "
+        f"{environment['machine']['cores']} cores)"
+    )
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        print(draw(Path(name)) or NO_CHART)

@@ -1,0 +1,67 @@
+"""What a Spark worker does, in this process: without Spark, and without a broker where that is not what is measured."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from benchmarks.corpus import Message
+from ticdc_source import partitions
+from ticdc_source.client_config import client_config
+from ticdc_source.events import Chunk
+from ticdc_source.inference import infer_table, take_sample
+from ticdc_source.kafka import Fetcher
+from ticdc_source.offsets import OffsetRange
+from ticdc_source.options import Options
+from ticdc_source.planning import known_of_schema, reading_of
+from ticdc_source.read_schema import read_schema
+from ticdc_source.reading import Reading
+
+TOPIC = "in-process"
+_CHUNK_RECORDS = partitions._CHUNK_RECORDS
+
+
+def cpu_of(run: Callable[[], Any], times: int = 3) -> float:
+    """Say how many CPU seconds this process takes to run something: the least of some times, as noise only adds."""
+    took = []
+    for _ in range(times):
+        gc.collect()
+        begun = time.process_time()
+        run()
+        took.append(time.process_time() - begun)
+    return min(took)
+
+
+def chunks_of(messages: Iterable[Message], first: int = 0) -> Iterator[Chunk]:
+    """Make chunks of messages, as a fetcher would."""
+    source = iter(messages)
+    while part := list(islice(source, _CHUNK_RECORDS)):
+        offsets = list(range(first, first + len(part)))
+        keys, values = [message.key for message in part], [message.value for message in part]
+        yield Chunk(TOPIC, 0, offsets, [1_795_247_640_910] * len(part), keys, values)
+        first += len(part)
+
+
+def reading_for(messages: Sequence[Message], **options: str) -> Reading:
+    """Infer a schema from messages, and put together what a worker needs to read them."""
+    parsed = Options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": TOPIC, **options})
+
+    def fetch(wanted: OffsetRange) -> Iterator[Chunk]:
+        return chunks_of(messages[wanted.start : wanted.end], wanted.start)
+
+    sample = take_sample([OffsetRange(TOPIC, 0, 0, len(messages))], fetch, parsed)
+    assert sample is not None
+    schema = read_schema(infer_table(sample), sample.decoder.name, parsed)
+    known = known_of_schema(schema, parsed)
+    assert known is not None
+    return reading_of(schema, parsed, known)
+
+
+def fetched(bootstrap: str, topic: str, records: int) -> int:
+    """Fetch a topic's partition 0, as a worker does, and drop it; return how many records came."""
+    options = Options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
+    with Fetcher(client_config(options, driver=False), **partitions._fetch_settings(options)) as fetcher:
+        return sum(len(chunk) for chunk in fetcher.fetch(OffsetRange(topic, 0, 0, records)))
