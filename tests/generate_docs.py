@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.support.losses import LOSSES, MISSING, Lost
-from ticdc_source.metadata import metadata_table
+from ticdc_source.metadata import event_table, metadata_table
 from ticdc_source.options import options_table
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.spark_schema import to_spark
@@ -171,6 +171,7 @@ def wire_losses_table(protocol: str) -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "options": options_table,
     "metadata": metadata_table,
+    "events": event_table,
     "types": types_table,
     "conversions": conversions_table,
     "losses": losses_table,

@@ -19,7 +19,8 @@ FLOORS: tuple[dict[str, str], ...] = (
     {
         "errors": "the tree of errors",
         "option_values": "parsers of option texts",
-        "options": "the table of options",
+        "option_table": "the table of options",
+        "options": "the options of one read",
         "topics": "which topics to read",
         "bounds": "where a read starts and ends",
         "offsets": "arithmetic of offset ranges",
@@ -32,6 +33,8 @@ FLOORS: tuple[dict[str, str], ...] = (
         "schema": "columns and tables, as messages describe them",
         "declared": "what DDL says of a column, held against its messages",
         "tables": "which tables the option `tables` names",
+        "commit_range": "which commit-ts a read wants",
+        "destructive_ddl": "DDL that removes rows without delete events",
         "hints": "types in Spark's DDL",
         "metadata": "the table of metadata columns",
     },
@@ -46,11 +49,15 @@ FLOORS: tuple[dict[str, str], ...] = (
     },
     {
         "metrics": "what a read counts",
+        "wanted": "what a read wants, and the rows of its one table",
+        "row_events": "row images folded into events",
+        "output_formats": "what each outputFormat makes of a chunk",
         "reading": "the spine: split, decode, assemble",
         "streaming": "where a micro-batch ends",
         "ddl_types": "what DDL adds to a sample",
         "inference": "a sample → a table schema",
         "read_schema": "a table schema → the columns that Spark is told of",
+        "resolved": "up to which commit-ts everything is there",
         "planning": "the read schema → what a worker needs",
     },
     {
@@ -72,10 +79,11 @@ PROTOCOL_BENCH = (
     "peeking",
     "plan",
     "images",
+    "documents",
     "base",
     "samples",
 )
-PROTOCOL_PARTS = {"debezium_types": "debezium", "flattened": "open_protocol"}
+PROTOCOL_PARTS = {"debezium_types": "debezium", "flattened": "open_protocol", "action_types": "open_protocol"}
 PROTOCOL_DOOR = "__init__"
 
 # The rooms that may import what is not ours, beside Python's own library and pyarrow, which all may.

@@ -41,7 +41,9 @@ def test_everything_of_a_range_is_counted_once() -> None:
     assert line == {
         "batch": 7, "topic": "t", "partition": 0, "start": 0, "end": 9, "lag": 4, "records": 9,
         "bytes": sum(len(value or b"") for _, value in messages), "rows": 4,
-        "events": {"insert": 1, "update_preimage": 1, "update_postimage": 1, "delete": 1, "ddl": 1, "watermark": 2,
+        "events": {"insert": 1, "update_preimage": 1, "update_postimage": 1, "delete": 1, "ddl": 1,
+                   "destructive_ddl": 0,
+                   "watermark": 2,
                    "other_tables": 1},
         "claim_checks": 0, "key_only": 0, "skipped": 0, "decode_errors": 2, "dropped": 2,
         "rescued": 0, "invalid_utf8": 0,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import CHANGE_TYPES, INSERT, UPDATE_POSTIMAGE, Chunk, Corrupt, TableName
-from ticdc_source.metadata import CORRUPT_RECORD, METADATA, RESCUED_DATA, SEQUENCE
+from ticdc_source.events import CHANGE_TYPES, Chunk, Corrupt, TableName
+from ticdc_source.metadata import CORRUPT_RECORD, METADATA, RESCUED_DATA, SEQUENCE, SHAPES, SOURCE
+from ticdc_source.options import Options
 from ticdc_source.schema import TABLE
 
 if TYPE_CHECKING:
@@ -22,7 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["Layout", "Rows", "assemble"]
 
 _LOGICAL_BITS = 18  # of a TSO: physical milliseconds above, logical counter below
-_NEW_ROWS = frozenset({INSERT, UPDATE_POSTIMAGE})
+# By kind (`CHANGE_TYPES`, then DDL and watermark). At one commit-ts old rows come first, and a DDL after the rows: a
+# row with the commit-ts of a DDL belongs to the schema before it (wire.md item 31).
+_RANKS = (1, 0, 1, 0, 2, 3)
+_EVENT_TYPES = ("row", "row", "row", "row", "ddl", "watermark")
+_EVENT_OPS = ("insert", "update", "update", "delete", None, None)
+_ENVELOPE_OPS = ("c", "u", "u", "d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +39,33 @@ class Layout:
 
     Attributes:
         schema: the read schema.
-        metadata: name in the schema → name in `METADATA`.
+        metadata: name in the schema → name in `_FILL`.
         corrupt: the name of the corrupt-record column, None where the schema has none.
         rescued: the name of the rescued column, None where the schema has none.
+        output: the option `outputFormat`.
+        own: for `outputFormat` other than changelog, what the rows bring: its name → the name in the schema.
     """
 
     schema: pa.Schema
     metadata: Mapping[str, str]
     corrupt: str | None
     rescued: str | None = None
+    output: str = "changelog"
+    own: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, schema: pa.Schema, prefix: str, corrupt: str, rescued: str | None = None) -> Layout:
+    def of(cls, schema: pa.Schema, options: Options) -> Layout:
         """Tell the fields apart by their names, without case.
 
         Raises:
-            SchemaError: a metadata column has another type than it must have.
+            SchemaError: a metadata column has another type than it must have, or `outputFormat` has no such column.
         """
-        by_name = {(prefix + column.name).lower(): column for column in METADATA}
+        output, corrupt, rescued = (
+            options.output_format, options.column_name_of_corrupt_record, options.rescued_data_column,
+        )  # fmt: skip
+        if SHAPES[output]:
+            return cls._of_shape(schema, options)
+        by_name = {(options.metadata_column_prefix + column.name).lower(): column for column in METADATA}
         metadata, corrupt_name, rescued_name = {}, None, None
         for field in schema:
             if field.metadata and TABLE.encode() in field.metadata:
@@ -61,15 +78,60 @@ class Layout:
                 rescued_name, expected = field.name, RESCUED_DATA
             elif column:
                 metadata[field.name] = column.name
-            if expected is not None and field.type != expected:
-                msg = f"Column {field.name} has the type {field.type}; as a metadata column it must be {expected}"
-                raise SchemaError(msg)
+            _require_type(field, expected)
         return cls(schema, metadata, corrupt_name, rescued_name)
 
+    @classmethod
+    def _of_shape(cls, schema: pa.Schema, options: Options) -> Layout:
+        output, prefix = options.output_format, options.metadata_column_prefix
+        corrupt, rescued = options.column_name_of_corrupt_record, options.rescued_data_column
+        extra = {(prefix + column.name).lower(): column for column in METADATA if column.level != "core"}
+        shape = {((prefix if column.prefixed else "") + column.name).lower(): column for column in SHAPES[output]}
+        metadata, own, corrupt_name, rescued_name = {}, {}, None, None
+        for field in schema:
+            name = field.name.lower()
+            if name in shape:
+                _require_type(field, shape[name].arrow)
+                if shape[name].fill:
+                    metadata[field.name] = shape[name].fill
+                else:
+                    own[shape[name].name] = field.name
+            elif name == corrupt.lower():
+                corrupt_name = field.name
+                _require_type(field, CORRUPT_RECORD)
+            elif rescued is not None and name == rescued.lower():
+                rescued_name = field.name
+                _require_type(field, RESCUED_DATA)
+            elif name in extra:
+                metadata[field.name] = extra[name].name
+                _require_type(field, extra[name].arrow)
+            else:
+                msg = f"Column {field.name}: outputFormat={output} has no such column; it has {', '.join(shape)}"
+                raise SchemaError(msg)
+        return cls(schema, metadata, corrupt_name, rescued_name, output, own)
+
     def data_fields(self) -> list[pa.Field]:
-        """Return the fields that are table columns."""
-        others = {*self.metadata, self.corrupt, self.rescued}
-        return [field for field in self.schema if field.name not in others]
+        """Return the fields that are table columns.
+
+        Raises:
+            SchemaError: `before` and `after` give one column different types.
+        """
+        if self.output == "changelog":
+            others = {*self.metadata, self.corrupt, self.rescued}
+            return [field for field in self.schema if field.name not in others]
+        fields: dict[str, pa.Field] = {}
+        for image in ("before", "after") if self.output == "envelope" else ():
+            for field in self.schema.field(self.own[image]).type if image in self.own else ():
+                if fields.setdefault(field.name.lower(), field).type != field.type:
+                    msg = f"Column {field.name} has one type in 'before' and another in 'after'"
+                    raise SchemaError(msg)
+        return list(fields.values())
+
+
+def _require_type(field: pa.Field, expected: pa.DataType | None) -> None:
+    if expected is not None and field.type != expected:
+        msg = f"Column {field.name} has the type {field.type}; as a metadata column it must be {expected}"
+        raise SchemaError(msg)
 
 
 @dataclass(slots=True)
@@ -82,9 +144,9 @@ class Rows:
         table: the table, None for bad records alone.
         positions: each row's record, as a place in the chunk.
         indexes: each row's event, as a place in its message.
-        kinds: indexes into `CHANGE_TYPES`.
+        kinds: indexes into `CHANGE_TYPES`; DDL and WATERMARK with `outputFormat=event`.
         commit_ts, build_ts, cluster_id: per row; None where unknown.
-        columns: the table columns, by their name in the read schema.
+        columns: what the table, or `outputFormat`, brings, by its name in the read schema.
     """
 
     chunk: Chunk
@@ -98,6 +160,22 @@ class Rows:
     cluster_id: list[str | None]
     columns: Mapping[str, pa.Array]
 
+    def filtered(self, keep: Sequence[bool]) -> Rows:
+        """Return the rows of which `keep` says so."""
+        mask = pa.array(keep, pa.bool_())
+        return Rows(
+            self.chunk,
+            self.protocol,
+            self.table,
+            list(compress(self.positions, keep)),
+            list(compress(self.indexes, keep)),
+            list(compress(self.kinds, keep)),
+            list(compress(self.commit_ts, keep)),
+            list(compress(self.build_ts, keep)),
+            list(compress(self.cluster_id, keep)),
+            {name: array.filter(mask) for name, array in self.columns.items()},
+        )
+
 
 def _pick(values: Sequence[Any]) -> Callable[[Rows], list[Any]]:
     def pick(rows: Rows) -> list[Any]:
@@ -110,12 +188,20 @@ def _sequence(rows: Rows) -> pa.Array:
     chunk, count = rows.chunk, len(rows.positions)
     children = [
         pa.array(rows.commit_ts, pa.int64()),
-        pa.array([1 if kind in _NEW_ROWS else 0 for kind in rows.kinds], pa.int32()),
+        pa.array([_RANKS[kind] for kind in rows.kinds], pa.int32()),
         pa.repeat(pa.scalar(chunk.partition, pa.int32()), count),
         pa.array(_pick(chunk.offsets)(rows), pa.int64()),
         pa.array(rows.indexes, pa.int32()),
     ]
     return pa.StructArray.from_arrays(children, fields=list(SEQUENCE))
+
+
+def _source(rows: Rows) -> pa.Array:
+    children = [_FILL[_SOURCE_FILLS.get(field.name, field.name)](rows) for field in SOURCE]
+    return pa.StructArray.from_arrays(children, fields=list(SOURCE))
+
+
+_SOURCE_FILLS = {"commit_ts": "commit_version"}
 
 
 def _milliseconds(values: pa.Array) -> pa.Array:
@@ -131,6 +217,11 @@ _FILL: dict[str, Callable[[Rows], pa.Array]] = {
     "commit_version": lambda rows: pa.array(rows.commit_ts, pa.int64()),
     "commit_timestamp": lambda rows: _milliseconds(pc.shift_right(pa.array(rows.commit_ts, pa.int64()), _LOGICAL_BITS)),
     "sequence": _sequence,
+    "index": lambda rows: pa.array(rows.indexes, pa.int32()),
+    "event_type": lambda rows: pa.array([_EVENT_TYPES[kind] for kind in rows.kinds], pa.string()),
+    "event_op": lambda rows: pa.array([_EVENT_OPS[kind] for kind in rows.kinds], pa.string()),
+    "envelope_op": lambda rows: pa.array([_ENVELOPE_OPS[kind] for kind in rows.kinds], pa.string()),
+    "source": _source,
     "topic": lambda rows: _repeat(rows.chunk.topic, rows),
     "partition": lambda rows: pa.repeat(pa.scalar(rows.chunk.partition, pa.int32()), len(rows.positions)),
     "offset": lambda rows: pa.array(_pick(rows.chunk.offsets)(rows), pa.int64()),

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from ticdc_source.inference import nothing_there
 from ticdc_source.kafka import KafkaCluster
 from ticdc_source.offsets import split_ranges
 from ticdc_source.options import Options
-from ticdc_source.partitions import TiCDCPartition, known_before_reading, read_partition
+from ticdc_source.partitions import (
+    TiCDCPartition,
+    ddl_from,
+    driver_fetcher,
+    known_before_reading,
+    read_partition,
+    warn_of_missing_ddl,
+)
 from ticdc_source.planning import layout_of
+from ticdc_source.protocols import decoder_of
+from ticdc_source.resolved import resolved_end
 from ticdc_source.spark_schema import to_arrow
 
 __all__ = ["TiCDCReader"]
@@ -35,6 +46,14 @@ class TiCDCReader(DataSourceReader):
         with KafkaCluster(options) as cluster:
             ranges = cluster.resolve_ranges()
         known = known_before_reading(to_arrow(self._schema), options, ranges)
+        known = replace(known, ddl_from=ddl_from(one.topic_partition for one in ranges if one.size))
+        warn_of_missing_ddl(known, options)
+        if options.ending_commit_ts == "resolved":
+            if known.protocol is None:
+                raise nothing_there(ranges)
+            with driver_fetcher(options) as fetcher:
+                end = resolved_end(ranges, fetcher.fetch, decoder_of(known.protocol, options))
+            known = replace(known, commit_end=end)
         pieces = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
         return [TiCDCPartition([piece], known) for piece in pieces] or [TiCDCPartition([], known)]
 

@@ -12,10 +12,12 @@ from ticdc_source.errors import Address, DecodeError
 
 __all__ = [
     "CHANGE_TYPES",
+    "DDL",
     "DELETE",
     "INSERT",
     "UPDATE_POSTIMAGE",
     "UPDATE_PREIMAGE",
+    "WATERMARK",
     "Chunk",
     "Corrupt",
     "DDLEvent",
@@ -28,6 +30,8 @@ __all__ = [
 # The values of `_change_type` (Spark's `Changelog` contract, Delta's change feed); an image's kind is an index.
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
 INSERT, UPDATE_PREIMAGE, UPDATE_POSTIMAGE, DELETE = range(4)
+# What `outputFormat=event` has beside row images.
+DDL, WATERMARK = 4, 5
 
 
 class TableName(NamedTuple):

@@ -20,7 +20,7 @@ from ticdc_source.schema import TableSchema, merge_schemas
 from ticdc_source.table_ddl import available
 from ticdc_source.tables import TableFilter
 
-__all__ = ["Sample", "Sampler", "detect_protocol", "infer_table", "nothing_there", "take_sample"]
+__all__ = ["Sample", "Sampler", "describe_table", "detect_protocol", "infer_table", "nothing_there", "take_sample"]
 
 _LEAST_WINDOW = 16  # records of each partition to look at first
 
@@ -229,8 +229,9 @@ def _lacks_details(sample: Sample) -> bool:
     )
 
 
-def _describe_table(sample: Sample, table: TableName) -> list[TableSchema]:
-    decoder, trays = sample.decoder, sample.rows[table]
+def describe_table(sample: Sample, table: TableName) -> list[TableSchema]:
+    """Return the versions of a table that a sample shows."""
+    decoder, trays = sample.decoder, sample.rows.get(table, ())
     declared = {} if decoder.ddl_tells else types_of_texts(sample.ddl, table, whole=sample.whole)
     return [schema for tray in trays for schema in decoder.describe(tray, sample.ddl, declared)]
 
@@ -257,7 +258,7 @@ def infer_table(sample: Sample) -> TableSchema:
         raise OptionError(msg)
     if not names:
         raise _nothing_found(sample)
-    schemas = [schema for table in found for schema in _describe_table(sample, table)]
+    schemas = [schema for table in found for schema in describe_table(sample, table)]
     merged = merge_schemas(schemas)
     if merged is None:  # rows, none of which can be read: decoding says what is wrong with the first
         raise _first_failure(sample, names[0])

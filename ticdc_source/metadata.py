@@ -14,7 +14,11 @@ __all__ = [
     "METADATA",
     "RESCUED_DATA",
     "SEQUENCE",
+    "SHAPES",
+    "SOURCE",
     "MetadataColumn",
+    "ShapeColumn",
+    "event_table",
     "metadata_columns",
     "metadata_table",
 ]
@@ -23,6 +27,20 @@ SEQUENCE = pa.struct(
     [
         pa.field("commit_ts", pa.int64()),
         pa.field("rank", pa.int32()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("index", pa.int32()),
+    ]
+)
+SOURCE = pa.struct(
+    [
+        pa.field("database", pa.string()),
+        pa.field("table", pa.string()),
+        pa.field("commit_ts", pa.int64()),
+        pa.field("commit_timestamp", TIMESTAMP),
+        pa.field("cluster_id", pa.string()),
+        pa.field("protocol", pa.string()),
+        pa.field("topic", pa.string()),
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
         pa.field("index", pa.int32()),
@@ -68,6 +86,68 @@ METADATA: tuple[MetadataColumn, ...] = (
     MetadataColumn("headers", HEADERS, "includeHeaders", "Kafka headers"),
 )  # fmt: skip
 
+
+class ShapeColumn(NamedTuple):
+    """A column that an `outputFormat` other than changelog has whatever the table is.
+
+    Attributes:
+        name: its name without the prefix.
+        arrow: its Arrow type; None for a struct of the table's columns.
+        prefixed: whether `metadataColumnPrefix` stands before the name.
+        fill: the name under which the assembly fills it from what every row has; "" where the rows bring it.
+        meaning: one line for the README.
+    """
+
+    name: str
+    arrow: pa.DataType | None
+    prefixed: bool
+    fill: str
+    meaning: str
+
+
+_COMMON = {column.name: column for column in METADATA if column.level == "core"}
+
+
+def _common(name: str, meaning: str = "") -> ShapeColumn:
+    column = _COMMON[name]
+    return ShapeColumn(name, column.arrow, True, name, meaning or column.meaning)  # noqa: FBT003
+
+
+def _own(name: str, arrow: pa.DataType | None, meaning: str, *, fill: str = "", prefixed: bool = False) -> ShapeColumn:
+    return ShapeColumn(name, arrow, prefixed, fill, meaning)
+
+
+# The columns of each `outputFormat`, in order; those of changelog are METADATA and the table's own.
+SHAPES: dict[str, tuple[ShapeColumn, ...]] = {
+    "changelog": (),
+    "envelope": (
+        _own("op", pa.string(), "`c`, `u` or `d`", fill="envelope_op", prefixed=True),
+        _own("before", None, "the row before; NULL for `c`, and where the wire does not carry it"),
+        _own("after", None, "the row after; NULL for `d`"),
+        _own("source", SOURCE, "where the event comes from; NULL what the wire does not tell", fill="source"),
+        _common("sequence"),
+    ),
+    "event": (
+        _own("event_type", pa.string(), "`row`, `ddl` or `watermark`", fill="event_type", prefixed=True),
+        _own("op", pa.string(), "of a row: `insert`, `update` or `delete`", fill="event_op", prefixed=True),
+        _own("database", pa.string(), "database of the row or DDL", prefixed=True),
+        _own("table", pa.string(), "its table; NULL for the DDL of a database", prefixed=True),
+        _common("commit_version", "the commit-ts of a row or DDL, the watermark of a watermark"),
+        _common("commit_timestamp"),
+        _common(
+            "sequence", "orderable and unique in a topic; `rank`: 0 delete, 1 insert and update, 2 DDL, 3 watermark"
+        ),
+        _own("key", pa.string(), "the handle-key columns of the row, JSON; NULL where the wire names none"),
+        _own("before", pa.string(), "the row before, JSON"),
+        _own("after", pa.string(), "the row after, JSON"),
+        _own("ddl_type", pa.string(), "TiDB's name of the DDL's kind for open-protocol, else the wire's own"),
+        _own("ddl_type_code", pa.int32(), "TiDB's code of it (open-protocol)"),
+        _own("ddl_query", pa.string(), "the statement"),
+        _own("table_changes", pa.string(), "debezium's `tableChanges`, JSON"),
+        _own("watermark_ts", pa.int64(), "all events of this topic partition up to this commit-ts came before"),
+    ),
+}
+
 # Not among METADATA: they have names of their own (columnNameOfCorruptRecord, rescuedDataColumn).
 CORRUPT_RECORD = pa.string()
 RESCUED_DATA = pa.string()
@@ -88,6 +168,15 @@ def metadata_table() -> str:
         f"| `_{column.name}` | `{_SPARK_NAMES[column.arrow]}` | {_BROUGHT_BY[column.level]} | {column.meaning} |"
         for column in METADATA
     ]
+    return "\n".join(lines)
+
+
+def event_table() -> str:
+    """Return README's table of the columns of `outputFormat=event`."""
+    lines = ["| column | type | meaning |", "|---|---|---|"]
+    for column in SHAPES["event"]:
+        type_ = _SPARK_NAMES[column.arrow]
+        lines.append(f"| `{'_' if column.prefixed else ''}{column.name}` | `{type_}` | {column.meaning} |")
     return "\n".join(lines)
 
 

@@ -30,6 +30,7 @@ class Counters:
         rows: rows given to Spark, those for bad records included.
         images: row images by `_change_type`.
         ddl, watermarks: events of those kinds.
+        destructive_ddl: DDL events that removed rows of what is read without delete events.
         other_rows: row events of tables that this read is not about.
         claim_checks: events whose rows were read from claim-check storage.
         key_only: events that came with their key columns only.
@@ -48,6 +49,7 @@ class Counters:
     images: Counter[int] = field(default_factory=Counter)
     ddl: int = 0
     watermarks: int = 0
+    destructive_ddl: int = 0
     other_rows: int = 0
     claim_checks: int = 0
     key_only: int = 0
@@ -67,13 +69,16 @@ class Counters:
         self.ddl += len(split.ddl)
         self.watermarks += len(split.watermarks)
         self.skipped += split.skipped
-        self.other_rows += sum(map(len, split.tables.values()))
+        self.other_rows += sum(map(len, split.tables.values()))  # until `count_events` tells which were wanted
         for event in split.watermarks:
             self.watermark = event.ts if self.watermark is None else max(self.watermark, event.ts)
 
-    def count_rows(self, events: int, kinds: Iterable[int], commit_ts: Iterable[int | None]) -> None:
-        """Count the rows of this read's table; `events` of what `count_chunk` took for other tables' were its own."""
+    def count_events(self, events: int) -> None:
+        """Take back so many of the row events that `count_chunk` took for other tables'."""
         self.other_rows -= events
+
+    def count_rows(self, kinds: Iterable[int], commit_ts: Iterable[int | None]) -> None:
+        """Count the rows that are read."""
         self.images.update(kinds)
         known = [ts for ts in commit_ts if ts is not None]
         if known:
@@ -100,6 +105,7 @@ def metrics_line(counters: Counters, read: OffsetRange, lag: int | None, task: M
         "events": {
             **{name: counters.images[kind] for kind, name in enumerate(CHANGE_TYPES)},
             "ddl": counters.ddl,
+            "destructive_ddl": counters.destructive_ddl,
             "watermark": counters.watermarks,
             "other_tables": counters.other_rows,
         },

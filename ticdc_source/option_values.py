@@ -15,6 +15,7 @@ __all__ = [
     "duration_ms",
     "folder",
     "integer",
+    "integer_or",
     "json_object",
     "names",
     "offsets_or",
@@ -61,6 +62,22 @@ def integer(minimum: int) -> Callable[[str], int]:
             msg = "must be positive" if minimum == 1 else f"must be at least {minimum}"
             raise ValueError(msg)
         return number
+
+    return parse
+
+
+def integer_or(word: str, *, at_least: int) -> Callable[[str], int | str]:
+    """Make the parser of whole numbers from `at_least` on, or of one word."""
+    number = integer(at_least)
+
+    def parse(value: str) -> int | str:
+        if value.strip().lower() == word:
+            return word
+        try:
+            return number(value)
+        except ValueError as error:
+            msg = f"{error}, or '{word}'" if str(error).startswith("Expected") else str(error)
+            raise ValueError(msg) from None
 
     return parse
 

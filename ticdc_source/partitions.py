@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -19,12 +20,20 @@ from ticdc_source.kafka import Fetcher, borrowed_fetcher
 from ticdc_source.metrics import Counters, metrics_line, write_lines
 from ticdc_source.offsets import OffsetRange
 from ticdc_source.options import Options
-from ticdc_source.planning import Known, known_of_schema, known_of_table, reading_of
+from ticdc_source.planning import Known, known_of_schema, known_of_table, known_of_tables, reading_of
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.reading import read
 from ticdc_source.tables import TableFilter
+from ticdc_source.topics import TopicPartition
 
-__all__ = ["TiCDCPartition", "driver_fetcher", "known_before_reading", "read_partition"]
+__all__ = [
+    "TiCDCPartition",
+    "ddl_from",
+    "driver_fetcher",
+    "known_before_reading",
+    "read_partition",
+    "warn_of_missing_ddl",
+]
 
 # Records a chunk: few enough that the parsed rows of one die young (500 to 2,000 is best, docs/performance.md).
 _CHUNK_RECORDS = 1000
@@ -57,8 +66,12 @@ def known_before_reading(schema: pa.Schema, options: Options, ranges: Sequence[O
     known = known_of_schema(schema, options)
     if known is not None:
         return known
+    if options.output_format == "event" and options.protocol not in ("auto", "debezium"):
+        return Known(options.protocol)
     with driver_fetcher(options) as fetcher:
         sample = take_sample(ranges, fetcher.fetch, options)
+    if options.output_format == "event" and sample is not None:
+        return known_of_tables(sample)
     if sample is None:
         return Known(None if options.protocol == "auto" else options.protocol)
     try:
@@ -68,6 +81,24 @@ def known_before_reading(schema: pa.Schema, options: Options, ranges: Sequence[O
             raise
         return Known(sample.decoder.name, TableFilter(options.tables or ()).exact)
     return known_of_table(found, sample.decoder.name)
+
+
+def ddl_from(places: Iterable[TopicPartition]) -> dict[str, int]:
+    """Return the lowest partition of each topic, whose copy of a broadcast DDL event is kept."""
+    lowest: dict[str, int] = {}
+    for place in places:
+        lowest[place.topic] = min(place.partition, lowest.get(place.topic, place.partition))
+    return lowest
+
+
+def warn_of_missing_ddl(known: Known, options: Options) -> None:
+    """Warn where DDL is asked for and partition 0, which canal-json alone sends it to, is not read."""
+    if options.output_format != "event":
+        return
+    without = [topic for topic, partition in known.ddl_from.items() if partition != 0]
+    if without:
+        what = "has its DDL in partition 0 only" if known.protocol == "canal-json" else "may have DDL in partition 0"
+        warnings.warn(f"Partition 0 of {', '.join(without)} is not read; {known.protocol} {what}", stacklevel=2)
 
 
 def read_partition(partition: InputPartition, schema: pa.Schema, options: Options) -> Iterator[pa.RecordBatch]:
@@ -89,6 +120,8 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
     with borrowed_fetcher(config, fresh=again, **_fetch_settings(options)) as fetcher:
         for one, lag in zip_longest(partition.ranges, partition.lags):
             reading.counters = Counters()
+            lowest = partition.known.ddl_from.get(one.topic, one.partition)
+            reading.takes_ddl = not reading.decoder.broadcasts_ddl or one.partition == lowest
             chunks: Iterator[Chunk] = fetcher.fetch(one)
             if options.claim_check_location:
                 chunks = small_portions(chunks, options.value_compression)

@@ -12,16 +12,16 @@ import pyarrow as pa
 from ticdc_source.ddl_types import check_table_ddl
 from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
 from ticdc_source.hints import mending_hint, parse_hint_type, parse_hints
-from ticdc_source.metadata import CORRUPT_RECORD, RESCUED_DATA, metadata_columns
+from ticdc_source.metadata import CORRUPT_RECORD, RESCUED_DATA, SHAPES, metadata_columns
 from ticdc_source.options import Options
 from ticdc_source.schema import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, Column, TableSchema
 from ticdc_source.types import TYPES, convertible
 
-__all__ = ["check_types", "read_schema"]
+__all__ = ["check_types", "read_schema", "shape_schema"]
 
 
 def read_schema(table: TableSchema, protocol: str, options: Options) -> pa.Schema:
-    """Return the columns of `outputFormat=changelog` for a table.
+    """Return the columns of `outputFormat` changelog or envelope for a table.
 
     Each table column's field metadata says `ticdc.mysql_type`, `ticdc.key`, `ticdc.table` and `ticdc.protocol`:
     the reader gets them back from Spark, and needs no second inference.
@@ -37,6 +37,8 @@ def read_schema(table: TableSchema, protocol: str, options: Options) -> pa.Schem
     columns = [column for column in table.columns if chosen is None or column.name.lower() in chosen]
     data = [_field(column, hints.get(column.name.lower()), table, protocol, options) for column in columns]
 
+    if options.output_format == "envelope":
+        return shape_schema(options, pa.struct(data))
     metadata = metadata_columns(options.include_metadata, headers=options.include_headers)
     prefix = options.metadata_column_prefix
     core = [pa.field(prefix + column.name, column.arrow) for column in metadata if column.level == "core"]
@@ -47,6 +49,39 @@ def read_schema(table: TableSchema, protocol: str, options: Options) -> pa.Schem
         extra.append(pa.field(options.rescued_data_column, RESCUED_DATA))
     _refuse_collisions([*core, *extra], data, options)
     return pa.schema([*core, *data, *extra])
+
+
+def shape_schema(options: Options, row: pa.DataType | None = None) -> pa.Schema:
+    """Return the columns of an `outputFormat` other than changelog; `row` is the struct of the table's columns.
+
+    Raises:
+        OptionError: two columns have one name.
+    """
+    prefix = options.metadata_column_prefix
+    shape = SHAPES[options.output_format]
+    names = [(prefix if column.prefixed else "") + column.name for column in shape]
+    fields = [pa.field(name, column.arrow or row) for name, column in zip(names, shape, strict=True)]
+    metadata = metadata_columns(options.include_metadata, headers=options.include_headers)
+    own = {column.name for column in shape if column.prefixed}
+    fields += [
+        pa.field(prefix + column.name, column.arrow)
+        for column in metadata
+        if column.level != "core" and column.name not in own
+    ]
+    if options.mode == "PERMISSIVE":
+        fields.append(pa.field(options.column_name_of_corrupt_record, CORRUPT_RECORD))
+    if options.rescued_data_column is not None and row is not None:
+        fields.append(pa.field(options.rescued_data_column, RESCUED_DATA))
+    seen: set[str] = set()
+    for field in fields:
+        if field.name.lower() in seen:
+            msg = (
+                f"outputFormat={options.output_format} has two columns {field.name}: choose another "
+                "'metadataColumnPrefix' or 'columnNameOfCorruptRecord'"
+            )
+            raise OptionError(msg)
+        seen.add(field.name.lower())
+    return pa.schema(fields)
 
 
 def check_types(options: Options) -> None:

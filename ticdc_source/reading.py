@@ -4,62 +4,40 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ticdc_source.assembly import Layout, Rows, assemble
-from ticdc_source.errors import DecodeError, SchemaError
-from ticdc_source.events import Chunk, Corrupt, TableEvents, TableName
-from ticdc_source.metrics import Counters
-from ticdc_source.protocols.base import Decoder
-from ticdc_source.protocols.plan import Plan
-from ticdc_source.tables import TableFilter
+from ticdc_source.assembly import Rows, assemble
+from ticdc_source.destructive_ddl import removes_rows_of
+from ticdc_source.errors import DataLossError, DecodeError
+from ticdc_source.events import Chunk, Corrupt, Split
+from ticdc_source.output_formats import OUTPUT_FORMATS
+from ticdc_source.wanted import Reading
 
 __all__ = ["Reading", "read"]
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Reading:
-    """What a read wants, and what it counts.
-
-    Attributes:
-        decoder: the protocol.
-        plan: the table columns.
-        layout: the read schema.
-        tables: which tables `tables` names.
-        table: the one table of this read; None takes the first that comes.
-        mode: FAILFAST, PERMISSIVE or DROPMALFORMED.
-        max_rows: rows in a record batch at most.
-        counters: what was read so far.
-    """
-
-    decoder: Decoder
-    plan: Plan
-    layout: Layout
-    tables: TableFilter = field(default_factory=TableFilter)
-    table: TableName | None = None
-    mode: str = "FAILFAST"
-    max_rows: int = 8192
-    counters: Counters = field(default_factory=Counters)
-
-
 def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Read one table's rows out of chunks, one record batch a chunk; chunks without such rows give none.
+    """Read rows out of chunks, one record batch a chunk; chunks without rows that are wanted give none.
 
     Raises:
         DecodeError: something cannot be read, and the mode is FAILFAST.
         SchemaError: the messages do not fit the read schema, or hold a second table.
+        DataLossError: a DDL has removed rows without delete events, and `onDestructiveDDL` is fail.
     """
     counters = reading.counters
+    make = OUTPUT_FORMATS[reading.layout.output]
     for chunk in chunks:
         split = reading.decoder.split(chunk)
         counters.count_chunk(chunk, split)
-        tray = _chosen(split.tables, chunk, reading)
-        rows, failed = _decoded(chunk, tray, reading)
-        counters.count_rows(len(tray), rows.kinds, rows.commit_ts)
+        rows, failed = make(chunk, split, reading)
+        if reading.commits:
+            rows = _within(rows, reading)
+        counters.count_rows(rows.kinds, rows.commit_ts)
+        if split.ddl and reading.takes_ddl:
+            _look_for_destruction(chunk, split, reading)
         corrupt = _settled([*split.corrupt, *failed], reading)
         if rows.positions or corrupt:
             batch = assemble(rows, corrupt, reading.layout)
@@ -74,61 +52,35 @@ def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
         _log.warning("mode=DROPMALFORMED has dropped %d records or events that cannot be read", counters.dropped)
 
 
-def _chosen(trays: dict[TableName, TableEvents], chunk: Chunk, reading: Reading) -> TableEvents:
-    """Return the tray of the one table of this read, an empty one where the chunk has none."""
-    chosen = []
-    for table, tray in trays.items():
-        if not reading.tables.matches(table):
+def _within(rows: Rows, reading: Reading) -> Rows:
+    """Leave out what `startingCommitTs` and `endingCommitTs` do not want."""
+    if None in rows.commit_ts:
+        address = rows.chunk.address(rows.positions[rows.commit_ts.index(None)])
+        msg = "a row without a commit-ts, nor a time to make one of: startingCommitTs and endingCommitTs cannot be used"
+        raise DecodeError(msg, address)
+    keep = [reading.commits.holds(ts) for ts in rows.commit_ts if ts is not None]
+    return rows if all(keep) else rows.filtered(keep)
+
+
+def _look_for_destruction(chunk: Chunk, split: Split, reading: Reading) -> None:
+    """Tell of DDL that removes rows of the table that is read (of any, with `outputFormat=event`)."""
+    for event in split.ddl:
+        if event.commit_ts is not None and not reading.commits.holds(event.commit_ts):
             continue
-        if reading.table is None:
-            reading.table = table
-        if not reading.tables.same(table, reading.table):
+        table = event.table if reading.layout.output == "event" else reading.table
+        if table is None or not removes_rows_of(event, table):
+            continue
+        reading.counters.destructive_ddl += 1
+        reason = f"{event.query or event.type} has removed rows of {table} upstream, and no delete events tell which"
+        where = chunk.address(event.position, event.table)
+        if reading.on_destructive_ddl == "fail":
             msg = (
-                f"a second table, {table}, beside {reading.table}: one read gives the rows of one table. "
-                f"Name it: .option('tables', '{reading.table}') ({tray.address(0)})"
+                f"{reason} ({where}). Do the same to what this feed is applied to, and go on from the next offset, or "
+                "set onDestructiveDDL to warn or ignore"
             )
-            raise SchemaError(msg)
-        chosen.append(tray)
-    if len(chosen) > 1:  # one table, whose name is written in different cases
-        return _joined(chosen)
-    return chosen[0] if chosen else TableEvents(chunk, reading.table or TableName("", ""))
-
-
-def _joined(trays: list[TableEvents]) -> TableEvents:
-    joined = TableEvents(trays[0].chunk, trays[0].table)
-    events = [
-        event for tray in trays for event in zip(tray.positions, tray.indexes, tray.payloads, tray.headers, strict=True)
-    ]
-    for event in sorted(events, key=lambda event: event[:2]):
-        joined.append(*event)
-    return joined
-
-
-def _decoded(chunk: Chunk, tray: TableEvents, reading: Reading) -> tuple[Rows, list[Corrupt]]:
-    decoded = reading.decoder.decode(tray, reading.plan)
-    images = decoded.images
-    events = images.events
-    rows = Rows(
-        chunk=chunk,
-        protocol=reading.decoder.name,
-        table=tray.table,
-        positions=[tray.positions[event] for event in events],
-        indexes=images.indexes,
-        kinds=images.kinds,
-        commit_ts=[decoded.commit_ts[event] for event in events],
-        build_ts=[decoded.build_ts[event] for event in events],
-        cluster_id=[decoded.cluster_id[event] for event in events],
-        columns=decoded.columns,
-    )
-    reading.counters.skipped += decoded.empty
-    reading.counters.claim_checks += decoded.claimed
-    reading.counters.key_only += decoded.key_only
-    reading.counters.invalid_utf8 += images.replaced
-    if reading.plan.rescued is not None:
-        rescued = decoded.columns[reading.plan.rescued]
-        reading.counters.rescued += len(rescued) - rescued.null_count
-    failed = [Corrupt(tray.positions[event], tray.indexes[event], error) for event, error in decoded.failures.items()]
-    return rows, failed
+            raise DataLossError(msg)
+        if reading.on_destructive_ddl == "warn" and reading.layout.output != "event":
+            _log.warning("onDestructiveDDL: %s (%s)", reason, where)
 
 
 def _settled(corrupt: list[Corrupt], reading: Reading) -> list[Corrupt]:

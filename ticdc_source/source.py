@@ -13,7 +13,7 @@ from ticdc_source.kafka import KafkaCluster
 from ticdc_source.offsets import OffsetRange
 from ticdc_source.options import Options
 from ticdc_source.partitions import driver_fetcher
-from ticdc_source.read_schema import check_types, read_schema
+from ticdc_source.read_schema import check_types, read_schema, shape_schema
 from ticdc_source.spark_schema import to_spark
 from ticdc_source.stream_reader import new_stream_reader
 
@@ -40,6 +40,8 @@ class TiCDCDataSource(DataSource):
         """
         options = Options(self.options)
         check_types(options)
+        if options.output_format == "event":  # the same columns, whatever the tables are
+            return to_spark(shape_schema(options))
         ranges = _ranges_to_sample(options)
         with driver_fetcher(options) as fetcher:
             sample = take_sample(ranges, fetcher.fetch, options)
@@ -59,6 +61,9 @@ class TiCDCDataSource(DataSource):
         options = Options(self.options)
         validate(options, streaming=True)
         check_types(options)
+        if options.ending_commit_ts == "resolved":
+            msg = "endingCommitTs=resolved is of batch reads only: a stream has no end"
+            raise OptionError(msg)
         return new_stream_reader(schema, options)
 
 

@@ -30,7 +30,7 @@ _PLAIN: tuple[tuple[pa.DataType, spark.DataType], ...] = (
 _TO_SPARK: dict[pa.DataType, spark.DataType] = dict(_PLAIN)
 
 
-def to_spark(schema: pa.Schema) -> spark.StructType:
+def to_spark(schema: pa.Schema | pa.StructType) -> spark.StructType:
     """Return the Spark schema; every field nullable, as each may be NULL in a row that cannot be read."""
     return spark.StructType(
         [
@@ -50,7 +50,7 @@ def _spark_type(arrow: pa.DataType) -> spark.DataType:
     if pa.types.is_list(arrow):
         return spark.ArrayType(_spark_type(arrow.value_type))
     if pa.types.is_struct(arrow):
-        return spark.StructType([spark.StructField(field.name, _spark_type(field.type)) for field in arrow])
+        return to_spark(arrow)
     return _TO_SPARK[arrow]
 
 
@@ -60,11 +60,15 @@ def to_arrow(schema: spark.StructType) -> pa.Schema:
     Raises:
         SchemaError: a type that the source does not give.
     """
-    return pa.schema([
+    return pa.schema(_arrow_fields(schema))
+
+
+def _arrow_fields(schema: spark.StructType) -> list[pa.Field]:
+    return [
         pa.field(field.name, _arrow_type(field.dataType, field.name), field.nullable,
                  metadata={name: str(value) for name, value in (field.metadata or {}).items()})
         for field in schema.fields
-    ])  # fmt: skip
+    ]  # fmt: skip
 
 
 def _arrow_type(type_: spark.DataType, name: str) -> pa.DataType:
@@ -73,9 +77,7 @@ def _arrow_type(type_: spark.DataType, name: str) -> pa.DataType:
     if isinstance(type_, spark.ArrayType):
         return pa.list_(pa.field("element", _arrow_type(type_.elementType, name), type_.containsNull))
     if isinstance(type_, spark.StructType):
-        return pa.struct(
-            [pa.field(field.name, _arrow_type(field.dataType, name), field.nullable) for field in type_.fields]
-        )
+        return pa.struct(_arrow_fields(type_))
     if isinstance(type_, spark.DayTimeIntervalType):
         return TIME
     for arrow, known in _PLAIN:

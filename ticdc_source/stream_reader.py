@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from pyspark.sql.types import StructType
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.kafka import KafkaCluster, report_loss
 from ticdc_source.options import Options
-from ticdc_source.partitions import TiCDCPartition, known_before_reading, read_partition
+from ticdc_source.partitions import TiCDCPartition, ddl_from, known_before_reading, read_partition, warn_of_missing_ddl
 from ticdc_source.planning import Known, layout_of
 from ticdc_source.spark_schema import to_arrow
 from ticdc_source.streaming import Limits, StreamPlanner, pack, places_of
@@ -47,6 +48,7 @@ class StreamReader(DataSourceStreamReader):
         self._cluster: KafkaCluster | None = None
         self._planner: StreamPlanner | None = None
         self._known: Known | None = None
+        self._warned = False
         layout_of(to_arrow(schema), options)  # says what is wrong with it at once
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,6 +79,10 @@ class StreamReader(DataSourceStreamReader):
             return []
         if self._known is None or self._known.protocol is None:
             self._known = known_before_reading(to_arrow(self._schema), self._options, ranges)
+        self._known = replace(self._known, ddl_from=ddl_from(places_of(end)))
+        if not self._warned:
+            warn_of_missing_ddl(self._known, self._options)
+            self._warned = True
         pieces = pack(ranges, self._options.min_partitions, self._options.max_records_per_partition)
         newest = self.planner.ends()
         return [

@@ -26,6 +26,10 @@ class TableFilter:
             _like(database, table.database) and _like(name, table.table) for database, name in self.patterns
         )
 
+    def matches_database(self, database: str) -> bool:
+        """Tell whether a table of the database may be one of those named."""
+        return not self.patterns or any(_like(pattern, database) for pattern, _ in self.patterns)
+
     @staticmethod
     def same(first: TableName, second: TableName) -> bool:
         """Tell whether two names are one table's."""

@@ -81,7 +81,7 @@ def records(table: Table, seed: int, note_bytes: int = 0, *, schema: bool) -> It
         row = change.after or change.before or {}
         value = _dump(_payload(table, change))
         yield (
-            f'{{"payload":{{"{key}":{row[key]}}}{key_tail}'.encode(),
+            f'{{"payload":{{"{key}":{row[key]!s}}}{key_tail}'.encode(),
             f'{{"payload":{value}{tail}'.encode(),
             change.rows,
         )

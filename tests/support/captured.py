@@ -14,9 +14,9 @@ from ticdc_source.events import Chunk
 from ticdc_source.inference import infer_table, nothing_there, take_sample
 from ticdc_source.offsets import OffsetRange
 from ticdc_source.options import Options
-from ticdc_source.planning import known_of_schema, reading_of
-from ticdc_source.read_schema import read_schema
-from ticdc_source.reading import read
+from ticdc_source.planning import Known, known_of_schema, known_of_tables, reading_of
+from ticdc_source.read_schema import read_schema, shape_schema
+from ticdc_source.reading import Reading, read
 
 TOPIC = "captured"
 
@@ -92,6 +92,8 @@ class Captured:
     def schema(self, **options: str) -> pa.Schema:
         """Infer the read schema."""
         parsed = make_options(**options)
+        if parsed.output_format == "event":
+            return shape_schema(parsed)
         sample = take_sample(self.ranges(), self.fetch, parsed)
         if sample is None:
             raise nothing_there(self.ranges())
@@ -101,14 +103,29 @@ class Captured:
         """Infer and read, as the Spark source does, without Spark."""
         parsed = make_options(**options)
         schema = self.schema(**options) if schema is None else schema
-        known = known_of_schema(schema, parsed)
-        assert known is not None
+        known = self.known(schema, parsed)
         batches = [
             batch
             for wanted in self.ranges()
-            for batch in read(self.fetch(wanted, sizes), reading_of(schema, parsed, known))
+            for batch in read(self.fetch(wanted, sizes), self.reading(schema, parsed, known, wanted))
         ]
         return pa.Table.from_batches(batches, schema)
+
+    def known(self, schema: pa.Schema, options: Options) -> Known:
+        """Return what the driver knows before reading."""
+        if options.output_format != "event":
+            known = known_of_schema(schema, options)
+            assert known is not None
+            return known
+        sample = take_sample(self.ranges(), self.fetch, options)
+        assert sample is not None
+        return known_of_tables(sample)
+
+    def reading(self, schema: pa.Schema, options: Options, known: Known, wanted: OffsetRange) -> Reading:
+        """Return what a worker wants of a range: of broadcast DDL, the lowest partition's copy."""
+        reading = reading_of(schema, options, known)
+        reading.takes_ddl = not reading.decoder.broadcasts_ddl or wanted.partition == min(self.partitions)
+        return reading
 
 
 def rows(*messages: tuple[bytes | None, bytes | None], **options: str) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents
+from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName
 from ticdc_source.kernels import Wire
 from ticdc_source.protocols.images import Images
 from ticdc_source.protocols.plan import Plan
@@ -64,6 +64,10 @@ class Decoder(Protocol):
     def ddl_tells(self) -> bool:
         """Whether its DDL events say of types what its messages leave open."""
 
+    @property
+    def broadcasts_ddl(self) -> bool:
+        """Whether a DDL event is sent to every partition of its topic (wire.md item 29)."""
+
     def split(self, chunk: Chunk) -> Split:
         """Cut a chunk into events; never raises, what cannot be cut goes to `Split.corrupt`."""
 
@@ -76,6 +80,9 @@ class Decoder(Protocol):
 
         Events that cannot be read are passed over: `decode` reports them.
         """
+
+    def declared(self, table: TableName, ddl: Sequence[DDLEvent]) -> Mapping[str, TypeVersions]:
+        """Return, by lower-case name, the types that DDL events gave a table's columns, for messages that lack them."""
 
     def decode(self, events: TableEvents, plan: Plan) -> Decoded:
         """Turn a tray into columns.

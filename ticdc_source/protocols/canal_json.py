@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, WatermarkEvent
+from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
 from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.compression import decompressed
@@ -97,6 +97,7 @@ class CanalJSON:
     name: ClassVar[str] = "canal-json"
     kernels: ClassVar[Mapping[str, Wire]] = KERNELS
     ddl_tells: ClassVar[bool] = False
+    broadcasts_ddl: ClassVar[bool] = False
 
     def recognises(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (keys carry nothing)
         """Tell by members that only canal-json has."""
@@ -116,6 +117,10 @@ class CanalJSON:
         """Say what mysqlType and sqlType tell."""
         decoded = self._parse(events, plan_of(declared))
         return describe_images(events.table, decoded.images, decoded.commit_ts, declared)
+
+    def declared(self, table: TableName, ddl: Sequence[DDLEvent]) -> Mapping[str, TypeVersions]:  # noqa: ARG002
+        """Return nothing: each message tells its types."""
+        return {}
 
     def decode(self, events: TableEvents, plan: Plan) -> Decoded:
         """Parse messages and turn them to columns."""

@@ -62,6 +62,7 @@ class Debezium:
     name: ClassVar[str] = "debezium"
     kernels: ClassVar[Mapping[str, Wire]] = KERNELS
     ddl_tells: ClassVar[bool] = True
+    broadcasts_ddl: ClassVar[bool] = True
 
     def recognises(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (the value tells)
         """Tell by members that only debezium has."""
@@ -79,11 +80,7 @@ class Debezium:
         declared: Mapping[str, TypeVersions] | None = None,  # noqa: ARG002 (tableChanges tell as much)
     ) -> list[TableSchema]:
         """Say what schema, tidb_type and the tableChanges of this table tell; key columns from the Kafka key."""
-        changes = sorted(
-            ((event.commit_ts or 0, _declared(event, events.table)) for event in ddl),
-            key=lambda change: change[0],
-        )
-        versions = type_versions([(start, columns) for start, columns in changes if columns])
+        versions = self.declared(events.table, ddl)
         fields = tuple(ReadField(name, pa.null(), None, types) for name, types in versions.items())
         decoded = self._parse(events, Plan(fields))  # the fields make it split runs where versions begin
         keys = _key_columns(events, self.codec)
@@ -94,12 +91,32 @@ class Debezium:
             for schema, first in zip(describe_images(events.table, decoded.images), firsts, strict=True)
         ]
 
+    def declared(self, table: TableName, ddl: Sequence[DDLEvent]) -> dict[str, TypeVersions]:
+        """Return the types that the `tableChanges` of DDL events gave a table's columns."""
+        changes = sorted(
+            ((event.commit_ts or 0, _declared(event, table)) for event in ddl), key=lambda change: change[0]
+        )
+        return type_versions([(start, columns) for start, columns in changes if columns])
+
     def decode(self, events: TableEvents, plan: Plan) -> Decoded:
         """Parse messages and turn them to columns."""
         decoded = self._parse(events, plan)
+        if plan.documents is not None:  # which say what the handle key is
+            self._mark_keys(decoded.images, events)
         decoded.images, decoded.columns, bad_values = cast_images(decoded.images, events, plan, wire_of)
         decoded.failures.update(bad_values)
         return decoded
+
+    def _mark_keys(self, images: Images, events: TableEvents) -> None:
+        """Mark the handle-key columns of each image: the members of its record's key; a DDL may change them."""
+        keys = [_members(events.chunk.keys[events.positions[event]], self.codec) for event in images.events]
+        runs: list[tuple[int, tuple[Column, ...]]] = []
+        for start, end, columns in images.spans():
+            for place in range(start, end):
+                if place == start or keys[place] != keys[place - 1]:
+                    marked = tuple(replace(column, key=column.name in keys[place]) for column in columns)
+                    runs.append((place, marked))
+        images.runs = runs
 
     def _parse(self, events: TableEvents, plan: Plan) -> Decoded:
         images = Images()
@@ -209,9 +226,13 @@ def _columns(fields: list[dict[str, Any]] | None, row: dict[str, Any], since: in
 
 def _key_columns(events: TableEvents, codec: str) -> frozenset[str]:
     """Return the handle-key columns: the members of the first Kafka key that can be read."""
-    for position in events.positions:
-        try:
-            return frozenset(_payload(parse_object(decompressed(events.chunk.keys[position] or b"{}", codec))))
-        except MALFORMED:
-            continue
-    return frozenset()
+    found = (_members(events.chunk.keys[position], codec) for position in events.positions)
+    return next((names for names in found if names), frozenset())
+
+
+def _members(key: bytes | None, codec: str) -> frozenset[str]:
+    """Return the names in a Kafka key's payload, none where it cannot be read."""
+    try:
+        return frozenset(_payload(parse_object(decompressed(key or b"{}", codec))))
+    except MALFORMED:
+        return frozenset()

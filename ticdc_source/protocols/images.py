@@ -129,6 +129,9 @@ def cast_images(
     Raises:
         SchemaError: as `Plan.for_columns`, with the address of the first event that shows it.
     """
+    if plan.documents is not None:
+        columns_out, failures = plan.documents(images, events, plan, wire_of)
+        return _without_failures(images, columns_out, failures)
     cast = _Cast(images, events, plan)
     parts: dict[str, list[pa.Array]] = {wanted.name: [] for wanted in plan.fields}
     for start, end, columns in images.spans():
@@ -152,8 +155,14 @@ def cast_images(
     if plan.rescued is not None:
         columns_out[plan.rescued] = cast.rescued()
     images.replaced = cast.replaced
-    if cast.failures:
-        keep = [event not in cast.failures for event in images.events]
+    return _without_failures(images, columns_out, cast.failures)
+
+
+def _without_failures(
+    images: Images, columns_out: dict[str, pa.Array], failures: dict[int, DecodeError]
+) -> tuple[Images, dict[str, pa.Array], dict[int, DecodeError]]:
+    if failures:
+        keep = [event not in failures for event in images.events]
         mask = pa.array(keep, pa.bool_())
         columns_out = {name: array.filter(mask) for name, array in columns_out.items()}
         left = Images()
@@ -162,7 +171,7 @@ def cast_images(
         left.indexes = [index for index, kept in zip(images.indexes, keep, strict=True) if kept]
         left.replaced = images.replaced
         images = left
-    return images, columns_out, cast.failures
+    return images, columns_out, failures
 
 
 def _joined(parts: list[pa.Array]) -> pa.Array:

@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError, FramingError
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, WatermarkEvent
+from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
 from ticdc_source.kernels import Wire, numbers, strings, temporal
+from ticdc_source.protocols.action_types import ACTION_TYPES
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.flattened import restored_old_values
@@ -152,6 +153,7 @@ class OpenProtocol:
     name: ClassVar[str] = "open-protocol"
     kernels: ClassVar[Mapping[str, Wire]] = KERNELS
     ddl_tells: ClassVar[bool] = False
+    broadcasts_ddl: ClassVar[bool] = True
 
     def recognises(self, key: bytes | None, value: bytes | None) -> bool:
         """Tell by the key: the version, then frames or (maxwell has the same 8 bytes) no value."""
@@ -189,7 +191,9 @@ class OpenProtocol:
             case 2:
                 ddl = parse_object(decompressed(body, self.codec))
                 code = int(ddl["t"])  # the documentation prints it as a string
-                split.ddl.append(DDLEvent(position, index, timestamp, table, str(ddl["q"]), "", code))
+                split.ddl.append(
+                    DDLEvent(position, index, timestamp, table, str(ddl["q"]), ACTION_TYPES.get(code, ""), code)
+                )
             case 3:
                 split.watermarks.append(WatermarkEvent(position, index, timestamp))
             case other:
@@ -205,6 +209,10 @@ class OpenProtocol:
         """Say what types and flags tell."""
         decoded = self._parse(events, plan_of(declared))
         return describe_images(events.table, decoded.images, decoded.commit_ts, declared)
+
+    def declared(self, table: TableName, ddl: Sequence[DDLEvent]) -> Mapping[str, TypeVersions]:  # noqa: ARG002
+        """Return nothing: each message tells its types."""
+        return {}
 
     def decode(self, events: TableEvents, plan: Plan) -> Decoded:
         """Parse value frames and turn them to columns."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -51,6 +51,8 @@ class Plan:
             the schema lacks is one the user left out.
         rescued: the name of the rescued column, None where the read schema has none.
         rescue: whether values and columns that fit no field of the read schema go there, and are no errors.
+        documents: makes the columns where they are not `fields` but JSON documents of whole rows
+            (`documents.document_images`); `fields` then only say what is known of some columns.
     """
 
     fields: tuple[ReadField, ...]
@@ -60,6 +62,7 @@ class Plan:
     known: frozenset[str] | None = None
     rescued: str | None = None
     rescue: bool = False
+    documents: Callable[..., Any] | None = None
     _cache: dict[tuple[Column, ...], tuple[Planned, ...]] = field(default_factory=dict)
     _strays: dict[tuple[Column, ...], tuple[Stray, ...]] = field(default_factory=dict)
 

@@ -1,0 +1,166 @@
+"""What each `outputFormat` makes of a split chunk: the rows to assemble, and what could not be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_source.assembly import Rows
+from ticdc_source.events import DDL, WATERMARK, Chunk, Corrupt, DDLEvent, Split, TableName
+from ticdc_source.metadata import SHAPES
+from ticdc_source.protocols.documents import DOCUMENT, KEY_DOCUMENT
+from ticdc_source.protocols.plan import Plan
+from ticdc_source.row_events import fold
+from ticdc_source.wanted import Reading, chosen_tray, decoded_tray, rows_of
+
+__all__ = ["OUTPUT_FORMATS"]
+
+Made = tuple[Rows, list[Corrupt]]
+
+
+def _changelog(chunk: Chunk, split: Split, reading: Reading) -> Made:
+    tray = chosen_tray(split.tables, chunk, reading)
+    decoded, failed = decoded_tray(tray, reading.plan, reading)
+    reading.counters.count_events(len(tray))
+    return rows_of(tray, decoded, reading), failed
+
+
+def _envelope(chunk: Chunk, split: Split, reading: Reading) -> Made:
+    images, failed = _changelog(chunk, split, reading)
+    folded = fold(images)
+    by_name = {name.lower(): array for name, array in images.columns.items()}
+    columns = {}
+    for image, places in (("before", folded.before), ("after", folded.after)):
+        name = reading.layout.own.get(image)
+        if name is not None:
+            fields = list(reading.layout.schema.field(name).type)
+            children = [by_name[field.name.lower()].take(places) for field in fields]
+            columns[name] = pa.StructArray.from_arrays(children, fields=fields, mask=places.is_null())
+    if reading.layout.rescued is not None:
+        saved = images.columns[reading.layout.rescued]
+        columns[reading.layout.rescued] = _rescued(saved.take(folded.before), saved.take(folded.after))
+    folded.rows.columns = columns
+    return folded.rows, failed
+
+
+def _rescued(before: pa.Array, after: pa.Array) -> pa.Array:
+    """Put what was rescued of both images into one JSON object, `{"before": …, "after": …}`."""
+    texts: list[str | None] = []
+    for old, new in zip(before.to_pylist(), after.to_pylist(), strict=True):
+        parts = [f'"{image}":{text}' for image, text in (("before", old), ("after", new)) if text is not None]
+        texts.append("{" + ",".join(parts) + "}" if parts else None)
+    return pa.array(texts, pa.string())
+
+
+def _event(chunk: Chunk, split: Split, reading: Reading) -> Made:
+    """Bring all events of a chunk into the order that they were written in."""
+    parts: list[Rows] = []
+    failed: list[Corrupt] = []
+    for table, tray in split.tables.items():
+        if reading.tables.matches(table):
+            decoded, bad = decoded_tray(tray, _plan(table, reading), reading)
+            failed += bad
+            reading.counters.count_events(len(tray))
+            parts.append(_table_events(rows_of(tray, decoded, reading), table))
+    parts += (_ddl_events(chunk, split, reading), _watermarks(chunk, split, reading))
+    rows = _joined(chunk, parts, reading)
+    return rows, failed
+
+
+def _plan(table: TableName, reading: Reading) -> Plan:
+    plan = reading.plans.get(table)
+    if plan is None:
+        assert reading.plan_of is not None  # noqa: S101 (planning sets it for this format)
+        plan = reading.plans[table] = reading.plan_of(table)
+    return plan
+
+
+# What is not filled from what every row has, by the column's name in `SHAPES`.
+_OWN = {column.name: column.arrow for column in SHAPES["event"] if not column.fill}
+
+
+def _with(rows: Rows, columns: Mapping[str, pa.Array]) -> Rows:
+    count = len(rows.positions)
+    rows.columns = {name: columns[name] if name in columns else pa.nulls(count, arrow) for name, arrow in _OWN.items()}
+    return rows
+
+
+def _table_events(images: Rows, table: TableName) -> Rows:
+    folded = fold(images)
+    count = len(folded.rows.positions)
+    document, key = images.columns[DOCUMENT], images.columns[KEY_DOCUMENT]
+    return _with(folded.rows, {
+        "database": pa.array([table.database] * count, pa.string()),
+        "table": pa.array([table.table] * count, pa.string()),
+        "key": key.take(pc.coalesce(folded.after, folded.before)),
+        "before": document.take(folded.before),
+        "after": document.take(folded.after),
+    })  # fmt: skip
+
+
+def _ddl_events(chunk: Chunk, split: Split, reading: Reading) -> Rows:
+    events = [event for event in split.ddl if reading.takes_ddl and _wants_ddl(event, reading)]
+    rows = _other(chunk, DDL, events, [event.commit_ts for event in events], reading)
+    return _with(rows, {
+        "database": pa.array([event.table.database or None for event in events], pa.string()),
+        "table": pa.array([event.table.table or None for event in events], pa.string()),
+        "ddl_type": pa.array([event.type or None for event in events], pa.string()),
+        "ddl_type_code": pa.array([event.type_code for event in events], pa.int32()),
+        "ddl_query": pa.array([event.query for event in events], pa.string()),
+        "table_changes": pa.array([
+            None if event.table_changes is None else json.dumps(event.table_changes, ensure_ascii=False)
+            for event in events
+        ], pa.string()),
+    })  # fmt: skip
+
+
+def _wants_ddl(event: DDLEvent, reading: Reading) -> bool:
+    if event.table.table:
+        return reading.tables.matches(event.table)
+    return reading.tables.matches_database(event.table.database)
+
+
+def _watermarks(chunk: Chunk, split: Split, reading: Reading) -> Rows:
+    marks = [event.ts for event in split.watermarks]
+    rows = _other(chunk, WATERMARK, split.watermarks, list(marks), reading)
+    return _with(rows, {"watermark_ts": pa.array(marks, pa.int64())})
+
+
+def _other(chunk: Chunk, kind: int, events: Any, commit_ts: list[int | None], reading: Reading) -> Rows:
+    count = len(events)
+    return Rows(
+        chunk, reading.decoder.name, None, [event.position for event in events], [event.index for event in events],
+        [kind] * count, commit_ts, [None] * count, [None] * count, {},
+    )  # fmt: skip
+
+
+def _joined(chunk: Chunk, parts: list[Rows], reading: Reading) -> Rows:
+    positions = [place for part in parts for place in part.positions]
+    indexes = [place for part in parts for place in part.indexes]
+    order = sorted(range(len(positions)), key=lambda place: (positions[place], indexes[place]))
+    take = pa.array(order, pa.int64())
+
+    def ordered(attribute: str) -> list[Any]:
+        values = [value for part in parts for value in getattr(part, attribute)]
+        return [values[place] for place in order]
+
+    return Rows(
+        chunk, reading.decoder.name, None, ordered("positions"), ordered("indexes"), ordered("kinds"),
+        ordered("commit_ts"), ordered("build_ts"), ordered("cluster_id"),
+        {
+            reading.layout.own[name]: pa.concat_arrays([part.columns[name] for part in parts]).take(take)
+            for name in _OWN
+            if name in reading.layout.own
+        },
+    )  # fmt: skip
+
+
+OUTPUT_FORMATS: dict[str, Callable[[Chunk, Split, Reading], Made]] = {
+    "changelog": _changelog,
+    "envelope": _envelope,
+    "event": _event,
+}
