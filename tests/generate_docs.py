@@ -15,7 +15,7 @@ import pyarrow as pa
 from tests.support.losses import LOSSES, MISSING, Lost
 from ticdc_source.metadata import event_table, metadata_table
 from ticdc_source.options import options_table
-from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols import PROTOCOLS, debezium_types
 from ticdc_source.spark_schema import to_spark
 from ticdc_source.types import CONVERSIONS, TYPES, ColumnType, parse_type
 
@@ -163,6 +163,17 @@ def losses_table() -> str:
     return "\n".join(lines)
 
 
+def schemas_table() -> str:
+    """Return how debezium's schemas are read: as what, and what else may be behind them."""
+    lines = [
+        "| type or name in the schema | read as | or as, where `tidb_type` or DDL messages say so |",
+        "|---|---|---|",
+    ]
+    for wire, (first, *others) in debezium_types._BEHIND.items():
+        lines.append(f"| `{wire}` | {first} | {', '.join(name for name in others if name != first)} |")
+    return "\n".join(lines)
+
+
 def wire_losses_table(protocol: str) -> str:
     """Return what one protocol loses."""
     return "\n".join(["| lost |", "|---|", *(f"| {loss.what} |" for loss in LOSSES if loss.protocol == protocol)])
@@ -175,6 +186,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "types": types_table,
     "conversions": conversions_table,
     "losses": losses_table,
+    "debezium_schemas": schemas_table,
     **{f"{protocol.replace('-', '_')}_types": partial(wire_table, protocol) for protocol in PROTOCOLS},
     **{f"{protocol.replace('-', '_')}_losses": partial(wire_losses_table, protocol) for protocol in PROTOCOLS},
 }
