@@ -83,7 +83,13 @@ PROTOCOL_BENCH = (
     "base",
     "samples",
 )
-PROTOCOL_PARTS = {"debezium_types": "debezium", "flattened": "open_protocol", "action_types": "open_protocol"}
+PROTOCOL_PARTS = {
+    "action_types": "open_protocol",
+    "canal_skim": "canal_json",
+    "debezium_skim": "debezium",
+    "debezium_types": "debezium",
+    "flattened": "open_protocol",
+}
 PROTOCOL_DOOR = "__init__"
 
 # The rooms that may import what is not ours, beside Python's own library and pyarrow, which all may.

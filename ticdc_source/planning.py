@@ -163,6 +163,7 @@ def reading_of(schema: pa.Schema, options: Options, known: Known) -> Reading:
         columns,
         layout.rescued,
         rescue,
+        build_ts="build_ts" in layout.metadata.values(),
     )
 
     def plan_of(table: TableName) -> Plan:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
 from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.canal_skim import CanalSkim
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
@@ -130,14 +131,13 @@ class CanalJSON:
         return decoded
 
     def _parse(self, events: TableEvents, plan: Plan) -> Decoded:
-        images = Images()
-        decoded = Decoded(images, {}, [], [], [None] * len(events))
-        types: Any = None
-        names: tuple[str, ...] | None = None
-        boundaries, since = plan.boundaries(), 0
-        for event, payload in enumerate(events.payloads):
-            decoded.commit_ts.append(None)
-            decoded.build_ts.append(None)
+        images, count = Images(), len(events)
+        decoded = Decoded(images, {}, [None] * count, [None] * count, [None] * count)
+        skim = plan.learned.setdefault(self.name, CanalSkim())
+        boundaries = plan.boundaries()
+        signature: tuple[Any, ...] | None = None
+        for event in skim.unread(events.payloads, decoded, plan) if plan.skim else range(count):
+            payload = events.payloads[event]
             known = len(images.rows)
             try:
                 message = parse_object(payload)
@@ -151,13 +151,16 @@ class CanalJSON:
                     msg = "a row message without 'data'"
                     raise ValueError(msg)
                 begun = bisect_left(boundaries, decoded.commit_ts[event] or 0) if boundaries else 0
-                if message.get("mysqlType") != types or tuple(rows[0]) != names or begun != since:
+                types, codes, keys = message.get("mysqlType"), message.get("sqlType"), message.get("pkNames")
+                if (types, codes, keys, begun, tuple(rows[0])) != signature:
                     columns = _columns(message, rows)
                     if begun:
                         columns = tuple(replace(column, since=boundaries[begun - 1]) for column in columns)
-                    images.start_run(columns)
-                    types, names, since = message.get("mysqlType"), tuple(rows[0]), begun
+                    signature = (types, codes, keys, begun, tuple(rows[0]))
+                images.continue_run(columns)
                 _add(images, event, message, rows, plan)
+                if plan.skim:
+                    skim.learn(payload, rows[0], begun, columns)
             except MALFORMED as error:
                 images.take_back(known)
                 decoded.failures[event] = parse_failure(error, "a canal-json row message").at(events.address(event))

@@ -20,6 +20,7 @@ from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, 
 from ticdc_source.kernels import Wire
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.compression import decompressed
+from ticdc_source.protocols.debezium_skim import DebeziumSkim
 from ticdc_source.protocols.debezium_types import (
     KERNELS,
     declared_columns,
@@ -119,15 +120,14 @@ class Debezium:
         images.runs = runs
 
     def _parse(self, events: TableEvents, plan: Plan) -> Decoded:
-        images = Images()
-        decoded = Decoded(images, {}, [], [], [])
+        images, count = Images(), len(events)
+        decoded = Decoded(images, {}, [None] * count, [None] * count, [None] * count)
+        skim = plan.learned.setdefault(self.name, DebeziumSkim())
         schema: Any = None
         names: tuple[str, ...] | None = None
         boundaries, since = plan.boundaries(), 0
-        for event, value in enumerate(events.payloads):
-            decoded.commit_ts.append(None)
-            decoded.build_ts.append(None)
-            decoded.cluster_id.append(None)
+        for event in skim.unread(events.payloads, decoded, plan) if plan.skim else range(count):
+            value = events.payloads[event]
             known = len(images.rows)
             try:
                 message = parse_object(value)
@@ -145,12 +145,14 @@ class Debezium:
                 begun = bisect_left(boundaries, decoded.commit_ts[event] or 0) if boundaries else 0
                 if fields != schema or tuple(described) != names or begun != since:
                     columns = _columns(fields, described, boundaries[begun - 1] if begun else 0)
-                    images.start_run(columns)
                     schema, names, since = fields, tuple(described), begun
+                images.continue_run(columns)
                 if op == "d":
                     images.add(event, 0, described, None, plan, update=False)
                 else:
                     images.add(event, 0, before if op == "u" else None, described, plan, update=op == "u")
+                if plan.skim:
+                    skim.learn(value, described, cluster_id, begun, columns)
             except MALFORMED as error:
                 images.take_back(known)
                 decoded.failures[event] = parse_failure(error, "a debezium row message").at(events.address(event))

@@ -53,16 +53,21 @@ class Images:
         """
         if after is None:
             if "delete" in plan.operations and before is not None:
-                self._append(DELETE, event, index, before)
+                self.append(DELETE, event, index, before)
         elif before is None and not update:
             if "insert" in plan.operations:
-                self._append(INSERT, event, index, after)
+                self.append(INSERT, event, index, after)
         elif "update" in plan.operations:
             if before is not None and plan.preimages:
-                self._append(UPDATE_PREIMAGE, event, index, before)
-            self._append(UPDATE_POSTIMAGE, event, index, after)
+                self.append(UPDATE_PREIMAGE, event, index, before)
+            self.append(UPDATE_POSTIMAGE, event, index, after)
 
-    def _append(self, kind: int, event: int, index: int, row: Row) -> None:
+    def append(self, kind: int, event: int, index: int, row: Row) -> None:
+        """Add one image.
+
+        Raises:
+            TypeError: `row` is something else.
+        """
         if type(row) is not dict:
             msg = f"a row that is a JSON {type(row).__name__}"
             raise TypeError(msg)
@@ -81,6 +86,11 @@ class Images:
         if self.runs and self.runs[-1][0] == len(self.rows):
             self.runs.pop()
         self.runs.append((len(self.rows), columns))
+
+    def continue_run(self, columns: tuple[Column, ...]) -> None:
+        """Say that the images added from here on have these columns, which may be those before had."""
+        if not self.runs or self.runs[-1][1] != columns:
+            self.start_run(columns)
 
     def spans(self) -> list[tuple[int, int, tuple[Column, ...]]]:
         """Return the runs that have images: (first, one behind the last, columns)."""

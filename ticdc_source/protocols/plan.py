@@ -53,6 +53,9 @@ class Plan:
         rescue: whether values and columns that fit no field of the read schema go there, and are no errors.
         documents: makes the columns where they are not `fields` but JSON documents of whole rows
             (`documents.document_images`); `fields` then only say what is known of some columns.
+        build_ts: whether it is wanted when messages were encoded; without, the fast path need not say it.
+        skim: whether protocols may take their fast path; both give the same.
+        learned: what the fast path has learned of the messages, by protocol.
     """
 
     fields: tuple[ReadField, ...]
@@ -63,6 +66,9 @@ class Plan:
     rescued: str | None = None
     rescue: bool = False
     documents: Callable[..., Any] | None = None
+    build_ts: bool = True
+    skim: bool = True
+    learned: dict[str, Any] = field(default_factory=dict)
     _cache: dict[tuple[Column, ...], tuple[Planned, ...]] = field(default_factory=dict)
     _strays: dict[tuple[Column, ...], tuple[Stray, ...]] = field(default_factory=dict)
 

@@ -1,0 +1,148 @@
+"""The fast paths give what the general path gives: the same rows, or the same errors."""
+
+import random
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+
+from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
+from tests.support.truth import tables_with_rows
+from tests.test_robustness import mangled
+from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.planning import known_of_schema, reading_of
+from ticdc_source.reading import read
+
+pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")
+
+SEED = 20261121
+SCENARIOS = [
+    "open-protocol.default",
+    "open-protocol.only-output-updated-columns",
+    "open-protocol.delete-only-output-handle-key-columns",
+    "open-protocol.output-old-value-off",
+    "canal-json.plain",
+    "canal-json.tidb-extension",
+    "canal-json.content-compatible",
+    "canal-json.only-output-updated-columns",
+    "canal-json.delete-only-output-handle-key-columns",
+    "canal-json.output-row-key",
+    "debezium.default",
+    "debezium.disable-schema",
+    "debezium.tidb-extension",
+    "debezium.include-start-ts",
+    "debezium.output-old-value-off",
+]
+STREAMS = [
+    "stream.open-protocol",
+    "stream.canal-json.tidb-extension",
+    "stream.debezium.tidb-extension.disable-schema",
+]
+MANGLED = ["open-protocol.default", "canal-json.plain", "canal-json.tidb-extension", "debezium.default",
+           "debezium.disable-schema", "debezium.include-start-ts"]  # fmt: skip
+
+
+def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, skim: bool, **given: str) -> pa.Table | str:
+    """Read all there is, by the fast path or without; return the rows, or the error."""
+    options = make_options(**given)
+    known = known_of_schema(schema, options)
+    assert known is not None
+    reading = reading_of(schema, options, known)
+    reading.plan.skim = skim
+    try:
+        batches = [batch for wanted in captured.ranges() for batch in read(captured.fetch(wanted, sizes), reading)]
+    except TiCDCSourceError as error:
+        return f"{type(error).__name__}: {error}"
+    return pa.Table.from_batches(batches, schema)
+
+
+def tables(captured: Captured) -> Iterator[tuple[str, pa.Schema]]:
+    """Yield each table's name, quoted, and its read schema with all metadata."""
+    for database, table in tables_with_rows(captured):
+        name = f"`{database}`.`{table}`"
+        yield name, captured.schema(tables=name, includeMetadata="all")
+
+
+@pytest.mark.parametrize("matrix", ["types", "ops"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_fast_path_gives_the_rows_of_the_general_path(scenario: str, matrix: str) -> None:
+    """Every table of a matrix: in one chunk without it, in random chunks and one record a chunk with it."""
+    captured = load(f"{scenario}.{matrix}")
+
+    for name, schema in tables(captured):
+        expected = outcome(captured, schema, whole, skim=False, tables=name, includeMetadata="all")
+        for sizes in (random_sizes(SEED), single):
+            assert outcome(captured, schema, sizes, skim=True, tables=name, includeMetadata="all") == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"preimages": "false"}, {"operations": "insert,delete"}], ids=str)
+@pytest.mark.parametrize("stream", STREAMS)
+def test_the_fast_path_gives_the_rows_of_a_stream(stream: str, options: dict[str, str]) -> None:
+    """Tables that change under way, duplicates and DDL between; also with fewer images wanted."""
+    captured = load(stream)
+
+    for database, table in tables_with_rows(captured):
+        given = {"tables": f"`{database}`.`{table}`", **options}
+        schema = captured.schema(**given)
+        expected = outcome(captured, schema, random_sizes(SEED), skim=False, **given)
+        assert outcome(captured, schema, random_sizes(SEED), skim=True, **given) == expected
+
+
+def repeated_member(data: bytes, chooser: random.Random) -> bytes:
+    """Write a piece between two commas twice, or two of them in each other's place."""
+    pieces = data.split(b',"')
+    first, second = chooser.randrange(len(pieces)), chooser.randrange(len(pieces))
+    if chooser.random() < 0.5:
+        pieces.insert(first, pieces[second])
+    else:
+        pieces[first], pieces[second] = pieces[second], pieces[first]
+    return b',"'.join(pieces)
+
+
+def spaced(data: bytes, chooser: random.Random) -> bytes:
+    """Put white space, a sign or a digit somewhere, mostly beside a number or a brace."""
+    places = [place for place in range(1, len(data)) if data[place : place + 1] in b"0123456789{}[]:,"]
+    place = chooser.choice(places or [0])
+    return data[:place] + chooser.choice([b" ", b"\n", b"0", b"-", b"+", b",", b"}", b"{", b"1"]) + data[place:]
+
+
+def other_bytes(data: bytes, chooser: random.Random) -> bytes:
+    """Put another byte in the place of one."""
+    place = chooser.randrange(len(data))
+    return data[:place] + chooser.choice([b"0", b"_", b" ", b'"', b"\\", b"\xff", b",", b"}", b"a"]) + data[place + 1 :]
+
+
+MUTATIONS: list[Callable[[bytes, random.Random], bytes]] = [mangled, repeated_member, spaced, other_bytes]
+
+
+@pytest.mark.parametrize("scenario", MANGLED)
+def test_the_fast_path_gives_the_errors_of_the_general_path(scenario: str) -> None:
+    """Between whole messages each mangled one gives the rows, or the corrupt record, of the general path."""
+    captured = load(f"{scenario}.types")
+    chooser = random.Random(f"{SEED} {scenario}")
+    name = "types_a.t_all"
+    given = {"tables": name, "mode": "PERMISSIVE", "onSchemaDrift": "rescue", "includeMetadata": "all"}
+    schema = captured.schema(**given)
+    about = [record for records in captured.partitions.values() for record in records if b"t_all" in _bytes(record)]
+    bad, differing = 0, []
+
+    for _ in range(60):
+        mutants = []
+        for _ in range(40):
+            record = chooser.choice(about)
+            key, value = record.key, record.value or b""
+            if chooser.random() < 0.5:
+                value = chooser.choice(MUTATIONS)(value, chooser)
+            mutants.append(Record(key, value))
+        mixed = Captured({}, {0: mutants})
+        general = outcome(mixed, schema, whole, skim=False, **given)
+        if outcome(mixed, schema, whole, skim=True, **given) != general:
+            differing.append(mutants)
+        bad += general.column("_corrupt_record").drop_null().length() if isinstance(general, pa.Table) else 0
+
+    assert not differing, (SEED, scenario, differing[0])
+    assert bad > 100
+
+
+def _bytes(record: Record) -> bytes:
+    return (record.key or b"") + (record.value or b"")

@@ -1,0 +1,156 @@
+"""The fast path of debezium: what messages of one table have in common is compared, and not parsed again.
+
+The schema is five sixths of a message and never changes within a version of the table, and of `source` only numbers
+do. So a message is read from behind `"op":"…",` to before `,"schema":` only, if all before and after is, numbers
+aside, byte for byte what stood in a message that was parsed whole, and if it has the same columns. Whatever differs
+is left to the general path, which also reports what is broken: a message that is read here gives what it would give
+there (tests/test_equivalence.py).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.plan import Plan
+from ticdc_source.schema import Column
+
+__all__ = ["DebeziumSkim"]
+
+# From the start to the op; a backslash would make it hard to tell where a text ends. TiCDC's other numbers are all 0.
+_HEAD = re.compile(
+    rb'(\{"payload":\{"source":\{[^{}\\]*"ts_ms":([1-9]\d*),[^{}\\]*"commit_ts":([1-9]\d{0,17}),(?:"start_ts":([1-9]\d*),)?'
+    rb'("cluster_id":(?:null|"[^{}"\\]*")\},"ts_ms":)([1-9]\d{0,12}),"transaction":null,"op":")([cudr])",'
+)
+_LONG_NUMBER = re.compile(rb'":\d\d')
+_DIGITS = bytes(ord("0") if chr(byte).isdecimal() and byte < 128 else byte for byte in range(256))  # noqa: PLR2004
+_OPS = {b'c",': INSERT, b'r",': INSERT, b'u",': UPDATE_POSTIMAGE, b'd",': DELETE}
+_SCHEMA = b'},"schema":{'
+_ROWS = frozenset({"before", "after"})
+_MOST_SHAPES = 16
+_ZERO = ord("0")
+
+
+class _Shape(NamedTuple):
+    """What messages of one version of the table look like."""
+
+    head: bytes  # to before the op, all digits as 0
+    commit_ts: slice
+    cluster: tuple[int, bytes]  # place and bytes of all between commit_ts and ts_ms that tells something
+    build_ts: slice
+    numbers: tuple[int, ...]  # where numbers begin: JSON does not let them begin with 0
+    tail: bytes
+    names: tuple[str, ...]  # of the row
+    cluster_id: str | None
+    columns: dict[int, tuple[Column, ...]]  # by how many boundaries of the plan lie before the row
+
+    def fits(self, value: bytes) -> bool:
+        """Tell whether a message has this shape but for what stands behind the op."""
+        return (
+            value[: len(self.head)].translate(_DIGITS) == self.head
+            and value.startswith(self.cluster[1], self.cluster[0])
+            and value.endswith(self.tail)
+            and all(value[place] != _ZERO for place in self.numbers)
+        )
+
+
+class DebeziumSkim:
+    """What was learned of one table's messages."""
+
+    __slots__ = ("_shapes",)
+
+    def __init__(self) -> None:
+        self._shapes: dict[tuple[Any, ...], _Shape] = {}
+
+    def learn(self, value: bytes, row: dict[str, Any], cluster_id: str | None, begun: int, columns: Any) -> None:
+        """Remember the shape of a message that was parsed whole, if it is one that TiCDC writes."""
+        seen = _HEAD.match(value)
+        if seen is None:
+            return
+        end = value.find(_SCHEMA, seen.end()) + 1 or -1
+        tail = value[end:]
+        numbers = [seen.start(group) for group in (2, 3, 4, 6) if seen[group]]
+        if len(_LONG_NUMBER.findall(seen[1])) != len(numbers) or not _is_object(value[seen.end() : end], _ROWS):
+            return
+        if end != -1 and not _is_object(tail[1:], frozenset({"schema"})):
+            return
+        head = seen[1].translate(_DIGITS)
+        key = (head, seen[5], tail, tuple(row))
+        if key not in self._shapes and len(self._shapes) >= _MOST_SHAPES:
+            self._shapes.clear()
+        shape = _Shape(
+            head, slice(*seen.span(3)), (seen.start(5), seen[5]), slice(*seen.span(6)), tuple(numbers), tail,
+            tuple(row), cluster_id, {},
+        )  # fmt: skip
+        self._shapes.setdefault(key, shape).columns[begun] = columns
+
+    def unread(self, values: Sequence[bytes], decoded: Decoded, plan: Plan) -> Iterator[int]:
+        """Read messages onto `decoded`; yield the place of each that is left to the general path, in order."""
+        images, loads, shapes = decoded.images, orjson.loads, self._shapes
+        add_kind, add_event, add_index = images.kinds.append, images.events.append, images.indexes.append
+        add_row, runs = images.rows.append, images.runs
+        boundaries, operations, preimages, stamped = plan.boundaries(), plan.operations, plan.preimages, plan.build_ts
+        unwanted = {
+            kind
+            for kind, name in ((INSERT, "insert"), (UPDATE_POSTIMAGE, "update"), (DELETE, "delete"))
+            if name not in operations
+        }
+        for event, value in enumerate(values):
+            for shape in shapes.values():
+                if shape.fits(value):
+                    break
+            else:
+                yield event
+                continue
+            begin = len(shape.head)
+            kind = _OPS.get(value[begin : begin + 3])
+            try:
+                rows = loads(b"{" + value[begin + 3 : -len(shape.tail)])
+            except orjson.JSONDecodeError:
+                yield event
+                continue
+            commit_ts = int(value[shape.commit_ts])
+            columns = shape.columns.get(bisect_left(boundaries, commit_ts) if boundaries else 0)
+            before = rows.get("before")
+            row = before if kind == DELETE else rows.get("after")
+            if kind is None or columns is None or not rows.keys() <= _ROWS:
+                yield event
+                continue
+            if type(row) is not dict or tuple(row) != shape.names:
+                yield event
+                continue
+            old = before if kind == UPDATE_POSTIMAGE else None
+            if old is not None and type(old) is not dict:
+                yield event
+                continue
+            decoded.commit_ts[event] = commit_ts
+            if stamped:
+                decoded.build_ts[event] = int(value[shape.build_ts])
+            decoded.cluster_id[event] = shape.cluster_id
+            if not runs or runs[-1][1] is not columns:
+                images.continue_run(columns)
+            if kind in unwanted:
+                continue
+            if old is not None and preimages:
+                add_kind(UPDATE_PREIMAGE)
+                add_event(event)
+                add_index(0)
+                add_row(old)
+            add_kind(kind)
+            add_event(event)
+            add_index(0)
+            add_row(row)
+
+
+def _is_object(members: bytes, names: frozenset[str]) -> bool:
+    """Tell whether these are an object's members, up to its end, with such names only."""
+    try:
+        return bool(orjson.loads(b"{" + members).keys() <= names)
+    except orjson.JSONDecodeError:
+        return False
