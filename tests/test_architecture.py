@@ -41,6 +41,7 @@ FLOORS: tuple[dict[str, str], ...] = (
     {
         "kernels": "a column of wire cells → an Arrow array",
         "assembly": "columns → a record batch of the read schema",
+        "joining": "small record batches → few large ones",
     },
     {
         "kafka": "offset look-ups, and ranges → chunks",

@@ -86,9 +86,8 @@ _DEFAULTS = {
     "check_crcs": True,
     "request_timeout_ms": 30_000,
     "fetch_max_wait_ms": 500,
-    # One partition is read at a time: one answer is about as much as a chunk, and the next is on its way
-    # meanwhile.
-    "max_partition_fetch_bytes": 2 << 20,
+    # One partition is read at a time: one answer is a few chunks, and the next is on its way meanwhile.
+    "max_partition_fetch_bytes": 4 << 20,
     "reconnect_backoff_max_ms": 1_000,  # a restarted broker should be found again soon
 }
 

@@ -220,7 +220,7 @@ OPTIONS: tuple[Option, ...] = (
         "maxBytesPerBatch",
         "32m",
         size_bytes,
-        "bytes of Kafka records behind a record batch at most, one record excepted",
+        "about how many bytes an Arrow record batch holds at most, one Kafka record excepted",
     ),
     _row(
         "commitGroupOffsets",

@@ -33,8 +33,8 @@ _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 5, 500
 # topic).
 _LOOK_AFTER_SECONDS, _LOOKS = 1.0, 3
 _LOOK_TIMEOUT_MS = 5_000
-# kafka-python unpacks as much of a fetch as it is asked for: compressed, that may be a hundred times what has come.
-# So it is asked for about as much as an uncompressed fetch holds, by the size of the records before.
+# A fetch is unpacked as far as it is asked for: compressed, it may be a hundred times what has come. A chunk is about
+# as much as an uncompressed fetch holds; of kafka-python as many records are wanted, by the size of those before.
 _IN_HAND_BYTES = 4 << 20
 _RECORD_BYTES = 500  # what a record takes beside its key and value
 _FIRST_RECORDS = 128
@@ -94,7 +94,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
         fail_on_data_loss: bool = True,
     ) -> None:
         self._config = config
-        self._bounds = Bounds(max_records, max_bytes, include_headers)
+        self._bounds = Bounds(max_records, min(max_bytes, _IN_HAND_BYTES), include_headers)
         self._poll_timeout_ms = poll_timeout_ms
         self._fail_on_data_loss = fail_on_data_loss
         self._client: Client | None = None
@@ -228,7 +228,7 @@ class _Reading:
                     self._account_for_hole(next(expected for expected, offset in numbered if expected != offset))
                 self._expected = last + 1
                 yield wanted
-            if self._expected == end or len(wanted) < len(chunk):
+            if self._expected == end or chunk.offsets[-1] >= end:
                 break
         if self._expected < end <= position:
             self._account_for_hole(self._expected)
