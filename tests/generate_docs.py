@@ -46,10 +46,17 @@ _FORMS: dict[str, tuple[tuple[str, ColumnType], ...]] = {
 }
 
 _SEEN = ColumnType("decimal", whole=1, scale=2)
-_COMPATIBLE = "with `content-compatible=true`"
+_TOLD_BY_DDL = "where DDL tells"
+_COMPATIBLE = "with `content-compatible=true`, or where DDL tells"
 # What a protocol tells of types whose rows depend on it: beside the type's name, and the type behind it.
 _TOLD: dict[tuple[str, str], tuple[tuple[str, ColumnType], ...]] = {
-    ("open-protocol", "decimal"): (("with values like 1.50", _SEEN),),
+    ("open-protocol", "decimal"): (
+        ("with values like 1.50", _SEEN),
+        (f"(12,2), {_TOLD_BY_DDL}", parse_type("decimal(12,2)")),
+    ),
+    ("open-protocol", "bit"): (("", ColumnType("bit")), (f"(1), {_TOLD_BY_DDL}", parse_type("bit(1)"))),
+    ("open-protocol", "enum"): (("", ColumnType("enum")), (_TOLD_BY_DDL, parse_type("enum('a')"))),
+    ("open-protocol", "set"): (("", ColumnType("set")), (_TOLD_BY_DDL, parse_type("set('a')"))),
     ("canal-json", "decimal"): (
         ("with values like 1.50", _SEEN),
         (f"(12,2) {_COMPATIBLE}", parse_type("decimal(12,2)")),
@@ -59,7 +66,7 @@ _TOLD: dict[tuple[str, str], tuple[tuple[str, ColumnType], ...]] = {
     ("canal-json", "set"): (("", ColumnType("set")), (_COMPATIBLE, parse_type("set('a')"))),
     ("debezium", "decimal"): (
         ("", ColumnType("double")),
-        ("(12,2), where DDL messages tell", parse_type("decimal(12,2)")),
+        (f"(12,2), {_TOLD_BY_DDL}", parse_type("decimal(12,2)")),
     ),
     ("debezium", "bit"): (("(1)", parse_type("bit(1)")), ("(8)", parse_type("bit(8)"))),
     ("debezium", "enum"): (("", parse_type("enum('a')")),),

@@ -122,7 +122,7 @@ def test_a_case_says_what_it_holds(case: Case) -> None:
     assert case.messages
     assert any(case.expected.values())
     assert case.captured.partitions
-    assert all("_change_type" in row for row in case.expected["row"])
+    assert all({"_change_type", "_event_type"} & row.keys() for row in case.expected["row"])
 
 
 def table() -> dict[int, tuple[str, set[str]]]:
