@@ -5,6 +5,7 @@ import datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.support.captured import Captured, rows
@@ -158,6 +159,104 @@ def test_a_lost_binary_flag_is_made_good_by_other_messages() -> None:
     second = open_message(open_row({"u": {"id": cell(INT, 2), "c": cell(VARCHAR, r"\xfe", 0)}}))
 
     assert [row["c"] for row in rows(first, second)] == [b"\xff", b"\xfe"]
+
+
+def test_lost_flags_are_made_good_by_other_messages() -> None:
+    """Whether an integer is unsigned, a blob binary, a column part of the key: what one message says stands for all."""
+    flagged = {"id": cell(8, 1, HANDLE | UNSIGNED), "b": cell(BLOB, "/w==", BINARY | 64), "x": cell(BLOB, "eA==", 64)}
+    lost = {"id": cell(8, 2**64 - 1, 0), "b": cell(BLOB, "/g==", 0), "x": cell(BLOB, "eQ==", 0)}
+    messages = [open_message(open_row({"u": lost})), open_message(open_row({"u": flagged}))]
+
+    found = rows(*messages)
+
+    assert [(row["id"], row["b"], row["x"]) for row in found] == [
+        (Decimal(2**64 - 1), b"\xfe", "y"),
+        (Decimal(1), b"\xff", "x"),
+    ]
+    assert Captured.of(*messages).schema().field("id").metadata[b"ticdc.key"] == b"true"
+
+
+@pytest.mark.parametrize(("column", "read_as", "expected"), [
+    (cell(VARCHAR, r"\xfe", 0), pa.binary(), b"\xfe"),
+    (cell(BLOB, "/g==", 0), pa.binary(), b"\xfe"),
+    (cell(8, 2**64 - 1, 0), pa.decimal128(20, 0), Decimal(2**64 - 1)),
+])  # fmt: skip
+def test_lost_flags_are_made_good_by_the_users_schema(column: Any, read_as: pa.DataType, expected: Any) -> None:
+    """Where no other message tells, the schema does (flags 0: pingcap/ticdc pkg/sink/codec/open/encoder.go:63-74)."""
+    captured = Captured.of(open_message(open_row({"u": {"id": cell(INT, 1, HANDLE), "c": column}})))
+    schema = captured.schema()
+    schema = schema.set(schema.get_field_index("c"), pa.field("c", read_as, metadata=schema.field("c").metadata))
+
+    assert captured.read(schema=schema)["c"].to_pylist() == [expected]
+
+
+# Flags of MySQL (pingcap/tidb pkg/parser/mysql/type.go), as TiDB sets them.
+NOT_NULL, PRIMARY, UNIQUE, BLOBS, UNSIGNED_, BINARY_, AUTO, NO_DEFAULT = 1, 2, 4, 16, 32, 128, 512, 4096
+RAW = {
+    "id": cell(8, 2**64 - 1, NOT_NULL | PRIMARY | UNSIGNED_ | NO_DEFAULT, h=True),
+    "v": cell(VARCHAR, r"\xfe\"", BINARY_),
+    "s": cell(VARCHAR, r"\xfe", NOT_NULL | NO_DEFAULT),
+    "b": cell(BLOB, "/g==", BLOBS | BINARY_),
+    "x": cell(BLOB, "eA==", BLOBS),
+    "n": cell(INT, -1, NOT_NULL),
+    "u": cell(INT, 2**32 - 1, UNSIGNED_),
+    "d": cell(10, "2026-01-01", BINARY_),
+    "k": cell(INT, 7, NOT_NULL | UNIQUE | NO_DEFAULT),
+}
+RAW_VALUES = {
+    "id": Decimal(2**64 - 1), "v": b'\xfe"', "s": r"\xfe", "b": b"\xfe", "x": "x", "n": -1, "u": 2**32 - 1,
+    "d": datetime.date(2026, 1, 1), "k": 7,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", [NOT_NULL | PRIMARY | UNSIGNED_ | NO_DEFAULT, NOT_NULL | PRIMARY | UNSIGNED_ | AUTO])
+def test_flags_of_mysql_are_told_from_ticdcs(key: int) -> None:
+    """TiCDC 9.0.0-beta.1 wrote MySQL's flags: a key, with or without AUTO_INCREMENT, shows that."""
+    message = open_message(open_row({"u": {**RAW, "id": {**RAW["id"], "f": key}}}))
+
+    (found,) = rows(message)
+
+    assert {name: found[name] for name in RAW} == RAW_VALUES
+    schema = Captured.of(message).schema()
+    assert [field.name for field in schema if b"ticdc.key" in (field.metadata or {})] == ["id"]
+
+
+def test_flags_of_mysql_and_of_ticdc_mean_the_same() -> None:
+    """A topic from before and after an upgrade is one table, with one schema."""
+    ours = {
+        "id": cell(8, 1, BINARY | HANDLE | 8 | UNSIGNED, h=True), "v": cell(VARCHAR, "a", BINARY | 64),
+        "s": cell(VARCHAR, "a", 0), "b": cell(BLOB, "", BINARY | 64), "x": cell(BLOB, "", 64), "n": cell(INT, 1, 1),
+        "u": cell(INT, 1, BINARY | UNSIGNED | 64), "d": cell(10, None, BINARY | 64), "k": cell(INT, 1, BINARY | 16),
+    }  # fmt: skip
+    theirs, ours_ = open_message(open_row({"u": RAW})), open_message(open_row({"u": ours}))
+
+    assert Captured.of(theirs).schema() == Captured.of(ours_).schema() == Captured.of(theirs, ours_).schema()
+    found = rows(theirs, ours_)
+    assert {name: found[0][name] for name in RAW} == RAW_VALUES
+
+
+def test_flags_of_mysql_in_an_old_row_alone_do_no_harm() -> None:
+    """TiCDC 8.5.4 and 8.5.5 wrote them in `p` with only-output-updated-columns=true: `u` says what a column is."""
+    new = {
+        "id": cell(8, 1, HANDLE | UNSIGNED, h=True),
+        "v": cell(VARCHAR, r"\xff", BINARY | 64),
+        "s": cell(15, "a", 64),
+    }
+    old = {"v": cell(VARCHAR, r"\xfe", BINARY_), "s": cell(VARCHAR, r"\b", NOT_NULL | NO_DEFAULT)}
+
+    found = rows(open_message(open_row({"u": new, "p": old})))
+
+    assert [(row["id"], row["v"], row["s"]) for row in found] == [
+        (Decimal(1), b"\xfe", r"\b"),
+        (Decimal(1), b"\xff", "a"),
+    ]
+
+
+def test_times_without_their_fraction_are_times() -> None:
+    """TiCDC 8.5.4 and 8.5.5 (new architecture) lost it: whole seconds are what is left."""
+    messages = [open_message(open_row({"u": {"c": cell(11, text, 65)}})) for text in ("-01:02:03", "01:02:03.5")]
+
+    assert [row["c"].total_seconds() for row in rows(*messages)] == [-3723.0, 3723.5]
 
 
 def test_duplicate_members_of_a_key_are_last_wins() -> None:

@@ -8,6 +8,7 @@ raises whatever Arrow or Python raise on a cell that does not fit; `failing_cell
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -136,13 +137,16 @@ def text_bytes(text: str) -> bytes:
         return text.encode(errors="surrogatepass")
 
 
+_BAD_BYTE = re.compile("[\udc80-\udcff]")
+
+
 def decoded(value: bytes, settings: Settings) -> str:
-    """Decode UTF-8 by `invalidUtf8`."""
+    """Decode UTF-8 by `invalidUtf8`; U+FFFD stands for each bad byte, as where TiCDC itself writes it (Go does so)."""
     try:
         return value.decode()
     except UnicodeDecodeError:
         if settings.invalid_utf8 == "replace":
-            return value.decode(errors="replace")
+            return _BAD_BYTE.sub("\ufffd", value.decode(errors="surrogateescape"))
         msg = "not UTF-8; invalidUtf8=replace puts U+FFFD for each bad byte"
         raise ValueError(msg) from None
 

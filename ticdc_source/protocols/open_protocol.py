@@ -20,11 +20,11 @@ from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.protocols.action_types import ACTION_TYPES
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.compression import decompressed
-from ticdc_source.protocols.flattened import restored_old_values
 from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.release_bugs import restored_old_values, with_ticdc_flags
 from ticdc_source.protocols.samples import describe_images, plan_of
 from ticdc_source.protocols.shapes import MALFORMED, parse_failure, table_name, text, tso
 from ticdc_source.schema import Column, ReadField, TableSchema, TypeVersions
@@ -243,9 +243,7 @@ class OpenProtocol:
                 seen = tuple((name, cell["t"], cell.get("f"), cell.get("h")) for name, cell in described.items())
                 begun = bisect_left(boundaries, head["ts"]) if boundaries else 0
                 if seen != signature or begun != since:
-                    columns = tuple(_column(text(name), *parts) for name, *parts in seen)
-                    if begun:
-                        columns = tuple(replace(column, since=boundaries[begun - 1]) for column in columns)
+                    columns = _columns(seen, boundaries[begun - 1] if begun else 0)
                     images.start_run(columns)
                     signature, since = seen, begun
                 if after is not None and deleted is not None:
@@ -298,6 +296,11 @@ def _claimed(key: bytes | None, value: bytes, stub: dict[str, Any]) -> bytes:
     return body
 
 
+def _columns(seen: tuple[Any, ...], since: int) -> tuple[Column, ...]:
+    columns = tuple(_column(text(name), code, flags, handle) for name, code, flags, handle in with_ticdc_flags(seen))
+    return tuple(replace(column, since=since) for column in columns) if since else columns
+
+
 def _column(name: str, code: int, flags: int | None, handle: bool | None) -> Column:  # noqa: FBT001
     key = bool(handle) or bool((flags or 0) & _HANDLE_KEY)
     if code == _NULL:
@@ -327,6 +330,8 @@ def _wire_of(column: Column, wanted: ReadField) -> tuple[Wire | None, ColumnType
     if column.wire == _UNFLAGGED and known is not None and known.family == "binary":
         return KERNELS[known.name], known
     type_ = column.type.refined_by(known)
+    if type_.name == "bigint" and pa.types.is_decimal(wanted.arrow):  # its flag may be lost too; JSON has the sign
+        type_ = replace(type_, unsigned=True)
     if column.wire == _LEGACY:
         return (strings.BASE64_BINARY if type_.family == "binary" else strings.BASE64_TEXT), type_
     return KERNELS.get(type_.name), type_

@@ -1,9 +1,14 @@
-"""Undoing a bug of TiCDC: old values that are written without their column's name (wire.md item 35).
+"""What releases of TiCDC write wrongly in open-protocol, and what can be put right.
 
-With only-output-updated-columns=true, a column whose new value is NULL does not come as `"name":{"t":3,"f":65,"v":7}`
-in `p` but flat, as `"t":3,"f":65,"v":7`, once for each such column, in table order (pingcap/ticdc
-pkg/sink/codec/open/codec.go, writeColumnFieldValueIfUpdated). They are put back by their type and flags among the
-columns of `u` that are NULL.
+**Old values without names** (all of the new architecture): with only-output-updated-columns=true, a column whose new
+value is NULL does not come as `"name":{"t":3,"f":65,"v":7}` in `p` but flat, as `"t":3,"f":65,"v":7`, once for each
+such column, in table order (pingcap/ticdc pkg/sink/codec/open/codec.go, writeColumnFieldValueIfUpdated). They are put
+back by their type and flags among the columns of `u` that are NULL.
+
+**MySQL's flags** (9.0.0-beta.1; 8.5.4 and 8.5.5 in such a `p`): the flags of pingcap/tidb pkg/parser/mysql/type.go
+stand where TiCDC's own belong (pkg/sink/codec/open/message.go:138-199). TiCDC's have eight bits, and MySQL's of the
+NOT NULL columns that have no default, as keys are, a higher one: a message with such a column tells that all of its
+flags are MySQL's.
 """
 
 from __future__ import annotations
@@ -12,9 +17,16 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["restored_old_values"]
+__all__ = ["restored_old_values", "with_ticdc_flags"]
 
 Pairs = list[tuple[str, Any]]
+# A column as a message has it: name, type code, flags (None: not there), whether it is marked as of the handle key.
+Seen = tuple[str, int, int | None, bool | None]
+
+_TICDC_FLAGS = 0xFF
+# MySQL's flag → TiCDC's: the primary key is the handle key (`h` tells of other keys), unsigned, binary.
+_SAME = {2: 2 | 8, 32: 128, 128: 1}
+_NOT_NULL, _NULLABLE = 1, 64
 
 
 class _Object(list):  # type: ignore[type-arg]  # pairs, told apart from a JSON array
@@ -72,3 +84,15 @@ def _matches(groups: Sequence[dict[str, Any]], nulls: Sequence[tuple[str, dict[s
 
 def _alike(group: dict[str, Any], cell: dict[str, Any]) -> bool:
     return all(cell.get(part) == group.get(part) for part in ("t", "f", "h"))
+
+
+def with_ticdc_flags(columns: tuple[Seen, ...]) -> tuple[Seen, ...]:
+    """Return the columns of a message with TiCDC's flags where it has MySQL's."""
+    if all((flags or 0) <= _TICDC_FLAGS for _, _, flags, _ in columns):
+        return columns
+    return tuple((name, code, _translated(flags or 0), handle) for name, code, flags, handle in columns)
+
+
+def _translated(flags: int) -> int:
+    nullable = 0 if flags & _NOT_NULL else _NULLABLE
+    return nullable | sum(ours for theirs, ours in _SAME.items() if flags & theirs)
