@@ -131,6 +131,25 @@ def test_a_hint_of_binary_gives_the_bytes(message: Message) -> None:
     assert rows(message, schemaHints="x binary")[0]["x"] == b"\xff\xfe"
 
 
+def test_the_text_of_a_small_decimal_has_no_exponent() -> None:
+    """A DECIMAL that debezium sends as a double is read as the text MySQL prints, not as Arrow's 1E-10."""
+    ddl = debezium_ddl(TSO - 1, "", [declared("id", "INT"), declared("x", "DECIMAL", length=12, scale=10)])
+    values = [0, 1e-10, -2e-7, 1.5]
+
+    found = rows(ddl, *(debezium("c", None, {"id": 1, "x": x}) for x in values), schemaHints="x string")
+
+    assert [row["x"] for row in found] == ["0.0000000000", "0.0000000001", "-0.0000002000", "1.5000000000"]
+
+
+def test_integers_without_flags_have_room_for_both_signs() -> None:
+    """TiCDC up to v4.0.4 does not say which integers are unsigned."""
+    row = {"id": cell(3, 1, None), "x": cell(8, 2**64 - 1, None), "y": cell(1, 255, None), "z": cell(8, -1, None)}
+
+    found = rows(open_message(open_row({"u": row})))[0]
+
+    assert (found["x"], found["y"], found["z"]) == (2**64 - 1, 255, -1)
+
+
 def test_a_name_with_quotes_finds_its_ddl() -> None:
     """TiCDC does not escape the quotes in a tableChanges id."""
     key, value = debezium_ddl(TSO - 1, "", [declared("id", "INT"), declared("x", "DATE")])

@@ -67,15 +67,21 @@ def kind(column: Column) -> str:
     return str(column["mysql_type"]).split("(")[0].split()[0]
 
 
+def _zeros(column: Column) -> str:
+    """Return the fraction of a second that MySQL prints where it is 0."""
+    digits = re.findall(r"\((\d)\)", column["mysql_type"])
+    return f".{'0' * int(digits[0])}" if digits else ""
+
+
 def _default_of(column: Column) -> Any:
     """Return the value that debezium sends for a NULL of a column with a default (wire.md items 25 and 37)."""
     default, name = column["default"], kind(column)
     if name == "time":
-        return "00:00:00"
+        return "00:00:00" + _zeros(column)
     if name == "bigint" and "unsigned" in column["mysql_type"] and int(default) >= 1 << 63:
         return "0"
     if name in ("datetime", "timestamp") and default.upper().startswith("CURRENT_TIMESTAMP"):
-        return _EPOCH["datetime"] if name == "datetime" else None
+        return _EPOCH["datetime"] + _zeros(column) if name == "datetime" else None
     if name == "datetime" and default.startswith("0000"):
         return None
     if name == "timestamp" and default.startswith("0000"):
@@ -106,7 +112,7 @@ def _is_zero_date(column: Column, truth: Any) -> bool:
 
 
 def _null_or_epoch(column: Column, _truth: Any) -> Any:
-    return None if column.get("nullable", True) else _EPOCH[kind(column)]
+    return None if column.get("nullable", True) else _EPOCH[kind(column)] + _zeros(column)
 
 
 def _is_zero_timestamp(column: Column, truth: Any) -> bool:
@@ -246,7 +252,7 @@ LOSSES: tuple[Loss, ...] = (
         "a zero TIMESTAMP is sent as the epoch",
         "wire.md items 26, 40",
         _is_zero_timestamp,
-        lambda _column, _truth: _EPOCH["timestamp"],
+        lambda column, _truth: _EPOCH["timestamp"] + _zeros(column),
     ),
     Loss(
         "debezium",

@@ -177,7 +177,14 @@ def _text_of_floats(type_: ColumnType, settings: Settings) -> Kernel:
     if type_.length is None:
         return text_of_numbers(type_, settings)
     decimals = _decimals_of_floats(type_, settings)
-    return lambda cells: decimals(cells).cast(pa.string())
+    return lambda cells: _digits(decimals(cells).cast(pa.string()))
+
+
+def _digits(texts: pa.Array) -> pa.Array:
+    """Write decimals without an exponent, as MySQL does: Arrow prints 0.0000000000 as 0E-10."""
+    if not pc.any(pc.match_substring(texts, "E")).as_py():
+        return texts
+    return pa.array([None if text is None else format(Decimal(text), "f") for text in texts.to_pylist()], pa.string())
 
 
 def _floats(build: Callable[[Cells, pa.DataType], pa.Array]) -> Callable[[ColumnType, Settings], Kernel]:

@@ -316,7 +316,8 @@ def _column(name: str, code: int, flags: int | None, handle: bool | None) -> Col
             type_name = _BINARY_NAMES[code]
         elif flags == 0:
             wire = _UNFLAGGED
-    unsigned = bool((flags or 0) & _UNSIGNED) and type_name in _UNSIGNED_NAMES  # also set on YEAR and BIT (item 9)
+    # Also set on YEAR and BIT (item 9). Without flags the sign is not on the wire: the type with room for both.
+    unsigned = (flags is None or bool(flags & _UNSIGNED)) and type_name in _UNSIGNED_NAMES
     return Column(name, ColumnType(type_name, unsigned), key, wire, vague=wire == _UNFLAGGED)
 
 
