@@ -111,10 +111,10 @@ class Changes:
             column.default = kind.default
         return column
 
-    def _ddl(self, table: RandomTable, ddl_type: str, code: int) -> Event:
+    def _ddl(self, table: RandomTable, ddl_type: str, code: int, change: str = "") -> Event:
         tso = self._tick()
         table.versions.append(_declared(table, tso))
-        query = table.versions[-1]["ddl"] if code == 3 else f"ALTER TABLE `{table.name}`"
+        query = f"ALTER TABLE {_quoted(table.name)} {change}" if change else _statement(table, escapes=True)
         return {
             "op": "ddl", "commit_ts": tso, "schema": table.database, "table": table.name, "ddl_query": query,
             "ddl_type": ddl_type, "ddl_type_code": code, "executed_sql": query,
@@ -129,12 +129,14 @@ class Changes:
             table.columns = [column for column in table.columns if column is not gone]
             for row in table.rows:
                 row.pop(gone.name, None)
-            return self._ddl(table, "drop column", 6)
+            return self._ddl(table, "drop column", 6, f"DROP COLUMN {_quoted(gone.name)}")
         new = self._column(self._fresh(table, unused))
-        table.columns.insert(chance.randint(0, len(table.columns)), new)
+        place = chance.randint(0, len(table.columns))
+        after = f"AFTER {_quoted(table.columns[place - 1].name)}" if place else "FIRST"
+        table.columns.insert(place, new)
         for row in table.rows:
             row[new.name] = self._value(new)
-        return self._ddl(table, "add column", 5)
+        return self._ddl(table, "add column", 5, f"ADD COLUMN {_definition(new, escapes=True)} {after}")
 
     def _fresh(self, table: RandomTable, unused: list[str]) -> str:
         """Return a name that no version has had: what comes back under an old name may have another type."""
@@ -198,9 +200,24 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def _definition(column: _Column, *, escapes: bool) -> str:
+    """Write a column as a statement has it, or (without escapes) as TiDB's SHOW CREATE TABLE prints it."""
+    kind = column.kind.mysql_type.replace("\\", "\\\\") if escapes else column.kind.mysql_type
+    return f"{_quoted(column.name)} {kind}{'' if column.nullable else ' NOT NULL'}"
+
+
+def _statement(table: RandomTable, *, escapes: bool) -> str:
+    lines = [f"  {_definition(column, escapes=escapes)}" for column in table.columns]
+    if table.keys != "none":
+        word = "PRIMARY KEY" if table.keys == "primary" else "UNIQUE KEY `uk`"
+        lines.append(f"  {word} ({','.join(map(_quoted, table.handle_key))})")
+    body = ",\n".join(lines)
+    return f"CREATE TABLE {_quoted(table.name)} (\n{body}\n) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"
+
+
 def _declared(table: RandomTable, version: int) -> dict[str, Any]:
-    """Say what a capture's header says of a table's version, with its statement as SHOW CREATE TABLE prints it."""
-    entries, lines = [], []
+    """Say what a capture's header says of a table's version."""
+    entries = []
     for column in table.columns:
         kind = column.kind.mysql_type
         entry: dict[str, Any] = {"name": column.name, "mysql_type": kind, "nullable": column.nullable}
@@ -211,12 +228,7 @@ def _declared(table: RandomTable, version: int) -> dict[str, Any]:
         if column.generated:
             entry["generated"] = column.generated
         entries.append(entry)
-        lines.append(f"  {_quoted(column.name)} {kind}{'' if column.nullable else ' NOT NULL'}")
-    if table.keys != "none":
-        word = "PRIMARY KEY" if table.keys == "primary" else "UNIQUE KEY `uk`"
-        lines.append(f"  {word} ({','.join(map(_quoted, table.handle_key))})")
-    body = ",\n".join(lines)
-    ddl = f"CREATE TABLE {_quoted(table.name)} (\n{body}\n) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"
+    ddl = _statement(table, escapes=False)
     return {
         "schema": table.database, "table": table.name, "ddl": ddl, "columns": entries, "table_version": version,
         "primary_key": table.handle_key if table.keys == "primary" else [], "handle_key": list(table.handle_key),
