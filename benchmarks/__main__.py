@@ -6,13 +6,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import bench_memory, bench_microbatch, bench_scale, bench_stages, bench_throughput
+from benchmarks import bench_fetch, bench_memory, bench_microbatch, bench_scale, bench_stages, bench_throughput
 from benchmarks.charts import NO_CHART, draw
 from benchmarks.results import FOLDER
 from examples.local_kafka import KafkaSetupError, KafkaStartError, connect
 
 BENCHMARKS = {
-    module.NAME: module for module in (bench_throughput, bench_stages, bench_scale, bench_microbatch, bench_memory)
+    module.NAME: module
+    for module in (bench_throughput, bench_stages, bench_fetch, bench_scale, bench_microbatch, bench_memory)
 }
 
 

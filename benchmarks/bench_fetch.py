@@ -1,0 +1,109 @@
+"""What taking records from Kafka costs: record by record as kafka-python gives them, and cut out of record batches.
+
+One process reads the same topic partition by both paths in turns, alone and with decoding behind it; figures are the
+best of some turns, as noise only adds. CPU time is that of the whole process: kafka-python's own thread is part of it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
+
+from benchmarks.bench_throughput import filled_topic
+from benchmarks.corpus import WORKS, messages
+from benchmarks.in_process import fetched, reading_for
+from benchmarks.results import Chart, Result
+from ticdc_source import partitions
+from ticdc_source.client_config import client_config
+from ticdc_source.joining import joined
+from ticdc_source.kafka import Fetcher
+from ticdc_source.offsets import OffsetRange
+from ticdc_source.options import Options
+from ticdc_source.reading import Reading, read
+
+NAME = "fetch"
+TITLE = "Records of a topic partition, by one process: thousands a CPU second"
+PATHS = ("record by record", "sliced")
+
+_WORK = "canal-json"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many records of each codec, and how many turns."""
+
+    records: int
+    codecs: Sequence[str | None]
+    turns: int
+
+
+SIZES = {
+    "full": Size(300_000, (None, "gzip"), 5),
+    "quick": Size(50_000, (None,), 3),
+    "tiny": Size(200, (None,), 1),
+}
+
+
+def run(bootstrap: str, size_name: str, command: str) -> Result:
+    """Measure both paths, without and with decoding."""
+    size = SIZES[size_name]
+    result = Result(NAME, TITLE, command, asdict(size))
+    result.columns = ("a topic partition", *(f"{what}, {path}" for what in ("fetch", "read") for path in PATHS))
+    work = WORKS[_WORK]
+    reading = reading_for(list(islice(messages(_WORK), 1000)), **work.options)
+    for codec in size.codecs:
+        with filled_topic(bootstrap, work, size.records, 1, codec) as (topic, filled):
+            wanted = (bootstrap, topic, filled.records)
+            runs = {"fetch": partial(fetched, *wanted), "read": partial(_read, *wanted, reading)}
+            samples = list(_measured(runs, filled.records, size.turns))
+        name = codec or "not compressed"
+        result.samples[name] = samples
+        best = {key: max(sample[key] for sample in samples) for key in samples[0]}
+        result.figures[name] = {"records": filled.records, "records_a_cpu_second": best}
+        result.rows.append([name, *(f"{figure / 1000:.0f}" for figure in best.values())])
+    rates = {name: figures["records_a_cpu_second"] for name, figures in result.figures.items()}
+    series = {key: {name: rate[key] for name, rate in rates.items()} for key in next(iter(rates.values()))}
+    result.chart = Chart("records a CPU second", series)
+    return result
+
+
+def _measured(runs: Mapping[str, Callable[[], int]], records: int, turns: int) -> Iterator[dict[str, float]]:
+    for _ in range(turns):
+        sample = {}
+        for what, run_once in runs.items():
+            for path in PATHS:
+                with _path(path):
+                    begun = time.process_time()
+                    assert run_once() == records
+                    sample[f"{what}, {path}"] = round(records / (time.process_time() - begun))
+        yield sample
+
+
+def _read(bootstrap: str, topic: str, records: int, reading: Reading) -> int:
+    """Read as `partitions.read_partition` does, and drop what comes."""
+    options = Options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
+    before = reading.counters.records
+    with Fetcher(client_config(options, driver=False), **partitions._fetch_settings(options)) as fetcher:
+        chunks = partitions._with_gc(fetcher.fetch(OffsetRange(topic, 0, 0, records)), on=True)
+        batches = joined(read(chunks, reading), options.max_rows_per_batch, options.max_bytes_per_batch)
+        for _ in partitions._with_gc(batches, on=False):
+            pass
+    return reading.counters.records - before
+
+
+@contextmanager
+def _path(name: str) -> Iterator[None]:
+    """Choose a path where it is chosen."""
+    module = sys.modules[Fetcher.__module__]
+    chosen = module.sliced
+    if name != "sliced":
+        module.sliced = lambda *_: False
+    try:
+        yield
+    finally:
+        module.sliced = chosen
