@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from benchmarks.results import FOLDER, markdown
 from tests.support.losses import LOSSES, MISSING, Lost
 from ticdc_source.metadata import event_table, metadata_table
 from ticdc_source.options import options_table
@@ -186,6 +187,11 @@ def wire_losses_table(protocol: str) -> str:
     return "\n".join(["| lost |", "|---|", *(f"| {loss.what} |" for loss in LOSSES if loss.protocol == protocol)])
 
 
+def result_table(benchmark: str) -> str:
+    """Return the table of a benchmark's last full run, from `benchmarks/results`."""
+    return markdown(FOLDER / f"{benchmark}.json")
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "options": options_table,
     "metadata": metadata_table,
@@ -194,6 +200,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "conversions": conversions_table,
     "losses": losses_table,
     "debezium_schemas": schemas_table,
+    **{benchmark: partial(result_table, benchmark) for benchmark in ("throughput", "stages", "scale")},
     **{f"{protocol.replace('-', '_')}_types": partial(wire_table, protocol) for protocol in PROTOCOLS},
     **{f"{protocol.replace('-', '_')}_losses": partial(wire_losses_table, protocol) for protocol in PROTOCOLS},
 }

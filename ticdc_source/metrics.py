@@ -65,7 +65,7 @@ class Counters:
     def count_chunk(self, chunk: Chunk, split: Split) -> None:
         """Count a chunk's records and the events that are not rows of this read."""
         self.records += len(chunk)
-        self.bytes += sum(len(data) for data in chunk.keys if data) + sum(len(data) for data in chunk.values if data)
+        self.bytes += sum(map(len, filter(None, chunk.keys))) + sum(map(len, filter(None, chunk.values)))
         self.ddl += len(split.ddl)
         self.watermarks += len(split.watermarks)
         self.skipped += split.skipped

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ticdc_source.events import TableName
 from ticdc_source.option_values import split_names, unquote_name
@@ -53,6 +54,7 @@ def parse_table(text: str) -> TableName:
     return TableName(database, table)
 
 
+@lru_cache(maxsize=4096)  # asked for each table of each chunk
 def _like(pattern: str, name: str) -> bool:
     parts = (re.escape(part) for part in pattern.split("*"))
     return re.fullmatch(".*".join(parts), name, re.IGNORECASE | re.DOTALL) is not None
