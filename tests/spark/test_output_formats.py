@@ -1,0 +1,164 @@
+"""`outputFormat` event and envelope, and reads bounded by watermarks, through Spark and a real broker."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from examples.local_kafka import Record, produce
+from tests.spark.conftest import MakeTopic
+from tests.support.captured import Captured, load
+from tests.support.messages import TSO, canal, dump, open_message
+
+Read = Callable[..., DataFrame]
+ORDER = ("_sequence.partition", "_sequence.offset", "_sequence.index")
+
+
+@pytest.fixture
+def batch(spark: SparkSession, servers: str) -> Read:
+    """A function that loads a topic."""
+
+    def read(topic: str, **options: str) -> DataFrame:
+        reader = spark.read.format("ticdc").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+        return reader.options(**options).load()
+
+    return read
+
+
+def write(servers: str, topic: str, *captured: Captured) -> list[tuple[Any, ...]]:
+    """Write captured messages; return (partition, kind, table or statement or watermark) of each true event."""
+    records: list[Record] = []
+    events = []
+    for one in captured:
+        for partition, found in one.partitions.items():
+            for record in found:
+                records.append((partition, record.key, record.value, [], None))
+                for event in record.truth["events"] if record.truth["op"] == "batch" else [record.truth]:
+                    if event["op"] == "ddl":
+                        told = ("ddl", event["ddl_query"])
+                    elif event["op"] == "watermark":
+                        told = ("watermark", event["commit_ts"])
+                    else:
+                        told = (event["op"], f"{event['schema']}.{event['table']}")
+                    if event["op"] != "ddl" or partition == 0:
+                        events.append((partition, *told))
+    produce(servers, topic, records)
+    return sorted(events, key=lambda event: event[0])
+
+
+def told(row: Row) -> tuple[Any, ...]:
+    """Return of a row what `write` returns of its event."""
+    partition = row["_sequence"]["partition"]
+    if row["_event_type"] == "ddl":
+        return partition, "ddl", row["ddl_query"]
+    if row["_event_type"] == "watermark":
+        return partition, "watermark", row["watermark_ts"]
+    return partition, row["_op"], f"{row['_database']}.{row['_table']}"
+
+
+@pytest.mark.parametrize("protocol", ["open-protocol.default", "debezium.tidb-extension.disable-schema"])
+def test_a_mixed_topic_gives_exactly_the_events_that_were_written(
+    batch: Read, servers: str, topic: MakeTopic, protocol: str
+) -> None:
+    """Rows of more than twenty tables, DDL once and watermarks come in the order of each partition."""
+    name = topic(3)
+    types, ops = (load(f"{protocol}.{matrix}") for matrix in ("types", "ops"))
+    written = write(servers, name, types, ops)
+
+    rows = batch(name, outputFormat="event").orderBy(*ORDER).collect()
+
+    assert [told(row) for row in rows] == written
+    assert len({row["_table"] for row in rows}) > 20
+
+
+def test_a_stream_of_events_keeps_one_copy_of_each_ddl(
+    spark: SparkSession, servers: str, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """However small the micro-batches are, a DDL that every partition has comes once, and nothing else is lost."""
+    name = topic(3)
+    written = write(servers, name, load("open-protocol.default.ops"))
+    frame = (
+        spark.readStream.format("ticdc")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", name)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "40")
+        .option("outputFormat", "event")
+        .load()
+    )
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
+    assert query.awaitTermination(120)
+
+    rows = spark.read.parquet(str(tmp_path / "out")).orderBy(*ORDER).collect()
+
+    assert [told(row) for row in rows] == written
+
+
+def test_the_envelope_is_typed_as_the_changelog_is(batch: Read, servers: str, topic: MakeTopic) -> None:
+    """`before` and `after` have the table's inferred types, labels included, and the source is a struct."""
+    name = topic()
+    types = {"id": "bigint unsigned", "c": "enum('a','b')", "d": "decimal(4,2)"}
+    row = {"id": "18446744073709551615", "c": "2", "d": "1.50"}
+    message = canal("UPDATE", [row], [{"d": "1.00"}], types, _tidb={"commitTs": TSO})
+    produce(servers, name, [(0, *message, [], None)])
+
+    frame = batch(name, outputFormat="envelope")
+    (found,) = frame.collect()
+
+    row_type = "struct<id:decimal(20,0),c:string,d:decimal(4,2)>"
+    assert dict(frame.dtypes)["before"] == dict(frame.dtypes)["after"] == row_type
+    assert (found["_op"], str(found["before"]["d"]), str(found["after"]["d"])) == ("u", "1.00", "1.50")
+    assert (found["after"]["id"], found["after"]["c"]) == (18446744073709551615, "b")
+    assert (found["source"]["commit_ts"], found["source"]["topic"]) == (TSO, name)
+
+
+def test_a_batch_ends_at_the_resolved_commit(batch: Read, servers: str, topic: MakeTopic) -> None:
+    """`endingCommitTs=resolved` reads what is below the slowest partition's watermark, and no more."""
+    name = topic(2)
+    insert = {n: canal("INSERT", [{"id": str(n)}], None, {"id": "int"}, _tidb={"commitTs": TSO + n}) for n in range(6)}
+
+    def mark(ts: int) -> tuple[None, bytes]:
+        value = {"id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False, "type": "TIDB_WATERMARK",
+                 "es": 0, "ts": 0, "sql": "", "sqlType": None, "mysqlType": None, "data": None, "old": None,
+                 "_tidb": {"watermarkTs": ts}}  # fmt: skip
+        return None, dump(value)
+
+    for partition, messages in (
+        (0, [insert[0], insert[2], mark(TSO + 4), insert[4]]),
+        (1, [insert[1], mark(TSO + 3), insert[3], insert[5]]),
+    ):
+        produce(servers, name, [(partition, *message, [], None) for message in messages])
+
+    rows = batch(name, endingCommitTs="resolved").orderBy("id").collect()
+
+    assert [row["id"] for row in rows] == [0, 1, 2]
+    rest = batch(name, startingCommitTs=str(TSO + 3)).orderBy("id").collect()
+    assert [row["id"] for row in rest] == [3, 4, 5]
+
+
+def test_resolved_needs_watermarks_and_an_end(spark: SparkSession, batch: Read, servers: str, topic: MakeTopic) -> None:
+    """Without a watermark the read says which partition lacks one; a stream refuses the word."""
+    name = topic()
+    produce(servers, name, [(0, *canal("INSERT", [{"id": "1"}], None, {"id": "int"}), [], None)])
+
+    with pytest.raises(PySparkException, match=f"no watermark in the range of {name}-0"):
+        batch(name, endingCommitTs="resolved").collect()
+    stream = spark.readStream.format("ticdc").option("kafka.bootstrap.servers", servers).option("subscribe", name)
+    with pytest.raises(PySparkException, match="a stream has no end"):
+        stream.option("endingCommitTs", "resolved").load().writeStream.format("noop").start().awaitTermination(60)
+
+
+def test_a_destructive_ddl_fails_the_query(batch: Read, servers: str, topic: MakeTopic) -> None:
+    """`onDestructiveDDL=fail` stops at TRUNCATE with the statement and its place."""
+    name = topic()
+    row = ({"ts": TSO, "scm": "test", "tbl": "t", "t": 1}, {"u": {"id": {"t": 3, "h": True, "f": 11, "v": 1}}})
+    ddl = ({"ts": TSO + 1, "scm": "test", "tbl": "t", "t": 2}, {"q": "TRUNCATE TABLE `t`", "t": 11})
+    produce(servers, name, [(0, *open_message(row), [], None), (0, *open_message(ddl), [], None)])
+
+    with pytest.raises(PySparkException, match=r"TRUNCATE TABLE `t` has removed rows of test\.t"):
+        batch(name, onDestructiveDDL="fail").collect()
+    assert batch(name).count() == 1
