@@ -1,6 +1,7 @@
 """A Spark session on two cores of this machine that keeps quiet and leaves nothing behind.
 
-For work of your own, `SparkSession.builder.getOrCreate()` and `spark.dataSource.register(TiCDCDataSource)` do.
+For work of your own, `SparkSession.builder.getOrCreate()` does: where the package `pyspark_ticdc` is on the Python path,
+which this project's folder brings too, Spark finds the format by itself.
 """
 
 import logging
@@ -18,8 +19,6 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from ticdc_source.source import TiCDCDataSource
-
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 STOP_SECONDS = 15.0
@@ -31,7 +30,7 @@ class SparkStartError(RuntimeError):
 
 @contextmanager
 def spark_session(folder: Path) -> Iterator[SparkSession]:
-    """Give a session that knows `ticdc` as a format; its Java process ends with the `with` block.
+    """Give a session that finds `ticdc` as a format; its Java process ends with the `with` block.
 
     Args:
         folder: Where Spark is to keep what it writes.
@@ -60,7 +59,6 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         context = SparkContext(conf=conf, gateway=gateway)
         spark = SparkSession(context)
         try:
-            spark.dataSource.register(TiCDCDataSource)
             yield spark
         finally:
             spark.stop()
