@@ -1,7 +1,7 @@
 """A Spark session on two cores of this machine that keeps quiet and leaves nothing behind.
 
-For work of your own, `SparkSession.builder.getOrCreate()` does: where the package `pyspark_ticdc` is on the Python path,
-which this project's folder brings too, Spark finds the format by itself.
+For work of your own, `SparkSession.builder.getOrCreate()` does: Spark finds the format by itself where the package
+`pyspark_ticdc` is on the Python path, as it is in this project's folder.
 """
 
 import logging
