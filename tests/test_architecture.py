@@ -89,6 +89,7 @@ PROTOCOL_PARTS = {
     "canal_skim": "canal_json",
     "debezium_skim": "debezium",
     "debezium_types": "debezium",
+    "open_skim": "open_protocol",
     "release_bugs": "open_protocol",
 }
 PROTOCOL_DOOR = "__init__"

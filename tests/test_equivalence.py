@@ -2,15 +2,22 @@
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import pyarrow as pa
 import pytest
 
+from benchmarks.corpus import WORKS
+from benchmarks.corpus import messages as benchmark_messages
 from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
 from tests.support.truth import tables_with_rows
 from tests.test_robustness import mangled
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.planning import known_of_schema, reading_of
+from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.images import Images
+from ticdc_source.protocols.plan import Plan
 from ticdc_source.reading import read
 
 pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")
@@ -86,6 +93,24 @@ def test_the_fast_path_gives_the_rows_of_a_stream(stream: str, options: dict[str
         schema = captured.schema(**given)
         expected = outcome(captured, schema, random_sizes(SEED), skim=False, **given)
         assert outcome(captured, schema, random_sizes(SEED), skim=True, **given) == expected
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_the_fast_path_is_taken(work: str) -> None:
+    """Of messages as TiCDC writes them none is left to the general path, once their shapes are known."""
+    messages = list(islice(benchmark_messages(work), 300))
+    captured = Captured.of(*((message.key, message.value) for message in messages))
+    decoder, plan = PROTOCOLS[WORKS[work].protocol], Plan(())
+    (chunk,) = captured.fetch(captured.ranges()[0])
+    (tray,) = decoder.split(chunk).tables.values()
+    decoder.decode(tray, plan)
+    count = len(tray)
+    decoded = Decoded(Images(), {}, [0] * count, [None] * count, [None] * count)
+
+    left = list(plan.learned[decoder.name].unread(tray, decoded, plan))
+
+    assert not left
+    assert len(decoded.images.rows) == sum(message.rows for message in messages)
 
 
 def repeated_member(data: bytes, chooser: random.Random) -> bytes:

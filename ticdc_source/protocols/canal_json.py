@@ -136,7 +136,7 @@ class CanalJSON:
         skim = plan.learned.setdefault(self.name, CanalSkim())
         boundaries = plan.boundaries()
         signature: tuple[Any, ...] | None = None
-        for event in skim.unread(events.payloads, decoded, plan) if plan.skim else range(count):
+        for event in skim.unread(events, decoded, plan) if plan.skim else range(count):
             payload = events.payloads[event]
             known = len(images.rows)
             try:

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import orjson
 
-from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema import Column
@@ -87,6 +87,8 @@ class CanalSkim:
 
     def learn(self, payload: bytes, row: Any, begun: int, columns: tuple[Column, ...]) -> None:
         """Remember the shape of a message that was parsed whole, if it is one that TiCDC writes."""
+        if len(self._shapes) >= _MOST_SHAPES and payload.startswith(self._head or b""):
+            return  # so many unsigned columns whose sqlType goes by their value are not worth it
         seen = _MESSAGE.match(payload)
         if seen is None:
             return
@@ -100,7 +102,7 @@ class CanalSkim:
         known = rest.keys() <= _MEMBERS and type(extension) is dict and extension.keys() == _EXTENSION.keys()
         if not known or not all(map(_MEMBER.fullmatch, members)):
             return  # what was parsed is not, or not only, what stands before `"old":`
-        if head != self._head or len(self._shapes) >= _MOST_SHAPES:
+        if head != self._head:
             self._head = head
             self._shapes.clear()
         shape = self._shapes.get(codes)
@@ -108,7 +110,7 @@ class CanalSkim:
             shape = self._shapes[codes] = _Shape(frozenset(members), set(), len(types), tuple(row), {})
         shape.columns[begun] = columns
 
-    def unread(self, payloads: Sequence[bytes], decoded: Decoded, plan: Plan) -> Iterator[int]:
+    def unread(self, events: TableEvents, decoded: Decoded, plan: Plan) -> Iterator[int]:
         """Read messages onto `decoded`; yield the place of each that is left to the general path, in order."""
         images = decoded.images
         add_kind, add_event, add_index = images.kinds.append, images.events.append, images.indexes.append
@@ -117,7 +119,7 @@ class CanalSkim:
         boundaries, operations, preimages = plan.boundaries(), plan.operations, plan.preimages
         inserts, updates, deletes = "insert" in operations, "update" in operations, "delete" in operations
         shapes, stamped, loads = self._shapes, plan.build_ts, orjson.loads
-        for event, payload in enumerate(payloads):
+        for event, payload in enumerate(events.payloads):
             head = self._head
             if head is None or not payload.startswith(head):
                 yield event

@@ -126,7 +126,7 @@ class Debezium:
         schema: Any = None
         names: tuple[str, ...] | None = None
         boundaries, since = plan.boundaries(), 0
-        for event in skim.unread(events.payloads, decoded, plan) if plan.skim else range(count):
+        for event in skim.unread(events, decoded, plan) if plan.skim else range(count):
             value = events.payloads[event]
             known = len(images.rows)
             try:

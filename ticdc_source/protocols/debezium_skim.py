@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import orjson
 
-from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema import Column
@@ -90,7 +90,7 @@ class DebeziumSkim:
         )  # fmt: skip
         self._shapes.setdefault(key, shape).columns[begun] = columns
 
-    def unread(self, values: Sequence[bytes], decoded: Decoded, plan: Plan) -> Iterator[int]:
+    def unread(self, events: TableEvents, decoded: Decoded, plan: Plan) -> Iterator[int]:
         """Read messages onto `decoded`; yield the place of each that is left to the general path, in order."""
         images, loads, shapes = decoded.images, orjson.loads, self._shapes
         add_kind, add_event, add_index = images.kinds.append, images.events.append, images.indexes.append
@@ -101,7 +101,7 @@ class DebeziumSkim:
             for kind, name in ((INSERT, "insert"), (UPDATE_POSTIMAGE, "update"), (DELETE, "delete"))
             if name not in operations
         }
-        for event, value in enumerate(values):
+        for event, value in enumerate(events.payloads):
             for shape in shapes.values():
                 if shape.fits(value):
                     break

@@ -23,6 +23,7 @@ from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
 from ticdc_source.protocols.large_messages import LargeMessages
+from ticdc_source.protocols.open_skim import OpenSkim, Signature
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.release_bugs import restored_old_values, with_ticdc_flags
 from ticdc_source.protocols.samples import describe_images, plan_of
@@ -224,14 +225,17 @@ class OpenProtocol:
     def _parse(self, events: TableEvents, plan: Plan) -> Decoded:
         images, count = Images(), len(events)
         decoded = Decoded(images, {}, [head["ts"] for head in events.headers], [None] * count, [None] * count)
-        signature: tuple[Any, ...] | None = None
+        skim = plan.learned.setdefault(self.name, OpenSkim())
+        skims = plan.skim and self.codec in ("auto", "none")  # plain text is an error to the others
+        signature: Signature | None = None
         boundaries, since = plan.boundaries(), 0
-        for event, (payload, head) in enumerate(zip(events.payloads, events.headers, strict=True)):
+        for event in skim.unread(events, decoded, plan) if skims else range(count):
+            payload, head = events.payloads[event], events.headers[event]
             known = len(images.rows)
             try:
                 if "ccl" in head or "ohk" in head:
-                    payload = self._whole(head, payload, decoded)  # noqa: PLW2901 (likewise)
-                payload = decompressed(payload, self.codec)  # noqa: PLW2901 (what it says is the payload)
+                    payload = self._whole(head, payload, decoded)
+                payload = decompressed(payload, self.codec)
                 message = parse_object(payload)
                 after, before, deleted = (message.get(member) for member in ("u", "p", "d"))
                 update = before is not None
@@ -244,8 +248,10 @@ class OpenProtocol:
                 begun = bisect_left(boundaries, head["ts"]) if boundaries else 0
                 if seen != signature or begun != since:
                     columns = _columns(seen, boundaries[begun - 1] if begun else 0)
-                    images.start_run(columns)
                     signature, since = seen, begun
+                    if skims:
+                        skim.learn(seen, begun, columns)
+                images.continue_run(columns)
                 if after is not None and deleted is not None:
                     msg = "both a new row ('u') and a deleted one ('d')"
                     raise ValueError(msg)
