@@ -87,6 +87,7 @@ PROTOCOL_BENCH = (
 PROTOCOL_PARTS = {
     "action_types": "open_protocol",
     "canal_skim": "canal_json",
+    "debezium_native": "debezium_types",
     "debezium_skim": "debezium",
     "debezium_types": "debezium",
     "open_skim": "open_protocol",

@@ -40,6 +40,7 @@ from ticdc_source.types import ColumnType
 
 __all__ = ["Debezium"]
 
+_TICDC = ("TiCDC", None)  # source.connector; without one the messages are taken for TiCDC's
 _ROW_OPS = frozenset({"c", "u", "d", "r"})
 _WATERMARK, _TRUNCATE = "m", "t"
 
@@ -144,7 +145,8 @@ class Debezium:
                 fields = _row_fields(message)
                 begun = bisect_left(boundaries, decoded.commit_ts[event] or 0) if boundaries else 0
                 if fields != schema or tuple(described) != names or begun != since:
-                    columns = _columns(fields, described, boundaries[begun - 1] if begun else 0)
+                    native = payload["source"].get("connector") not in _TICDC
+                    columns = _columns(fields, described, boundaries[begun - 1] if begun else 0, native=native)
                     schema, names, since = fields, tuple(described), begun
                 images.continue_run(columns)
                 if op == "d":
@@ -221,9 +223,11 @@ def _row_fields(message: dict[str, Any]) -> list[dict[str, Any]] | None:
     return structs.get("after") or structs.get("before")
 
 
-def _columns(fields: list[dict[str, Any]] | None, row: dict[str, Any], since: int) -> tuple[Column, ...]:
+def _columns(
+    fields: list[dict[str, Any]] | None, row: dict[str, Any], since: int, *, native: bool
+) -> tuple[Column, ...]:
     by_name = {field["field"]: field for field in fields or ()}  # virtual columns are listed, twice, and not sent
-    return tuple(replace(wire_column(name, by_name.get(name)), since=since) for name in map(text, row))
+    return tuple(replace(wire_column(name, by_name.get(name), native=native), since=since) for name in map(text, row))
 
 
 def _key_columns(events: TableEvents, codec: str) -> frozenset[str]:

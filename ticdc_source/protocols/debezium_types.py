@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ticdc_source.events import TableName
 from ticdc_source.kernels import Cells, Kernel, Settings, Wire, numbers, strings, temporal
+from ticdc_source.protocols.debezium_native import DECIMAL, NATIVE, NATIVE_STRING, decimal_type, wire_name
 from ticdc_source.protocols.shapes import text
 from ticdc_source.schema import Column, ReadField, TypeVersions
 from ticdc_source.types import BIGINT_UNSIGNED, TYPES, ColumnType, parse_type, type_of
@@ -119,17 +120,26 @@ _BEHIND: dict[str, tuple[str, ...]] = {
     "io.debezium.data.EnumSet": ("set",),
     "io.debezium.data.Json": ("json",),
     "io.debezium.data.TiDBVectorFloat32": ("vector",),
+    NATIVE_STRING: ("varchar", *(name for name in _STRINGS if TYPES[name].family == "text"), "decimal"),
+    **{name: native.behind for name, native in NATIVE.items()},
 }
 # Digits of fraction that tell milliseconds from microseconds; the schema's name decides for each message.
-_FRACTION = {"io.debezium.time.Timestamp": 3, "io.debezium.time.MicroTimestamp": 6}
+_FRACTION = {
+    "io.debezium.time.Timestamp": 3,
+    "io.debezium.time.MicroTimestamp": 6,
+    **{name: native.fraction for name, native in NATIVE.items() if native.fraction is not None},
+}
 _ENUM_COMMA = re.compile(r"(?<!\\),")
 
 
-def wire_column(name: str, field: Mapping[str, Any] | None) -> Column:
-    """Make the column that a schema's field describes; without a field, only its name is known."""
+def wire_column(name: str, field: Mapping[str, Any] | None, *, native: bool = False) -> Column:
+    """Make the column that a schema's field describes; without a field, only its name is known.
+
+    `native` says that Debezium itself wrote the message: a string of its is never taken for base64.
+    """
     if field is None:
         return Column(name)
-    wire = field.get("name") or field["type"]
+    wire = wire_name(field, native=native)
     if wire not in _BEHIND:
         return Column(name, ColumnType(text(wire)), wire=wire)
     type_ = ColumnType(_BEHIND[wire][0])
@@ -139,6 +149,9 @@ def wire_column(name: str, field: Mapping[str, Any] | None) -> Column:
     else:  # a double: of a DECIMAL tidb_type never has the precision, only DDL has
         exact = None
     parameters = field.get("parameters") or {}
+    if wire in NATIVE:
+        type_ = decimal_type(field) if wire == DECIMAL else replace(type_, length=_FRACTION.get(wire))
+        return Column(name, type_, wire=wire)
     if wire in _FRACTION:
         type_ = replace(type_, length=_FRACTION[wire])
     elif wire == "io.debezium.data.Bits":
@@ -248,6 +261,9 @@ def wire_of(column: Column, wanted: ReadField) -> tuple[Wire | None, ColumnType]
         type_ = known or type_of(wanted.arrow)
     else:
         type_ = _decided(column, known) if known is not None else column.type
-    if column.vague and wanted.arrow == pa.binary() and type_.family == "text":
+    if column.vague and wanted.arrow == pa.binary() and type_.family == "text" and column.wire != NATIVE_STRING:
         return strings.BASE64_BINARY, ColumnType("varbinary")
+    native = NATIVE.get(column.wire)
+    if native is not None and native.wire is not None and column.type is not None:
+        return native.wire(column.type), type_
     return KERNELS.get(type_.name), type_

@@ -1,0 +1,96 @@
+"""What native Debezium writes differently from TiCDC, after its documentation of the MySQL connector."""
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.support.captured import Captured, rows
+from tests.support.messages import Message, debezium
+from ticdc_source.errors import DecodeError, UnsupportedTypeError
+
+pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")
+
+KEY = {"type": "int32", "optional": False, "field": "id"}
+MYSQL = {"connector": "mysql", "commit_ts": None, "cluster_id": None}
+MOMENT = datetime.datetime(2018, 6, 20, 6, 37, 3)  # noqa: DTZ001 (DATETIME has no zone)
+CONNECT = "org.apache.kafka.connect.data"
+
+
+def message(value: Any, literal: str, name: str | None = None, op: str = "c", **more: Any) -> Message:
+    """Make a row of id and x as Debezium's MySQL connector does."""
+    field = {"type": literal, "optional": True, "field": "x", **({} if name is None else {"name": name}), **more}
+    row = {"id": 1, "x": value}
+    return debezium(op, None, row, [KEY, field], source=MYSQL)
+
+
+@pytest.mark.parametrize(("value", "literal", "name", "parameters", "found"), [
+    ("AYag", "bytes", f"{CONNECT}.Decimal", {"scale": "2", "connect.decimal.precision": "10"}, Decimal("1000.00")),
+    ("/w==", "bytes", f"{CONNECT}.Decimal", {"scale": "3", "connect.decimal.precision": "5"}, Decimal("-0.001")),
+    (12.5, "bytes", f"{CONNECT}.Decimal", {"scale": "2", "connect.decimal.precision": "10"}, Decimal("12.50")),
+    ("AP//////////", "bytes", f"{CONNECT}.Decimal", {"scale": "0"}, Decimal(2**64 - 1)),
+    (17_000, "int32", f"{CONNECT}.Date", {}, datetime.date(2016, 7, 18)),
+    (3_600_001, "int32", f"{CONNECT}.Time", {}, datetime.timedelta(hours=1, milliseconds=1)),
+    (3_600_000_001, "int64", f"{CONNECT}.Time", {}, datetime.timedelta(hours=1, microseconds=1)),
+    (1_529_476_623_123, "int64", f"{CONNECT}.Timestamp", {}, MOMENT + datetime.timedelta(milliseconds=123)),
+    (3_600_001, "int32", "io.debezium.time.Time", {}, datetime.timedelta(hours=1, milliseconds=1)),
+    (-1000, "int64", "io.debezium.time.NanoTime", {}, datetime.timedelta(microseconds=-1)),
+    (1_529_476_623_000_001_000, "int64", "io.debezium.time.NanoTimestamp", {},
+     MOMENT + datetime.timedelta(microseconds=1)),
+    ([1, 2.5], "array", "io.debezium.data.FloatVector", {}, [1.0, 2.5]),
+    ("AAEC", "bytes", None, {}, b"\x00\x01\x02"),
+    ("AAEC", "string", None, {}, "AAEC"),
+    ("1000.00", "string", None, {}, "1000.00"),
+])  # fmt: skip
+def test_a_semantic_type_is_read_as_documented(
+    value: Any, literal: str, name: str | None, parameters: dict[str, str], found: Any
+) -> None:
+    """decimal.handling.mode, bigint.unsigned.handling.mode, binary.handling.mode and time.precision.mode."""
+    assert rows(message(value, literal, name, parameters=parameters))[0]["x"] == found
+    assert rows(message(None, literal, name, parameters=parameters))[0]["x"] is None
+
+
+@pytest.mark.parametrize("name", ["io.debezium.data.geometry.Geometry", "io.debezium.data.geometry.Point"])
+def test_a_spatial_column_is_refused_by_name(name: str) -> None:
+    """TiDB has no such type: the error names it, and the hint that gives its JSON works."""
+    spatial = message({"srid": None, "wkb": "AQEA"}, "struct", name)
+
+    with pytest.raises(UnsupportedTypeError, match=rf"(?i)Column x .*{name}"):
+        rows(spatial)
+    assert rows(spatial, schemaHints="x string")[0]["x"] == '{"srid": null, "wkb": "AQEA"}'
+
+
+@pytest.mark.parametrize(("value", "name"), [
+    ("no base64", f"{CONNECT}.Decimal"), ("1", "io.debezium.time.Time"), (1.5, f"{CONNECT}.Time"),
+    ([1, "a"], "io.debezium.data.FloatVector"),
+])  # fmt: skip
+def test_what_is_not_of_the_type_is_an_error(value: Any, name: str) -> None:
+    """Cells of another shape end in our error with the column's name."""
+    with pytest.raises(DecodeError, match="column=x"):
+        rows(message(value, "bytes", name, parameters={"scale": "2", "connect.decimal.precision": "10"}))
+
+
+@pytest.mark.parametrize("snapshot", ["true", "first", "last", "incremental", True])
+def test_a_snapshot_is_inserts(snapshot: object) -> None:
+    """Each read of a snapshot is an insert, with the lower bound of a commit-ts."""
+    key, value = debezium("r", None, {"id": 1}, [KEY], source={**MYSQL, "snapshot": snapshot, "ts_ms": 1_000})
+
+    row = rows((key, value))[0]
+
+    assert (row["_change_type"], row["id"], row["_commit_version"]) == ("insert", 1, 1_000 << 18)
+
+
+def test_tombstones_and_truncate_are_no_rows() -> None:
+    """A delete's tombstone and an event of TRUNCATE TABLE give nothing."""
+    gone = debezium("d", {"id": 1}, None, [KEY], source=MYSQL)
+    truncate = debezium("t", None, None, [KEY], source=MYSQL)
+
+    found = Captured.of(debezium("c", None, {"id": 1}, [KEY], source=MYSQL), gone, (gone[0], None), truncate).read()
+
+    assert found.column("_change_type").to_pylist() == ["insert", "delete"]
+
+
+def test_a_hint_of_binary_takes_no_string_for_base64() -> None:
+    """Nothing says whether binary.handling.mode was base64 or hex: the text's own bytes come."""
+    assert rows(message("6162", "string"), schemaHints="x binary")[0]["x"] == b"6162"
