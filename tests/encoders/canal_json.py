@@ -77,7 +77,10 @@ class CanalJSON:
         if not self.extension:
             return {}
         member = "watermarkTs" if event["op"] == "watermark" else "commitTs"
-        return {"_tidb": {member: event["commit_ts"]}}
+        large = {}
+        if "large" in event:
+            large = {"claimCheckLocation": event["large"]} if event["large"] else {"onlyHandleKey": True}
+        return {"_tidb": {member: event["commit_ts"], **large}}
 
     def _other(self, event: Event, kind: str) -> dict[str, Any]:
         return {

@@ -100,18 +100,24 @@ class OpenProtocol:
         """Write the record of one batch of events: rows, or (as TiCDC v4.0) several DDL or resolved events."""
         heads, bodies = [], []
         for event, table in zip(events, tables, strict=True):
-            heads.append(dump(self._head(event)))
+            heads.append(self._head(event))
             bodies.append(self._body(event, table))
         return (1).to_bytes(8, "big") + framed(*heads), framed(*bodies)
 
-    def _head(self, event: Event) -> dict[str, Any]:
+    def _head(self, event: Event) -> bytes:
         if event["op"] == "watermark":
-            return {"ts": event["commit_ts"], "t": _RESOLVED}
+            return dump({"ts": event["commit_ts"], "t": _RESOLVED})
         head = {"ts": event["commit_ts"], "scm": event["schema"], "tbl": event["table"]}
         if event["op"] == "ddl":
-            return {**head, "t": _DDL}
-        partition = event.get("physical_table_id")
-        return {**head, "t": _ROW, **({} if partition is None else {"ptn": partition})}
+            return dump({**head, "t": _DDL})
+        written = dump({**head, "t": _ROW})[:-1]
+        if "large" in event:
+            written += b',"ohk":true'
+        if event.get("large"):  # the member stands there twice, the second is right (codec.go:52-58)
+            written += b',"ohk":false,"ccl":' + dump(event["large"])
+        if event.get("physical_table_id") is not None:
+            written += b',"ptn":%d' % event["physical_table_id"]
+        return written + b"}"
 
     def _body(self, event: Event, table: Table | None) -> bytes:
         if event["op"] == "watermark":

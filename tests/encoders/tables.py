@@ -146,6 +146,15 @@ def images(event: Event) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     return before, after
 
 
+def keys_only(event: Event, place: str = "") -> Event:
+    """Return what the message of a row too large for Kafka has: its handle key, and where the whole row lies.
+
+    `large` is the place in claim-check storage, empty with large-message-handle-option=handle-key-only.
+    """
+    columns = [column for column in event["columns"] if column["name"] in event["handle_key"]]
+    return {**event, "columns": columns, "large": place}
+
+
 def text_of(value: Any) -> str:
     """Return the text of a char, varchar or text value; a byte that is no UTF-8 as a lone surrogate."""
     return value if isinstance(value, str) else bytes.fromhex(value["hex"]).decode(errors="surrogateescape")
