@@ -1,12 +1,16 @@
 """Random tables and rows, written as each protocol writes them, come back as they were; `TICDC_SEED` repeats a run."""
 
+import base64
 import json
 import os
 import random
 import re
+import tempfile
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +21,7 @@ from tests.encoders.native_debezium import NativeDebezium, left_of
 from tests.encoders.open_protocol import OpenProtocol
 from tests.encoders.random_tables import Changes
 from tests.encoders.random_values import FAMILIES
-from tests.encoders.tables import Event, Table, changed, images, table_of
+from tests.encoders.tables import Event, Table, changed, images, keys_only, table_of
 from tests.support.captured import Captured, Record, random_sizes
 from tests.support.truth import TrueRow, tables_with_rows, true_rows
 from tests.test_corpus import differences
@@ -49,7 +53,7 @@ class Variant:
         time_zone: of the TiCDC server.
         batch: rows in a message at most; DDL and watermarks are batched only where `ddl_batches`.
         families: of types, all where none are named.
-        commit_ts: whether the wire tells it.
+        large: large-message-handle-option, of every fifth row; "raw" is claim-check with claim-check-raw-value.
     """
 
     name: str
@@ -59,6 +63,7 @@ class Variant:
     batch: int = 1
     ddl_batches: bool = False
     families: tuple[str, ...] = ()
+    large: str = ""
 
 
 _DELETE_KEYS = {"delete-only-output-handle-key-columns": True}
@@ -71,7 +76,8 @@ VARIANTS: Mapping[str, Sequence[Variant]] = {
         Variant("delete-only-output-handle-key-columns", OpenProtocol(delete_handle_key=True), _DELETE_KEYS, batch=16),
         Variant("v4.0 batches", OpenProtocol(), batch=4096, ddl_batches=True),
         Variant("v4.0.4", OpenProtocol(flags=False), batch=16, families=WITHOUT_BYTES),
-        Variant("snappy", OpenProtocol(compression="snappy"), batch=3),
+        Variant("snappy", OpenProtocol(compression="snappy"), batch=3, large="claim-check"),
+        Variant("handle-key-only", OpenProtocol(), batch=4, large="handle-key-only"),
         Variant("lz4", OpenProtocol(compression="lz4", time_zone="Asia/Shanghai"), time_zone="Asia/Shanghai", batch=3),
     ),
     "canal-json": (
@@ -82,7 +88,9 @@ VARIANTS: Mapping[str, Sequence[Variant]] = {
         Variant("delete-only-output-handle-key-columns", CanalJSON(delete_handle_key=True), _DELETE_KEYS),
         Variant("before v5.4", CanalJSON(before_v5_4=True)),
         Variant("official Canal", CanalJSON(official=True), batch=7),
-        Variant("snappy", CanalJSON(extension=True, compression="snappy")),
+        Variant("snappy", CanalJSON(extension=True, compression="snappy"), large="claim-check"),
+        Variant("claim-check-raw-value", CanalJSON(extension=True), large="raw"),
+        Variant("handle-key-only", CanalJSON(extension=True), large="handle-key-only"),
         Variant("lz4", CanalJSON(compression="lz4", time_zone="America/New_York"), time_zone="America/New_York"),
     ),
     "debezium": (
@@ -125,13 +133,16 @@ def written(protocol: str, variant: Variant, seed: int, tables: int, changes: in
     made = Changes(seed, variant.families, defaults=protocol == "debezium")
     queues: dict[int, list[tuple[Event, Table | None]]] = defaultdict(list)
     versions: dict[tuple[str, str, int], Table] = {}
-    captured = Captured(header_of(protocol, variant, []), {partition: [] for partition in range(PARTITIONS)})
+    files: dict[str, bytes] = {}
+    captured = Captured(header_of(protocol, variant, []), {partition: [] for partition in range(PARTITIONS)}, files)
 
     def flush(partition: int) -> None:
         for part in _batches(queues.pop(partition, []), variant):
             events, its = [event for event, _ in part], [table for _, table in part]
-            key, value = variant.encoder.message(events, its)
-            captured.partitions[partition].append(Record(key, value, truth_of(events, its, variant)))
+            sent = [cut(*each, variant, files, chance) for each in part] if variant.large else events
+            key, value = variant.encoder.message(sent, its)
+            whole = [known(event, cut_, variant) for event, cut_ in zip(events, sent, strict=True)]
+            captured.partitions[partition].append(Record(key, value, truth_of(whole, its, variant)))
             if protocol == NATIVE and events[0]["op"] == "delete":
                 captured.partitions[partition].append(Record(key, None, {"op": "tombstone"}))
 
@@ -162,6 +173,32 @@ def written(protocol: str, variant: Variant, seed: int, tables: int, changes: in
     for partition in range(PARTITIONS):
         flush(partition)
     return Topic(captured, versions)
+
+
+def cut(event: Event, table: Table | None, variant: Variant, files: dict[str, bytes], chance: random.Random) -> Event:
+    """Take a row as too large for Kafka now and then; put what it was into claim-check storage."""
+    if event["op"] in ("ddl", "watermark") or not event["handle_key"] or chance.random() < 0.8:
+        return event
+    if variant.large == "handle-key-only":
+        return keys_only(event)
+    name = f"{uuid.UUID(int=chance.getrandbits(128))}.json"
+    key, value = variant.encoder.message([event], [table])
+    armoured = [None if not part else base64.b64encode(part).decode() for part in (key, value)]
+    files[name] = value if variant.large == "raw" else json.dumps({"key": armoured[0], "value": armoured[1]}).encode()
+    return keys_only(event, f"file:///elsewhere/{name}")
+
+
+def known(event: Event, sent: Event, variant: Variant) -> Event:
+    """Return the truth of a row as far as it can be read: with its handle key only, where that was all."""
+    if sent is event or variant.large != "handle-key-only":
+        return event
+    columns = [
+        {**column, **{side: None for side in ("before", "after") if side in column}}
+        if column["name"] not in event["handle_key"]
+        else column
+        for column in event["columns"]
+    ]
+    return {**event, "columns": columns}
 
 
 def truth_of(events: Sequence[Event], tables: Sequence[Table | None], variant: Variant) -> Event:
@@ -252,10 +289,21 @@ def readable_as_text(column: Mapping[str, Any], variant: Variant) -> bool:
 
 def faults(topic: Topic, variant: Variant, sizes_seed: int, *, as_text: bool) -> Iterator[tuple[TrueRow | None, str]]:
     """Read every table; yield what is wrong, with the row where that is known."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in topic.captured.files.items():
+            (Path(folder) / name).write_bytes(content)
+        yield from _faults(topic, variant, sizes_seed, folder, as_text=as_text)
+
+
+def _faults(
+    topic: Topic, variant: Variant, sizes_seed: int, folder: str, *, as_text: bool
+) -> Iterator[tuple[TrueRow | None, str]]:
     captured = topic.captured
     for database, table in tables_with_rows(captured):
         true = expected_rows(topic, variant, database, table)
         options = {"tables": quoted(database, table), "timeZone": variant.time_zone}
+        if variant.large:
+            options |= {"claimCheckLocation": folder, "onHandleKeyOnly": "null"}
         texts = sorted({name for row in true for name in row.values if readable_as_text(row.columns[name], variant)})
         if as_text and texts:
             options["schemaHints"] = ", ".join(f"`{name.replace('`', '``')}` string" for name in texts)

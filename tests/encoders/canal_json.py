@@ -77,7 +77,7 @@ class CanalJSON:
         if not self.extension:
             return {}
         member = "watermarkTs" if event["op"] == "watermark" else "commitTs"
-        large = {}
+        large: dict[str, Any] = {}
         if "large" in event:
             large = {"claimCheckLocation": event["large"]} if event["large"] else {"onlyHandleKey": True}
         return {"_tidb": {member: event["commit_ts"], **large}}
