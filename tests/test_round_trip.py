@@ -146,6 +146,7 @@ def written(protocol: str, variant: Variant, seed: int, tables: int, changes: in
             if protocol == NATIVE and events[0]["op"] == "delete":
                 captured.partitions[partition].append(Record(key, None, {"op": "tombstone"}))
 
+    tells = protocol == "debezium" or chance.random() < 0.5  # where DDL is in the topic, it says of types
     for event in made.run(tables, changes):
         if event["op"] in ("ddl", "watermark"):
             table = None
@@ -155,8 +156,8 @@ def written(protocol: str, variant: Variant, seed: int, tables: int, changes: in
                 table = versions[event["schema"], event["table"], entry["table_version"]] = table_of(entry)
             elif protocol != "open-protocol" and not getattr(variant.encoder, "extension", False):
                 continue  # no watermarks
-            if protocol == NATIVE:
-                continue  # its DDL goes to a topic of its own
+            if protocol == NATIVE or (event["op"] == "ddl" and not tells):
+                continue  # native Debezium's DDL goes to a topic of its own
             first_only = protocol == "canal-json" and event["op"] == "ddl"
             for partition in range(1 if first_only else PARTITIONS):
                 queues[partition].append((event, table))

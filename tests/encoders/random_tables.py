@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.encoders.random_values import Kind, choose
+from tests.encoders.random_values import Kind, choose, widened
 from tests.encoders.tables import Event
 
 _NAMES = (
@@ -124,7 +124,15 @@ class Changes:
         chance = self.chance
         free = [column for column in table.columns if column.name not in table.handle_key]
         unused = [name for name in _NAMES if all(name != column.name for column in table.columns)]
-        if len(free) > 3 and chance.random() < 0.3:
+        share = chance.random()
+        wider = [(column, kind) for column in free if (kind := widened(chance, column.kind)) is not None]
+        if wider and share < 0.4:
+            column, column.kind = (choice := chance.choice(wider))[0], choice[1]
+            for row in table.rows:
+                if row[column.name] is not None:
+                    row[column.name] = column.kind.kept(row[column.name])
+            return self._ddl(table, "modify column", 12, f"MODIFY COLUMN {_definition(column, escapes=True)}")
+        if len(free) > 3 and share < 0.6:
             gone = chance.choice(free)
             table.columns = [column for column in table.columns if column is not gone]
             for row in table.rows:

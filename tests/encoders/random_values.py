@@ -1,9 +1,10 @@
 """Random columns of every MySQL type with its limits, and values of them in the truth's canonical form."""
 
 import random
+import re
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
@@ -54,17 +55,55 @@ class Kind:
         value: makes one.
         default: the default's text for this column, None where it can have none.
         key: whether a key can have it.
+        kept: what a value of the type before a MODIFY COLUMN has become.
     """
 
     mysql_type: str
     value: Callable[[], Any]
     default: str | None = None
     key: bool = True
+    kept: Callable[[Any], Any] = lambda value: value
 
 
 def choose(chance: random.Random, only: tuple[str, ...] = ()) -> Kind:
     """Choose a type, of these families where they are given."""
     return _MAKERS[chance.choice(only or tuple(_MAKERS))](chance)
+
+
+def widened(chance: random.Random, kind: Kind) -> Kind | None:
+    """Return a type that MODIFY COLUMN can make of one without losing a value; None where there is none."""
+    name = re.split(r"[( ]", kind.mysql_type)[0]
+    digits = [int(number) for number in re.findall(r"\d+", kind.mysql_type)]
+    unsigned = " unsigned" if kind.mysql_type.endswith(" unsigned") else ""
+    if name in _BITS and name != "bigint":
+        return replace(kind, mysql_type=f"bigint(20){unsigned}")
+    if name == "decimal" and digits[0] <= 60:
+        longer = replace(kind, mysql_type=f"decimal({digits[0] + 5},{digits[1]}){unsigned}")
+        return longer if digits[1] == 30 else _rescaled(longer, digits)
+    if name in ("char", "varchar"):
+        return replace(kind, mysql_type=chance.choice(("varchar(250)", "text")), default=None)
+    if name in ("datetime", "timestamp", "time") and digits != [6]:
+        missing = 6 - (digits or [0])[0]
+        dot = "" if digits else "."
+        made = kind.value
+
+        def finer(value: str) -> str:
+            return f"{value}{dot}{'0' * missing}"
+
+        return replace(kind, mysql_type=f"{name}(6)", value=lambda: finer(made()), kept=finer)
+    return None
+
+
+def _rescaled(kind: Kind, digits: list[int]) -> Kind:
+    """Give a decimal one digit more behind its point."""
+    made, dot = kind.value, "" if digits[1] else "."
+    unsigned = " unsigned" if kind.mysql_type.endswith(" unsigned") else ""
+
+    def finer(value: str) -> str:
+        return f"{value}{dot}0"
+
+    return replace(kind, mysql_type=f"decimal({digits[0] + 5},{digits[1] + 1}){unsigned}",
+                   value=lambda: finer(made()), kept=finer)  # fmt: skip
 
 
 def _integer(chance: random.Random) -> Kind:

@@ -94,3 +94,11 @@ def test_tombstones_and_truncate_are_no_rows() -> None:
 def test_a_hint_of_binary_takes_no_string_for_base64() -> None:
     """Nothing says whether binary.handling.mode was base64 or hex: the text's own bytes come."""
     assert rows(message("6162", "string"), schemaHints="x binary")[0]["x"] == b"6162"
+
+
+def test_a_decimal_read_as_text_has_its_own_scale() -> None:
+    """Two versions of a column with different scales are each read with the digits that MySQL prints."""
+    parameters = [{"scale": str(scale), "connect.decimal.precision": "10"} for scale in (1, 3)]
+    both = [message("AA==", "bytes", f"{CONNECT}.Decimal", parameters=each) for each in parameters]
+
+    assert [row["x"] for row in rows(*both, schemaHints="x string")] == ["0.0", "0.000"]

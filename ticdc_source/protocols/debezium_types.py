@@ -265,5 +265,5 @@ def wire_of(column: Column, wanted: ReadField) -> tuple[Wire | None, ColumnType]
         return strings.BASE64_BINARY, ColumnType("varbinary")
     native = NATIVE.get(column.wire)
     if native is not None and native.wire is not None and column.type is not None:
-        return native.wire(column.type), type_
+        return native.wire(column.type), column.type if column.wire == DECIMAL else type_
     return KERNELS.get(type_.name), type_
