@@ -127,7 +127,8 @@ class Changes:
         share = chance.random()
         wider = [(column, kind) for column in free if (kind := widened(chance, column.kind)) is not None]
         if wider and share < 0.4:
-            column, column.kind = (choice := chance.choice(wider))[0], choice[1]
+            column, kind = chance.choice(wider)
+            column.kind, column.default = kind, None  # the statement does not repeat the default
             for row in table.rows:
                 if row[column.name] is not None:
                     row[column.name] = column.kind.kept(row[column.name])
