@@ -125,6 +125,37 @@ def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert opened == dict.fromkeys(captured.files, 1)
 
 
+@pytest.mark.parametrize("scenario", [*CLAIMED, *KEY_ONLY])
+def test_other_output_formats_have_the_same_rows(scenario: str, tmp_path: Path) -> None:
+    """Envelopes and events are made of the whole rows, or of the keys: an event's JSON then has the keys alone."""
+    captured = load(scenario)
+    location = stored(captured.files, tmp_path)
+    true = {(row.partition, row.offset, row.index): row for row in true_rows(captured, "large", "doc")}
+    large = {
+        (partition, offset, index)
+        for partition, records in captured.partitions.items()
+        for offset, record in enumerate(records)
+        for index, flag in enumerate(record.large)
+        if flag
+    }
+    for output in ("envelope", "event"):
+        found = captured.read(
+            tables=TABLE, outputFormat=output, claimCheckLocation=location, onHandleKeyOnly="null"
+        ).to_pylist()
+        rows_found = [row for row in found if row["before"] or row["after"]]
+        assert len(rows_found) == len(true)
+        for row in rows_found:
+            place = tuple(row["_sequence"][part] for part in ("partition", "offset", "index"))
+            image = row["after"] or row["before"]
+            cells = image if output == "envelope" else json.loads(image)
+            cut = scenario in KEY_ONLY and place in large
+            body = true[place].values["body"]
+            assert cells.get("body") == (None if cut else body)
+            assert cells["name"] == true[place].values["name"]
+            if output == "event":
+                assert (len(cells) == 2) == cut
+
+
 def claimed_canal(address: str, **extension: Any) -> tuple[bytes | None, bytes | None]:
     """Make a canal-json message whose row is in storage."""
     return canal(

@@ -1,0 +1,61 @@
+"""Rows too large for Kafka, through Spark and a real broker: workers read the claim-check files."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from examples.local_kafka import produce
+from tests.conftest import Kafka
+from tests.support.captured import load
+
+SCENARIOS = ["canal-json.claim-check-raw-value.snappy.large", "open-protocol.claim-check.lz4.large"]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_workers_read_the_files(
+    scenario: str, spark: SparkSession, broker: Kafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """A read through Spark gives what the core gives; without the files' folder it is an error that names the option."""
+    captured = load(scenario)
+    for name, content in captured.files.items():
+        (tmp_path / name).write_bytes(content)
+    place = topic(len(captured.partitions))
+    produce(
+        broker.bootstrap_servers,
+        place,
+        [
+            (partition, record.key, record.value, [], None)
+            for partition, records in captured.partitions.items()
+            for record in records
+        ],
+    )
+    reader = spark.read.format("ticdc").options(
+        **{"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": place}
+    )
+
+    expected = captured.read(claimCheckLocation=str(tmp_path))
+    found = reader.option("claimCheckLocation", str(tmp_path)).load()
+
+    assert found.columns == expected.column_names
+    order = ("_sequence.partition", "_sequence.offset", "_sequence.index", "_sequence.rank")
+    given = found.orderBy(*order).select("_change_type", "tenant", "name", "body", "raw", "n").toArrow().to_pylist()
+    assert given == sorted_rows(expected.to_pylist(), list(given[0]))
+    broken = spark.read.format("ticdc").options(
+        **{"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": place}
+    )
+    with pytest.raises(PySparkException, match="set 'claimCheckLocation'"):
+        broken.load().collect()
+
+
+def sorted_rows(rows: list[dict[str, object]], names: list[str]) -> list[dict[str, object]]:
+    """Return some columns of rows, in the order of `_sequence`."""
+
+    def place(row: dict[str, object]) -> tuple[int, ...]:
+        sequence = row["_sequence"]
+        assert isinstance(sequence, dict)
+        return tuple(sequence[part] for part in ("partition", "offset", "index", "rank"))
+
+    return [{name: row[name] for name in names} for row in sorted(rows, key=place)]
