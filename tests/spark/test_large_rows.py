@@ -18,7 +18,7 @@ SCENARIOS = ["canal-json.claim-check-raw-value.snappy.large", "open-protocol.cla
 def test_workers_read_the_files(
     scenario: str, spark: SparkSession, broker: Kafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """A read through Spark gives what the core gives; without the files' folder it is an error that names the option."""
+    """Spark gives what the core gives; without the files' folder there is an error that names the option."""
     captured = load(scenario)
     for name, content in captured.files.items():
         (tmp_path / name).write_bytes(content)
