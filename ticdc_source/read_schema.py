@@ -15,7 +15,7 @@ from ticdc_source.hints import mending_hint, parse_hint_type, parse_hints
 from ticdc_source.metadata import CORRUPT_RECORD, RESCUED_DATA, SHAPES, metadata_columns
 from ticdc_source.options import Options
 from ticdc_source.schema import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, Column, TableSchema
-from ticdc_source.types import TYPES, convertible
+from ticdc_source.types import TYPES, VARIANT, convertible
 
 __all__ = ["check_types", "read_schema", "shape_schema"]
 
@@ -133,6 +133,8 @@ def _arrow(column: Column, hint: pa.DataType | None, table: TableSchema, options
     if column.conflict:
         _warn(f"{where}: its versions have types of different kinds; it is read as string, with the text MySQL prints")
         return pa.string()
+    if column.type.name == "json" and options.variant_json:
+        return VARIANT
     if column.type.is_unspecified:
         _warn_of_decimal(column, natural, where)
     return natural

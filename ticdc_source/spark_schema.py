@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.types import TIME, TIMESTAMP, TIMESTAMP_NTZ
+from ticdc_source.types import TIME, TIMESTAMP, TIMESTAMP_NTZ, VARIANT
 
 __all__ = ["to_arrow", "to_spark"]
 
@@ -49,6 +49,8 @@ def _spark_type(arrow: pa.DataType) -> spark.DataType:
         return spark.DecimalType(arrow.precision, arrow.scale)
     if pa.types.is_list(arrow):
         return spark.ArrayType(_spark_type(arrow.value_type))
+    if arrow == VARIANT:
+        return spark.VariantType()
     if pa.types.is_struct(arrow):
         return to_spark(arrow)
     return _TO_SPARK[arrow]
@@ -78,6 +80,8 @@ def _arrow_type(type_: spark.DataType, name: str) -> pa.DataType:
         return pa.list_(pa.field("element", _arrow_type(type_.elementType, name), type_.containsNull))
     if isinstance(type_, spark.StructType):
         return pa.struct(_arrow_fields(type_))
+    if isinstance(type_, spark.VariantType):
+        return VARIANT
     if isinstance(type_, spark.DayTimeIntervalType):
         return TIME
     for arrow, known in _PLAIN:

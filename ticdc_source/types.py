@@ -20,6 +20,7 @@ __all__ = [
     "DECIMAL_MAX",
     "TIMESTAMP",
     "TYPES",
+    "VARIANT",
     "ColumnType",
     "TypeRow",
     "convertible",
@@ -33,6 +34,11 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
 TIME = pa.duration("us")
 VECTOR = pa.list_(pa.field("element", pa.float32()))
+# How Spark's VARIANT travels (pyspark/sql/pandas/types.py, `to_arrow_type`); the flag is what tells it from a struct.
+VARIANT = pa.struct([
+    pa.field("value", pa.binary(), nullable=False),
+    pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"}),
+])  # fmt: skip
 DECIMAL_MAX = 38  # digits; Spark's and Arrow decimal128's
 UNSPECIFIED_SCALE = 18  # of a DECIMAL column of which only NULLs were seen
 BIGINT_UNSIGNED = pa.decimal128(20, 0)
@@ -321,6 +327,8 @@ def type_of(arrow: pa.DataType) -> ColumnType:
     """
     if arrow in _TYPE_OF_INTEGER:
         return ColumnType(_TYPE_OF_INTEGER[arrow])
+    if arrow == VARIANT:
+        return ColumnType("json")
     kind = kind_of(arrow)
     if kind == "boolean":
         return ColumnType("bit", length=1)

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError, UnsupportedTypeError
-from ticdc_source.types import CONVERSIONS, DECIMAL_MAX, ColumnType, convertible, kind_of, type_of
+from ticdc_source.kernels.variants import variants
+from ticdc_source.types import CONVERSIONS, DECIMAL_MAX, VARIANT, ColumnType, convertible, kind_of, type_of
 
 __all__ = [
     "Cells",
@@ -88,6 +89,9 @@ def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: 
             return lambda cells: plain_text(cells, settings)
         msg = f"type {type_} is not supported; schemaHints can ask for its text with 'string'"
         raise UnsupportedTypeError(msg)
+    if target == VARIANT and type_.name == "json":
+        read = wire.text(type_, settings._replace(invalid_utf8="fail"))
+        return lambda cells: variants(read(cells))
     if wire.raw is not None and kind_of(target) == "binary":
         return wire.raw(type_, settings)
     if wire.number is not None and kind_of(target) in _NUMBERS[type_.family] and not _is_natural(type_, target):
