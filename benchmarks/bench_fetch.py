@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from benchmarks.bench_throughput import filled_topic
 from benchmarks.corpus import WORKS, messages
@@ -74,7 +75,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
 
 def _measured(runs: Mapping[str, Callable[[], int]], records: int, turns: int) -> Iterator[dict[str, float]]:
     for _ in range(turns):
-        sample = {}
+        sample: dict[str, float] = {}
         for what, run_once in runs.items():
             for path in PATHS:
                 with _path(path):
@@ -99,7 +100,7 @@ def _read(bootstrap: str, topic: str, records: int, reading: Reading) -> int:
 @contextmanager
 def _path(name: str) -> Iterator[None]:
     """Choose a path where it is chosen."""
-    module = sys.modules[Fetcher.__module__]
+    module: Any = sys.modules[Fetcher.__module__]
     chosen = module.sliced
     if name != "sliced":
         module.sliced = lambda *_: False

@@ -27,6 +27,7 @@ from benchmarks.prebuilt import Prebuilt
 from benchmarks.results import Chart, Result
 from benchmarks.session import ROOT, Session, session
 from ticdc_source.events import Chunk
+from ticdc_source.joining import joined
 from ticdc_source.reading import Reading, read
 from ticdc_source.spark_schema import to_spark
 
@@ -38,6 +39,7 @@ FLOORS = ("orjson.loads", "into Java")
 _BUILT_IN = "~"  # where cProfile says that a function written in C stands
 _DEPTH = 12  # of callers, to the one that a built-in function works for
 _JAVA_ROWS = 500_000
+_MOST_BYTES = 32 << 20  # of a joined record batch: the default of maxBytesPerBatch
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def measure(
         for tray in trays:
             reading.decoder.decode(tray, reading.plan)
 
-    batches = list(read(chunks, reading))
+    batches = list(_joined(chunks, reading))
     rows = sum(batch.num_rows for batch in batches)
     assert rows == sum(message.rows for message in some)
     splitting = cpu_of(lambda: [reading.decoder.split(chunk) for chunk in chunks])
@@ -158,8 +160,12 @@ _PYTHON_JSON = str(Path(json.decoder.__file__).parent)
 
 
 def _drain(chunks: list[Chunk], reading: Reading) -> None:
-    for _ in read(chunks, reading):
+    for _ in _joined(chunks, reading):
         pass
+
+
+def _joined(chunks: list[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
+    return joined(read(chunks, reading), reading.max_rows, _MOST_BYTES)
 
 
 def _written(batches: list[pa.RecordBatch]) -> None:

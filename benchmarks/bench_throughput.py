@@ -8,6 +8,7 @@ table's schema is known before, to both.
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -92,6 +93,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
                 result.samples[name] = samples
                 result.figures[name] = figures_of(samples, filled)
                 result.rows.append(_row(work.name, cores, result.figures[name]))
+                print(" ", " | ".join(result.rows[-1]), file=sys.stderr, flush=True)  # it takes minutes
     result.notes.extend(_notes(result.figures, size))
     series = {
         side: {name: figures[side]["rows_per_cpu_second"] / 1000 for name, figures in result.figures.items()}
