@@ -91,7 +91,7 @@ def _read(bootstrap: str, topic: str, records: int, reading: Reading) -> int:
     before = reading.counters.records
     with Fetcher(client_config(options, driver=False), **partitions._fetch_settings(options)) as fetcher:
         chunks = partitions._with_gc(fetcher.fetch(OffsetRange(topic, 0, 0, records)), on=True)
-        batches = joined(read(chunks, reading), options.max_rows_per_batch, options.max_bytes_per_batch)
+        batches = joined(read(chunks, reading), options.max_rows_per_batch, partitions._JOINED_BYTES)
         for _ in partitions._with_gc(batches, on=False):
             pass
     return reading.counters.records - before

@@ -43,6 +43,9 @@ __all__ = [
 # Records a chunk: few enough that the parsed rows of one die young (500 to 2,000 is best, docs/performance.md).
 _CHUNK_RECORDS = 1000
 
+# Record batches are joined up to this many bytes: what a record batch costs beside its rows is far less than that.
+_JOINED_BYTES = 8 << 20
+
 
 class TiCDCPartition(InputPartition):
     """An input partition: ranges to read one after the other, none where there is nothing, and what is known.
@@ -133,7 +136,8 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
             # While a chunk is decoded thousands of parsed rows are alive, none in a cycle: looking for one is costly.
             # In between there is little to look at; and without that, what failures leave would pile up.
             batches = read(_with_gc(chunks, on=gc.isenabled()), reading)
-            yield from _with_gc(joined(batches, options.max_rows_per_batch, options.max_bytes_per_batch), on=False)
+            most_bytes = min(options.max_bytes_per_batch, _JOINED_BYTES)
+            yield from _with_gc(joined(batches, options.max_rows_per_batch, most_bytes), on=False)
             lines.append(metrics_line(reading.counters, one, lag, _task(context)))
     if options.metrics_path:
         write_lines(options.metrics_path, "task", lines)

@@ -10,11 +10,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import kafka.codec
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 
+from benchmarks.load import loader
 from examples.local_kafka import ExternalKafka, LocalKafka, create_topic, delete_topic, produce
+from tests.support.record_batches import CODECS, changed, made, next_offset
 from ticdc_source.client_config import client_config
 from ticdc_source.errors import DataLossError, DecodeError, KafkaUnavailableError, OptionError
 from ticdc_source.events import Chunk
@@ -92,6 +95,26 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     if request.param != "sliced":
         monkeypatch.setattr(sys.modules[Fetcher.__module__], "sliced", lambda *_: False)
     return str(request.param)
+
+
+def by_path(
+    servers: str, wanted: OffsetRange, monkeypatch: pytest.MonkeyPatch, path: str, max_records: int = 1000, **kafka: str
+) -> list[tuple[Any, ...]]:
+    """All parts of a range's records, taken from kafka-python in one of the two ways."""
+    with monkeypatch.context() as patch:
+        if path != "sliced":
+            patch.setattr(sys.modules[Fetcher.__module__], "sliced", lambda *_: False)
+        how = {**HOW, "max_records": max_records, "include_headers": True}
+        return [
+            row
+            for chunk in fetch(wanted, settings(servers, **kafka), **how)
+            for row in zip(chunk.offsets, chunk.timestamps, chunk.keys, chunk.values, chunk.headers or [], strict=True)
+        ]
+
+
+def kafka_python_has(codec: str) -> bool:
+    """Whether kafka-python finds the library for a codec, which it needs and we do not."""
+    return bool(getattr(kafka.codec, f"has_{codec}")())
 
 
 @pytest.fixture(autouse=True)
@@ -354,6 +377,48 @@ class TestFetch:
                 rows += flat([chunk])
         assert [offset for offset, _ in rows] == [0, 1, 2]
         assert caught.value.address[:3] == (name, 0, 3)
+
+
+class TestPaths:
+    """What a real broker stores, by both paths: the same chunks' worth of records."""
+
+    @pytest.mark.parametrize("codec", [None, *CODECS])
+    @pytest.mark.parametrize("log_append", [False, True])
+    def test_one_huge_batch_and_many_small_ones(
+        self, servers: str, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch, codec: str | None, log_append: bool
+    ) -> None:
+        """Batches of any codec and size, of either kind of time: the same from everywhere to everywhere."""
+        config = {"message.timestamp.type": "LogAppendTime"} if log_append else {}
+        name = topic(config={"max.message.bytes": 8 << 20, **config})
+        rng = random.Random(codec or "none")
+        count = 0
+        with loader(servers) as to_kafka:
+            for records in (3000, 1, 1, 2, 40, 1, 1, 500):
+                batch = made(rng, 0, largest=128, count=records)
+                count += next_offset(batch)
+                to_kafka.send(name, {0: changed(batch, codec=codec)})
+        for start, end in ((0, count), (1, count - 1), (1500, 2500), (2999, 3005), (rng.randint(0, 3000), 3001)):
+            wanted = OffsetRange(name, 0, start, end)
+            rows = by_path(servers, wanted, monkeypatch, "sliced")
+            assert [row[0] for row in rows] == list(range(start, end))
+            if codec in {None, "gzip"} or kafka_python_has(codec):
+                assert rows == by_path(servers, wanted, monkeypatch, "record by record")
+            assert rows == by_path(servers, wanted, monkeypatch, "sliced", max_records=7)
+
+    @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+    def test_transactions_and_headers(
+        self, servers: str, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch, level: str
+    ) -> None:
+        """Committed and aborted transactions in turns, headers and nulls among them: the same by both paths."""
+        name = topic()
+        records = [(0, b"k", None, [("h", b"1")], 5), (0, None, b"v", [], 6), (0, b"", b"", [("h", b"")] * 2, 7)]
+        for ending in ("commit", "abort", None, "abort", "commit"):
+            produce(servers, name, records, transaction=ending)
+        wanted = OffsetRange(name, 0, 0, 19)
+        rows = by_path(servers, wanted, monkeypatch, "sliced", isolation__level=level)
+        assert rows == by_path(servers, wanted, monkeypatch, "record by record", isolation__level=level)
+        assert len(rows) == (9 if level == "read_committed" else 15)
+        assert {tuple(row[4] or ()) for row in rows} == {(("h", b"1"),), (), (("h", b""),) * 2}
 
 
 @pytest.mark.usefixtures("path")

@@ -1,0 +1,81 @@
+"""Record batches of Kafka's, made at random and changed with the checksum that goes with it."""
+
+import random
+import struct
+
+import pyarrow as pa
+from kafka.record.memory_records import MemoryRecordsBuilder
+from kafka.record.util import calc_crc32c
+
+HEADER = 61  # bytes before a batch's records
+CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+LOG_APPEND_TIME, CONTROL = 0x08, 0x20  # of a batch's attributes
+SIZES = (0, 1, 50, 63, 64, 127, 128, 8191, 8192, 70_000)
+
+
+def changed(batch: bytes, *, flags: int = 0, codec: str | None = None, epoch: int = 0) -> bytes:
+    """A batch with other attributes, compressed or not, and the checksum that goes with it."""
+    head, body = bytearray(batch[:HEADER]), batch[HEADER:]
+    if codec == "snappy":
+        body = xerial(body)
+    elif codec == "lz4":
+        body = lz4_frame(body)
+    elif codec is not None:
+        body = pa.compress(body, codec=codec, asbytes=True)
+    (attributes,) = struct.unpack_from(">h", head, 21)
+    struct.pack_into(">h", head, 21, attributes | flags | CODECS.get(codec or "", 0))
+    struct.pack_into(">ii", head, 8, len(head) + len(body) - 12, epoch)
+    struct.pack_into(">I", head, 17, calc_crc32c(bytes(head[21:]) + body))
+    return bytes(head) + body
+
+
+def xerial(body: bytes, block: int = 1000) -> bytes:
+    """What snappy-java's stream writes: blocks, each with its length before it."""
+    parts = [b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)]
+    for start in range(0, len(body), block):
+        packed = pa.compress(body[start : start + block], codec="snappy", asbytes=True)
+        parts.append(struct.pack(">i", len(packed)) + packed)
+    return b"".join(parts)
+
+
+def made(
+    rng: random.Random, offset: int, magic: int = 2, producer: int = -1, largest: int = 70_000, count: int = 0
+) -> bytes:
+    """A batch of random records; where their number is not given, with holes where compaction took some."""
+    compressed = magic < 2 and rng.random() < 0.3
+    numbers = (producer, 0, 0) if producer >= 0 else (-1, -1, -1)
+    begin = offset if magic < 2 else 0  # a broker writes it into a batch of format v2
+    builder = MemoryRecordsBuilder(magic, int(compressed), 1 << 30, begin, producer >= 0, *numbers)
+    gaps = not count and magic == 2 and rng.random() < 0.3
+    count = count or rng.choice([1, 1, 2, 10, 70, 300])
+    sizes = [size for size in SIZES if size <= largest] if count < 20 else SIZES[:6]
+    for _ in range(count):
+        key = rng.choice([None, b"", b"k", rng.randbytes(rng.choice(sizes))])
+        value = rng.choice([None, b"", rng.randbytes(rng.choice(sizes)), rng.randbytes(rng.choice(sizes))])
+        headers = [("naïve", rng.choice([None, b"", b"v" * 200]))] * rng.choice([0, 0, 0, 1, 3]) if magic == 2 else []
+        time = 1_700_000_000_000 + rng.choice([0, 5, -5, 70, 9_000, -9_000, 10**9])
+        builder.append(time, key, value, headers)
+        if gaps and rng.random() < 0.5:
+            builder.skip(rng.choice([1, 3, 100, 20_000]))
+    builder.close()
+    return at_offset(bytes(builder.buffer()), offset) if magic == 2 else bytes(builder.buffer())
+
+
+def lz4_frame(body: bytes, block: int = 32_000) -> bytes:
+    """An LZ4 frame of independent blocks: the only kind that Kafka's broker takes, and not Arrow's."""
+    parts = [b"\x04\x22\x4d\x18\x60\x40\x82"]  # version 1, independent blocks of 64 KB at most; a checksum of that
+    for start in range(0, len(body), block):
+        packed = pa.compress(body[start : start + block], codec="lz4_raw", asbytes=True)
+        parts.append(struct.pack("<i", len(packed)) + packed)
+    return b"".join([*parts, bytes(4)])
+
+
+def at_offset(batch: bytes, offset: int) -> bytes:
+    """A batch of format v2 with its first offset, which is not part of the checksum."""
+    return struct.pack(">q", offset) + batch[8:]
+
+
+def next_offset(batch: bytes) -> int:
+    """The offset behind a batch of format v2."""
+    offset, last = struct.unpack_from(">q", batch)[0], struct.unpack_from(">i", batch, 23)[0]
+    return int(offset + last + 1)
