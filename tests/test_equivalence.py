@@ -73,16 +73,16 @@ def tables(captured: Captured) -> Iterator[tuple[str, pa.Schema]]:
 @pytest.mark.parametrize("matrix", ["types", "ops"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_fast_path_gives_the_rows_of_the_general_path(scenario: str, matrix: str) -> None:
-    """Every table of a matrix: in one chunk without it, in random chunks and one record a chunk with it."""
+    """Every table of a matrix, in one chunk without it, in random chunks with it, or one record a chunk."""
     captured = load(f"{scenario}.{matrix}")
 
     for name, schema in tables(captured):
         expected = outcome(captured, schema, whole, skim=False, tables=name, includeMetadata="all")
-        for sizes in (random_sizes(SEED), single):
+        for sizes in (random_sizes(SEED), single) if matrix == "ops" else (random_sizes(SEED),):
             assert outcome(captured, schema, sizes, skim=True, tables=name, includeMetadata="all") == expected
 
 
-@pytest.mark.parametrize("options", [{}, {"preimages": "false"}, {"operations": "insert,delete"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"preimages": "false", "operations": "insert,update"}], ids=str)
 @pytest.mark.parametrize("stream", STREAMS)
 def test_the_fast_path_gives_the_rows_of_a_stream(stream: str, options: dict[str, str]) -> None:
     """Tables that change under way, duplicates and DDL between; also with fewer images wanted."""

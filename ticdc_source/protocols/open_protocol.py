@@ -36,6 +36,7 @@ __all__ = ["OpenProtocol"]
 _VERSION = (1).to_bytes(8, "big")
 _LENGTH = struct.Struct(">Q")
 _ROW, _DDL, _RESOLVED = 1, 2, 3
+_2_63 = 1 << 63
 
 # Flags of a column (pkg/sink/codec/open/message.go:138-199); the others tell nothing that a read needs.
 _BINARY, _HANDLE_KEY, _UNSIGNED = 1, 2, 128
@@ -163,6 +164,7 @@ class OpenProtocol:
     def split(self, chunk: Chunk) -> Split:
         """Cut frames; read key frames; leave value frames as they are."""
         split = Split()
+        trays: dict[tuple[Any, Any], TableEvents] = {}  # by names that were found to be some
         for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
             try:
                 events = _events(key, value)
@@ -173,17 +175,22 @@ class OpenProtocol:
                 split.skipped += 1
             for index, (head, body) in enumerate(events):
                 try:
+                    if isinstance(head, DecodeError):
+                        raise head
+                    names, timestamp = (head.get("scm"), head.get("tbl")), head.get("ts")
+                    known = trays.get(names) if head.get("t") == _ROW else None
+                    if known is not None and type(timestamp) is int and 0 <= timestamp < _2_63:
+                        known.append(position, index, body, head)
+                        continue
                     self._sort(split, chunk, position, index, head, body)
+                    if head["t"] == _ROW:
+                        trays[names] = split.tray(chunk, table_name(*names))
                 except MALFORMED as error:
                     failure = parse_failure(error, "an open-protocol event")
                     split.corrupt.append(Corrupt(position, index, failure.at(chunk.address(position))))
         return split
 
-    def _sort(
-        self, split: Split, chunk: Chunk, position: int, index: int, head: dict[str, Any] | DecodeError, body: bytes
-    ) -> None:
-        if isinstance(head, DecodeError):
-            raise head
+    def _sort(self, split: Split, chunk: Chunk, position: int, index: int, head: dict[str, Any], body: bytes) -> None:
         table = table_name(head.get("scm"), head.get("tbl"))  # tiflow leaves out empty names
         timestamp = tso(head["ts"])
         match head["t"]:

@@ -34,6 +34,7 @@ Signature = tuple[tuple[str, int, int | None, bool | None], ...]
 
 _CUT = b'"v":'
 _PLAIN_NAME = re.compile(r'[^\x00-\x1f"\\<>&\u2028\u2029\ud800-\udfff]+')  # Go escapes these
+_OPERATIONS = {INSERT: "insert", UPDATE_POSTIMAGE: "update", DELETE: "delete"}
 _MOST_SHAPES = 64
 _Row = dict[str, Any]
 
@@ -77,7 +78,10 @@ class OpenSkim:
 
     def unread(self, events: TableEvents, decoded: Decoded, plan: Plan) -> Iterator[int]:
         """Read events onto `decoded`; yield the place of each that is left to the general path, in order."""
-        images, boundaries, count = decoded.images, plan.boundaries(), len(events)
+        images, boundaries, preimages, count = decoded.images, plan.boundaries(), plan.preimages, len(events)
+        add_kind, add_event, add_index = images.kinds.append, images.events.append, images.indexes.append
+        add_row, runs = images.rows.append, images.runs
+        unwanted = {kind for kind, name in _OPERATIONS.items() if name not in plan.operations}
         start = 0
         while not self._shapes and start < count:  # the first teaches what the others look like
             yield start
@@ -91,19 +95,20 @@ class OpenSkim:
                 yield event
                 continue
             shape, row, old = read
-            if not images.runs or images.runs[-1][1] is not columns:
+            if not runs or runs[-1][1] is not columns:
                 images.continue_run(columns)
+            if shape.kind in unwanted:
+                continue
             index = events.indexes[event]
-            if shape.kind == INSERT:
-                if "insert" in plan.operations:
-                    images.append(INSERT, event, index, row)
-            elif shape.kind == DELETE:
-                if "delete" in plan.operations:
-                    images.append(DELETE, event, index, row)
-            elif "update" in plan.operations:
-                if old is not None and plan.preimages:
-                    images.append(UPDATE_PREIMAGE, event, index, old)
-                images.append(UPDATE_POSTIMAGE, event, index, row)
+            if old is not None and preimages:
+                add_kind(UPDATE_PREIMAGE)
+                add_event(event)
+                add_index(index)
+                add_row(old)
+            add_kind(shape.kind)
+            add_event(event)
+            add_index(index)
+            add_row(row)
 
     def _rows(self, events: TableEvents, start: int) -> dict[int, tuple[_Shape, _Row, _Row | None]]:
         """Return the rows of the events that have a known shape: of an update the new one and the old."""
