@@ -90,6 +90,7 @@ PROTOCOL_PARTS = {
     "debezium_native": "debezium_types",
     "debezium_skim": "debezium",
     "debezium_types": "debezium",
+    "open_frames": "open_protocol",
     "open_skim": "open_protocol",
     "release_bugs": "open_protocol",
 }

@@ -6,7 +6,6 @@ value :=                    { u64be length, JSON }*      the i-th belongs to the
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
 from ticdc_source.protocols.large_messages import LargeMessages
+from ticdc_source.protocols.open_frames import frames
 from ticdc_source.protocols.open_skim import OpenSkim, Signature
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.release_bugs import restored_old_values, with_ticdc_flags
@@ -34,7 +34,6 @@ from ticdc_source.types import ColumnType, type_of
 __all__ = ["OpenProtocol"]
 
 _VERSION = (1).to_bytes(8, "big")
-_LENGTH = struct.Struct(">Q")
 _ROW, _DDL, _RESOLVED = 1, 2, 3
 _2_63 = 1 << 63
 
@@ -94,23 +93,6 @@ KERNELS: dict[str, Wire] = {
 }
 
 
-def _frames(data: bytes, start: int, what: str) -> list[bytes]:
-    frames = []
-    end = len(data)
-    while start < end:
-        if start + 8 > end:
-            msg = f"the {what} ends inside a frame's length"
-            raise FramingError(msg)
-        (length,) = _LENGTH.unpack_from(data, start)
-        start += 8
-        if length > end - start:
-            msg = f"a {what} frame of {length} bytes where {end - start} are left; is the message cut short?"
-            raise FramingError(msg)
-        frames.append(data[start : start + length])
-        start += length
-    return frames
-
-
 def _events(key: bytes | None, value: bytes | None) -> list[tuple[dict[str, Any] | DecodeError, bytes]]:
     """Cut a record into (key JSON or what is wrong with it, value frame).
 
@@ -121,11 +103,11 @@ def _events(key: bytes | None, value: bytes | None) -> list[tuple[dict[str, Any]
         seen = "no key" if key is None else f"the key begins {key[:8].hex() or 'empty'}"
         msg = f"not open-protocol: {seen}, not version 1; is 'protocol' right?"
         raise FramingError(msg)
-    heads = _frames(key, 8, "key")
+    heads = frames(key, 8, "key")
     if not heads and value:
         msg = f"{len(value)} bytes of value for a key without events"
         raise FramingError(msg)
-    bodies = _frames(value or b"", 0, "value")
+    bodies = frames(value or b"", 0, "value")
     parsed: list[dict[str, Any] | DecodeError] = []
     for head in heads:
         try:
