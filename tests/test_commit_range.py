@@ -107,13 +107,29 @@ def test_a_partition_without_watermark_is_named() -> None:
 def test_a_topic_whose_table_was_dropped_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     """A topic gone silent after DROP TABLE does not hold back the others, and that is logged."""
     gone = [mark(TSO), ddl(TSO + 1, "DROP TABLE `test`.`t`")]
-    topics = Topics(alive=[[mark(TSO + 50)]], gone=[gone, gone])
+    later = TSO + (120_000 << 18)
+    topics = Topics(alive=[[mark(later)]], gone=[gone, gone])
 
     with caplog.at_level(logging.WARNING):
-        assert topics.end() == TSO + 50
+        assert topics.end() == later
     assert "gone has gone silent" in caplog.text
-    assert Topics(alive=[[mark(TSO + 50)]], slow=[[ddl(TSO - 1, "DROP TABLE t"), mark(TSO)]]).end() == TSO
-    assert Topics(alive=[[mark(TSO + 50)]], slow=[[mark(TSO), ddl(TSO + 1, "ALTER TABLE t ADD c INT")]]).end() == TSO
+    assert Topics(alive=[[mark(later)]], slow=[[ddl(TSO - 1, "DROP TABLE t"), mark(TSO)]]).end() == TSO
+
+
+@pytest.mark.parametrize("query", ["ALTER TABLE t ADD c INT", "ALTER TABLE `t` RENAME COLUMN `a` TO `b`",
+                                   "ALTER TABLE `t` RENAME INDEX `a` TO `b`"])  # fmt: skip
+def test_a_topic_is_waited_for_after_ddl_that_leaves_its_table(query: str) -> None:
+    """What is silent after such a DDL is slow, and its transactions would be cut."""
+    later = TSO + (120_000 << 18)
+
+    assert Topics(alive=[[mark(later)]], slow=[[mark(TSO), ddl(TSO + 1, query)]]).end() == TSO
+
+
+def test_a_topic_is_not_silent_at_once() -> None:
+    """A range that ends between a DROP TABLE and the next watermark, seconds later, cuts no row of other tables."""
+    topics = Topics(alive=[[mark(TSO + (5_000 << 18))]], slow=[[mark(TSO), ddl(TSO + 1, "DROP TABLE `test`.`t`")]])
+
+    assert topics.end() == TSO
 
 
 @pytest.mark.parametrize("scenario", ["stream.open-protocol", "stream.canal-json.tidb-extension"])

@@ -28,6 +28,8 @@ def event(query: str, kind: str = "ALTER", table: TableName = T, code: int | Non
         "truncate t",
         "ALTER TABLE `t` DROP PARTITION `p0`",
         "/* why */ ALTER TABLE test.t TRUNCATE PARTITION p0, p1",
+        "# why\nDROP TABLE t",
+        "--\nDROP TABLE t",
         "ALTER TABLE `other` EXCHANGE PARTITION `p0` WITH TABLE `t`",
         "ALTER TABLE `test`.`t` EXCHANGE PARTITION p0 WITH TABLE other.x WITHOUT VALIDATION",
     ],
@@ -49,6 +51,7 @@ def test_ddl_that_removes_rows_is_known_by_its_text(query: str) -> None:
         "DROP INDEX i ON t",
         "CREATE TABLE t (id INT) COMMENT 'drop table t'",
         "DROP VIEW v",
+        "ALTER " + "/**/" * 1000 + "DATABASE test COLLATE utf8mb4_bin",
     ],
 )
 def test_other_ddl_removes_nothing(query: str) -> None:

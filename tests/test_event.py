@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from tests.support.captured import Captured, Record, Sizes, load, random_sizes, single, whole
-from tests.support.messages import TSO, Message, canal, open_message
+from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, open_message
 from tests.support.truth import expected, is_true
-from ticdc_source.errors import OptionError, SchemaError
+from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.options import Options
 from ticdc_source.partitions import ddl_from, warn_of_missing_ddl
 from ticdc_source.planning import Known
@@ -211,6 +211,65 @@ def test_a_bad_value_of_an_event_is_met_as_mode_says() -> None:
 
     assert [row["_event_type"] for row in rows] == ["row", None]
     assert json.loads(rows[1]["_corrupt_record"])["column"] == "id"
+
+
+def with_bytes(message: Message, written: bytes) -> Message:
+    """Put bytes in the place of XX."""
+    return message[0], (message[1] or b"").replace(b"XX", written)
+
+
+@pytest.mark.parametrize("message", [
+    with_bytes(canal("CREATE", None, None, isDdl=True, sql="create XX"), b"\xff"),
+    with_bytes(canal("CREATE", None, None, isDdl=True, sql="create XX"), b"\\ud800"),
+    open_message(({"ts": TSO, "scm": "test", "tbl": "t", "t": 2}, b'{"q":"create \xff","t":3}')),
+    with_bytes(debezium_ddl(TSO, "create XX", [{"name": "XX", "typeName": "INT"}]), b"\xff"),
+], ids=["canal-json", "canal-json escape", "open-protocol", "debezium"])  # fmt: skip
+def test_ddl_that_is_not_utf8_is_read(message: Message) -> None:
+    """U+FFFD stands for each byte that is none, in the statement and in debezium's description of the table."""
+    (row,) = Captured.of(message).read(outputFormat="event").to_pylist()
+
+    assert row["ddl_query"] == "create \ufffd"
+    assert row["table_changes"] is None or '"name": "\ufffd"' in row["table_changes"]
+
+
+@pytest.mark.parametrize("code", ["3000000000", "1e30", '"99999999999"', "-1"])
+def test_a_ddl_type_that_tidb_cannot_have_is_no_ddl(code: str) -> None:
+    """It is met as mode says, and breaks nothing else."""
+    body = b'{"q":"create","t":%b}' % code.encode()
+    captured = Captured.of(open_message(({"ts": TSO, "scm": "test", "tbl": "t", "t": 2}, body)))
+
+    (row,) = captured.read(outputFormat="event", mode="PERMISSIVE").to_pylist()
+
+    assert "DDL type" in json.loads(row["_corrupt_record"])["reason"]
+
+
+@pytest.mark.parametrize(("value", "shown"), [
+    (b"a\xffb", "a\ufffdb"), (b"a\\ud800", "a\ufffd\ufffd\ufffd"),
+])  # fmt: skip
+def test_values_of_no_known_type_that_are_not_utf8_are_read(value: bytes, shown: Any) -> None:
+    """Schema-less debezium without DDL: what the JSON held, and U+FFFD where that is no text."""
+    captured = Captured.of(with_bytes(debezium("c", None, {"id": 1, "s": "XX"}), value))
+
+    (row,) = captured.read(outputFormat="event").to_pylist()
+    assert json.loads(row["after"]) == {"id": 1, "s": shown}
+    with pytest.raises(DecodeError, match="column=s"):
+        captured.read(outputFormat="event", invalidUtf8="fail")
+
+
+def test_a_number_beyond_double_is_no_json() -> None:
+    """What would be written as Infinity, which is no JSON, is an error with its address."""
+    message = debezium("c", None, {"id": 1, "s": 7})
+
+    with pytest.raises(DecodeError, match="column=s"):
+        Captured.of((message[0], (message[1] or b"").replace(b"7}", b"1e999}"))).read(outputFormat="event")
+
+
+@pytest.mark.parametrize("text", ["0x10", "", "-", "5 "])
+def test_what_is_no_number_stays_what_it_was(text: str) -> None:
+    """In the JSON of an integer column a text that is no number is neither cut nor made into one."""
+    (row,) = Captured.of(insert({"id": "1"}), insert({"id": text})).read(outputFormat="event").to_pylist()[1:]
+
+    assert json.loads(row["after"]) == {"id": text}
 
 
 def test_two_columns_of_one_name_are_refused() -> None:

@@ -14,6 +14,7 @@ from ticdc_source.events import DDL, WATERMARK, Chunk, Corrupt, DDLEvent, Split,
 from ticdc_source.metadata import SHAPES
 from ticdc_source.protocols.documents import DOCUMENT, KEY_DOCUMENT
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.shapes import readable
 from ticdc_source.row_events import fold
 from ticdc_source.wanted import Reading, chosen_tray, decoded_tray, rows_of
 
@@ -112,7 +113,7 @@ def _ddl_events(chunk: Chunk, split: Split, reading: Reading) -> Rows:
         "ddl_type_code": pa.array([event.type_code for event in events], pa.int32()),
         "ddl_query": pa.array([event.query for event in events], pa.string()),
         "table_changes": pa.array([
-            None if event.table_changes is None else json.dumps(event.table_changes, ensure_ascii=False)
+            None if event.table_changes is None else readable(json.dumps(event.table_changes, ensure_ascii=False))
             for event in events
         ], pa.string()),
     })  # fmt: skip

@@ -21,6 +21,10 @@ _LOGICAL_BITS = 18
 # A watermark is behind the clock of the record that brings it. Records older than the best watermark by more than
 # this hold no larger one, unless clocks differ by as much (then an older watermark is taken: less is read, all whole).
 _CLOCKS_DIFFER_MS = 60_000
+# TiCDC writes watermarks to all topics at once, every few seconds at most: a topic that lacks them for so long is
+# silent, and not one whose range ends just behind a DDL.
+_SILENCE = 60_000 << _LOGICAL_BITS
+_KEPT = frozenset({"COLUMN", "INDEX", "KEY"})  # RENAME of these leaves the table where it is
 
 Fetch = Callable[[OffsetRange], Iterable[Chunk]]
 
@@ -96,18 +100,18 @@ def _note(split: Split, seen: _Seen) -> None:
 def _ends_table(query: str) -> bool:
     words = query.upper().split()
     return words[:2] in (["DROP", "TABLE"], ["RENAME", "TABLE"], ["DROP", "DATABASE"], ["DROP", "SCHEMA"]) or (
-        words[:2] == ["ALTER", "TABLE"] and "RENAME" in words[3:4]
+        words[:2] == ["ALTER", "TABLE"] and "RENAME" in words[3:4] and not _KEPT.intersection(words[4:5])
     )
 
 
 def _silent_topics(seen: dict[TopicPartition, _Seen]) -> set[str]:
-    """Return the topics in which nothing came after the DDL that ended a table, and others went on after it."""
+    """Return the topics without watermarks since the DDL that ended a table, while others went on for long."""
     newest = max((found.watermark or 0 for found in seen.values()), default=0)
     silent = set()
     for topic in {place.topic for place in seen}:
         parts = [found for place, found in seen.items() if place.topic == topic]
         last = max(found.last_ddl for found in parts)
         ended = any(last in found.ends for found in parts)
-        if ended and all((found.watermark or 0) <= last for found in parts) and newest > last:
+        if ended and all((found.watermark or 0) <= last for found in parts) and newest > last + _SILENCE:
             silent.add(topic)
     return silent

@@ -23,7 +23,7 @@ from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.peeking import plain_object, split_by_peeking
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.samples import describe_images, plan_of
-from ticdc_source.protocols.shapes import MALFORMED, milliseconds, parse_failure, table_name, text, tso
+from ticdc_source.protocols.shapes import MALFORMED, milliseconds, parse_failure, readable, table_name, text, tso
 from ticdc_source.schema import Column, ReadField, TableSchema, TypeVersions
 from ticdc_source.types import ColumnType, parse_type, type_of
 
@@ -200,7 +200,8 @@ def _sort(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
     kind = message["type"]
     if message["isDdl"]:
         table = table_name(message.get("database"), message.get("table"))
-        split.ddl.append(DDLEvent(position, 0, _commit_ts(message), table, str(message.get("sql") or ""), str(kind)))
+        query = readable(message.get("sql") or "")
+        split.ddl.append(DDLEvent(position, 0, _commit_ts(message), table, query, readable(kind)))
     elif kind == _WATERMARK:
         split.watermarks.append(WatermarkEvent(position, 0, tso(message["_tidb"]["watermarkTs"])))
     elif kind in _ROW_TYPES:

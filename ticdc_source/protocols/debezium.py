@@ -8,6 +8,7 @@ the schema, from `tidb_type` where the TiDB extension is on, and from the `table
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ from ticdc_source.protocols.json_text import parse_object
 from ticdc_source.protocols.peeking import plain_object, split_by_peeking
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.samples import describe_images
-from ticdc_source.protocols.shapes import MALFORMED, milliseconds, parse_failure, table_name, text, tso
+from ticdc_source.protocols.shapes import MALFORMED, milliseconds, parse_failure, readable, table_name, text, tso
 from ticdc_source.schema import Column, ReadField, TableSchema, TypeVersions
 from ticdc_source.types import ColumnType
 
@@ -179,10 +180,10 @@ def _sort(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
         split.ddl.append(DDLEvent(position, 0, _commit_ts(payload), table, "", "TRUNCATE"))
     elif op is None and "ddl" in payload:
         changes = payload.get("tableChanges") or []
-        kind = str(changes[0].get("type")) if changes else "QUERY"
-        split.ddl.append(
-            DDLEvent(position, 0, _commit_ts(payload), table, str(payload.get("ddl") or ""), kind, None, changes)
-        )
+        kind = readable(changes[0].get("type")) if changes else "QUERY"
+        json.dumps(changes, allow_nan=False)  # a number beyond a double's range could not be written again
+        query = readable(payload.get("ddl") or "")
+        split.ddl.append(DDLEvent(position, 0, _commit_ts(payload), table, query, kind, None, changes))
     else:
         msg = f"op {op!r}"
         raise ValueError(msg)

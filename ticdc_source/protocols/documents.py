@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from ticdc_source.errors import DecodeError, SchemaError
 from ticdc_source.events import TableEvents
-from ticdc_source.kernels import Cells, Wire, failing_cells, kernel
+from ticdc_source.kernels import Cells, Settings, Wire, failing_cells, kernel
+from ticdc_source.kernels.base import texts
 from ticdc_source.kernels.strings import LABEL
 from ticdc_source.protocols.images import Images
 from ticdc_source.protocols.plan import Plan, WireOf
@@ -96,7 +97,7 @@ def _written(
 
 def _writer(wire: Wire | None, type_: ColumnType, plan: Plan) -> Writer:
     if wire is None:
-        return _by_shape
+        return _by_shape(plan.settings)
     if type_.family == "binary":
         run = kernel(wire, type_, type_.arrow, plan.settings)
         return lambda cells: [
@@ -118,22 +119,30 @@ def _writer(wire: Wire | None, type_: ColumnType, plan: Plan) -> Writer:
 
 
 def _number(text: str) -> str:
-    """Return a number's text as JSON; zerofill's leading zeros are no part of the value."""
+    """Return a number's text as JSON; zerofill's leading zeros are no part of the value. What is none is a text."""
     if _NUMBER.fullmatch(text):
         return text
     sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text.removeprefix("+"))
-    digits = digits.lstrip("0") or "0"
-    text = sign + ("0" + digits if digits.startswith(".") else digits)
-    return text if _NUMBER.fullmatch(text) else _quoted(text)
+    shorter = digits.lstrip("0")
+    if not shorter[:1].isdecimal():
+        shorter = "0" + shorter
+    number = sign + shorter
+    return number if digits and _NUMBER.fullmatch(number) else _quoted(text)
 
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _by_shape(cells: Cells) -> list[str | None]:
-    """Write what the JSON held, of columns whose type nothing tells."""
-    return [None if cell is None else json.dumps(cell, ensure_ascii=False) for cell in cells]
+def _by_shape(settings: Settings) -> Writer:
+    """Make what writes what the JSON held, of columns whose type nothing tells; numbers beyond a double are refused."""
+
+    def write(cells: Cells) -> list[str | None]:
+        written = [None if cell is None else json.dumps(cell, ensure_ascii=False, allow_nan=False) for cell in cells]
+        shown: list[str | None] = texts(written, settings).to_pylist()
+        return shown
+
+    return write
 
 
 def _in_utc(run: Callable[[Cells], pa.Array], text: Callable[[Cells], pa.Array]) -> Writer:

@@ -27,7 +27,7 @@ from ticdc_source.protocols.open_skim import OpenSkim, Signature
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.release_bugs import restored_old_values, with_ticdc_flags
 from ticdc_source.protocols.samples import describe_images, plan_of
-from ticdc_source.protocols.shapes import MALFORMED, parse_failure, table_name, text, tso
+from ticdc_source.protocols.shapes import MALFORMED, parse_failure, readable, table_name, text, tso
 from ticdc_source.schema import Column, ReadField, TableSchema, TypeVersions
 from ticdc_source.types import ColumnType, type_of
 
@@ -36,6 +36,7 @@ __all__ = ["OpenProtocol"]
 _VERSION = (1).to_bytes(8, "big")
 _ROW, _DDL, _RESOLVED = 1, 2, 3
 _2_63 = 1 << 63
+_MOST_CODE = 255  # of a DDL: TiDB has it in a byte (pkg/meta/model/job.go, ActionType)
 
 # Flags of a column (pkg/sink/codec/open/message.go:138-199); the others tell nothing that a read needs.
 _BINARY, _HANDLE_KEY, _UNSIGNED = 1, 2, 128
@@ -181,9 +182,11 @@ class OpenProtocol:
             case 2:
                 ddl = parse_object(decompressed(body, self.codec))
                 code = int(ddl["t"])  # the documentation prints it as a string
-                split.ddl.append(
-                    DDLEvent(position, index, timestamp, table, str(ddl["q"]), ACTION_TYPES.get(code, ""), code)
-                )
+                if not 0 <= code <= _MOST_CODE:
+                    msg = f"DDL type {code}"
+                    raise ValueError(msg)
+                query = readable(ddl["q"])
+                split.ddl.append(DDLEvent(position, index, timestamp, table, query, ACTION_TYPES.get(code, ""), code))
             case 3:
                 split.watermarks.append(WatermarkEvent(position, index, timestamp))
             case other:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import TableName
 
-__all__ = ["MALFORMED", "milliseconds", "parse_failure", "table_name", "text", "tso"]
+__all__ = ["MALFORMED", "milliseconds", "parse_failure", "readable", "table_name", "text", "tso"]
 
 # What taking a message apart raises where it is not of the shape its protocol promises.
 MALFORMED = (DecodeError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
 
 _2_63 = 1 << 63
+_NO_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 def tso(value: Any) -> int:
@@ -53,6 +55,11 @@ def text(value: Any) -> str:
     if not value.isascii():
         value.encode()
     return value
+
+
+def readable(value: Any) -> str:
+    """Return a text that only people read, as that of a DDL: U+FFFD stands for each byte that is no UTF-8."""
+    return _NO_CHARACTER.sub("\ufffd", str(value))
 
 
 def table_name(database: Any, table: Any) -> TableName:
