@@ -64,6 +64,7 @@ FLOORS: tuple[dict[str, str], ...] = (
     {
         "spark_schema": "Arrow schemas to Spark's and back",
         "partitions": "input partitions, and how a worker reads one",
+        "stream_knowledge": "what a stream learns from one micro-batch to the next",
         "batch_reader": "spark.read",
         "stream_reader": "spark.readStream",
         "source": "the data source",

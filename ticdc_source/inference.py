@@ -20,7 +20,16 @@ from ticdc_source.schema import TableSchema, merge_schemas
 from ticdc_source.table_ddl import available
 from ticdc_source.tables import TableFilter
 
-__all__ = ["Sample", "Sampler", "describe_table", "detect_protocol", "infer_table", "nothing_there", "take_sample"]
+__all__ = [
+    "Sample",
+    "Sampler",
+    "describe_table",
+    "detect_protocol",
+    "infer_table",
+    "lacks_types",
+    "nothing_there",
+    "take_sample",
+]
 
 _LEAST_WINDOW = 16  # records of each partition to look at first
 
@@ -184,7 +193,7 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
     # Messages without types (schema-less debezium) have them in DDL events alone, and a column may change its type
     # more than once: look for all of those in between.
     # Where DDL texts could tell what messages lack, that is done where all of them can be had.
-    if sampler and (_lacks_types(sample) or (_lacks_details(sample) and sampler.left <= limit - sample.scanned)):
+    if sampler and (lacks_types(sample) or (_lacks_details(sample) and sampler.left <= limit - sample.scanned)):
         while sampler and sample.scanned < limit and time.monotonic() < deadline:
             for chunk in sampler.forward(4096):
                 sample.add(chunk, rows=False)
@@ -205,7 +214,7 @@ def _join(head: Sample, tail: Sample) -> None:
     head.scanned += tail.scanned
 
 
-def _lacks_types(sample: Sample) -> bool:
+def lacks_types(sample: Sample) -> bool:
     """Tell whether the messages leave types to DDL events (in debezium all of them, or some open)."""
     trays = [trays[0] for trays in sample.rows.values()]
     return any(

@@ -81,13 +81,13 @@ def known_before_reading(schema: pa.Schema, options: Options, ranges: Sequence[O
     if options.output_format == "event" and sample is not None:
         return known_of_tables(sample)
     if sample is None:
-        return Known(None if options.protocol == "auto" else options.protocol)
+        return Known(None if options.protocol == "auto" else options.protocol, provisional=True)
     try:
         found = infer_table(sample)
     except TiCDCSourceError as error:
         if isinstance(error, OptionError) and sample.rows:  # several tables
             raise
-        return Known(sample.decoder.name, TableFilter(options.tables or ()).exact)
+        return Known(sample.decoder.name, TableFilter(options.tables or ()).exact, provisional=True)
     return known_of_table(found, sample.decoder.name)
 
 

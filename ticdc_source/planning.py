@@ -46,6 +46,7 @@ class Known:
             of which it knows more than every message says.
         ddl_from: the lowest partition of each topic, whose copy of a broadcast DDL event is kept.
         commit_end: what `endingCommitTs=resolved` stands for.
+        provisional: whether there was no row to tell anything: a stream asks again with its next micro-batch.
     """
 
     protocol: str | None = None
@@ -57,6 +58,7 @@ class Known:
     tables: Mapping[TableName, Sequence[KnownColumn]] = field(default_factory=dict)
     ddl_from: Mapping[str, int] = field(default_factory=dict)
     commit_end: int | None = None
+    provisional: bool = False
 
 
 def known_of_schema(schema: pa.Schema, options: Options) -> Known | None:

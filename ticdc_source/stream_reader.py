@@ -18,9 +18,10 @@ from pyspark.sql.types import StructType
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.kafka import KafkaCluster, report_loss
 from ticdc_source.options import Options
-from ticdc_source.partitions import TiCDCPartition, ddl_from, known_before_reading, read_partition, warn_of_missing_ddl
-from ticdc_source.planning import Known, layout_of
+from ticdc_source.partitions import TiCDCPartition, ddl_from, read_partition, warn_of_missing_ddl
+from ticdc_source.planning import layout_of
 from ticdc_source.spark_schema import to_arrow
+from ticdc_source.stream_knowledge import StreamKnowledge
 from ticdc_source.streaming import Limits, StreamPlanner, pack, places_of
 
 try:
@@ -47,13 +48,13 @@ class StreamReader(DataSourceStreamReader):
         self._options = options
         self._cluster: KafkaCluster | None = None
         self._planner: StreamPlanner | None = None
-        self._known: Known | None = None
+        self._knowledge: StreamKnowledge | None = None
         self._warned = False
         layout_of(to_arrow(schema), options)  # says what is wrong with it at once
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave behind what holds connections: Spark ships the reader to the workers."""
-        return {**self.__dict__, "_cluster": None, "_planner": None}
+        return {**self.__dict__, "_cluster": None, "_planner": None, "_knowledge": None}
 
     @property
     def planner(self) -> StreamPlanner:
@@ -77,18 +78,17 @@ class StreamReader(DataSourceStreamReader):
         ranges = self.planner.ranges(start, end)
         if not ranges:
             return []
-        if self._known is None or self._known.protocol is None:
-            self._known = known_before_reading(to_arrow(self._schema), self._options, ranges)
-        self._known = replace(self._known, ddl_from=ddl_from(places_of(end)))
+        if self._knowledge is None:
+            self._knowledge = StreamKnowledge(to_arrow(self._schema), self._options, self.planner.lookup.earliest)
+        known = self._knowledge.of(ranges, places_of(end))
+        known = replace(known, ddl_from=ddl_from(places_of(end)))
         if not self._warned:
-            warn_of_missing_ddl(self._known, self._options)
+            warn_of_missing_ddl(known, self._options)
             self._warned = True
         pieces = pack(ranges, self._options.min_partitions, self._options.max_records_per_partition)
         newest = self.planner.ends()
         return [
-            TiCDCPartition(
-                piece, self._known, [max(0, newest.get(one.topic_partition, one.end) - one.end) for one in piece]
-            )
+            TiCDCPartition(piece, known, [max(0, newest.get(one.topic_partition, one.end) - one.end) for one in piece])
             for piece in pieces
         ]
 
