@@ -70,8 +70,14 @@ def choose(chance: random.Random, only: tuple[str, ...] = ()) -> Kind:
     return _MAKERS[chance.choice(only or tuple(_MAKERS))](chance)
 
 
-def widened(chance: random.Random, kind: Kind) -> Kind | None:
-    """Return a type that MODIFY COLUMN can make of one without losing a value; None where there is none."""
+def widened(chance: random.Random, kind: Kind, only: tuple[str, ...] = ()) -> Kind | None:
+    """Return a type that MODIFY COLUMN can make of one without losing a value; None where there is none.
+
+    Args:
+        chance: chooses.
+        kind: the type before.
+        only: the families to stay in, where they are given.
+    """
     name = re.split(r"[( ]", kind.mysql_type)[0]
     digits = [int(number) for number in re.findall(r"\d+", kind.mysql_type)]
     unsigned = " unsigned" if kind.mysql_type.endswith(" unsigned") else ""
@@ -81,7 +87,8 @@ def widened(chance: random.Random, kind: Kind) -> Kind | None:
         longer = replace(kind, mysql_type=f"decimal({digits[0] + 5},{digits[1]}){unsigned}")
         return longer if digits[1] == 30 else _rescaled(longer, digits)
     if name in ("char", "varchar"):
-        return replace(kind, mysql_type=chance.choice(("varchar(250)", "text")), default=None)
+        texts = ("varchar(250)", "text") if not only or "text" in only else ("varchar(250)",)
+        return replace(kind, mysql_type=chance.choice(texts), default=None)
     if name in ("datetime", "timestamp", "time") and digits != [6]:
         missing = 6 - (digits or [0])[0]
         dot = "" if digits else "."
