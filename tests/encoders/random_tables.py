@@ -125,9 +125,7 @@ class Changes:
         free = [column for column in table.columns if column.name not in table.handle_key]
         unused = [name for name in _NAMES if all(name != column.name for column in table.columns)]
         share = chance.random()
-        wider = [
-            (column, kind) for column in free if (kind := widened(chance, column.kind, self.families)) is not None
-        ]
+        wider = [(column, kind) for column in free if (kind := widened(chance, column.kind, self.families)) is not None]
         if wider and share < 0.4:
             column, kind = chance.choice(wider)
             column.kind, column.default = kind, None  # the statement does not repeat the default
