@@ -6,9 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support.captured import Captured, load
+from tests.support.captured import Captured, load, make_options
 from tests.support.messages import TSO, canal, debezium
 from ticdc_source.errors import SchemaError
+from ticdc_source.events import TableName
+from ticdc_source.planning import Known, reading_of
+from ticdc_source.reading import read
 
 TYPES = {"id": "int", "v": "varchar"}
 
@@ -122,3 +125,31 @@ def test_the_envelope_holds_the_rows_of_the_changelog(scenario: str) -> None:
             )
             for row in rows
         ]
+
+
+def read_as(image: pa.DataType, *messages: Any) -> list[dict[str, Any]]:
+    """Read events by a schema of the user's, whose `before` and `after` have this type."""
+    captured = Captured.of(*messages)
+    options = make_options(outputFormat="envelope", protocol="canal-json", tables="test.t")
+    schema = pa.schema([("_op", pa.string()), ("before", image), ("after", image)])
+    reading = reading_of(schema, options, Known("canal-json", TableName("test", "t")))
+    found: list[dict[str, Any]] = pa.Table.from_batches(
+        list(read(captured.fetch(captured.ranges()[0]), reading)), schema
+    ).to_pylist()
+    return found
+
+
+def test_a_column_of_an_image_that_must_not_be_null_is_not() -> None:
+    """Spark would take the NULL of an integer that is NOT NULL for a 0; an image that is not there has none."""
+    image = pa.struct([pa.field("id", pa.int32(), nullable=False), pa.field("v", pa.string(), nullable=False)])
+
+    assert read_as(image, change("INSERT", {"id": "1", "v": "a"}))[0]["before"] is None
+    with pytest.raises(SchemaError, match=r"Column after\.v is NOT NULL"):
+        read_as(image, change("INSERT", {"id": "1", "v": None}))
+
+
+@pytest.mark.parametrize("image", [pa.string(), pa.list_(pa.int32()), pa.map_(pa.string(), pa.int32())], ids=str)
+def test_an_image_is_a_struct(image: pa.DataType) -> None:
+    """A schema of the user's in which it is something else is refused with the column's name."""
+    with pytest.raises(SchemaError, match=r"Column before has the type .* struct of the table's columns"):
+        read_as(image, change("INSERT", {"id": "1", "v": "a"}))

@@ -92,6 +92,9 @@ class Layout:
             name = field.name.lower()
             if name in shape:
                 _require_type(field, shape[name].arrow)
+                if shape[name].arrow is None and not pa.types.is_struct(field.type):
+                    msg = f"Column {field.name} has the type {field.type}; it must be a struct of the table's columns"
+                    raise SchemaError(msg)
                 if shape[name].fill:
                     metadata[field.name] = shape[name].fill
                 else:
@@ -273,14 +276,27 @@ def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Recor
             for field, array in zip(layout.schema, arrays, strict=True)
         ]
     for field, array in zip(layout.schema, arrays, strict=True):
-        if not field.nullable and array.null_count:  # the JVM would say no more than "Value at index is null"
+        missing = _missing(field, array)
+        if missing is not None:  # the JVM would say no more than "Value at index is null", or take it for a 0
             chunk = rows.chunk
             msg = (
-                f"Column {field.name} is NOT NULL in the schema that was given, and has NULL in a row of "
+                f"Column {missing} is NOT NULL in the schema that was given, and has NULL in a row of "
                 f"{chunk.topic}-{chunk.partition}, offsets {chunk.offsets[0]} to {chunk.offsets[-1]}"
             )
             raise SchemaError(msg)
     return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
+
+
+def _missing(field: pa.Field, array: pa.Array) -> str | None:
+    """Return the name of a column that may not be NULL and is: this one, or one of those in a struct that is there."""
+    if not field.nullable and array.null_count:
+        return str(field.name)
+    if pa.types.is_struct(field.type) and not all(child.nullable for child in field.type):
+        there = array.filter(array.is_valid())
+        for place, child in enumerate(field.type):
+            if not child.nullable and there.field(place).null_count:
+                return f"{field.name}.{child.name}"
+    return None
 
 
 def _column(field: pa.Field, rows: Rows, layout: Layout, count: int) -> pa.Array:
