@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.captured import Captured, rows, single, whole
+from tests.support.captured import Captured, Sizes, rows, single, whole
 from tests.support.messages import (
     TSO,
     Message,
@@ -235,3 +235,14 @@ def test_hints_may_have_brackets_in_names_and_commas_in_comments() -> None:
     row = rows(message, schemaHints="`a(b` bigint COMMENT 'x, (y', c string NOT NULL")[0]
 
     assert (row["a(b"], row["c"]) == (1, "2")
+
+
+@pytest.mark.parametrize("sizes", [whole, single])
+def test_a_table_has_one_name_wherever_chunks_are_cut(sizes: Sizes) -> None:
+    """After a RENAME that changes nothing but the case, `_table` is the name of the table that is read."""
+    messages = [canal("INSERT", [{"id": str(n)}], None, ID, table="t" if n < 2 else "T") for n in range(4)]
+
+    found = Captured.of(*messages).read(sizes=sizes, includeMetadata="all").to_pylist()
+
+    assert len({row["_table"] for row in found}) == 1
+    assert [row["id"] for row in found] == [0, 1, 2, 3]

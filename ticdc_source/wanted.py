@@ -107,7 +107,7 @@ def rows_of(tray: TableEvents, decoded: Decoded, reading: Reading) -> Rows:
     return Rows(
         chunk=tray.chunk,
         protocol=reading.decoder.name,
-        table=tray.table,
+        table=reading.table or tray.table,  # one name, also where messages write it in different cases
         positions=[tray.positions[event] for event in events],
         indexes=images.indexes,
         kinds=images.kinds,
