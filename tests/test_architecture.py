@@ -64,7 +64,7 @@ FLOORS: tuple[dict[str, str], ...] = (
     {
         "spark_schema": "Arrow schemas to Spark's and back",
         "partitions": "input partitions, and how a worker reads one",
-        "stream_knowledge": "what a stream learns from one micro-batch to the next",
+        "knowledge": "what is known of messages before they are read",
         "batch_reader": "spark.read",
         "stream_reader": "spark.readStream",
         "source": "the data source",
@@ -274,7 +274,7 @@ def test_the_house_stands() -> None:
         (
             "kernels.base",
             "from pyspark.sql import types",
-            "imports pyspark.sql, which is only for batch_reader, partitions",
+            "imports pyspark.sql, which is only for batch_reader, knowledge",
         ),
         ("source", "import pandas as pd", "imports pandas, which no floor may import"),
         ("source", "from . import errors", "write the whole name"),

@@ -246,3 +246,20 @@ def test_a_table_has_one_name_wherever_chunks_are_cut(sizes: Sizes) -> None:
 
     assert len({row["_table"] for row in found}) == 1
     assert [row["id"] for row in found] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("connectors", [("mysql", "TiCDC"), ("TiCDC", "mysql")])
+@pytest.mark.parametrize("sizes", [whole, single])
+def test_messages_of_ticdc_and_of_native_debezium_are_told_apart(sizes: Sizes, connectors: tuple[str, str]) -> None:
+    """A message is read by who wrote it, not by who wrote the one before: base64 is TiCDC's alone."""
+    messages = [
+        debezium("c", None, {"id": n, "x": "/w=="}, [KEY, text_field()], {"connector": connectors[n % 2]}, {"id": n})
+        for n in range(6)
+    ]
+    ddl = debezium_ddl(TSO - 1, "", [declared("id", "INT"), declared("x", "BLOB")])
+
+    found = Captured.of(ddl, *messages).read(sizes=sizes, schemaHints="x binary").to_pylist()
+
+    ticdc = connectors.index("TiCDC")
+    assert {row["x"] for row in found[ticdc::2]} == {b"\xff"}
+    assert {row["x"] for row in found[1 - ticdc :: 2]} == {b"/w=="}

@@ -11,13 +11,13 @@ from pyspark.sql.types import StructType
 
 from ticdc_source.inference import nothing_there
 from ticdc_source.kafka import KafkaCluster
+from ticdc_source.knowledge import Knowledge
 from ticdc_source.offsets import split_ranges
 from ticdc_source.options import Options
 from ticdc_source.partitions import (
     TiCDCPartition,
     ddl_from,
     driver_fetcher,
-    known_before_reading,
     read_partition,
     warn_of_missing_ddl,
 )
@@ -45,7 +45,8 @@ class TiCDCReader(DataSourceReader):
         options = self._options
         with KafkaCluster(options) as cluster:
             ranges = cluster.resolve_ranges()
-        known = known_before_reading(to_arrow(self._schema), options, ranges)
+            knowledge = Knowledge(to_arrow(self._schema), options, cluster.earliest)
+            known = knowledge.of(ranges, {one.topic_partition: one.end for one in ranges})
         known = replace(known, ddl_from=ddl_from(one.topic_partition for one in ranges if one.size))
         warn_of_missing_ddl(known, options)
         if options.ending_commit_ts == "resolved":

@@ -17,11 +17,11 @@ from pyspark.sql.types import StructType
 
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.kafka import KafkaCluster, report_loss
+from ticdc_source.knowledge import Knowledge
 from ticdc_source.options import Options
 from ticdc_source.partitions import TiCDCPartition, ddl_from, read_partition, warn_of_missing_ddl
 from ticdc_source.planning import layout_of
 from ticdc_source.spark_schema import to_arrow
-from ticdc_source.stream_knowledge import StreamKnowledge
 from ticdc_source.streaming import Limits, StreamPlanner, pack, places_of
 
 try:
@@ -48,7 +48,7 @@ class StreamReader(DataSourceStreamReader):
         self._options = options
         self._cluster: KafkaCluster | None = None
         self._planner: StreamPlanner | None = None
-        self._knowledge: StreamKnowledge | None = None
+        self._knowledge: Knowledge | None = None
         self._warned = False
         layout_of(to_arrow(schema), options)  # says what is wrong with it at once
 
@@ -79,7 +79,7 @@ class StreamReader(DataSourceStreamReader):
         if not ranges:
             return []
         if self._knowledge is None:
-            self._knowledge = StreamKnowledge(to_arrow(self._schema), self._options, self.planner.lookup.earliest)
+            self._knowledge = Knowledge(to_arrow(self._schema), self._options, self.planner.lookup.earliest)
         known = self._knowledge.of(ranges, places_of(end))
         known = replace(known, ddl_from=ddl_from(places_of(end)))
         if not self._warned:

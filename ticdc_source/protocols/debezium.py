@@ -127,6 +127,7 @@ class Debezium:
         skim = plan.learned.setdefault(self.name, DebeziumSkim())
         schema: Any = None
         names: tuple[str, ...] | None = None
+        by: Any = None
         boundaries, since = plan.boundaries(), 0
         for event in skim.unread(events, decoded, plan) if plan.skim else range(count):
             value = events.payloads[event]
@@ -145,10 +146,10 @@ class Debezium:
                     raise TypeError(msg)
                 fields = _row_fields(message)
                 begun = bisect_left(boundaries, decoded.commit_ts[event] or 0) if boundaries else 0
-                if fields != schema or tuple(described) != names or begun != since:
-                    native = payload["source"].get("connector") not in _TICDC
+                native = payload["source"].get("connector") not in _TICDC
+                if fields != schema or tuple(described) != names or begun != since or native is not by:
                     columns = _columns(fields, described, boundaries[begun - 1] if begun else 0, native=native)
-                    schema, names, since = fields, tuple(described), begun
+                    schema, names, since, by = fields, tuple(described), begun, native
                 images.continue_run(columns)
                 if op == "d":
                     images.add(event, 0, described, None, plan, update=False)

@@ -1,5 +1,6 @@
-"""What a stream knows of its messages grows with its micro-batches."""
+"""What a read knows of its messages, also by what came before its range; a stream learns on."""
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,15 +9,17 @@ import pytest
 
 from examples.local_kafka import ExternalKafka, LocalKafka, produce
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, declared, dump
+from ticdc_source.batch_reader import TiCDCReader
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.kafka import KafkaCluster
+from ticdc_source.knowledge import Knowledge
 from ticdc_source.offsets import OffsetRange
 from ticdc_source.options import Options
-from ticdc_source.partitions import driver_fetcher
+from ticdc_source.partitions import driver_fetcher, read_partition
 from ticdc_source.planning import reading_of
 from ticdc_source.read_schema import shape_schema
 from ticdc_source.reading import read
-from ticdc_source.stream_knowledge import StreamKnowledge
+from ticdc_source.spark_schema import to_spark
 from ticdc_source.topics import TopicPartition
 
 pytestmark = pytest.mark.broker
@@ -34,7 +37,7 @@ class Stream:
         self.options = Options({"kafka.bootstrap.servers": servers, "subscribe": topic, **given})
         self.schema = shape_schema(self.options) if schema is None else schema
         self.cluster = KafkaCluster(self.options)
-        self.knowledge = StreamKnowledge(self.schema, self.options, self.cluster.earliest)
+        self.knowledge = Knowledge(self.schema, self.options, self.cluster.earliest)
         self.at: dict[TopicPartition, int] = {}
 
     def write(self, *messages: tuple[int, Message]) -> None:
@@ -74,6 +77,7 @@ def stream(broker: LocalKafka | ExternalKafka, topic: Callable[..., str]) -> Mak
     return lambda schema=None, **given: Stream(broker.bootstrap_servers, topic(2), schema, **given)
 
 
+OPTIONS = {"outputFormat": "event"}
 SHOWN = '{"id":1,"d":"2019-04-14"}'
 
 
@@ -100,6 +104,21 @@ def test_a_stream_that_starts_behind_the_ddl_has_its_types(stream: Make) -> None
     running.write((1, ROW))
 
     assert running.dates() == [SHOWN]
+
+
+def test_a_batch_that_starts_behind_the_ddl_has_its_types(stream: Make) -> None:
+    """The batch reader plans with what came before its range."""
+    running = stream(outputFormat="event")
+    running.write((0, DDL), (1, DDL), (0, ROW), (0, ROW), (1, ROW))
+    offsets = json.dumps({running.topic: {"0": 2, "1": 2}})
+    options = Options({**OPTIONS, "kafka.bootstrap.servers": running.servers, "subscribe": running.topic,
+                       "startingOffsets": offsets})  # fmt: skip
+
+    partitions = TiCDCReader(to_spark(running.schema), options).partitions()
+    found = [row for one in partitions for batch in read_partition(one, running.schema, options)
+             for row in batch.to_pylist()]  # fmt: skip
+
+    assert [row["after"] for row in found] == [SHOWN]
 
 
 def test_ddl_that_was_not_looked_at_is_told_of(stream: Make) -> None:

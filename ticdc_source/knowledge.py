@@ -1,4 +1,4 @@
-"""What a stream knows of its messages, and learns from one micro-batch to the next."""
+"""What is known of messages before they are read; a stream learns more of it with each micro-batch."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ticdc_source.planning import Known, known_of_tables
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.topics import TopicPartition
 
-__all__ = ["StreamKnowledge"]
+__all__ = ["Knowledge"]
 
 _WINDOW = 4096  # records to look at together
 
 
-class StreamKnowledge:
+class Knowledge:
     """Lives in the driver's Python process, and is never pickled.
 
-    With `outputFormat=event` the types of debezium's tables may be in DDL events alone: those that came before the
-    stream's first micro-batch are looked for, and those of every micro-batch, so that a row reads the same in a batch,
-    in a stream and after its restart.
+    With `outputFormat=event` the types of debezium's tables may be in DDL events alone: those before a batch's
+    range, or a stream's first micro-batch, are looked for, and those of every micro-batch, so that a row reads the same
+    in a batch, in a stream and after its restart.
 
     Args:
         schema: the read schema.
@@ -48,11 +48,11 @@ class StreamKnowledge:
         self._sample: Sample | None = None  # where DDL tells types: what was seen of it so far
 
     def of(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> Known:
-        """Return what is known for a micro-batch.
+        """Return what is known for a batch, or the next micro-batch.
 
         Args:
             ranges: what it reads.
-            ends: where all topic partitions of the stream end with it.
+            ends: where all topic partitions end with it.
 
         Raises:
             OptionError: as `known_before_reading`.
@@ -90,7 +90,7 @@ class StreamKnowledge:
     def _add_history(
         self, sample: Sample, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int], fetcher: Fetcher
     ) -> bool:
-        """Add the DDL events before a stream's first micro-batch; tell whether that was all there is.
+        """Add the DDL events before a batch, or a stream's first micro-batch; tell whether that was all there is.
 
         They are sent to all partitions of a topic: one is enough.
         """
