@@ -13,7 +13,7 @@ from ticdc_source.errors import OptionError
 from ticdc_source.option_values import split_names, unquote_name
 from ticdc_source.types import DECIMAL_MAX, TIME, TIMESTAMP, TIMESTAMP_NTZ, VECTOR
 
-__all__ = ["mending_hint", "parse_hint_type", "parse_hints"]
+__all__ = ["mending_hint", "parse_hint_type", "parse_hints", "spark_name"]
 
 _TYPES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -92,6 +92,13 @@ def parse_hints(text: str) -> dict[str, pa.DataType]:
             raise OptionError(msg)
         hints[name] = parse_hint_type(match[2], "schemaHints")
     return hints
+
+
+def spark_name(arrow: pa.DataType) -> str:
+    """Return what Spark's DDL calls a type."""
+    if pa.types.is_decimal(arrow):
+        return f"decimal({arrow.precision},{arrow.scale})"
+    return next((name for name, known in _TYPES.items() if known == arrow), str(arrow))
 
 
 def mending_hint(column: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -269,9 +270,22 @@ def infer_table(sample: Sample) -> TableSchema:
         raise _nothing_found(sample)
     schemas = [schema for table in found for schema in describe_table(sample, table)]
     merged = merge_schemas(schemas)
+    if merged is not None:
+        _warn_of_unread_ddl(sample, merged)
     if merged is None:  # rows, none of which can be read: decoding says what is wrong with the first
         raise _first_failure(sample, names[0])
     return as_the_user_declares(merged, sample.table_ddl)
+
+
+def _warn_of_unread_ddl(sample: Sample, merged: TableSchema) -> None:
+    """Warn where types would be others with sqlglot: a job is not to change them on the day it is installed."""
+    told = any(event.query and TableFilter.same(event.table, merged.table) for event in sample.ddl)
+    if told and not sample.decoder.ddl_tells and not available() and could_tell(merged.columns):
+        warnings.warn(
+            f"DDL in the topic may tell types of {merged.table} exactly that the messages leave open (precisions, "
+            "labels, lengths): pip install sqlglot on the driver, or give schemaHints",
+            stacklevel=2,
+        )
 
 
 def nothing_there(ranges: Sequence[OffsetRange]) -> SchemaError:

@@ -87,10 +87,13 @@ class Counters:
             self.max_commit_ts = high if self.max_commit_ts is None else max(self.max_commit_ts, high)
 
 
-def metrics_line(counters: Counters, read: OffsetRange, lag: int | None, task: Mapping[str, Any]) -> dict[str, Any]:
+def metrics_line(
+    counters: Counters, read: OffsetRange, lag: int | None, task: Mapping[str, Any], commit_end: int | None = None
+) -> dict[str, Any]:
     """Return the line for one range: where, who (`task`), and what was counted.
 
-    `lag` is the number of offsets behind `end` when the read was planned, None where it is not known.
+    `commit_end` is what `endingCommitTs` is, or `resolved` stands for; `lag` is the number of offsets behind `end` when
+    the read was planned, None where it is not known.
     """
     return {
         **task,
@@ -119,6 +122,7 @@ def metrics_line(counters: Counters, read: OffsetRange, lag: int | None, task: M
         "min_commit_ts": counters.min_commit_ts,
         "max_commit_ts": counters.max_commit_ts,
         "watermark": counters.watermark,
+        "ending_commit_ts": commit_end,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import gc
 import time
 import warnings
@@ -23,9 +24,10 @@ from ticdc_source.kafka import Fetcher, borrowed_fetcher
 from ticdc_source.metrics import Counters, metrics_line, write_lines
 from ticdc_source.offsets import OffsetRange
 from ticdc_source.options import Options
-from ticdc_source.planning import Known, known_of_schema, known_of_table, known_of_tables, reading_of
+from ticdc_source.planning import Known, known_of_schema, known_of_table, known_of_tables, layout_of, reading_of
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.reading import read
+from ticdc_source.schema import TableSchema
 from ticdc_source.tables import TableFilter
 from ticdc_source.topics import TopicPartition
 
@@ -87,8 +89,27 @@ def known_before_reading(schema: pa.Schema, options: Options, ranges: Sequence[O
     except TiCDCSourceError as error:
         if isinstance(error, OptionError) and sample.rows:  # several tables
             raise
+        warnings.warn(str(error), stacklevel=2)
         return Known(sample.decoder.name, TableFilter(options.tables or ()).exact, provisional=True)
+    _report_unknown(layout_of(schema, options).data_fields(), found, options)
     return known_of_table(found, sample.decoder.name)
+
+
+def _report_unknown(fields: Sequence[pa.Field], found: TableSchema, options: Options) -> None:
+    """Warn of columns that the user's schema names and no message of the sample has; they are NULL.
+
+    Raises:
+        OptionError: there are such, and `strictOptions` is on.
+    """
+    there = {column.name.lower(): column.name for column in found.columns}
+    for field in fields:
+        if field.name.lower() not in there:
+            near = difflib.get_close_matches(field.name.lower(), there, n=1)
+            hint = f"; did you mean {there[near[0]]}?" if near else ""
+            msg = f"The schema's column {field.name} is in no message of {found.table} that was sampled{hint}"
+            if options.strict_options:
+                raise OptionError(msg)
+            warnings.warn(f"{msg} It is NULL where a message lacks it", stacklevel=2)
 
 
 def ddl_from(places: Iterable[TopicPartition]) -> dict[str, int]:
@@ -138,7 +159,7 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
             batches = read(_with_gc(chunks, on=gc.isenabled()), reading)
             most_bytes = min(options.max_bytes_per_batch, _JOINED_BYTES)
             yield from _with_gc(joined(batches, options.max_rows_per_batch, most_bytes), on=False)
-            lines.append(metrics_line(reading.counters, one, lag, _task(context)))
+            lines.append(metrics_line(reading.counters, one, lag, _task(context), reading.commits.end))
     if options.metrics_path:
         write_lines(options.metrics_path, "task", lines)
 

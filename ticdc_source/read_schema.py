@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from ticdc_source.ddl_types import check_table_ddl
 from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
-from ticdc_source.hints import mending_hint, parse_hint_type, parse_hints
+from ticdc_source.hints import mending_hint, parse_hint_type, parse_hints, spark_name
 from ticdc_source.metadata import CORRUPT_RECORD, RESCUED_DATA, SHAPES, metadata_columns
 from ticdc_source.options import Options
 from ticdc_source.schema import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, Column, TableSchema
-from ticdc_source.types import TYPES, VARIANT, convertible
+from ticdc_source.types import CONVERSIONS, TYPES, VARIANT, convertible, kind_of
 
 __all__ = ["check_types", "read_schema", "shape_schema"]
 
@@ -127,7 +127,11 @@ def _arrow(column: Column, hint: pa.DataType | None, table: TableSchema, options
     if hint is not None:
         numbers = column.type.family in ("enum", "set") and (pa.types.is_integer(hint) or pa.types.is_decimal(hint))
         if not (convertible(natural, hint) or numbers or (column.type.name == "decimal" and pa.types.is_decimal(hint))):
-            msg = f"{where}: {column.type} cannot be read as {hint}"
+            allowed = ", ".join(sorted({"string", *CONVERSIONS.get(kind_of(natural), ())}))
+            msg = (
+                f"{where}: {column.type} cannot be read as {spark_name(hint)} without loss; it can be read as "
+                f"{spark_name(natural)}, or as {allowed}: cast it afterwards"
+            )
             raise SchemaError(msg)
         return hint
     if column.conflict:

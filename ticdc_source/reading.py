@@ -16,6 +16,7 @@ from ticdc_source.wanted import Reading
 
 __all__ = ["Reading", "read"]
 
+_OTHER_MODES = "mode=PERMISSIVE keeps what cannot be read, in rows of its own; mode=DROPMALFORMED drops it"
 _log = logging.getLogger(__name__)
 
 
@@ -91,7 +92,8 @@ def _settled(corrupt: list[Corrupt], reading: Reading) -> list[Corrupt]:
         return corrupt
     first: DecodeError = corrupt[0].error
     if reading.mode == "FAILFAST":
-        raise first
+        msg = f"{first.reason}. {_OTHER_MODES}"
+        raise type(first)(msg, first.address)
     if not reading.counters.dropped:
         _log.warning("mode=DROPMALFORMED: %s", first)
     reading.counters.dropped += len(corrupt)

@@ -1,11 +1,23 @@
-"""`python -m examples.local_kafka`: a broker for as long as you do not press Ctrl-C."""
+"""`python -m examples.local_kafka`: a broker until you press Ctrl-C, with messages of TiCDC if wanted."""
 
 import argparse
 import signal
 import sys
 
+from examples.data import PROTOCOLS, read_messages
 from examples.local_kafka.broker import KafkaStartError, LocalKafka
 from examples.local_kafka.jars import KafkaSetupError
+from examples.local_kafka.topics import create_topic, produce
+
+TOPIC = "tidb-shop"
+
+
+def fill(bootstrap: str, protocol: str) -> None:
+    """Write the demo's messages to a new topic."""
+    messages = read_messages(protocol)
+    create_topic(bootstrap, TOPIC, 1 + max(message.partition for message in messages))
+    produce(bootstrap, TOPIC, [(*message, [], None) for message in messages])
+    print(f"topic {TOPIC}: {len(messages)} messages of {protocol}", file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -13,6 +25,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.local_kafka", description="Start a local Kafka broker.")
     parser.add_argument("--sasl", action="store_true", help="also listen with SASL (SCRAM-SHA-256 and PLAIN)")
     parser.add_argument("--heap", default="512m", help="the most memory for Java's heap (default: %(default)s)")
+    parser.add_argument("--fill", choices=PROTOCOLS, help=f"write the demo's messages to the topic {TOPIC}")
     arguments = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
@@ -24,6 +37,8 @@ def main() -> int:
                     f"SASL: {kafka.sasl_bootstrap_servers} user {kafka.user} password {kafka.password}",
                     flush=True,
                 )
+            if arguments.fill:
+                fill(kafka.bootstrap_servers, arguments.fill)
             print("Ctrl-C stops it", file=sys.stderr, flush=True)
             signal.pause()
     except KeyboardInterrupt:

@@ -233,5 +233,6 @@ def translated(
     because = "" if reason is None or str(reason) == str(error) else f"; last connection: {reason}"
     return KafkaUnavailableError(
         f"Kafka at {servers} did not answer in {timeout_ms:.0f} ms: {error}{because}. Check "
-        "kafka.bootstrap.servers, kafka.security.protocol and the network"
+        "kafka.bootstrap.servers, kafka.security.protocol and the network; kafka.default.api.timeout.ms says how long "
+        "to wait"
     )

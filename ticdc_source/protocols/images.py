@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError, SchemaError
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
-from ticdc_source.hints import mending_hint
+from ticdc_source.hints import mending_hint, spark_name
 from ticdc_source.kernels import Cells, failing_cells
 from ticdc_source.kernels.json_values import base64_object
 from ticdc_source.protocols.plan import Plan, Planned, WireOf
@@ -216,7 +216,7 @@ def _cast(item: Planned, rows: list[Row], columns: dict[str, Cells], start: int,
         if item.rescue is not None:
             cast.save(start + place, name, item.rescue([cells[place]])[0])
         else:
-            message = f"value {reason}. It does not fit {item.field.arrow}"
+            message = f"value {reason}. It does not fit {spark_name(item.field.arrow)}"
             if item.field.arrow != pa.string():
                 message += f": {mending_hint(name)}"
             cast.failures.setdefault(event, DecodeError(message, cast.events.address(event, name)))

@@ -25,6 +25,9 @@ def declared_tables(text: str) -> Mapping[TableName, Mapping[str, ColumnType]]:
         raise OptionError(msg) from None
     tables = {step.table: step.columns for step in found if isinstance(step, Create)}
     if not tables or len(tables) < len(found):
-        msg = "Option 'tableDDL': expected CREATE TABLE statements as SHOW CREATE TABLE prints them, and nothing else"
+        msg = (
+            "Option 'tableDDL': expected CREATE TABLE statements as SHOW CREATE TABLE prints them, and nothing else; "
+            f"it begins {text.strip()[:40]!r}"
+        )
         raise OptionError(msg)
     return tables

@@ -41,7 +41,7 @@ def tokens_of(sql: str) -> list[Token]:
         from sqlglot import tokenize  # noqa: PLC0415 (an extra, wanted on the driver only)
         from sqlglot.errors import SqlglotError  # noqa: PLC0415
     except ImportError:
-        msg = "sqlglot is needed to read DDL texts: pip install 'ticdc-source[ddl]'"
+        msg = "sqlglot is needed to read DDL texts: pip install sqlglot"
         raise OptionError(msg) from None
     try:
         found = tokenize(sql, read="mysql")
