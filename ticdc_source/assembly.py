@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import CHANGE_TYPES, Chunk, Corrupt, TableName
-from ticdc_source.metadata import CORRUPT_RECORD, METADATA, RESCUED_DATA, SEQUENCE, SHAPES, SOURCE
+from ticdc_source.metadata import CORRUPT_RECORD, JSON_COLUMNS, METADATA, RESCUED_DATA, SEQUENCE, SHAPES, SOURCE
 from ticdc_source.options import Options
 from ticdc_source.schema import TABLE
+from ticdc_source.types import VARIANT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +92,8 @@ class Layout:
         for field in schema:
             name = field.name.lower()
             if name in shape:
-                _require_type(field, shape[name].arrow)
+                if not (output == "event" and name in JSON_COLUMNS and field.type == VARIANT):
+                    _require_type(field, shape[name].arrow)
                 if shape[name].arrow is None and not pa.types.is_struct(field.type):
                     msg = f"Column {field.name} has the type {field.type}; it must be a struct of the table's columns"
                     raise SchemaError(msg)

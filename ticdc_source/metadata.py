@@ -11,6 +11,7 @@ from ticdc_source.types import TIMESTAMP
 __all__ = [
     "CORRUPT_RECORD",
     "HEADERS",
+    "JSON_COLUMNS",
     "METADATA",
     "RESCUED_DATA",
     "SEQUENCE",
@@ -147,6 +148,9 @@ SHAPES: dict[str, tuple[ShapeColumn, ...]] = {
         _own("watermark_ts", pa.int64(), "all events of this topic partition up to this commit-ts came before"),
     ),
 }
+
+# Columns of `outputFormat=event` that hold JSON text, or with `variantJson` VARIANT.
+JSON_COLUMNS = frozenset({"key", "before", "after", "table_changes"})
 
 # Not among METADATA: they have names of their own (columnNameOfCorruptRecord, rescuedDataColumn).
 CORRUPT_RECORD = pa.string()

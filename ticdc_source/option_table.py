@@ -165,7 +165,12 @@ OPTIONS: tuple[Option, ...] = (
         text,
         "type of DECIMAL columns whose precision is not on the wire, such as `decimal(20,4)` or `string`",
     ),
-    _row("variantJson", "false", boolean, "`true` reads json columns as Spark's VARIANT"),
+    _row(
+        "variantJson",
+        "false",
+        boolean,
+        "`true` reads json columns, and the JSON of `outputFormat=event`, as Spark's VARIANT",
+    ),
     _row("timeZone", "UTC", time_zone, "the `--tz` of the TiCDC server: TIMESTAMP texts are in it, unmarked"),
     _row("zeroDate", "null", one_of("null", "fail"), "what to do with zero and invalid dates such as `0000-00-00`"),
     _row(

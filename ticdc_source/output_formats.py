@@ -11,11 +11,13 @@ import pyarrow.compute as pc
 
 from ticdc_source.assembly import Rows
 from ticdc_source.events import DDL, WATERMARK, Chunk, Corrupt, DDLEvent, Split, TableName
+from ticdc_source.kernels.variants import variants
 from ticdc_source.metadata import SHAPES
 from ticdc_source.protocols.documents import DOCUMENT, KEY_DOCUMENT
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.shapes import readable
 from ticdc_source.row_events import fold
+from ticdc_source.types import VARIANT
 from ticdc_source.wanted import Reading, chosen_tray, decoded_tray, rows_of
 
 __all__ = ["OUTPUT_FORMATS"]
@@ -153,11 +155,15 @@ def _joined(chunk: Chunk, parts: list[Rows], reading: Reading) -> Rows:
         chunk, reading.decoder.name, None, ordered("positions"), ordered("indexes"), ordered("kinds"),
         ordered("commit_ts"), ordered("build_ts"), ordered("cluster_id"),
         {
-            reading.layout.own[name]: pa.concat_arrays([part.columns[name] for part in parts]).take(take)
-            for name in _OWN
-            if name in reading.layout.own
+            shown: _typed(pa.concat_arrays([part.columns[name] for part in parts]).take(take), shown, reading)
+            for name, shown in reading.layout.own.items()
         },
     )  # fmt: skip
+
+
+def _typed(column: pa.Array, name: str, reading: Reading) -> pa.Array:
+    """Turn JSON text into VARIANT where the schema wants it."""
+    return variants(column) if reading.layout.schema.field(name).type == VARIANT else column
 
 
 OUTPUT_FORMATS: dict[str, Callable[[Chunk, Split, Reading], Made]] = {

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ticdc_source.ddl_types import check_table_ddl
 from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
 from ticdc_source.hints import mending_hint, parse_hint_type, parse_hints, spark_name
-from ticdc_source.metadata import CORRUPT_RECORD, RESCUED_DATA, SHAPES, metadata_columns
+from ticdc_source.metadata import CORRUPT_RECORD, JSON_COLUMNS, RESCUED_DATA, SHAPES, metadata_columns
 from ticdc_source.options import Options
 from ticdc_source.schema import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, Column, TableSchema
 from ticdc_source.types import CONVERSIONS, TYPES, VARIANT, convertible, kind_of
@@ -60,7 +60,11 @@ def shape_schema(options: Options, row: pa.DataType | None = None) -> pa.Schema:
     prefix = options.metadata_column_prefix
     shape = SHAPES[options.output_format]
     names = [(prefix if column.prefixed else "") + column.name for column in shape]
-    fields = [pa.field(name, column.arrow or row) for name, column in zip(names, shape, strict=True)]
+    as_variant = JSON_COLUMNS if options.variant_json and options.output_format == "event" else frozenset()
+    fields = [
+        pa.field(name, VARIANT if column.name in as_variant else column.arrow or row)
+        for name, column in zip(names, shape, strict=True)
+    ]
     metadata = metadata_columns(options.include_metadata, headers=options.include_headers)
     own = {column.name for column in shape if column.prefixed}
     fields += [

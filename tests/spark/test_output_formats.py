@@ -98,6 +98,18 @@ def test_a_stream_of_events_keeps_one_copy_of_each_ddl(
     assert [told(row) for row in rows] == written
 
 
+def test_events_can_be_variants(batch: Read, servers: str, topic: MakeTopic) -> None:
+    """With `variantJson` the documents of events are VARIANT, and NULL where there is none."""
+    name = topic()
+    message = canal("INSERT", [{"id": "7", "c": "x"}], None, {"id": "bigint", "c": "varchar"}, _tidb={"commitTs": TSO})
+    produce(servers, name, [(0, *message, [], None)])
+
+    frame = batch(name, outputFormat="event", variantJson="true")
+    (row,) = frame.selectExpr("before", "variant_get(after, '$.id', 'bigint') id", "to_json(key) key").collect()
+
+    assert (row["before"], row["id"], row["key"]) == (None, 7, '{"id":7}')
+
+
 def test_the_envelope_is_typed_as_the_changelog_is(batch: Read, servers: str, topic: MakeTopic) -> None:
     """`before` and `after` have the table's inferred types, labels included, and the source is a struct."""
     name = topic()
