@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.captured import Captured, Sizes, rows, single, whole
+from tests.support.captured import Captured, Sizes, make_options, rows, single, whole
 from tests.support.messages import (
     TSO,
     Message,
@@ -20,6 +20,8 @@ from tests.support.messages import (
     open_row,
 )
 from ticdc_source.errors import DecodeError, TiCDCSourceError
+from ticdc_source.protocols.compression import decompressed
+from ticdc_source.reading import read
 
 pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")
 
@@ -263,3 +265,34 @@ def test_messages_of_ticdc_and_of_native_debezium_are_told_apart(sizes: Sizes, c
     ticdc = connectors.index("TiCDC")
     assert {row["x"] for row in found[ticdc::2]} == {b"\xff"}
     assert {row["x"] for row in found[1 - ticdc :: 2]} == {b"/w=="}
+
+
+@pytest.mark.parametrize("block", [b"\xff\xff\xff\xff\x0f\x00{abc}", b"\xff\xff\xff\xff\x07\xf0{abc}"])
+def test_a_block_that_promises_gigabytes_is_not_unpacked(block: bytes) -> None:
+    """Eleven bytes of garbage look like snappy's: they are an error of ours, and allocate nothing."""
+    assert decompressed(block, "auto") == block
+    with pytest.raises(DecodeError, match=r"11 bytes cannot become \d{10}"):
+        decompressed(block, "snappy")
+
+
+@pytest.mark.parametrize("moment", [-1, 2**63 // 1000, 2**63 - 1])
+def test_a_time_of_kafkas_that_no_timestamp_holds_is_null(moment: int) -> None:
+    """Producers may write any number; it never breaks a read."""
+    captured = Captured.of(one("1", "int"))
+    options, schema = make_options(includeMetadata="kafka"), captured.schema(includeMetadata="kafka")
+    (chunk,) = captured.fetch(captured.ranges()[0])
+    chunk.timestamps[0] = moment
+    known = captured.known(schema, options)
+
+    (batch,) = read([chunk], captured.reading(schema, options, known, captured.ranges()[0]))
+
+    assert batch.column("_timestamp").null_count == 1
+
+
+def test_rows_of_one_message_with_different_columns_are_an_error() -> None:
+    """Official Canal puts several rows into a message, of one set of columns: no value is left out in silence."""
+    types = {**ID, "v": "varchar"}
+    bad = canal("INSERT", [{"id": "1"}, {"id": "2", "v": "lost"}], None, types)
+
+    with pytest.raises(DecodeError, match="rows of 'data' have different columns"):
+        rows(canal("INSERT", [{"id": "1", "v": "x"}], None, types), bad)

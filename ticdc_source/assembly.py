@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Layout", "Rows", "assemble"]
 
+_MOST_MS = (1 << 63) // 1000  # of a timestamp in microseconds; producers may write what they like
 _LOGICAL_BITS = 18  # of a TSO: physical milliseconds above, logical counter below
 # By kind (`CHANGE_TYPES`, then DDL and watermark). At one commit-ts old rows come first, and a DDL after the rows: a
 # row with the commit-ts of a DDL belongs to the schema before it (wire.md item 31).
@@ -231,7 +232,7 @@ _FILL: dict[str, Callable[[Rows], pa.Array]] = {
     "partition": lambda rows: pa.repeat(pa.scalar(rows.chunk.partition, pa.int32()), len(rows.positions)),
     "offset": lambda rows: pa.array(_pick(rows.chunk.offsets)(rows), pa.int64()),
     "timestamp": lambda rows: _milliseconds(
-        pa.array([t if t >= 0 else None for t in _pick(rows.chunk.timestamps)(rows)], pa.int64())
+        pa.array([t if 0 <= t < _MOST_MS else None for t in _pick(rows.chunk.timestamps)(rows)], pa.int64())
     ),
     "key": lambda rows: pa.array(_pick(rows.chunk.keys)(rows), pa.binary()),
     "value": lambda rows: pa.array(_pick(rows.chunk.values)(rows), pa.binary()),

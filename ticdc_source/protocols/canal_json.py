@@ -227,6 +227,9 @@ def _add(images: Images, event: int, message: dict[str, Any], rows: list[dict[st
         if type(row) is not dict:
             msg = f"a row of 'data' is {row!r}"
             raise TypeError(msg)
+        if index and row.keys() != rows[0].keys():  # its columns were taken from the first
+            msg = "the rows of 'data' have different columns"
+            raise ValueError(msg)
         if kind == "INSERT":
             images.add(event, index, None, row, plan, update=False)
         elif kind == "DELETE":  # the row is in data; before v5.4 in old too

@@ -11,6 +11,7 @@ from ticdc_source.errors import DecodeError
 __all__ = ["decompressed"]
 
 _LZ4_FRAME = b"\x04\x22\x4d\x18"
+_SNAPPY_MOST = 32  # a snappy block grows to 64 bytes for each 3 at most: what promises more is none
 _SNAPPY_LITERAL = 0b00  # low bits of the first tag, after the length: a block begins with plain bytes
 
 
@@ -39,6 +40,11 @@ def decompressed(value: bytes, codec: str) -> bytes:
             "executors (pip install cramjam)"
         )
         raise DecodeError(msg) from None
+    if codec == "snappy" and _promised(value) > _SNAPPY_MOST * len(value):  # which cramjam would allocate
+        if guessed:
+            return value
+        msg = f"the message is not compressed with snappy: {len(value)} bytes cannot become {_promised(value)}"
+        raise DecodeError(msg)
     try:
         plain = cramjam.lz4.decompress(value) if codec == "lz4" else cramjam.snappy.decompress_raw(value)
     except cramjam.DecompressionError as error:
@@ -47,6 +53,17 @@ def decompressed(value: bytes, codec: str) -> bytes:
         msg = f"the message is not compressed with {codec} (TiCDC's large-message-handle-compression): {error}"
         raise DecodeError(msg) from None
     return bytes(plain)
+
+
+def _promised(block: bytes) -> int:
+    """Return how many bytes a snappy block says that it becomes: a varint."""
+    size = shift = 0
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:  # noqa: PLR2004 (the last byte's mark)
+            break
+    return size
 
 
 def _guess(value: bytes) -> str:
