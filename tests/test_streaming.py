@@ -301,3 +301,5 @@ def test_small_ranges_share_a_task() -> None:
     assert [len(piece) for piece in pack(mixed)] == [1, 3, 1]
     assert [one for piece in pack(mixed) for one in piece] == mixed
     assert len(pack(small, 8)) == 16
+    assert [[one.size for one in piece] for piece in pack(small[:4], None, 250)] == [[100, 100], [100, 100]]
+    assert [[one.size for one in piece] for piece in pack([OffsetRange("t", 0, 0, 300)], None, 100)] == [[100]] * 3

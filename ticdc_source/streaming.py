@@ -259,10 +259,11 @@ def pack(
     Args:
         ranges: what to read.
         at_least: `minPartitions`: cut, and do not pack, where packing would go below it.
-        max_records: `maxRecordsPerPartition`: cut ranges with more offsets.
+        max_records: `maxRecordsPerPartition`: cut ranges with more offsets, and put no more together.
     """
     ranges = split_ranges(list(ranges), None, max_records)
     packed: list[list[OffsetRange]] = []
+    most = _WORTH_A_TASK if max_records is None else min(max_records, _WORTH_A_TASK)
     room = 0
     for one in ranges:
         if one.size <= room:
@@ -270,7 +271,7 @@ def pack(
             room -= one.size
         else:
             packed.append([one])
-            room = _WORTH_A_TASK - one.size
+            room = most - one.size
     if at_least is not None and len(packed) < at_least:
         return [[one] for one in split_ranges(ranges, at_least)]
     return packed
