@@ -90,7 +90,9 @@ def known_before_reading(schema: pa.Schema, options: Options, ranges: Sequence[O
         if isinstance(error, OptionError) and sample.rows:  # several tables
             raise
         warnings.warn(str(error), stacklevel=2)
-        return Known(sample.decoder.name, TableFilter(options.tables or ()).exact, provisional=True)
+        table = TableFilter(options.tables or ()).exact
+        # Of a table that is named there is no more to learn, but for debezium the types that DDL events tell.
+        return Known(sample.decoder.name, table, provisional=table is None or sample.decoder.ddl_tells)
     _report_unknown(layout_of(schema, options).data_fields(), found, options)
     return known_of_table(found, sample.decoder.name)
 
