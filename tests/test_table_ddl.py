@@ -191,3 +191,14 @@ def test_ddl_texts_say_what_content_compatible_messages_say() -> None:
             assert (text.name, str(text.type)) == (message.name, str(message.type))
             checked += 1
     assert checked > 150
+
+
+def test_a_backslash_in_a_printed_label_stands_for_itself() -> None:
+    """`SHOW CREATE TABLE` of TiDB escapes no backslash; a statement of a hand that does is still read."""
+    name = TableName("", "t")
+    printed = declared_tables(r"CREATE TABLE `t` (`a` enum('back\slash','c:\new','x''y'), `b\c` int)")
+    written = declared_tables(r"CREATE TABLE t (a enum('it\'s','b') COMMENT 'don\'t')")
+
+    assert printed[name]["a"].labels == ("back\\slash", "c:\\new", "x'y")
+    assert "b\\c" in printed[name]
+    assert written[name]["a"].labels == ("it's", "b")
