@@ -10,6 +10,7 @@ import pytest
 from benchmarks.corpus import WORKS
 from benchmarks.corpus import messages as benchmark_messages
 from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
+from tests.support.messages import cell, open_message, open_row
 from tests.support.truth import tables_with_rows
 from tests.test_robustness import mangled
 from ticdc_source.errors import TiCDCSourceError
@@ -171,3 +172,22 @@ def test_the_fast_path_gives_the_errors_of_the_general_path(scenario: str) -> No
 
 def _bytes(record: Record) -> bytes:
     return (record.key or b"") + (record.value or b"")
+
+
+@pytest.mark.parametrize("garbage", [("[1", "2]", "3,4"), ('"a', 'b"', "1,2"), ('{"a":1', '"b":2}', "1,2")])
+def test_garbage_that_makes_up_for_itself_does_not_pass(garbage: tuple[str, ...]) -> None:
+    """Values of three events that are JSON only when put together are three bad events, on either path."""
+    template = open_message(open_row({"u": {"id": cell(3, 1, 11), "v": cell(3, 5, 64)}}))
+    bad = [
+        open_message(open_row(f'{{"u":{{"id":{{"t":3,"f":11,"v":1}},"v":{{"t":3,"f":64,"v":{text}}}}}}}'.encode()))
+        for text in garbage
+    ]
+    captured = Captured.of(*[template] * 5, *bad, *[template] * 5)
+    schema = Captured.of(template).schema(mode="PERMISSIVE")
+
+    fast, general = (outcome(captured, schema, whole, skim=skim, mode="PERMISSIVE") for skim in (True, False))
+
+    assert isinstance(fast, pa.Table)
+    assert isinstance(general, pa.Table)
+    assert fast.equals(general)
+    assert fast["_corrupt_record"].null_count == 10

@@ -63,8 +63,12 @@ class Knowledge:
                 _add_ddl(self._sample, ranges, fetcher)
             if len(self._sample.ddl) > before:
                 self._known = known_of_tables(self._sample)
-        elif self._known is None or self._known.provisional:
+        elif self._known is None:
             self._known = self._first(ranges, ends)
+        elif self._known.provisional:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the first micro-batch has given them
+                self._known = self._first(ranges, ends)
         assert self._known is not None  # noqa: S101 (for mypy)
         return self._known
 

@@ -154,9 +154,12 @@ def _values(parts: Sequence[bytes], end: bytes) -> list[Any]:
     if len(texts) != len(parts) + 1 or texts.pop():
         msg = "other events than these were learned"
         raise ValueError(msg)
-    joined = b",".join(texts)
+    # No string goes on over a line's end, and no other value is an array or an object: parts of garbage that make up
+    # for each other do not pass.
+    joined = b",\n".join(texts)
     values: list[Any] = orjson.loads(b"[" + joined + b"]")
-    if len(values) != len(parts) or b"\n" in joined:
+    nested = (b"[" in joined or b"{" in joined) and any(type(value) in (list, dict) for value in values)
+    if len(values) != len(parts) or nested or joined.count(b"\n") != len(parts) - 1:
         msg = "something else than one value"
         raise ValueError(msg)
     return values
