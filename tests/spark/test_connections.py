@@ -137,7 +137,7 @@ def test_a_read_that_is_broken_off_gives_its_connection_up(
     kafka, proxy = counted
     create_topic(kafka.bootstrap_servers, "broken-off")
     write_rows(kafka.bootstrap_servers, "broken-off", *range(3000))
-    one = driven("broken-off", startingOffsets="earliest")
+    one = driven("broken-off", startingOffsets="earliest", maxRowsPerBatch="500")
     begun = proxy.connections.count(EXECUTOR)
     end = one.next(start := one.reader.initialOffset())
     tasks = one.reader.partitions(start, end)
