@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -74,6 +75,12 @@ def live(child: Child, queries: list[Query], watched: Query, moment: str, choose
     child.wait_for(lambda: is_at(checkpoint, moment), stop=True)
     states = [str(State.of(query.checkpoint)) for query in queries]
     child.kill()
+    for query in queries:
+        begun = query.checkpoint / "offsets"
+        if State.of(query.checkpoint).planned < 0 and begun.is_dir() and any(begun.iterdir()):
+            # Cut short while Spark wrote the first entry: nothing is read yet, and Spark itself refuses such a
+            # checkpoint (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY) until, as it says, it is deleted.
+            shutil.rmtree(query.checkpoint)
     return states
 
 
