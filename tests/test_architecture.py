@@ -87,7 +87,8 @@ PROTOCOL_BENCH = (
 )
 PROTOCOL_PARTS = {
     "action_types": "open_protocol",
-    "canal_skim": "canal_json",
+    "canal_columns": "canal_json",
+    "canal_skim": "canal_columns",
     "debezium_native": "debezium_types",
     "debezium_skim": "debezium",
     "debezium_types": "debezium",

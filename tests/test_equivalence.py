@@ -1,6 +1,7 @@
 """The fast paths give what the general path gives: the same rows, or the same errors."""
 
 import random
+import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 
@@ -57,6 +58,7 @@ def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, skim: bool, 
     assert known is not None
     reading = reading_of(schema, options, known)
     reading.plan.skim = skim
+    reading.plan.columnar_from = 1
     try:
         batches = [batch for wanted in captured.ranges() for batch in read(captured.fetch(wanted, sizes), reading)]
     except TiCDCSourceError as error:
@@ -112,6 +114,35 @@ def test_the_fast_path_is_taken(work: str) -> None:
 
     assert not left
     assert len(decoded.images.rows) == sum(message.rows for message in messages)
+
+
+def plan_for(captured: Captured, **given: str) -> Plan:
+    """Make the plan of a read of a whole table."""
+    options = make_options(**given)
+    known = known_of_schema(captured.schema(**given), options)
+    assert known is not None
+    return reading_of(captured.schema(**given), options, known).plan
+
+
+@pytest.mark.parametrize("work", [work for work in WORKS if work.startswith("canal-json")])
+def test_canal_json_is_read_by_columns(work: str) -> None:
+    """Of messages as TiCDC writes them a whole tray becomes columns at once, and gives the general path's values."""
+    messages = list(islice(benchmark_messages(work), 300))
+    captured = Captured.of(*((message.key, message.value) for message in messages))
+    plan = plan_for(captured)
+    decoder = PROTOCOLS[WORKS[work].protocol]
+    (chunk,) = captured.fetch(captured.ranges()[0])
+    (tray,) = decoder.split(chunk).tables.values()
+    general = decoder.decode(tray, plan)
+
+    by_columns = decoder.decode(tray, plan)
+
+    assert general.images.rows
+    assert not by_columns.images.rows  # nothing was parsed to rows
+    assert by_columns.columns == general.columns
+    for attribute in ("kinds", "events", "indexes"):
+        assert getattr(by_columns.images, attribute) == getattr(general.images, attribute)
+    assert by_columns.commit_ts == general.commit_ts
 
 
 def repeated_member(data: bytes, chooser: random.Random) -> bytes:
@@ -191,3 +222,73 @@ def test_garbage_that_makes_up_for_itself_does_not_pass(garbage: tuple[str, ...]
     assert isinstance(general, pa.Table)
     assert fast.equals(general)
     assert fast["_corrupt_record"].null_count == 10
+
+
+def without_member(data: bytes, chooser: random.Random) -> bytes:
+    """Leave a member out, or make it NULL, or write in a text what looks like a NULL."""
+    members = list(re.finditer(rb'"(\w+)":("(?:[^"\\]|\\.)*"|null),?', data))
+    if not members:
+        return data
+    member = chooser.choice(members)
+    instead = chooser.choice([
+        b"", b'"%b":null,' % member[1], b'"%b": null,' % member[1], b'"%b":"\\":null",' % member[1],
+        b'"%b":"\\udc00",' % member[1], b'"%b":"\xff",' % member[1], b'"%b":"\xc3\xa9\\u00e9",' % member[1],
+        b'"%b":"0000-00-00",' % member[1], b'"%b":1,' % member[1], b"\0", b"%b%b" % (member[0], member[0]),
+    ])  # fmt: skip
+    if not member[0].endswith(b","):
+        instead = instead.removesuffix(b",")
+    return data[: member.start()] + instead + data[member.end() :]
+
+
+@pytest.mark.parametrize("scenario", ["canal-json.plain", "canal-json.tidb-extension"])
+def test_columns_give_what_rows_give(scenario: str) -> None:
+    """Messages whose rows alone are mangled give the general path's values and failures, by columns or not."""
+    captured = load(f"{scenario}.types")
+    chooser = random.Random(f"{SEED} {scenario}")
+    given = {"tables": "types_a.t_all", "includeMetadata": "all"}
+    about = [
+        record
+        for records in captured.partitions.values()
+        for record in records
+        if b'"table":"t_all"' in _bytes(record) and b'"isDdl":false' in _bytes(record)
+    ]
+    decoder = PROTOCOLS["canal-json"]
+    plan, general = plan_for(captured, **given), plan_for(captured, **given)
+    plan.columnar_from, general.skim = 1, False
+    by_columns = 0
+
+    def decoded(plan: Plan, records: list[Record]) -> Decoded | str:
+        mixed = Captured({}, {0: records})
+        (chunk,) = mixed.fetch(mixed.ranges()[0])
+        (tray,) = decoder.split(chunk).tables.values()
+        try:
+            return decoder.decode(tray, plan)
+        except TiCDCSourceError as error:
+            return str(error)
+
+    decoded(plan, about)
+    for _ in range(700):
+        records = chooser.choices(about, k=chooser.randrange(1, 5))
+        if chooser.random() < 0.9:
+            place = chooser.randrange(len(records))
+            value = records[place].value or b""
+            start = value.index(b'"old":') + len(b'"old":')
+            mutation = chooser.choice([*MUTATIONS, *[without_member] * 4])
+            records[place] = Record(records[place].key, value[:start] + mutation(value[start:], chooser))
+        plan.learned[decoder.name].passes = 0
+        expected, found = decoded(general, records), decoded(plan, records)
+        assert _outcome_of(found) == _outcome_of(expected), (SEED, scenario, records)
+        if isinstance(found, Decoded):
+            by_columns += bool(found.images.kinds) and not found.images.rows and not found.failures
+
+    assert by_columns > 70
+
+
+def _outcome_of(decoded: Decoded | str) -> object:
+    if isinstance(decoded, str):
+        return decoded
+    images = decoded.images
+    failures = {event: str(error) for event, error in decoded.failures.items()}
+    stamps = [decoded.commit_ts[event] for event in images.events]
+    built = [decoded.build_ts[event] for event in images.events]
+    return images.kinds, images.events, images.indexes, images.replaced, decoded.columns, failures, stamps, built

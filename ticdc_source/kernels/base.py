@@ -32,6 +32,7 @@ __all__ = [
     "decoded",
     "failing_cells",
     "kernel",
+    "takes_arrays",
     "text_bytes",
     "texts",
 ]
@@ -67,6 +68,7 @@ class Wire(NamedTuple):
         number: makes the kernel that gives the number behind an enum, a set or a bit, as decimal(20,0).
         raw: makes the kernel that gives the bytes of a text.
         written: what the value is in JSON, for the documentation of the protocols.
+        arrays: whether all kernels but `raw` take a string array as well as cells.
     """
 
     natural: Maker
@@ -74,6 +76,7 @@ class Wire(NamedTuple):
     number: Maker | None = None
     raw: Maker | None = None
     written: str = ""
+    arrays: bool = False
 
 
 def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Kernel:
@@ -113,6 +116,11 @@ def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: 
     return lambda cells: convert(natural(cells), target)
 
 
+def takes_arrays(wire: Wire | None, target: pa.DataType) -> bool:
+    """Tell whether the kernel for this target takes a string array as well as cells."""
+    return wire is not None and wire.arrays and not (wire.raw is not None and kind_of(target) == "binary")
+
+
 def _is_natural(type_: ColumnType, target: pa.DataType) -> bool:
     """Tell whether bits are wanted as the type table gives them: 64 of them as a signed bigint."""
     return type_.family == "bit" and target in (pa.int64(), type_.arrow)
@@ -127,6 +135,8 @@ def plain_text(cells: Cells, settings: Settings) -> pa.Array:
 
 def texts(cells: Cells, settings: Settings) -> pa.Array:
     """Make a string array; a byte that is no UTF-8 is in the cells as a lone surrogate (PEP 383)."""
+    if isinstance(cells, pa.StringArray):
+        return cells
     try:
         return pa.array(cells, pa.string())
     except UnicodeEncodeError:

@@ -88,6 +88,8 @@ def integers_of_text(arrow: pa.DataType) -> Kernel:
 
 def text_cells(cells: Cells) -> pa.Array:
     """Make a string array of cells that must be JSON strings."""
+    if isinstance(cells, pa.StringArray):
+        return cells
     require(cells, str)
     return pa.array(cells, pa.string())
 
@@ -260,16 +262,16 @@ def _four_digits(natural: Callable[[pa.DataType], Kernel]) -> Callable[[ColumnTy
 
 
 INTEGER_NUMBER = Wire(lambda type_, _: integers_of_numbers(type_.arrow), text_of_numbers, written="a number")
-INTEGER_TEXT = Wire(lambda type_, _: integers_of_text(type_.arrow), _as_text, written="digits in text")
+INTEGER_TEXT = Wire(lambda type_, _: integers_of_text(type_.arrow), _as_text, written="digits in text", arrays=True)
 WRAPPED_INTEGER_NUMBER = Wire(
     _wrapped_integers,
     lambda type_, settings: lambda cells: _wrapped_integers(type_, settings)(cells).cast(pa.string()),
     written="a number",
 )
-DECIMAL_TEXT = Wire(_decimals_of_text, _as_text, written="text with all digits of its scale")
+DECIMAL_TEXT = Wire(_decimals_of_text, _as_text, written="text with all digits of its scale", arrays=True)
 DECIMAL_FLOAT = Wire(_decimals_of_floats, _text_of_floats, written="a number, rounded to a double")
 FLOAT_NUMBER = Wire(_floats(_float_numbers), text_of_numbers, written="a number")
-FLOAT_TEXT = Wire(_floats(_float_texts), _as_text, written="text")
+FLOAT_TEXT = Wire(_floats(_float_texts), _as_text, written="text", arrays=True)
 BIT_NUMBER = Wire(
     _bits_of_numbers, text_of_numbers, bit_numbers(integers_of_numbers), written="a number: the bits, unsigned"
 )
@@ -278,5 +280,8 @@ YEAR_NUMBER = Wire(
     lambda type_, _: integers_of_numbers(type_.arrow), _four_digits(integers_of_numbers), written="a number"
 )
 YEAR_TEXT = Wire(
-    lambda type_, _: integers_of_text(type_.arrow), _four_digits(integers_of_text), written="digits in text"
+    lambda type_, _: integers_of_text(type_.arrow),
+    _four_digits(integers_of_text),
+    written="digits in text",
+    arrays=True,
 )

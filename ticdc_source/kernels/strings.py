@@ -44,7 +44,8 @@ def _texts(_type: ColumnType, settings: Settings) -> Kernel:
     """Read JSON strings; a byte that is no UTF-8 is in them as a lone surrogate (PEP 383)."""
 
     def cast(cells: Cells) -> pa.Array:
-        require(cells, str)
+        if not isinstance(cells, pa.StringArray):
+            require(cells, str)
         return texts(cells, settings)
 
     return cast
@@ -97,6 +98,38 @@ def _latin1(cell: str) -> bytes:
     except UnicodeEncodeError:
         msg = "not binary as canal-json writes it: a character beyond U+00FF"
         raise ValueError(msg) from None
+
+
+def _latin1_array(text: pa.StringArray) -> pa.Array:
+    """Do the same to a whole column: decode all bytes at once, and count the characters of each value."""
+    text = pa.concat_arrays([text])  # whose buffers begin where it begins
+    lengths = pc.fill_null(pc.utf8_length(text), 0)
+    ends = pc.cumulative_sum(lengths)
+    first, last = (
+        int.from_bytes(text.buffers()[1][4 * place : 4 * place + 4], sys.byteorder) for place in (0, len(text))
+    )
+    written = _latin1(bytes(text.buffers()[2][first:last]).decode()) if text.buffers()[2] is not None else b""
+    if not len(text) or ends[-1].as_py() != len(written):
+        return pa.array([None if c is None else _latin1(c) for c in text.to_pylist()], pa.binary())
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    return pa.Array.from_buffers(
+        pa.binary(), len(text), [text.buffers()[0], offsets.buffers()[1], pa.py_buffer(written)], text.null_count
+    )
+
+
+def _latin1_natural(_type: ColumnType, _settings: Settings) -> Kernel:
+    def cast(cells: Cells) -> pa.Array:
+        if isinstance(cells, pa.StringArray):
+            return _latin1_array(cells)
+        require(cells, str)
+        return pa.array([None if c is None else _latin1(c) for c in cells], pa.binary())
+
+    return cast
+
+
+def _latin1_text(type_: ColumnType, settings: Settings) -> Kernel:
+    run = _LATIN1.text(type_, settings)
+    return lambda cells: run(cells.to_pylist() if isinstance(cells, pa.StringArray) else cells)
 
 
 def _binary_by(decode: Callable[[str], bytes], written: str) -> Wire:
@@ -219,11 +252,12 @@ def _as_text(_type: ColumnType, _settings: Settings) -> Kernel:
     return text_cells
 
 
-TEXT = Wire(_texts, _texts, raw=_binary_by(text_bytes, "text").natural, written="text")
+TEXT = Wire(_texts, _texts, raw=_binary_by(text_bytes, "text").natural, written="text", arrays=True)
 BASE64_BINARY = _binary_by(base64_bytes, "base64")
 BASE64_TEXT = Wire(BASE64_BINARY.text, BASE64_BINARY.text, raw=BASE64_BINARY.natural, written="base64 of the text")
 QUOTED_BINARY = _binary_by(unquote, "the body of a Go-quoted string")
-LATIN1_BINARY = _binary_by(_latin1, "the text that the bytes are in ISO-8859-1")
+_LATIN1 = _binary_by(_latin1, "the text that the bytes are in ISO-8859-1")
+LATIN1_BINARY = Wire(_latin1_natural, _latin1_text, written=_LATIN1.written, arrays=True)
 ENUM_NUMBER = Wire(
     _members(integers_of_numbers, _enum_label),
     text_of_numbers,
@@ -235,6 +269,7 @@ ENUM_TEXT = Wire(
     _as_text,
     bit_numbers(integers_of_text),
     written="digits in text: the index of the label, from 1",
+    arrays=True,
 )
 SET_NUMBER = Wire(
     _members(integers_of_numbers, _set_labels),
@@ -247,6 +282,7 @@ SET_TEXT = Wire(
     _as_text,
     bit_numbers(integers_of_text),
     written="digits in text: a bit for each label",
+    arrays=True,
 )
 LABEL = Wire(_labels, _texts, _numbers_of_labels, written="the labels")
 VECTOR_TEXT = Wire(_vectors, _as_text, written="text: `[1,2,3.5]`")

@@ -44,9 +44,9 @@ def _dates_of_text(arrow: pa.DataType, settings: Settings) -> Kernel:
         try:
             array = text.cast(arrow)
         except pa.ArrowInvalid:
-            return pa.array([_real_date(c, settings) for c in cells], pa.string()).cast(arrow)
+            return pa.array([_real_date(c, settings) for c in text.to_pylist()], pa.string()).cast(arrow)
         if _before(pc.min(array), first_day):
-            return pa.array([_real_date(c, settings) for c in cells], pa.string()).cast(arrow)
+            return pa.array([_real_date(c, settings) for c in text.to_pylist()], pa.string()).cast(arrow)
         return array
 
     return cast
@@ -195,13 +195,18 @@ def _time_text(value: datetime.timedelta, type_: ColumnType) -> str:
     return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{_fraction(micros, type_)}"
 
 
-DATE_TEXT = Wire(lambda _type, settings: _dates_of_text(pa.date32(), settings), _as_text, written="MySQL's text")
+DATE_TEXT = Wire(
+    lambda _type, settings: _dates_of_text(pa.date32(), settings), _as_text, written="MySQL's text", arrays=True
+)
 DATETIME_TEXT = Wire(
     lambda _type, settings: _dates_of_text(TIMESTAMP_NTZ, settings),
     _as_text,
     written="MySQL's text, with its digits of fraction",
+    arrays=True,
 )
-TIMESTAMP_TEXT = Wire(_timestamps_of_text, _as_text, written="MySQL's text, in the zone of the TiCDC server")
+TIMESTAMP_TEXT = Wire(
+    _timestamps_of_text, _as_text, written="MySQL's text, in the zone of the TiCDC server", arrays=True
+)
 TIME_TEXT = Wire(_times_of_text, _as_text, written="MySQL's text")
 DATE_NUMBER = Wire(
     _days, _text_by(_days, lambda value, _: value.isoformat()), written="a number: days since 1970-01-01"

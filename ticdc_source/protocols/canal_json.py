@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
 from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.protocols.base import Decoded
-from ticdc_source.protocols.canal_skim import CanalSkim
+from ticdc_source.protocols.canal_columns import CanalColumns
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
@@ -125,6 +125,10 @@ class CanalJSON:
 
     def decode(self, events: TableEvents, plan: Plan) -> Decoded:
         """Parse messages and turn them to columns."""
+        if plan.skim:
+            read = self._skim(plan).decode(events, plan, _wire_of)
+            if read is not None:
+                return read
         decoded = self._parse(events, plan)
         decoded.images, decoded.columns, bad_values = cast_images(decoded.images, events, plan, _wire_of)
         decoded.failures.update(bad_values)
@@ -133,7 +137,7 @@ class CanalJSON:
     def _parse(self, events: TableEvents, plan: Plan) -> Decoded:
         images, count = Images(), len(events)
         decoded = Decoded(images, {}, [None] * count, [None] * count, [None] * count)
-        skim = plan.learned.setdefault(self.name, CanalSkim())
+        skim = self._skim(plan)
         boundaries = plan.boundaries()
         signature: tuple[Any, ...] | None = None
         for event in skim.unread(events, decoded, plan) if plan.skim else range(count):
@@ -165,6 +169,10 @@ class CanalJSON:
                 images.take_back(known)
                 decoded.failures[event] = parse_failure(error, "a canal-json row message").at(events.address(event))
         return decoded
+
+    def _skim(self, plan: Plan) -> CanalColumns:
+        skim: CanalColumns = plan.learned.setdefault(self.name, CanalColumns())
+        return skim
 
     def _whole(self, message: dict[str, Any], decoded: Decoded) -> dict[str, Any]:
         """Return the message that this one stands for, as it was too large, or itself if that is lost."""

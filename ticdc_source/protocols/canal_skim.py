@@ -17,17 +17,19 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema import Column
 
-__all__ = ["CanalSkim"]
+__all__ = ["CanalSkim", "Cut"]
 
 # From the start to the type; then the type and two times of 13 digits (until the year 2286), which JSON does not let
 # begin with 0.
@@ -54,6 +56,7 @@ _MEMBERS = frozenset({"old", "data", "_tidb"})
 _EXTENSION = {"commitTs": 0}  # other members of `_tidb` mark large messages
 _MOST_SHAPES = 256
 _MOST_ORDERS = 16
+_MOST_BITS = 58  # so many numbers below 1 << 58 add up to less than 1 << 64, past which sums begin anew
 _SMALL_MAP = 8  # members up to which Go's maps change only where they begin
 _ZERO, _2_63 = ord("0"), 1 << 63
 
@@ -74,6 +77,52 @@ class _Shape(NamedTuple):
         if len(self.members) <= _SMALL_MAP and len(self.orders) < _MOST_ORDERS:
             self.orders.add(types)
         return True
+
+
+def _have_types(written: list[bytes], shapes: list[_Shape]) -> bool:
+    """Tell of many messages at once, each as long as its shape says, whether their types are the shapes' members.
+
+    A member is a bit. So many bits as there are members have the sum of all of them only if each is there once; and
+    where all are as long as all members together, no message has one more and the next one less.
+    """
+    members, count = shapes[0].members, len(shapes[0].members)
+    if any(shape.members != members for shape in shapes):
+        return False
+    if not written or count > _MOST_BITS:
+        return all(map(shapes[0].has_types, written))
+    parts = pc.split_pattern(pa.array([b'","'.join(written)], pa.large_binary()), '","').values
+    places = pc.index_in(parts, value_set=pa.array(members, pa.large_binary()))
+    if len(places) != count * len(written) or places.null_count:
+        return False
+    sums = pc.cumulative_sum(pc.shift_left(pa.scalar(1, pa.int64()), places.cast(pa.int64())))
+    ends = sums.take(pa.array(range(count - 1, len(sums), count), pa.int64()))
+    whole = (1 << count) - 1
+    if ends[0].as_py() != whole or set(pc.subtract(ends[1:], ends[:-1]).unique().to_pylist()) - {whole}:
+        return False
+    if count <= _SMALL_MAP:
+        for shape in shapes:
+            shape.orders.update(written[: _MOST_ORDERS - len(shape.orders)])
+    return True
+
+
+class Cut(NamedTuple):
+    """Messages, cut at `"old":`."""
+
+    payloads: Sequence[bytes]
+    rests: list[bytes]  # what comes after it
+    kinds: list[str]
+    shapes: list[_Shape]  # that were met
+    times: int  # where the times are
+
+    def lower_bounds(self) -> list[int]:
+        """Return the commit-ts that the event times stand for."""
+        begin = self.times + _ES
+        return [int(payload[begin : begin + 13]) << 18 for payload in self.payloads]
+
+    def build_ts(self) -> list[int]:
+        """Return when the messages were encoded."""
+        begin = self.times + _TS
+        return [int(payload[begin : begin + 13]) for payload in self.payloads]
 
 
 class CanalSkim:
@@ -109,6 +158,40 @@ class CanalSkim:
         if shape is None or shape.members != set(members) or shape.names != tuple(row):
             shape = self._shapes[codes] = _Shape(frozenset(members), set(), len(types), tuple(row), {})
         shape.columns[begun] = columns
+
+    def cut(self, payloads: Sequence[bytes]) -> Cut | None:
+        """Compare what messages have in common, as `unread` does; None where one has it not."""
+        head = self._head
+        if head is None:
+            return None
+        kinds: list[str] = []
+        rests: list[bytes] = []
+        met: list[_Shape] = []
+        unknown: list[bytes] = []
+        add_kind, add_rest, shapes, shape = kinds.append, rests.append, self._shapes, None
+        begin, codes, types_begin, old_begin = len(head), b"", 0, 0
+        codes_begin, first_es, first_ts, old = begin + _TIMES_END, begin + _ES, begin + _TS, len(_OLD)
+        for payload in payloads:
+            kind = _KINDS.get(payload[begin:codes_begin].translate(_DIGITS))
+            if kind is None or payload[first_es] == _ZERO or payload[first_ts] == _ZERO:
+                return None
+            if shape is None or not payload.startswith(codes, codes_begin):
+                end = payload.find(_TYPES, codes_begin)
+                shape = shapes.get(payload[codes_begin:end])
+                if shape is None:
+                    return None
+                types_begin = end + len(_TYPES)
+                codes, old_begin = payload[codes_begin:types_begin], types_begin + shape.length
+                if not any(shape is other for other in met):
+                    met.append(shape)
+            types = payload[types_begin:old_begin]
+            if types not in shape.orders:
+                unknown.append(types)
+            if not payload.startswith(_OLD, old_begin) or not payload.startswith(head):
+                return None
+            add_kind(kind)
+            add_rest(payload[old_begin + old :])
+        return Cut(payloads, rests, kinds, met, begin) if _have_types(unknown, met) else None
 
     def unread(self, events: TableEvents, decoded: Decoded, plan: Plan) -> Iterator[int]:
         """Read messages onto `decoded`; yield the place of each that is left to the general path, in order."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.hints import mending_hint
-from ticdc_source.kernels import Kernel, Settings, Wire, kernel
+from ticdc_source.kernels import Kernel, Settings, Wire, kernel, takes_arrays
 from ticdc_source.kernels.json_values import JSONKernel, json_kernel
 from ticdc_source.schema import Column, ReadField
 from ticdc_source.types import ColumnType
@@ -29,6 +29,7 @@ class Planned(NamedTuple):
     run: Kernel | None
     raw: Kernel | None = None  # gives the bytes of a text
     rescue: JSONKernel | None = None  # for values that do not fit; None where those are errors
+    takes_arrays: bool = False  # whether `run` takes a string array as well as cells
 
 
 class Stray(NamedTuple):
@@ -55,6 +56,7 @@ class Plan:
             (`documents.document_images`); `fields` then only say what is known of some columns.
         build_ts: whether it is wanted when messages were encoded; without, the fast path need not say it.
         skim: whether protocols may take their fast path; both give the same.
+        columnar_from: how many events of one table are worth reading them by columns, where a protocol can.
         learned: what the fast path has learned of the messages, by protocol.
     """
 
@@ -68,6 +70,7 @@ class Plan:
     documents: Callable[..., Any] | None = None
     build_ts: bool = True
     skim: bool = True
+    columnar_from: int = 64
     learned: dict[str, Any] = field(default_factory=dict)
     _cache: dict[tuple[Column, ...], tuple[Planned, ...]] = field(default_factory=dict)
     _strays: dict[tuple[Column, ...], tuple[Stray, ...]] = field(default_factory=dict)
@@ -116,6 +119,7 @@ class Plan:
                 kernel(wire, type_, wanted.arrow, self.settings),
                 _bytes_of_text(wire, type_, wanted.arrow, self.settings),
                 self._json(column, wire_of) if saved else None,
+                takes_arrays(wire, wanted.arrow),
             )
         except SchemaError as error:
             if saved:
