@@ -93,24 +93,18 @@ def known_before_reading(schema: pa.Schema, options: Options, ranges: Sequence[O
         table = TableFilter(options.tables or ()).exact
         # Of a table that is named there is no more to learn, but for debezium the types that DDL events tell.
         return Known(sample.decoder.name, table, provisional=table is None or sample.decoder.ddl_tells)
-    _report_unknown(layout_of(schema, options).data_fields(), found, options)
+    _report_unknown(layout_of(schema, options).data_fields(), found)
     return known_of_table(found, sample.decoder.name)
 
 
-def _report_unknown(fields: Sequence[pa.Field], found: TableSchema, options: Options) -> None:
-    """Warn of columns that the user's schema names and no message of the sample has; they are NULL.
-
-    Raises:
-        OptionError: there are such, and `strictOptions` is on.
-    """
+def _report_unknown(fields: Sequence[pa.Field], found: TableSchema) -> None:
+    """Warn of columns that the user's schema names and no message of the sample has: they are NULL."""
     there = {column.name.lower(): column.name for column in found.columns}
     for field in fields:
         if field.name.lower() not in there:
             near = difflib.get_close_matches(field.name.lower(), there, n=1)
             hint = f"; did you mean {there[near[0]]}?" if near else ""
             msg = f"The schema's column {field.name} is in no message of {found.table} that was sampled{hint}"
-            if options.strict_options:
-                raise OptionError(msg)
             warnings.warn(f"{msg} It is NULL where a message lacks it", stacklevel=2)
 
 
