@@ -33,6 +33,7 @@ FLOORS: tuple[dict[str, str], ...] = (
         "schema": "columns and tables, as messages describe them",
         "declared": "what DDL says of a column, held against its messages",
         "tables": "which tables the option `tables` names",
+        "snappy_size": "what a snappy block says that it becomes",
         "commit_range": "which commit-ts a read wants",
         "destructive_ddl": "DDL that removes rows without delete events",
         "hints": "types in Spark's DDL",

@@ -24,7 +24,7 @@ from ticdc_source.kafka import Fetcher, borrowed_fetcher
 from ticdc_source.metrics import Counters, metrics_line, write_lines
 from ticdc_source.offsets import OffsetRange
 from ticdc_source.options import Options
-from ticdc_source.planning import Known, known_of_schema, known_of_table, known_of_tables, layout_of, reading_of
+from ticdc_source.planning import Known, known_of_schema, known_of_table, layout_of, reading_of
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.reading import read
 from ticdc_source.schema import TableSchema
@@ -76,12 +76,10 @@ def known_before_reading(schema: pa.Schema, options: Options, ranges: Sequence[O
     known = known_of_schema(schema, options)
     if known is not None:
         return known
-    if options.output_format == "event" and options.protocol not in ("auto", "debezium"):
+    if options.output_format == "event":  # each message tells its types; `Knowledge` asks for no other protocol here
         return Known(options.protocol)
     with driver_fetcher(options) as fetcher:
         sample = take_sample(ranges, fetcher.fetch, options)
-    if options.output_format == "event" and sample is not None:
-        return known_of_tables(sample)
     if sample is None:
         return Known(None if options.protocol == "auto" else options.protocol, provisional=True)
     try:

@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 from kafka.errors import CorruptRecordError, UnsupportedCodecError
 
+from ticdc_source.snappy_size import promised_size
+
 __all__ = ["Inflated"]
 
 # By the lowest three bits of a record batch's attributes; "lz4" is Arrow's name of the frame format.
@@ -78,12 +80,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[bytes]:
 
 def _snappy(block: bytes) -> bytes:
     """Unpack one block, which begins with its size as a varint."""
-    size = shift = 0
-    for byte in block[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:  # noqa: PLR2004 (the last byte's mark)
-            break
+    size = promised_size(block)
     if size > _SNAPPY_MOST * len(block):
         msg = f"{size} bytes cannot have become {len(block)}"
         raise ValueError(msg)

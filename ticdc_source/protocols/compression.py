@@ -7,6 +7,7 @@ record batches is another thing, and the Kafka client's.
 from __future__ import annotations
 
 from ticdc_source.errors import DecodeError
+from ticdc_source.snappy_size import promised_size
 
 __all__ = ["decompressed"]
 
@@ -40,10 +41,10 @@ def decompressed(value: bytes, codec: str) -> bytes:
             "executors (pip install cramjam)"
         )
         raise DecodeError(msg) from None
-    if codec == "snappy" and _promised(value) > _SNAPPY_MOST * len(value):  # which cramjam would allocate
+    if codec == "snappy" and promised_size(value) > _SNAPPY_MOST * len(value):  # which cramjam would allocate
         if guessed:
             return value
-        msg = f"the message is not compressed with snappy: {len(value)} bytes cannot become {_promised(value)}"
+        msg = f"the message is not compressed with snappy: {len(value)} bytes cannot become {promised_size(value)}"
         raise DecodeError(msg)
     try:
         plain = cramjam.lz4.decompress(value) if codec == "lz4" else cramjam.snappy.decompress_raw(value)
@@ -53,17 +54,6 @@ def decompressed(value: bytes, codec: str) -> bytes:
         msg = f"the message is not compressed with {codec} (TiCDC's large-message-handle-compression): {error}"
         raise DecodeError(msg) from None
     return bytes(plain)
-
-
-def _promised(block: bytes) -> int:
-    """Return how many bytes a snappy block says that it becomes: a varint."""
-    size = shift = 0
-    for byte in block[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:  # noqa: PLR2004 (the last byte's mark)
-            break
-    return size
 
 
 def _guess(value: bytes) -> str:
