@@ -80,6 +80,7 @@ PROTOCOL_BENCH = (
     "compression",
     "large_messages",
     "peeking",
+    "stencils",
     "plan",
     "images",
     "documents",

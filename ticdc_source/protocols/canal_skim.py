@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import orjson
@@ -27,9 +27,10 @@ import pyarrow.compute as pc
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.stencils import Stencil
 from ticdc_source.schema import Column
 
-__all__ = ["CanalSkim", "Cut"]
+__all__ = ["CanalSkim", "Shape"]
 
 # From the start to the type; then the type and two times of 13 digits (until the year 2286), which JSON does not let
 # begin with 0.
@@ -49,6 +50,8 @@ _KINDS = {
     kind.encode() + b'","es":0000000000000,"ts":0000000000000,"sql":"","sqlType":{': kind
     for kind in ("INSERT", "UPDATE", "DELETE")
 }
+# What comes between the head and the members of `sqlType`.
+_TO_CODES: tuple[bytes | int, ...] = (6, b'","es":', 13, b',"ts":', 13, b',"sql":"","sqlType":{')
 _TIMES_END = len(next(iter(_KINDS)))
 
 _TYPES, _OLD, _REST = b'},"mysqlType":{"', b'"},"old":', b'"old":'
@@ -61,82 +64,80 @@ _SMALL_MAP = 8  # members up to which Go's maps change only where they begin
 _ZERO, _2_63 = ord("0"), 1 << 63
 
 
-class _Shape(NamedTuple):
-    """What messages with one `sqlType` look like."""
+class Shape(NamedTuple):
+    """What messages with one `sqlType` look like.
 
-    members: frozenset[bytes]  # of mysqlType
-    orders: set[bytes]  # in which those have been met, if there are few
-    length: int  # of mysqlType, without the outer quotes
-    names: tuple[str, ...]  # of the row
-    columns: dict[int, tuple[Column, ...]]  # by how many boundaries of the plan lie before the row
+    Attributes:
+        members: those of mysqlType.
+        orders: in which those have been met, if there are few.
+        length: that of mysqlType, without the outer quotes.
+        names: the row's.
+        columns: by how many boundaries of the plan lie before the row.
+        stencil: from the members of `sqlType` to `"old":`; the gap is mysqlType.
+    """
+
+    members: frozenset[bytes]
+    orders: set[bytes]
+    length: int
+    names: tuple[str, ...]
+    columns: dict[int, tuple[Column, ...]]
+    stencil: Stencil
 
     def has_types(self, types: bytes) -> bool:
         """Tell whether these are the members of mysqlType, in whatever order."""
         if set(types.split(b'","')) != self.members:
             return False
-        if len(self.members) <= _SMALL_MAP and len(self.orders) < _MOST_ORDERS:
-            self.orders.add(types)
+        self._met(types)
         return True
 
+    def have_types(self, types: pa.BinaryArray) -> bool:
+        """Tell the same of many messages at once, each as long as `length` says.
 
-def _have_types(written: list[bytes], shapes: list[_Shape]) -> bool:
-    """Tell of many messages at once, each as long as its shape says, whether their types are the shapes' members.
+        A member is a bit. So many bits as there are members have the sum of all of them only if each is there once;
+        and where each message has so many members, none has one more and the next one less.
+        """
+        if self.orders:
+            known = pc.is_in(types, value_set=pa.array(self.orders, pa.binary()))
+            if pc.all(known).as_py():
+                return True
+            types = types.filter(pc.invert(known))
+        count = len(self.members)
+        if count > _MOST_BITS:
+            return all(map(self.has_types, types.to_pylist()))
+        parts = pc.split_pattern(types, '","')
+        if set(pc.list_value_length(parts).unique().to_pylist()) != {count}:
+            return False
+        places = pc.index_in(parts.values, value_set=pa.array(self.members, pa.binary()))
+        if places.null_count:
+            return False
+        sums = pc.cumulative_sum(pc.shift_left(pa.scalar(1, pa.int64()), places.cast(pa.int64())))
+        ends = sums.take(pa.array(range(count - 1, len(sums), count), pa.int64()))
+        whole = (1 << count) - 1
+        if ends[0].as_py() != whole or set(pc.subtract(ends[1:], ends[:-1]).unique().to_pylist()) - {whole}:
+            return False
+        if count <= _SMALL_MAP:
+            for order in types.slice(0, _MOST_ORDERS).to_pylist():
+                self._met(order)
+        return True
 
-    A member is a bit. So many bits as there are members have the sum of all of them only if each is there once; and
-    where all are as long as all members together, no message has one more and the next one less.
-    """
-    members, count = shapes[0].members, len(shapes[0].members)
-    if any(shape.members != members for shape in shapes):
-        return False
-    if not written or count > _MOST_BITS:
-        return all(map(shapes[0].has_types, written))
-    parts = pc.split_pattern(pa.array([b'","'.join(written)], pa.large_binary()), '","').values
-    places = pc.index_in(parts, value_set=pa.array(members, pa.large_binary()))
-    if len(places) != count * len(written) or places.null_count:
-        return False
-    sums = pc.cumulative_sum(pc.shift_left(pa.scalar(1, pa.int64()), places.cast(pa.int64())))
-    ends = sums.take(pa.array(range(count - 1, len(sums), count), pa.int64()))
-    whole = (1 << count) - 1
-    if ends[0].as_py() != whole or set(pc.subtract(ends[1:], ends[:-1]).unique().to_pylist()) - {whole}:
-        return False
-    if count <= _SMALL_MAP:
-        for shape in shapes:
-            shape.orders.update(written[: _MOST_ORDERS - len(shape.orders)])
-    return True
-
-
-class Cut(NamedTuple):
-    """Messages, cut at `"old":`."""
-
-    payloads: Sequence[bytes]
-    rests: list[bytes]  # what comes after it
-    kinds: list[str]
-    shapes: list[_Shape]  # that were met
-    times: int  # where the times are
-
-    def lower_bounds(self) -> list[int]:
-        """Return the commit-ts that the event times stand for."""
-        begin = self.times + _ES
-        return [int(payload[begin : begin + 13]) << 18 for payload in self.payloads]
-
-    def build_ts(self) -> list[int]:
-        """Return when the messages were encoded."""
-        begin = self.times + _TS
-        return [int(payload[begin : begin + 13]) for payload in self.payloads]
+    def _met(self, types: bytes) -> None:
+        if len(self.members) <= _SMALL_MAP and len(self.orders) < _MOST_ORDERS:
+            self.orders.add(types)
 
 
 class CanalSkim:
     """What was learned of one table's messages."""
 
-    __slots__ = ("_head", "_shapes")
+    __slots__ = ("head", "shapes", "start")
 
     def __init__(self) -> None:
-        self._head: bytes | None = None
-        self._shapes: dict[bytes, _Shape] = {}  # by sqlType
+        self.head: bytes | None = None
+        self.start = Stencil()  # from the start to `sqlType`; the gaps are the type, `es` and `ts`
+        self.shapes: dict[bytes, Shape] = {}  # by sqlType
 
     def learn(self, payload: bytes, row: Any, begun: int, columns: tuple[Column, ...]) -> None:
         """Remember the shape of a message that was parsed whole, if it is one that TiCDC writes."""
-        if len(self._shapes) >= _MOST_SHAPES and payload.startswith(self._head or b""):
+        if len(self.shapes) >= _MOST_SHAPES and payload.startswith(self.head or b""):
             return  # so many unsigned columns whose sqlType goes by their value are not worth it
         seen = _MESSAGE.match(payload)
         if seen is None:
@@ -151,47 +152,15 @@ class CanalSkim:
         known = rest.keys() <= _MEMBERS and type(extension) is dict and extension.keys() == _EXTENSION.keys()
         if not known or not all(map(_MEMBER.fullmatch, members)):
             return  # what was parsed is not, or not only, what stands before `"old":`
-        if head != self._head:
-            self._head = head
-            self._shapes.clear()
-        shape = self._shapes.get(codes)
+        if head != self.head:
+            self.head = head
+            self.start = Stencil(head, *_TO_CODES)
+            self.shapes.clear()
+        shape = self.shapes.get(codes)
         if shape is None or shape.members != set(members) or shape.names != tuple(row):
-            shape = self._shapes[codes] = _Shape(frozenset(members), set(), len(types), tuple(row), {})
+            rest = Stencil(codes + _TYPES, len(types), _OLD, start=self.start.end)
+            shape = self.shapes[codes] = Shape(frozenset(members), set(), len(types), tuple(row), {}, rest)
         shape.columns[begun] = columns
-
-    def cut(self, payloads: Sequence[bytes]) -> Cut | None:
-        """Compare what messages have in common, as `unread` does; None where one has it not."""
-        head = self._head
-        if head is None:
-            return None
-        kinds: list[str] = []
-        rests: list[bytes] = []
-        met: list[_Shape] = []
-        unknown: list[bytes] = []
-        add_kind, add_rest, shapes, shape = kinds.append, rests.append, self._shapes, None
-        begin, codes, types_begin, old_begin = len(head), b"", 0, 0
-        codes_begin, first_es, first_ts, old = begin + _TIMES_END, begin + _ES, begin + _TS, len(_OLD)
-        for payload in payloads:
-            kind = _KINDS.get(payload[begin:codes_begin].translate(_DIGITS))
-            if kind is None or payload[first_es] == _ZERO or payload[first_ts] == _ZERO:
-                return None
-            if shape is None or not payload.startswith(codes, codes_begin):
-                end = payload.find(_TYPES, codes_begin)
-                shape = shapes.get(payload[codes_begin:end])
-                if shape is None:
-                    return None
-                types_begin = end + len(_TYPES)
-                codes, old_begin = payload[codes_begin:types_begin], types_begin + shape.length
-                if not any(shape is other for other in met):
-                    met.append(shape)
-            types = payload[types_begin:old_begin]
-            if types not in shape.orders:
-                unknown.append(types)
-            if not payload.startswith(_OLD, old_begin) or not payload.startswith(head):
-                return None
-            add_kind(kind)
-            add_rest(payload[old_begin + old :])
-        return Cut(payloads, rests, kinds, met, begin) if _have_types(unknown, met) else None
 
     def unread(self, events: TableEvents, decoded: Decoded, plan: Plan) -> Iterator[int]:
         """Read messages onto `decoded`; yield the place of each that is left to the general path, in order."""
@@ -201,9 +170,9 @@ class CanalSkim:
         commit_ts, build_ts = decoded.commit_ts, decoded.build_ts
         boundaries, operations, preimages = plan.boundaries(), plan.operations, plan.preimages
         inserts, updates, deletes = "insert" in operations, "update" in operations, "delete" in operations
-        shapes, stamped, loads = self._shapes, plan.build_ts, orjson.loads
+        shapes, stamped, loads = self.shapes, plan.build_ts, orjson.loads
         for event, payload in enumerate(events.payloads):
-            head = self._head
+            head = self.head
             if head is None or not payload.startswith(head):
                 yield event
                 continue
