@@ -49,7 +49,7 @@ def test_a_stencil_may_begin_further_on() -> None:
 def test_a_number_is_digits_alone(text: bytes) -> None:
     """A sign, white space, a leading zero or a digit that is not ASCII make a gap no number."""
     assert numbers_of(of(b"123", text), 3) is None
-    assert numbers_of(of(b"123", b"100"), 3).to_pylist() == [123, 100]
+    assert numbers_of(of(b"123", b"100"), 3) == pa.array([123, 100])
 
 
 def test_bytes_of_an_array_are_those_of_its_values() -> None:
