@@ -105,6 +105,7 @@ OUTSIDERS: dict[str, frozenset[str]] = {
     "kafka": frozenset({"kafka"}),
     "cramjam": frozenset({"protocols"}),
     "fsspec": frozenset({"protocols"}),
+    "numpy": frozenset({"kafka"}),
     "orjson": frozenset({"protocols"}),
     "sqlglot": frozenset({"table_ddl"}),
     "pyspark": frozenset(FLOORS[-1]),

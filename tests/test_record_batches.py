@@ -18,7 +18,7 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 from kafka.record.util import decode_varint
 
 from tests.support.record_batches import CODECS, CONTROL, HEADER, LOG_APPEND_TIME, at_offset, changed, made, next_offset
-from ticdc_source.kafka import slicing
+from ticdc_source.kafka import cutting, slicing
 from ticdc_source.kafka.cutting import Bounds
 from ticdc_source.kafka.slicing import Slice, is_sliceable
 
@@ -42,14 +42,14 @@ def marker(offset: int, producer: int, *, commit: bool) -> bytes:
     return at_offset(changed(bytes(builder.buffer()), flags=CONTROL), offset)
 
 
-def log(rng: random.Random) -> tuple[list[bytes], list[Aborted]]:
+def log(rng: random.Random, *, headers: bool = True) -> tuple[list[bytes], list[Aborted]]:
     """Record batches as a broker keeps them, transactions among them, and which of those were aborted."""
     batches, aborted = [], []
     offset = rng.choice([0, 7, 1 << 40])
     for _ in range(rng.randint(1, 6)):
         producer = rng.choice([-1, -1, 5, 6])
         flags = rng.choice([0, 0, LOG_APPEND_TIME])
-        batch = changed(made(rng, offset, producer=producer), flags=flags, epoch=rng.randint(0, 3))
+        batch = changed(made(rng, offset, producer=producer, headers=headers), flags=flags, epoch=rng.randint(0, 3))
         batches.append(batch)
         if producer >= 0:
             commit = rng.random() < 0.5
@@ -95,11 +95,11 @@ def bounds_of(rng: random.Random) -> Bounds:
     return Bounds(rng.choice([1, 7, 100, 1000]), rng.choice([1, 500, 1 << 20]), include_headers=True)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(300))
 def test_both_paths_give_the_same_records(seed: int) -> None:
     """Nulls, headers, times of both kinds, holes, transactions, and a start anywhere: the same, and then the same."""
     rng = random.Random(seed)
-    batches, aborted = log(rng)
+    batches, aborted = log(rng, headers=bool(seed % 2))
     data = b"".join(batches)
     (first,) = struct.unpack_from(">q", data)
     start = rng.randint(first, min(next_offset(batches[0]) - 1, first + 400))
@@ -112,6 +112,46 @@ def test_both_paths_give_the_same_records(seed: int) -> None:
     assert rows == expected
     assert (ours.next_fetch_offset, ours.leader_epoch) == (theirs.next_fetch_offset, theirs.leader_epoch)
     assert bool(ours) is bool(theirs) is False
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_records_without_headers_are_read_by_columns(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whole record batches none is read one by one, whatever their keys, values, times and offsets are."""
+
+    def one_by_one(*_: Any) -> None:
+        pytest.fail("read one by one")
+
+    rng = random.Random(seed)
+    data = b"".join(log(rng, headers=False)[0])
+    expected, _, _ = general(data, 0)
+    monkeypatch.setattr(cutting, "cut_records", one_by_one)
+    rows, _, error = cut(data, 0, Bounds(rng.choice([1, 7, 100, 1000]), 1 << 30, include_headers=bool(seed % 2)))
+    assert error is None
+    assert rows == expected
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_records_one_by_one_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read where reading by columns is not possible, is the same."""
+    rng = random.Random(seed)
+    data = b"".join(log(rng)[0])
+    expected, _, _ = general(data, 0)
+    monkeypatch.setattr(cutting, "add_runs", lambda *_: False)
+    rows, _, error = cut(data, 0, bounds_of(rng))
+    assert error is None
+    assert rows == expected
+
+
+def test_offsets_at_the_end_of_all_numbers() -> None:
+    """Offsets and times that 64 bits hardly hold are those that the general path gives."""
+    batch = bytearray(made(random.Random(5), (1 << 63) - 1_000, count=300, headers=False))
+    struct.pack_into(">q", batch, 27, -(1 << 63))
+    data = changed(bytes(batch))
+    expected, _, _ = general(data, 0)
+    rows, _, error = cut(data, 0, Bounds(1000, 1 << 30, include_headers=False))
+    assert error is None
+    assert rows == expected
+    assert len(rows) == 300
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -187,16 +227,22 @@ def attributes_of(batch: bytes) -> Iterator[int]:
         at += length
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(400))
 def test_damage_inside_a_batch_that_nobody_checks(seed: int) -> None:
     """With check.crcs=false damage is an error of Kafka's, or the same records, as long as offsets rise."""
     rng = random.Random(seed)
-    plain = made(rng, 0, largest=128)
+    plain = made(rng, 0, largest=128, headers=bool(seed % 2))
     data = bytearray(plain)
     at = rng.choice(sorted(set(range(HEADER, len(data))) - set(attributes_of(plain))))
     data[at] = rng.choice([0, 1, 127, 128, 255, data[at] ^ 1])
     expected, _, failure = general(bytes(data), 0, check_crcs=False)
-    rows, _, error = cut(bytes(data), 0, bounds_of(rng), check_crcs=False)
+    bounds = bounds_of(rng)
+    rows, _, error = cut(bytes(data), 0, bounds, check_crcs=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cutting, "add_runs", lambda *_: False)
+        one_by_one, _, its_error = cut(bytes(data), 0, bounds, check_crcs=False)
+    assert rows == one_by_one
+    assert repr(error) == repr(its_error)
     both = min(len(rows), len(expected)) if failure or error else max(len(rows), len(expected))
     offsets = [row[0] for row in expected[:both]]
     if offsets == sorted(set(offsets)) and offsets[:1] >= [0]:

@@ -39,7 +39,14 @@ def xerial(body: bytes, block: int = 1000) -> bytes:
 
 
 def made(
-    rng: random.Random, offset: int, magic: int = 2, producer: int = -1, largest: int = 70_000, count: int = 0
+    rng: random.Random,
+    offset: int,
+    magic: int = 2,
+    producer: int = -1,
+    largest: int = 70_000,
+    count: int = 0,
+    *,
+    headers: bool = True,
 ) -> bytes:
     """A batch of random records; where their number is not given, with holes where compaction took some."""
     compressed = magic < 2 and rng.random() < 0.3
@@ -52,9 +59,9 @@ def made(
     for _ in range(count):
         key = rng.choice([None, b"", b"k", rng.randbytes(rng.choice(sizes))])
         value = rng.choice([None, b"", rng.randbytes(rng.choice(sizes)), rng.randbytes(rng.choice(sizes))])
-        headers = [("naïve", rng.choice([None, b"", b"v" * 200]))] * rng.choice([0, 0, 0, 1, 3]) if magic == 2 else []
+        own = [("naïve", rng.choice([None, b"", b"v" * 200]))] * rng.choice([0, 0, 0, 1, 3])
         time = 1_700_000_000_000 + rng.choice([0, 5, -5, 70, 9_000, -9_000, 10**9])
-        builder.append(time, key, value, headers)
+        builder.append(time, key, value, own if headers and magic == 2 else [])
         if gaps and rng.random() < 0.5:
             builder.skip(rng.choice([1, 3, 100, 20_000]))
     builder.close()

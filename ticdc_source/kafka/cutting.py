@@ -1,8 +1,4 @@
-# ruff: noqa: PLR2004 (127, 128: where a varint needs one more byte)
-"""What a fetch has brought → chunks, cut out of its record batches without an object for each record.
-
-The layout is that of Kafka's protocol guide ("Record", message format v2).
-"""
+"""What a fetch has brought → chunks, cut out of its record batches without an object for each record."""
 
 from __future__ import annotations
 
@@ -14,12 +10,14 @@ from kafka.errors import CorruptRecordError
 from kafka.record.legacy_records import LegacyRecordBatch
 
 from ticdc_source.events import Chunk
+from ticdc_source.kafka.columns import Run, add_runs, walk
 from ticdc_source.kafka.inflating import Inflated
 from ticdc_source.kafka.record_batches import Fetched, RecordBatch, visible
+from ticdc_source.kafka.records import cut_records
 
 __all__ = ["Bounds", "between", "chunks_of"]
 
-_CODEC, _LOG_APPEND_TIME = 0x07, 0x08  # of the attributes
+_CODEC = 0x07  # of the attributes
 _MAGIC = 16  # where the message format stands
 _PIECE, _LARGE_PIECE = 1 << 20, 16 << 20  # of a compressed batch that is unpacked at a time
 
@@ -66,6 +64,10 @@ def chunks_of(fetched: Fetched, batches: Iterable[RecordBatch], damage: str | No
             yield from cutter.legacy(batch) if batch.is_legacy else cutter.cut(batch)
     except Exception as error:  # noqa: BLE001 (raised below)
         failure = error
+    try:
+        cutter.settle()
+    except CorruptRecordError as error:  # in a record before that of any other failure
+        failure = error
     if cutter.chunk.offsets:
         yield cutter.chunk
     if failure is not None:
@@ -92,6 +94,10 @@ class _Cutter:
         self._fetched = fetched
         self._bounds = bounds
         self._room = 0
+        self._data = fetched.data
+        self._runs: list[Run] = []  # in `_data`: records of the chunk that are not in it as yet
+        self._walked = 0  # how many those are
+        self._by_columns = True  # until that cannot be done with some
         self._begin()
 
     def _begin(self) -> None:
@@ -101,6 +107,7 @@ class _Cutter:
 
     def legacy(self, batch: RecordBatch) -> Iterator[Chunk]:
         """Take the records of a batch as kafka-python makes them."""
+        self.settle()
         view = memoryview(self._fetched.data)[batch.start : batch.end]
         for record in LegacyRecordBatch(view, view[_MAGIC]):
             if self._fetched.check_crcs and not record.validate_crc():
@@ -122,195 +129,81 @@ class _Cutter:
                 chunk.headers.append(record.headers)
 
     def cut(self, batch: RecordBatch) -> Iterator[Chunk]:
-        """Cut the records of a batch out, and give the chunks that are full."""
+        """Take the records of a batch, and give the chunks that are full."""
         codec = batch.attributes & _CODEC
-        data, at, size = self._fetched.data, batch.body, batch.end
-        packed = None
-        if codec:
-            packed = Inflated(codec, memoryview(data)[at:size])
-            data = packed.read(_PIECE)
-            at, size = 0, len(data)
+        at, size = batch.body, batch.end
+        packed = Inflated(codec, memoryview(self._fetched.data)[at:size]) if codec else None
+        if packed is not None:
+            at, size = 0, self._go_on_with(packed.read(_PIECE))
+        elif self._data is not self._fetched.data:
+            self._go_on_with(self._fetched.data)
         left = batch.records
         while left > 0:
-            chunk = self.chunk
-            before = len(chunk)
-            room = self._bounds.most_records - before
+            room = self._bounds.most_records - len(self.chunk) - self._walked
             if room <= 0:
-                yield chunk
-                self._begin()
+                self.settle()
+                if len(self.chunk) >= self._bounds.most_records:
+                    yield self.chunk
+                    self._begin()
                 continue
-            after, missing = cut_records(batch, chunk, data, at, size, min(left, room), self._room)
-            cut = len(chunk) - before
-            left -= cut
+            if self._by_columns:
+                marks = walk(self._data, at, size, min(left, room), self._room)
+                found = len(marks) - 1
+                if found:
+                    self._runs.append(Run(batch, marks))
+                    self._walked += found
+                    left -= found
+                    self._room -= marks[-1] - at
+                    at = marks[-1]
+                    continue
+                # Else the next record is cut off, too long for this chunk, or none: one of those is for `cut_records`.
+                room = 1
+                self.settle()
+            taken = -len(self.chunk)
+            after, missing = cut_records(batch, self.chunk, self._data, at, size, min(left, room), self._room)
+            taken += len(self.chunk)
+            left -= taken
             self._room -= after - at
             at = after
-            if chunk.offsets and chunk.offsets[0] < self._fetched.start:
-                self.chunk = between(chunk, self._fetched.start)
-                if not self.chunk.offsets:
-                    self._begin()
+            self._drop_early()
             if missing:
                 more = b"" if packed is None else packed.read(max(_PIECE, min(missing, _LARGE_PIECE)))
                 if not more:
                     msg = f"Record batch at offset {batch.offset} ends before its last record"
                     raise CorruptRecordError(msg)
-                data = data[at:] + more
-                at, size = 0, len(data)
-            elif left and self.chunk.offsets:
+                at, size = 0, self._go_on_with(self._data[at:] + more)
+            elif not taken:
                 yield self.chunk
                 self._begin()
         if at != size or (packed is not None and packed.read(1)):
             msg = f"Record batch at offset {batch.offset} has unconsumed bytes after its last record"
             raise CorruptRecordError(msg)
 
+    def settle(self) -> None:
+        """Put into the chunk what has been found of it.
 
-def cut_records(
-    batch: RecordBatch, chunk: Chunk, data: bytes, at: int, size: int, most: int, room: int
-) -> tuple[int, int]:
-    """Cut records out of `data[at:size]` and lay them onto a chunk.
+        Raises:
+            CorruptRecordError: something is no record; those before it are in the chunk.
+        """
+        runs, self._runs, self._walked = self._runs, [], 0
+        if not runs:
+            return
+        if not add_runs(self._data, runs, self.chunk):
+            self._by_columns = False
+            for batch, marks in runs:
+                size = marks[-1]
+                cut_records(batch, self.chunk, self._data, marks[0], size, len(marks) - 1, size)
+        self._drop_early()
 
-    All that is done here is done for every record: varints of one byte and two are read in place, as nearly all are.
+    def _go_on_with(self, data: bytes) -> int:
+        """Take what comes next from other bytes; return how many they are."""
+        self.settle()
+        self._data = data
+        return len(data)
 
-    Args:
-        batch: where the records belong.
-        chunk: where they go.
-        data: the records, one behind the other; the last may be cut off.
-        at: where the first begins.
-        size: where the last ends.
-        most: how many to take at most.
-        room: how many bytes to take at most, but for the first record of a chunk.
-
-    Returns:
-        where the next record begins, and how many bytes of it are missing at least (0: it was not wanted).
-
-    Raises:
-        CorruptRecordError: a record's parts are not as long as the record.
-    """
-    first_offset, first_time = batch.offset, batch.first_timestamp
-    fixed_time = batch.max_timestamp if batch.attributes & _LOG_APPEND_TIME else None
-    offsets, times, keys, values, all_headers = chunk.offsets, chunk.timestamps, chunk.keys, chunk.values, chunk.headers
-    limit = min(size, at + room)
-    key: bytes | None
-    value: bytes | None
-    begin, end = at, -1
-    try:
-        for _ in range(most):
-            begin, end = at, -1
-            number = data[at]
-            at += 1
-            if number > 127:
-                if (more := data[at]) < 128:
-                    number += (more << 7) - 128
-                    at += 1
-                else:
-                    number, at = _varint(data, begin)
-            end = at + (number >> 1)
-            if end > limit:
-                if end > size:
-                    return begin, end - size
-                if offsets:
-                    return begin, 0
-            at += 1  # attributes: there are none as yet
-            number = data[at]
-            at += 1
-            if number > 127:
-                if (more := data[at]) < 128:
-                    number += (more << 7) - 128
-                    at += 1
-                else:
-                    number, at = _varint(data, at - 1)
-            time = first_time + ((number >> 1) ^ -(number & 1))
-            number = data[at]
-            at += 1
-            if number > 127:
-                if (more := data[at]) < 128:
-                    number += (more << 7) - 128
-                    at += 1
-                else:
-                    number, at = _varint(data, at - 1)
-            offset = first_offset + ((number >> 1) ^ -(number & 1))
-            number = data[at]
-            at += 1
-            if number == 1:
-                key = None
-            else:
-                if number > 127:
-                    number, at = _varint(data, at - 1)
-                if number & 1:
-                    key = None
-                else:
-                    start = at
-                    at += number >> 1
-                    key = data[start:at]
-            number = data[at]
-            at += 1
-            if number > 127:
-                if (more := data[at]) < 128:
-                    number += (more << 7) - 128
-                    at += 1
-                else:
-                    number, at = _varint(data, at - 1)
-            if number & 1:
-                value = None
-            else:
-                start = at
-                at += number >> 1
-                value = data[start:at]
-            if all_headers is not None:
-                headers, at = _headers(data, at)
-                if at == end:
-                    all_headers.append(headers)
-            elif data[at] == 0:
-                at += 1
-            else:
-                at = end
-            if at != end:
-                raise CorruptRecordError(_misfit(batch))
-            offsets.append(offset)
-            times.append(time if fixed_time is None else fixed_time)
-            keys.append(key)
-            values.append(value)
-    except UnicodeDecodeError as error:
-        msg = f"Record batch at offset {batch.offset} has a header whose name is not UTF-8"
-        raise CorruptRecordError(msg) from error
-    except IndexError:
-        if end >= 0:
-            raise CorruptRecordError(_misfit(batch)) from None
-        return begin, 1  # where even the length is cut off
-    return at, 0
-
-
-def _misfit(batch: RecordBatch) -> str:
-    return f"Record batch at offset {batch.offset} has a record whose parts are not as long as it is"
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a varint of any length, as it stands there: the lowest bit is the sign."""
-    number = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-        shift += 7
-        if shift > 63:
-            msg = "a number of more than 64 bits"
-            raise CorruptRecordError(msg)
-
-
-def _headers(data: bytes, at: int) -> tuple[list[tuple[str, bytes | None]], int]:
-    count, at = _varint(data, at)
-    headers: list[tuple[str, bytes | None]] = []
-    for _ in range(count >> 1):
-        size, at = _varint(data, at)
-        begin = at
-        at += size >> 1
-        name = data[begin:at]
-        size, at = _varint(data, at)
-        if size & 1:
-            headers.append((name.decode(), None))
-        else:
-            begin = at
-            at += size >> 1
-            headers.append((name.decode(), data[begin:at]))
-    return headers, at
+    def _drop_early(self) -> None:
+        """Drop what comes before the offset that was asked for: a record batch is sent whole."""
+        if self.chunk.offsets and self.chunk.offsets[0] < self._fetched.start:
+            self.chunk = between(self.chunk, self._fetched.start)
+            if not self.chunk.offsets:
+                self._begin()

@@ -17,12 +17,13 @@ from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.legacy_records import LegacyRecordBatch
 from kafka.record.util import calc_crc32c
 
-__all__ = ["Fetched", "RecordBatch", "record_batches", "visible"]
+__all__ = ["LOG_APPEND_TIME", "Fetched", "RecordBatch", "record_batches", "visible"]
 
 _V2 = struct.Struct(">qiibIhiqqqhii")
 _OVERHEAD = 12  # offset and length, which every format begins with
 _LENGTH, _MAGIC, _ATTRIBUTES = 8, 16, 21  # where they are
 _SHORTEST = _OVERHEAD + 14  # a message of format v0 without key and value
+LOG_APPEND_TIME = 0x08  # of the attributes, as these
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 
 

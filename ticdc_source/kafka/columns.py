@@ -1,0 +1,170 @@
+"""Many records at once: only how long each is, is read one by one; what else they hold is read by columns.
+
+`records.cut_records` is the specification. Here nothing is reported: what is not as it should be is left to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ticdc_source.events import Chunk
+from ticdc_source.kafka.record_batches import LOG_APPEND_TIME, RecordBatch
+
+__all__ = ["Run", "add_runs", "walk"]
+
+_HIGHEST_SHIFT = 49  # of a varint's byte, so that no number leaves 57 bits
+_FARTHEST = 1 << 62  # an offset or a time to which such a number can be added
+
+Numbers = Any  # an array of numbers: a name for what NumPy's own types say at length
+
+
+class Run(NamedTuple):
+    """Records of one batch, one behind the other.
+
+    Attributes:
+        batch: where they belong.
+        marks: where each begins, and behind them where the last ends.
+    """
+
+    batch: RecordBatch
+    marks: list[int]
+
+
+def walk(data: bytes, at: int, size: int, most: int, room: int) -> list[int]:
+    """Find out where records begin, by their lengths.
+
+    Args:
+        data: records, one behind the other.
+        at: where the first begins.
+        size: where the last ends.
+        most: how many to find at most.
+        room: how many bytes they may take at most.
+
+    Returns:
+        where each begins, and behind them where the last ends. One that does not fit, or is cut off, is left out.
+    """
+    marks = [at]
+    limit = min(size, at + room)
+    try:
+        for _ in range(most):
+            number = data[at]
+            if number < 128:  # noqa: PLR2004 (where a varint needs one more byte)
+                at += (number >> 1) + 1
+            else:
+                more = data[at + 1]
+                if more > 127:  # noqa: PLR2004
+                    last = data[at + 2]
+                    if last > 127:  # noqa: PLR2004
+                        break
+                    number += (more << 7) + (last << 14) - 16512
+                    at += (number >> 1) + 3
+                else:
+                    at += (number + (more << 7) - 124) >> 1
+            if at > limit:
+                break
+            marks.append(at)
+    except IndexError:
+        pass
+    return marks
+
+
+def add_runs(data: bytes, runs: list[Run], chunk: Chunk) -> bool:
+    """Lay the records of some runs onto a chunk: all of them, or none.
+
+    Returns:
+        whether they are there; if not, something in them is not as it should be, or as it mostly is.
+    """
+    if any(max(abs(batch.offset), abs(batch.first_timestamp)) > _FARTHEST for batch, _ in runs):
+        return False
+    try:
+        columns = _columns(np.frombuffer(data, np.uint8), runs, wants_headers=chunk.headers is not None)
+    except IndexError:
+        return False
+    if columns is None:
+        return False
+    times, deltas, keys, values = columns
+    first = 0
+    for batch, marks in runs:
+        after = first + len(marks) - 1
+        chunk.offsets.extend((deltas[first:after] + batch.offset).tolist())
+        if batch.attributes & LOG_APPEND_TIME:
+            chunk.timestamps.extend([batch.max_timestamp] * (after - first))
+        else:
+            chunk.timestamps.extend((times[first:after] + batch.first_timestamp).tolist())
+        first = after
+    chunk.keys.extend(_cells(data, *keys))
+    chunk.values.extend(_cells(data, *values))
+    if chunk.headers is not None:
+        chunk.headers.extend([] for _ in range(first))
+    return True
+
+
+def _columns(data: Numbers, runs: list[Run], *, wants_headers: bool) -> tuple[Any, ...] | None:
+    """Return the records' timestamps and offsets as differences, and where keys and values are."""
+    ends: Numbers = np.array([mark for run in runs for mark in run.marks])
+    lasts = np.cumsum([len(run.marks) for run in runs])
+    is_begin = np.ones(len(ends), bool)
+    is_begin[lasts - 1] = False
+    at = ends[is_begin]
+    is_end = np.ones(len(ends), bool)
+    is_end[0] = False
+    is_end[lasts[:-1]] = False
+    ends = ends[is_end]
+    _, at = _varints(data, at)
+    times, at = _varints(data, at + 1)  # behind the attributes: there are none as yet
+    deltas, at = _varints(data, at)
+    keys = _stretches(data, at)
+    values = _stretches(data, keys[1])
+    at = values[1]
+    if not (at < ends).all():
+        return None
+    has_headers = data[at] != 0
+    is_whole = at + 1 == ends
+    if not (is_whole & ~has_headers if wants_headers else is_whole | has_headers).all():
+        return None
+    return _signed(times), _signed(deltas), keys, values
+
+
+def _varints(data: Numbers, at: Numbers) -> tuple[Numbers, Numbers]:
+    """Read varints as they stand there, the lowest bit the sign; and say where each ends."""
+    byte = data[at]
+    numbers = byte.astype(np.int64)
+    at = at + 1  # a new array: what is given is kept
+    more = byte > 127  # noqa: PLR2004
+    shift = 7
+    while more.any():
+        if shift > _HIGHEST_SHIFT:
+            raise IndexError
+        byte = np.where(more, data[at], 0)
+        # What is above the seven bits says that there is more: it is taken away again.
+        numbers += (byte.astype(np.int64) << shift) - (more.astype(np.int64) << shift)
+        at += more
+        more = byte > 127  # noqa: PLR2004
+        shift += 7
+    return numbers, at
+
+
+def _signed(numbers: Numbers) -> Numbers:
+    return (numbers >> 1) ^ -(numbers & 1)
+
+
+def _stretches(data: Numbers, at: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Read the length before each stretch of bytes: where it begins and ends, and whether it is null."""
+    numbers, at = _varints(data, at)
+    is_null = (numbers & 1).astype(bool)
+    numbers >>= 1
+    numbers[is_null] = 0
+    return at, at + numbers, is_null
+
+
+def _cells(data: bytes, begins: Numbers, ends: Numbers, is_null: Numbers) -> list[bytes | None]:
+    if is_null.all():
+        return [None] * len(is_null)
+    if (begins == ends).all() and not is_null.any():
+        return [b""] * len(is_null)
+    cells: list[bytes | None] = [data[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+    for place in np.flatnonzero(is_null).tolist():
+        cells[place] = None
+    return cells
