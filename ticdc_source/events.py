@@ -5,6 +5,7 @@ All of them are parallel lists: one entry a record, or one entry an event. No ob
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,7 +25,10 @@ __all__ = [
     "Split",
     "TableEvents",
     "TableName",
+    "Wants",
     "WatermarkEvent",
+    "every_table",
+    "merged",
 ]
 
 # The values of `_change_type` (Spark's `Changelog` contract, Delta's change feed); an image's kind is an index.
@@ -43,6 +47,15 @@ class TableName(NamedTuple):
     def __str__(self) -> str:
         """Return `database.table`, each part in backticks where it needs them."""
         return ".".join(part if part.replace("_", "a").isalnum() else f"`{part.replace('`', '``')}`" for part in self)
+
+
+# Tells which tables are wanted.
+Wants = Callable[[TableName], bool]
+
+
+def every_table(_table: TableName) -> bool:
+    """Want all."""
+    return True
 
 
 @dataclass(slots=True)
@@ -97,7 +110,7 @@ class TableEvents:
     Attributes:
         chunk: where the events come from.
         table: the table.
-        positions: each event's record, as a place in the chunk.
+        positions: each event's record, as a place in the chunk; a range where each record is one of these events.
         indexes: each event's place in its message, from 0.
         payloads: each event's bytes (for open-protocol one value frame).
         headers: what the protocol learned of each event while splitting (for open-protocol the parsed key
@@ -106,7 +119,7 @@ class TableEvents:
 
     chunk: Chunk
     table: TableName
-    positions: list[int] = field(default_factory=list)
+    positions: list[int] | range = field(default_factory=list)
     indexes: list[int] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
     headers: list[Any] = field(default_factory=list)
@@ -115,8 +128,19 @@ class TableEvents:
         """Return the number of events."""
         return len(self.payloads)
 
+    @classmethod
+    def of_records(
+        cls, chunk: Chunk, table: TableName, positions: Sequence[int], payloads: Sequence[bytes]
+    ) -> TableEvents:
+        """Make the tray of records that are one event each."""
+        count = len(payloads)
+        places = range(count) if count == len(chunk) else list(positions)
+        return cls(chunk, table, places, [0] * count, list(payloads), [None] * count)
+
     def append(self, position: int, index: int, payload: bytes, header: Any = None) -> None:
         """Lay one event onto the tray."""
+        if isinstance(self.positions, range):
+            self.positions = list(self.positions)
         self.positions.append(position)
         self.indexes.append(index)
         self.payloads.append(payload)
@@ -125,6 +149,17 @@ class TableEvents:
     def address(self, event: int, column: str | None = None) -> Address:
         """Return the address of the event at place `event` of this tray."""
         return self.chunk.address(self.positions[event], self.table, column)
+
+
+def merged(trays: Sequence[TableEvents]) -> TableEvents:
+    """Lay the events of trays that are one table's onto one, in order."""
+    tray = TableEvents(trays[0].chunk, trays[0].table)
+    events = [
+        event for one in trays for event in zip(one.positions, one.indexes, one.payloads, one.headers, strict=True)
+    ]
+    for event in sorted(events, key=lambda event: event[:2]):
+        tray.append(*event)
+    return tray
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +199,12 @@ class Split:
     """A chunk, cut into events.
 
     Attributes:
-        tables: the row events by table.
+        tables: the row events by table, in the order of their first events.
         ddl: DDL events, in order.
         watermarks: watermark events, in order.
         corrupt: what could not be cut, in order.
         skipped: records that carry no event on purpose (tombstones, header-only and bootstrap messages).
+        others: row events of tables that are not wanted, which have no tray.
     """
 
     tables: dict[TableName, TableEvents] = field(default_factory=dict)
@@ -176,6 +212,7 @@ class Split:
     watermarks: list[WatermarkEvent] = field(default_factory=list)
     corrupt: list[Corrupt] = field(default_factory=list)
     skipped: int = 0
+    others: int = 0
 
     def tray(self, chunk: Chunk, table: TableName) -> TableEvents:
         """Return the tray of `table`, a new one at its first event."""
@@ -183,3 +220,8 @@ class Split:
         if tray is None:
             tray = self.tables[table] = TableEvents(chunk, table)
         return tray
+
+    def keep(self, wants: Wants) -> None:
+        """Leave out the trays of tables that are not wanted."""
+        for table in [table for table in self.tables if not wants(table)]:
+            self.others += len(self.tables.pop(table))

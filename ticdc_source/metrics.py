@@ -69,7 +69,8 @@ class Counters:
         self.ddl += len(split.ddl)
         self.watermarks += len(split.watermarks)
         self.skipped += split.skipped
-        self.other_rows += sum(map(len, split.tables.values()))  # until `count_events` tells which were wanted
+        # Until `count_events` tells which of the trays were wanted.
+        self.other_rows += split.others + sum(map(len, split.tables.values()))
         for event in split.watermarks:
             self.watermark = event.ts if self.watermark is None else max(self.watermark, event.ts)
 

@@ -31,7 +31,7 @@ def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
     counters = reading.counters
     make = OUTPUT_FORMATS[reading.layout.output]
     for chunk in chunks:
-        split = reading.decoder.split(chunk)
+        split = reading.decoder.split(chunk, reading.tables.matches)
         counters.count_chunk(chunk, split)
         rows, failed = make(chunk, split, reading)
         if reading.commits:

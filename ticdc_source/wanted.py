@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ticdc_source.assembly import Layout, Rows
 from ticdc_source.commit_range import CommitRange
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import Chunk, Corrupt, TableEvents, TableName
+from ticdc_source.events import Chunk, Corrupt, TableEvents, TableName, merged
 from ticdc_source.metrics import Counters
 from ticdc_source.protocols.base import Decoded, Decoder
 from ticdc_source.protocols.plan import Plan
@@ -72,18 +72,8 @@ def chosen_tray(trays: Mapping[TableName, TableEvents], chunk: Chunk, reading: R
             raise SchemaError(msg)
         chosen.append(tray)
     if len(chosen) > 1:  # one table, whose name is written in different cases
-        return _joined(chosen)
+        return merged(chosen)
     return chosen[0] if chosen else TableEvents(chunk, reading.table or TableName("", ""))
-
-
-def _joined(trays: list[TableEvents]) -> TableEvents:
-    joined = TableEvents(trays[0].chunk, trays[0].table)
-    events = [
-        event for tray in trays for event in zip(tray.positions, tray.indexes, tray.payloads, tray.headers, strict=True)
-    ]
-    for event in sorted(events, key=lambda event: event[:2]):
-        joined.append(*event)
-    return joined
 
 
 def decoded_tray(tray: TableEvents, plan: Plan, reading: Reading) -> tuple[Decoded, list[Corrupt]]:

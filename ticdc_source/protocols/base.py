@@ -13,7 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName
+from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, every_table
 from ticdc_source.kernels import Wire
 from ticdc_source.protocols.images import Images
 from ticdc_source.protocols.plan import Plan
@@ -68,8 +68,11 @@ class Decoder(Protocol):
     def broadcasts_ddl(self) -> bool:
         """Whether a DDL event is sent to every partition of its topic (wire.md item 29)."""
 
-    def split(self, chunk: Chunk) -> Split:
-        """Cut a chunk into events; never raises, what cannot be cut goes to `Split.corrupt`."""
+    def split(self, chunk: Chunk, wants: Wants = every_table) -> Split:
+        """Cut a chunk into events; never raises, what cannot be cut goes to `Split.corrupt`.
+
+        Row events of tables that are not wanted are only counted.
+        """
 
     def describe(
         self, events: TableEvents, ddl: Sequence[DDLEvent] = (), declared: Mapping[str, TypeVersions] | None = None

@@ -5,14 +5,13 @@ One JSON object a message; every value in it is text. `mysqlType` and `sqlType` 
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
+from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, WatermarkEvent, every_table
 from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.canal_columns import CanalColumns
@@ -20,7 +19,7 @@ from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
 from ticdc_source.protocols.large_messages import LargeMessages
-from ticdc_source.protocols.peeking import plain_object, split_by_peeking
+from ticdc_source.protocols.peeking import Peek, plain_object, split_by_peeking
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.samples import describe_images, plan_of
 from ticdc_source.protocols.shapes import MALFORMED, milliseconds, parse_failure, readable, table_name, text, tso
@@ -67,9 +66,11 @@ _WATERMARK = "TIDB_WATERMARK"
 
 # The beginning of a row message as TiCDC writes it: enough to sort it onto a tray. Names with escapes, and other
 # producers' member order, take the general path: a whole parse.
-_PEEK = re.compile(
+_PEEK = Peek(
     rb'\{"id":\d+,"database":"([^"\\]*)","table":"([^"\\]*)","pkNames":(?:null|\[[^\]]*\]),"isDdl":false,'
-    rb'"type":"(?:INSERT|UPDATE|DELETE)",'
+    rb'"type":"(INSERT|UPDATE|DELETE)",',
+    kinds=(b"INSERT", b"UPDATE", b"DELETE"),
+    behind=b'"es":',
 )
 
 # sqlType (java.sql.Types) that tells binary from text whatever mysqlType says (wire.md item 16).
@@ -105,9 +106,9 @@ class CanalJSON:
         value = plain_object(value, self.codec)
         return b'"isDdl"' in value and (b'"mysqlType"' in value or b'"sqlType"' in value)
 
-    def split(self, chunk: Chunk) -> Split:
+    def split(self, chunk: Chunk, wants: Wants = every_table) -> Split:
         """Peek at the table of each message; parse the few that are no plain rows."""
-        return split_by_peeking(chunk, _PEEK, _sort, "a canal-json message", codec=self.codec, null=False)
+        return split_by_peeking(chunk, _PEEK, _sort, "a canal-json message", codec=self.codec, null=False, wants=wants)
 
     def describe(
         self,

@@ -9,7 +9,6 @@ the schema, from `tidb_type` where the TiDB extension is on, and from the `table
 from __future__ import annotations
 
 import json
-import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
+from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, WatermarkEvent, every_table
 from ticdc_source.kernels import Wire
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.compression import decompressed
@@ -32,7 +31,7 @@ from ticdc_source.protocols.debezium_types import (
 )
 from ticdc_source.protocols.images import Images, cast_images
 from ticdc_source.protocols.json_text import parse_object
-from ticdc_source.protocols.peeking import plain_object, split_by_peeking
+from ticdc_source.protocols.peeking import Peek, plain_object, split_by_peeking
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.samples import describe_images
 from ticdc_source.protocols.shapes import MALFORMED, milliseconds, parse_failure, readable, table_name, text, tso
@@ -46,9 +45,10 @@ _ROW_OPS = frozenset({"c", "u", "d", "r"})
 _WATERMARK, _TRUNCATE = "m", "t"
 
 # The beginning of a row message as TiCDC writes it; anything else takes the general path: a whole parse.
-_PEEK = re.compile(
+_PEEK = Peek(
     rb'\{"payload":\{"source":\{"version":"[^"\\]*","connector":"[^"\\]*","name":"[^"\\]*","ts_ms":\d+,'
-    rb'"snapshot":"[^"\\]*","db":"([^"\\]*)","table":"([^"\\]*)",[^{}]*\},"ts_ms":\d+,"transaction":null,"op":"[cudr]",'
+    rb'"snapshot":"[^"\\]*","db":"([^"\\]*)","table":"([^"\\]*)",[^{}]*\},"ts_ms":\d+,"transaction":null,"op":"([cudr])",',
+    kinds=(b"c", b"u", b"d", b"r"),
 )
 
 
@@ -72,9 +72,9 @@ class Debezium:
         value = plain_object(value, self.codec)
         return b'"source"' in value and (b'"op"' in value or b'"ddl"' in value)
 
-    def split(self, chunk: Chunk) -> Split:
+    def split(self, chunk: Chunk, wants: Wants = every_table) -> Split:
         """Peek at the table of each message; parse the few that are no plain rows."""
-        return split_by_peeking(chunk, _PEEK, _sort, "a debezium message", codec=self.codec, null=True)
+        return split_by_peeking(chunk, _PEEK, _sort, "a debezium message", codec=self.codec, null=True, wants=wants)
 
     def describe(
         self,

@@ -14,7 +14,17 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError, FramingError
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, WatermarkEvent
+from ticdc_source.events import (
+    Chunk,
+    Corrupt,
+    DDLEvent,
+    Split,
+    TableEvents,
+    TableName,
+    Wants,
+    WatermarkEvent,
+    every_table,
+)
 from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.protocols.action_types import ACTION_TYPES
 from ticdc_source.protocols.base import Decoded
@@ -144,7 +154,7 @@ class OpenProtocol:
         """Tell by the key: the version, then frames or (maxwell has the same 8 bytes) no value."""
         return key is not None and key[:8] == _VERSION and (len(key) > 8 or not value)  # noqa: PLR2004 (a u64)
 
-    def split(self, chunk: Chunk) -> Split:
+    def split(self, chunk: Chunk, wants: Wants = every_table) -> Split:
         """Cut frames; read key frames; leave value frames as they are."""
         split = Split()
         trays: dict[tuple[Any, Any], TableEvents] = {}  # by names that were found to be some
@@ -171,6 +181,7 @@ class OpenProtocol:
                 except MALFORMED as error:
                     failure = parse_failure(error, "an open-protocol event")
                     split.corrupt.append(Corrupt(position, index, failure.at(chunk.address(position))))
+        split.keep(wants)
         return split
 
     def _sort(self, split: Split, chunk: Chunk, position: int, index: int, head: dict[str, Any], body: bytes) -> None:

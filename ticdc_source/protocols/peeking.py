@@ -1,67 +1,181 @@
-"""Splitting the JSON protocols: one event a message, sorted by a peek at its first bytes where that is enough."""
+"""Splitting the JSON protocols: one event a message, sorted by a peek at its first bytes where that is enough.
+
+What a row message begins with is matched once a table. A pattern of a peek takes each byte in one way only, whatever
+comes after, so that a message which begins with what was matched once would be matched alike: comparing bytes is
+enough, and done for many messages by one call.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import compress, repeat
+from operator import itemgetter
+from typing import NamedTuple, cast
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import Chunk, Corrupt, Split, TableEvents, TableName
+from ticdc_source.events import Chunk, Corrupt, Split, TableEvents, TableName, Wants, merged
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.shapes import MALFORMED, parse_failure, table_name
 
-__all__ = ["Sort", "plain_object", "split_by_peeking"]
+__all__ = ["Peek", "Sort", "plain_object", "split_by_peeking"]
 
 # Parses a message whole and puts it where it belongs.
 Sort = Callable[[Split, Chunk, int, bytes], None]
 
+# The times of a message, which differ where all else is alike. A quote ends a name here: texts have none within.
+_TIME = re.compile(rb'(?<=":)\d{10,}')
+_MOST_KNOWN = 4096
 
-def split_by_peeking(chunk: Chunk, peek: re.Pattern[bytes], sort: Sort, what: str, *, codec: str, null: bool) -> Split:
+
+class _Head(NamedTuple):
+    """What the row messages of a table begin with."""
+
+    table: TableName
+    parts: tuple[tuple[int, bytes | tuple[bytes, ...]], ...]  # what stands where, or one of what
+    times: tuple[slice, ...]  # where digits stand between
+
+    def select(self, messages: Sequence[bytes]) -> tuple[Sequence[int], Sequence[bytes]]:
+        """Return those messages that begin so, and their places."""
+        places: Sequence[int] = range(len(messages))
+        for begin, part in self.parts:
+            fits = list(map(bytes.startswith, messages, repeat(part), repeat(begin)))
+            if not all(fits):
+                places, messages = list(compress(places, fits)), list(compress(messages, fits))
+        for time in self.times:
+            if not b"".join(map(itemgetter(time), messages)).isdigit():
+                fits = [message[time].isdigit() for message in messages]
+                places, messages = list(compress(places, fits)), list(compress(messages, fits))
+        return places, messages
+
+
+class Peek:
+    """How the row messages of a protocol begin, as TiCDC writes them.
+
+    What it does not match (names with escapes, other producers' member order, DDL, watermarks) is parsed. What bytes
+    say never changes: it is remembered from one chunk to the next.
+    """
+
+    __slots__ = ("_behind", "_kinds", "_known", "_pattern")
+
+    def __init__(self, pattern: bytes, kinds: tuple[bytes, ...], behind: bytes | None = None) -> None:
+        """Make a peek.
+
+        Args:
+            pattern: matches a row message's beginning; its groups are database, table and kind. No byte of it may be
+                taken in two ways, and what stands in quotes must have none.
+            kinds: what the kind may be.
+            behind: what comes next in a message, where nothing before it changes from message to message.
+        """
+        self._pattern, self._kinds, self._behind = re.compile(pattern), kinds, behind
+        self._known: dict[bytes, TableName] = {}
+
+    def match(self, message: bytes) -> re.Match[bytes] | None:
+        """Match one message."""
+        return self._pattern.match(message)
+
+    def head(self, message: bytes) -> _Head | None:
+        """Return what this message and others of its table begin with; None where a peek does not tell."""
+        seen = self._pattern.match(message)
+        table = None if seen is None else _table_of(seen)
+        if seen is None or table is None:
+            return None
+        times = [slice(*found.span()) for found in _TIME.finditer(message, 0, seen.start(3))]
+        begins = [0, *(time.stop for time in times)]
+        parts: list[tuple[int, bytes | tuple[bytes, ...]]] = [
+            (begin, message[begin : time.start]) for begin, time in zip(begins, times, strict=False)
+        ]
+        before, after = message[begins[-1] : seen.start(3)], message[seen.end(3) : seen.end()]
+        parts.append((begins[-1], tuple(before + kind + after for kind in self._kinds)))
+        return _Head(table, tuple(parts), tuple(times))
+
+    def tables(self, messages: Sequence[bytes]) -> list[TableName | None]:
+        """Return the table of each row message, None where a peek does not tell."""
+        behind, known = self._behind, self._known
+        if behind is None:
+            return list(map(self._table, messages))
+        tables = list(map(known.get, [message[: message.find(behind)] for message in messages]))
+        if None in tables:
+            tables = [table or self._table(message) for table, message in zip(tables, messages, strict=True)]
+        return tables
+
+    def _table(self, message: bytes) -> TableName | None:
+        seen = self._pattern.match(message)
+        table = None if seen is None else _table_of(seen)
+        if seen is not None and table is not None and self._behind is not None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[seen[0]] = table
+        return table
+
+
+def _table_of(seen: re.Match[bytes]) -> TableName | None:
+    """Return the table that was matched; None where its name is not UTF-8."""
+    try:
+        return TableName(seen[1].decode(), seen[2].decode())
+    except UnicodeDecodeError:
+        return None
+
+
+def split_by_peeking(chunk: Chunk, peek: Peek, sort: Sort, what: str, *, codec: str, null: bool, wants: Wants) -> Split:
     """Sort each message by table.
 
     Args:
         chunk: the records.
-        peek: matches a row message's beginning as TiCDC writes it; groups 1 and 2 are database and table. Whatever
-            it does not match (names with escapes, other producers' member order, DDL, watermarks) is parsed.
+        peek: how a row message begins.
         sort: the general path.
         what: what a message should be, for errors.
         codec: the option `valueCompression`.
         null: whether a null value is a tombstone, which carries no event, or an error.
+        wants: tells which tables are wanted.
     """
     split = Split()
-    trays: dict[tuple[bytes | None, ...], TableEvents] = {}
-    match = peek.match
-    for position, value in enumerate(chunk.values):
-        if value is None:
-            if null:
+    messages = cast("list[bytes]", chunk.values) if all(chunk.values) else [value or b"" for value in chunk.values]
+    most: TableEvents | None = None
+    rest: Sequence[int] = range(len(messages))
+    head = peek.head(messages[len(messages) // 2]) if messages else None
+    if head is not None:
+        places, payloads = head.select(messages)
+        if wants(head.table):
+            most = split.tables[head.table] = TableEvents.of_records(chunk, head.table, places, payloads)
+        else:
+            split.others += len(places)
+        if len(places) == len(messages):
+            return split
+        laid = set(places)
+        rest = [position for position in rest if position not in laid]
+    tables = peek.tables([messages[position] for position in rest])
+    trays = {table: split.tray(chunk, table) if wants(table) else None for table in set(tables) if table is not None}
+    for position, table in zip(rest, tables, strict=True):
+        if table is None:
+            if null and chunk.values[position] is None:
                 split.skipped += 1
-                continue
-        elif seen := match(value):
-            names = seen.groups()
-            tray = trays.get(names) or _tray_of(split, chunk, seen[1], seen[2])
-            if tray is not None:
-                trays[names] = tray
-                tray.append(position, 0, value)
-                continue
-        try:
-            plain = decompressed(value or b"", codec)
-            seen = peek.match(plain)
-            if seen is not None and plain is not value:
-                split.tray(chunk, table_name(seen[1].decode(), seen[2].decode())).append(position, 0, plain)
             else:
-                sort(split, chunk, position, plain)
-        except MALFORMED as error:
-            failure = parse_failure(error, what)
-            split.corrupt.append(Corrupt(position, 0, failure.at(chunk.address(position))))
+                _parse(split, chunk, position, peek, sort, what, codec)
+        elif (tray := trays[table]) is not None:
+            tray.append(position, 0, messages[position])
+        else:
+            split.others += 1
+    split.keep(wants)
+    if most is not None and len(most) > len(places):
+        split.tables[most.table] = merged([most])
+    split.tables = dict(sorted(split.tables.items(), key=lambda item: item[1].positions[0]))
     return split
 
 
-def _tray_of(split: Split, chunk: Chunk, database: bytes, table: bytes) -> TableEvents | None:
-    """Return a table's tray; None where its name is not UTF-8."""
+def _parse(split: Split, chunk: Chunk, position: int, peek: Peek, sort: Sort, what: str, codec: str) -> None:
+    """Sort a message that a peek at what Kafka holds does not tell of."""
+    value = chunk.values[position] or b""
     try:
-        return split.tray(chunk, TableName(database.decode(), table.decode()))
-    except UnicodeDecodeError:
-        return None
+        plain = decompressed(value, codec)
+        seen = None if plain is value else peek.match(plain)
+        if seen is not None:
+            split.tray(chunk, table_name(seen[1].decode(), seen[2].decode())).append(position, 0, plain)
+        else:
+            sort(split, chunk, position, plain)
+    except MALFORMED as error:
+        failure = parse_failure(error, what)
+        split.corrupt.append(Corrupt(position, 0, failure.at(chunk.address(position))))
 
 
 def plain_object(value: bytes | None, codec: str) -> bytes:
