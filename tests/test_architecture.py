@@ -38,8 +38,10 @@ FLOORS: tuple[dict[str, str], ...] = (
         "destructive_ddl": "DDL that removes rows without delete events",
         "hints": "types in Spark's DDL",
         "metadata": "the table of metadata columns",
+        "repeated": "arrays that are alike in every chunk",
     },
     {
+        "layout": "what each field of the read schema is",
         "kernels": "a column of wire cells → an Arrow array",
         "assembly": "columns → a record batch of the read schema",
         "joining": "small record batches → few large ones",
@@ -82,9 +84,9 @@ PROTOCOL_BENCH = (
     "peeking",
     "stencils",
     "plan",
+    "base",
     "images",
     "documents",
-    "base",
     "samples",
 )
 PROTOCOL_PARTS = {

@@ -18,7 +18,7 @@ from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.planning import known_of_schema, reading_of
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Decoded
-from ticdc_source.protocols.images import Images
+from ticdc_source.protocols.images import Images, Parsed
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.reading import read
 
@@ -108,12 +108,12 @@ def test_the_fast_path_is_taken(work: str) -> None:
     (tray,) = decoder.split(chunk).tables.values()
     decoder.decode(tray, plan)
     count = len(tray)
-    decoded = Decoded(Images(), {}, [0] * count, [None] * count, [None] * count)
+    parsed = Parsed(Images(), [0] * count, [None] * count, [None] * count)
 
-    left = list(plan.learned[decoder.name].unread(tray, decoded, plan))
+    left = list(plan.learned[decoder.name].unread(tray, parsed, plan))
 
     assert not left
-    assert len(decoded.images.rows) == sum(message.rows for message in messages)
+    assert len(parsed.images.rows) == sum(message.rows for message in messages)
 
 
 def plan_for(captured: Captured, **given: str) -> Plan:
@@ -137,12 +137,11 @@ def test_canal_json_is_read_by_columns(work: str) -> None:
 
     by_columns = decoder.decode(tray, plan)
 
-    assert general.images.rows
-    assert not by_columns.images.rows  # nothing was parsed to rows
+    assert general.parsed == len(general.kinds)
+    assert not by_columns.parsed
     assert by_columns.columns == general.columns
-    for attribute in ("kinds", "events", "indexes"):
-        assert getattr(by_columns.images, attribute) == getattr(general.images, attribute)
-    assert by_columns.commit_ts == general.commit_ts
+    for attribute in ("kinds", "events", "indexes", "commit_ts"):
+        assert getattr(by_columns, attribute) == getattr(general, attribute)
 
 
 def repeated_member(data: bytes, chooser: random.Random) -> bytes:
@@ -279,7 +278,7 @@ def test_columns_give_what_rows_give(scenario: str) -> None:
         expected, found = decoded(general, records), decoded(plan, records)
         assert _outcome_of(found) == _outcome_of(expected), (SEED, scenario, records)
         if isinstance(found, Decoded):
-            by_columns += bool(found.images.kinds) and not found.images.rows and not found.failures
+            by_columns += len(found.kinds) > 0 and not found.parsed and not found.failures
 
     assert by_columns > 70
 
@@ -287,8 +286,7 @@ def test_columns_give_what_rows_give(scenario: str) -> None:
 def _outcome_of(decoded: Decoded | str) -> object:
     if isinstance(decoded, str):
         return decoded
-    images = decoded.images
     failures = {event: str(error) for event, error in decoded.failures.items()}
-    stamps = [decoded.commit_ts[event] for event in images.events]
-    built = [decoded.build_ts[event] for event in images.events]
-    return images.kinds, images.events, images.indexes, images.replaced, decoded.columns, failures, stamps, built
+    stamps, built = (array.take(decoded.events) for array in (decoded.commit_ts, decoded.build_ts))
+    images = (decoded.kinds, decoded.events, decoded.indexes, decoded.columns)
+    return images, decoded.replaced, failures, stamps, built

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,129 +13,26 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import CHANGE_TYPES, Chunk, Corrupt, TableName
-from ticdc_source.metadata import CORRUPT_RECORD, JSON_COLUMNS, METADATA, RESCUED_DATA, SEQUENCE, SHAPES, SOURCE
-from ticdc_source.options import Options
-from ticdc_source.schema import TABLE
-from ticdc_source.types import VARIANT
+from ticdc_source.layout import Layout
+from ticdc_source.metadata import CORRUPT_RECORD, HEADERS, SEQUENCE, SOURCE
+from ticdc_source.repeated import counted, repeated, taken
+from ticdc_source.types import TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Layout", "Rows", "assemble"]
+__all__ = ["Rows", "assemble", "in_order"]
 
 _MOST_MS = (1 << 63) // 1000  # of a timestamp in microseconds; producers may write what they like
-_LOGICAL_BITS = 18  # of a TSO: physical milliseconds above, logical counter below
+_LOGICAL_BITS = pa.scalar(18, pa.int64())  # of a TSO: physical milliseconds above, logical counter below
+_MICROSECONDS = pa.scalar(1000, pa.int64())  # in a millisecond
 # By kind (`CHANGE_TYPES`, then DDL and watermark). At one commit-ts old rows come first, and a DDL after the rows: a
 # row with the commit-ts of a DDL belongs to the schema before it (wire.md item 31).
-_RANKS = (1, 0, 1, 0, 2, 3)
-_EVENT_TYPES = ("row", "row", "row", "row", "ddl", "watermark")
-_EVENT_OPS = ("insert", "update", "update", "delete", None, None)
-_ENVELOPE_OPS = ("c", "u", "u", "d")
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What each field of the read schema is.
-
-    Attributes:
-        schema: the read schema.
-        metadata: name in the schema → name in `_FILL`.
-        corrupt: the name of the corrupt-record column, None where the schema has none.
-        rescued: the name of the rescued column, None where the schema has none.
-        output: the option `outputFormat`.
-        own: for `outputFormat` other than changelog, what the rows bring: its name → the name in the schema.
-    """
-
-    schema: pa.Schema
-    metadata: Mapping[str, str]
-    corrupt: str | None
-    rescued: str | None = None
-    output: str = "changelog"
-    own: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def of(cls, schema: pa.Schema, options: Options) -> Layout:
-        """Tell the fields apart by their names, without case.
-
-        Raises:
-            SchemaError: a metadata column has another type than it must have, or `outputFormat` has no such column.
-        """
-        output, corrupt, rescued = (
-            options.output_format, options.column_name_of_corrupt_record, options.rescued_data_column,
-        )  # fmt: skip
-        if SHAPES[output]:
-            return cls._of_shape(schema, options)
-        by_name = {(options.metadata_column_prefix + column.name).lower(): column for column in METADATA}
-        metadata, corrupt_name, rescued_name = {}, None, None
-        for field in schema:
-            if field.metadata and TABLE.encode() in field.metadata:
-                continue  # inference found it in the table, whatever metadata columns there might have been
-            column = by_name.get(field.name.lower())
-            expected = column.arrow if column else None
-            if field.name.lower() == corrupt.lower():
-                corrupt_name, expected = field.name, CORRUPT_RECORD
-            elif rescued is not None and field.name.lower() == rescued.lower():
-                rescued_name, expected = field.name, RESCUED_DATA
-            elif column:
-                metadata[field.name] = column.name
-            _require_type(field, expected)
-        return cls(schema, metadata, corrupt_name, rescued_name)
-
-    @classmethod
-    def _of_shape(cls, schema: pa.Schema, options: Options) -> Layout:
-        output, prefix = options.output_format, options.metadata_column_prefix
-        corrupt, rescued = options.column_name_of_corrupt_record, options.rescued_data_column
-        extra = {(prefix + column.name).lower(): column for column in METADATA if column.level != "core"}
-        shape = {((prefix if column.prefixed else "") + column.name).lower(): column for column in SHAPES[output]}
-        metadata, own, corrupt_name, rescued_name = {}, {}, None, None
-        for field in schema:
-            name = field.name.lower()
-            if name in shape:
-                if not (output == "event" and name in JSON_COLUMNS and field.type == VARIANT):
-                    _require_type(field, shape[name].arrow)
-                if shape[name].arrow is None and not pa.types.is_struct(field.type):
-                    msg = f"Column {field.name} has the type {field.type}; it must be a struct of the table's columns"
-                    raise SchemaError(msg)
-                if shape[name].fill:
-                    metadata[field.name] = shape[name].fill
-                else:
-                    own[shape[name].name] = field.name
-            elif name == corrupt.lower():
-                corrupt_name = field.name
-                _require_type(field, CORRUPT_RECORD)
-            elif rescued is not None and name == rescued.lower():
-                rescued_name = field.name
-                _require_type(field, RESCUED_DATA)
-            elif name in extra:
-                metadata[field.name] = extra[name].name
-                _require_type(field, extra[name].arrow)
-            else:
-                msg = f"Column {field.name}: outputFormat={output} has no such column; it has {', '.join(shape)}"
-                raise SchemaError(msg)
-        return cls(schema, metadata, corrupt_name, rescued_name, output, own)
-
-    def data_fields(self) -> list[pa.Field]:
-        """Return the fields that are table columns.
-
-        Raises:
-            SchemaError: `before` and `after` give one column different types.
-        """
-        if self.output == "changelog":
-            others = {*self.metadata, self.corrupt, self.rescued}
-            return [field for field in self.schema if field.name not in others]
-        fields: dict[str, pa.Field] = {}
-        for image in ("before", "after") if self.output == "envelope" else ():
-            for field in self.schema.field(self.own[image]).type if image in self.own else ():
-                if fields.setdefault(field.name.lower(), field).type != field.type:
-                    msg = f"Column {field.name} has one type in 'before' and another in 'after'"
-                    raise SchemaError(msg)
-        return list(fields.values())
-
-
-def _require_type(field: pa.Field, expected: pa.DataType | None) -> None:
-    if expected is not None and field.type != expected:
-        msg = f"Column {field.name} has the type {field.type}; as a metadata column it must be {expected}"
-        raise SchemaError(msg)
+_RANKS = pa.array([1, 0, 1, 0, 2, 3], pa.int32())
+_CHANGE_TYPES = pa.array(CHANGE_TYPES, pa.string())
+_EVENT_TYPES = pa.array(["row", "row", "row", "row", "ddl", "watermark"], pa.string())
+_EVENT_OPS = pa.array(["insert", "update", "update", "delete", None, None], pa.string())
+_ENVELOPE_OPS = pa.array(["c", "u", "u", "d"], pa.string())
 
 
 @dataclass(slots=True)
@@ -148,105 +43,131 @@ class Rows:
         chunk: the records they come from.
         protocol: the wire format.
         table: the table, None for bad records alone.
-        positions: each row's record, as a place in the chunk.
-        indexes: each row's event, as a place in its message.
-        kinds: indexes into `CHANGE_TYPES`; DDL and WATERMARK with `outputFormat=event`.
-        commit_ts, build_ts, cluster_id: per row; None where unknown.
+        positions: each row's record, as a place in the chunk; int32.
+        indexes: each row's event, as a place in its message; int32.
+        kinds: indexes into `CHANGE_TYPES`; DDL and WATERMARK with `outputFormat=event`; int8.
+        commit_ts, build_ts, cluster_id: per row; int64, int64, string; NULL where unknown.
         columns: what the table, or `outputFormat`, brings, by its name in the read schema.
     """
 
     chunk: Chunk
     protocol: str
     table: TableName | None
-    positions: list[int]
-    indexes: list[int]
-    kinds: list[int]
-    commit_ts: list[int | None]
-    build_ts: list[int | None]
-    cluster_id: list[str | None]
+    positions: pa.Array
+    indexes: pa.Array
+    kinds: pa.Array
+    commit_ts: pa.Array
+    build_ts: pa.Array
+    cluster_id: pa.Array
     columns: Mapping[str, pa.Array]
+    _offsets: pa.Array | None = None
 
-    def filtered(self, keep: Sequence[bool]) -> Rows:
+    def filtered(self, keep: pa.Array) -> Rows:
         """Return the rows of which `keep` says so."""
-        mask = pa.array(keep, pa.bool_())
+        rows = self._through(lambda array: array.filter(keep))
+        rows.columns = {name: array.filter(keep) for name, array in self.columns.items()}
+        return rows
+
+    def at(self, places: pa.Array) -> Rows:
+        """Return what is known of the rows at some places, without their columns."""
+        return self._through(lambda array: array.take(places))
+
+    def _through(self, run: Callable[[pa.Array], pa.Array]) -> Rows:
         return Rows(
-            self.chunk,
-            self.protocol,
-            self.table,
-            list(compress(self.positions, keep)),
-            list(compress(self.indexes, keep)),
-            list(compress(self.kinds, keep)),
-            list(compress(self.commit_ts, keep)),
-            list(compress(self.build_ts, keep)),
-            list(compress(self.cluster_id, keep)),
-            {name: array.filter(mask) for name, array in self.columns.items()},
-        )
+            self.chunk, self.protocol, self.table, run(self.positions), run(self.indexes), run(self.kinds),
+            run(self.commit_ts), run(self.build_ts), run(self.cluster_id), {},
+        )  # fmt: skip
+
+    def offsets(self) -> pa.Array:
+        """Return each row's offset."""
+        if self._offsets is None:
+            self._offsets = taken(_offsets(self.chunk.offsets), self.positions)
+        return self._offsets
+
+    def picked(self, values: Sequence[Any]) -> list[Any]:
+        """Return what each row's record has: of these, one a record."""
+        return list(map(values.__getitem__, self.positions.to_pylist()))
+
+    def repeated(self, value: Any, arrow: pa.DataType) -> pa.Array:
+        """Return the same value for each row."""
+        return repeated(value, arrow, len(self.positions))
 
 
-def _pick(values: Sequence[Any]) -> Callable[[Rows], list[Any]]:
-    def pick(rows: Rows) -> list[Any]:
-        return [values[position] for position in rows.positions]
+def _offsets(offsets: Sequence[int]) -> pa.Array:
+    if offsets and offsets == range(offsets[0], offsets[0] + len(offsets)):
+        return counted(offsets[0], len(offsets))
+    return pa.array(offsets, pa.int64())
 
-    return pick
+
+def in_order(positions: pa.Array, indexes: pa.Array) -> pa.Array:
+    """Return the places of events in the order in which they were written."""
+    events = pa.RecordBatch.from_arrays([positions, indexes], names=["position", "index"])
+    return pc.sort_indices(events, sort_keys=[("position", "ascending"), ("index", "ascending")])
 
 
 def _sequence(rows: Rows) -> pa.Array:
-    chunk, count = rows.chunk, len(rows.positions)
     children = [
-        pa.array(rows.commit_ts, pa.int64()),
-        pa.array([_RANKS[kind] for kind in rows.kinds], pa.int32()),
-        pa.repeat(pa.scalar(chunk.partition, pa.int32()), count),
-        pa.array(_pick(chunk.offsets)(rows), pa.int64()),
-        pa.array(rows.indexes, pa.int32()),
+        rows.commit_ts,
+        _RANKS.take(rows.kinds),
+        rows.repeated(rows.chunk.partition, pa.int32()),
+        rows.offsets(),
+        rows.indexes,
     ]
-    return pa.StructArray.from_arrays(children, fields=list(SEQUENCE))
+    return pa.StructArray.from_arrays(children, fields=_SEQUENCE)
 
 
 def _source(rows: Rows) -> pa.Array:
-    children = [_FILL[_SOURCE_FILLS.get(field.name, field.name)](rows) for field in SOURCE]
-    return pa.StructArray.from_arrays(children, fields=list(SOURCE))
+    children = [_FILL[_SOURCE_FILLS.get(field.name, field.name)](rows) for field in _SOURCE]
+    return pa.StructArray.from_arrays(children, fields=_SOURCE)
 
 
+_SEQUENCE, _SOURCE = list(SEQUENCE), list(SOURCE)
 _SOURCE_FILLS = {"commit_ts": "commit_version"}
 
 
-def _milliseconds(values: pa.Array) -> pa.Array:
-    return values.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+def _timestamps(milliseconds: pa.Array) -> pa.Array:
+    return pc.multiply(milliseconds, _MICROSECONDS).view(TIMESTAMP)
 
 
-def _repeat(value: str | None, rows: Rows) -> pa.Array:
-    return pa.repeat(pa.scalar(value, pa.string()), len(rows.positions))
+def _kafka_timestamps(rows: Rows) -> pa.Array:
+    milliseconds = taken(pa.array(rows.chunk.timestamps, pa.int64()), rows.positions)
+    known = pc.and_(pc.greater_equal(milliseconds, 0), pc.less(milliseconds, _MOST_MS))
+    if known.true_count < len(known):
+        milliseconds = pc.if_else(known, milliseconds, pa.scalar(None, pa.int64()))
+    return _timestamps(milliseconds)
+
+
+def _headers(rows: Rows) -> pa.Array:
+    if rows.chunk.headers is None:
+        return rows.repeated(None, HEADERS)
+    lists = rows.picked(rows.chunk.headers)
+    return pa.array([[{"key": key, "value": value} for key, value in headers] for headers in lists], HEADERS)
 
 
 _FILL: dict[str, Callable[[Rows], pa.Array]] = {
-    "change_type": lambda rows: pa.array([CHANGE_TYPES[kind] for kind in rows.kinds], pa.string()),
-    "commit_version": lambda rows: pa.array(rows.commit_ts, pa.int64()),
-    "commit_timestamp": lambda rows: _milliseconds(pc.shift_right(pa.array(rows.commit_ts, pa.int64()), _LOGICAL_BITS)),
+    "change_type": lambda rows: _CHANGE_TYPES.take(rows.kinds),
+    "commit_version": lambda rows: rows.commit_ts,
+    "commit_timestamp": lambda rows: _timestamps(pc.shift_right(rows.commit_ts, _LOGICAL_BITS)),
     "sequence": _sequence,
-    "index": lambda rows: pa.array(rows.indexes, pa.int32()),
-    "event_type": lambda rows: pa.array([_EVENT_TYPES[kind] for kind in rows.kinds], pa.string()),
-    "event_op": lambda rows: pa.array([_EVENT_OPS[kind] for kind in rows.kinds], pa.string()),
-    "envelope_op": lambda rows: pa.array([_ENVELOPE_OPS[kind] for kind in rows.kinds], pa.string()),
+    "index": lambda rows: rows.indexes,
+    "event_type": lambda rows: _EVENT_TYPES.take(rows.kinds),
+    "event_op": lambda rows: _EVENT_OPS.take(rows.kinds),
+    "envelope_op": lambda rows: _ENVELOPE_OPS.take(rows.kinds),
     "source": _source,
-    "topic": lambda rows: _repeat(rows.chunk.topic, rows),
-    "partition": lambda rows: pa.repeat(pa.scalar(rows.chunk.partition, pa.int32()), len(rows.positions)),
-    "offset": lambda rows: pa.array(_pick(rows.chunk.offsets)(rows), pa.int64()),
-    "timestamp": lambda rows: _milliseconds(
-        pa.array([t if 0 <= t < _MOST_MS else None for t in _pick(rows.chunk.timestamps)(rows)], pa.int64())
-    ),
-    "key": lambda rows: pa.array(_pick(rows.chunk.keys)(rows), pa.binary()),
-    "value": lambda rows: pa.array(_pick(rows.chunk.values)(rows), pa.binary()),
-    "database": lambda rows: _repeat(rows.table.database if rows.table else None, rows),
-    "table": lambda rows: _repeat(rows.table.table if rows.table else None, rows),
-    "protocol": lambda rows: _repeat(rows.protocol, rows),
-    "build_ts": lambda rows: pa.array(rows.build_ts, pa.int64()),
-    "cluster_id": lambda rows: pa.array(rows.cluster_id, pa.string()),
-    "headers": lambda rows: pa.array(
-        [[{"key": key, "value": value} for key, value in headers] for headers in _pick(rows.chunk.headers or [])(rows)]
-        if rows.chunk.headers is not None else [None] * len(rows.positions),
-        METADATA[-1].arrow,
-    ),
-}  # fmt: skip
+    "topic": lambda rows: rows.repeated(rows.chunk.topic, pa.string()),
+    "partition": lambda rows: rows.repeated(rows.chunk.partition, pa.int32()),
+    "offset": lambda rows: rows.offsets(),
+    "timestamp": _kafka_timestamps,
+    "key": lambda rows: pa.array(rows.picked(rows.chunk.keys), pa.binary()),
+    "value": lambda rows: pa.array(rows.picked(rows.chunk.values), pa.binary()),
+    "database": lambda rows: rows.repeated(rows.table.database if rows.table else None, pa.string()),
+    "table": lambda rows: rows.repeated(rows.table.table if rows.table else None, pa.string()),
+    "protocol": lambda rows: rows.repeated(rows.protocol, pa.string()),
+    "build_ts": lambda rows: rows.build_ts,
+    "cluster_id": lambda rows: rows.cluster_id,
+    "headers": _headers,
+    "corrupt": lambda rows: pa.nulls(len(rows.positions), CORRUPT_RECORD),
+}
 
 # What is known of a record that cannot be read; all else is NULL in its row.
 _KNOWN_OF_CORRUPT = frozenset({"topic", "partition", "offset", "timestamp", "key", "value", "headers", "protocol"})
@@ -258,28 +179,19 @@ def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Recor
     Raises:
         SchemaError: a column that may not be NULL is.
     """
-    count = len(rows.positions)
-    arrays = [_column(field, rows, layout, count) for field in layout.schema]
+    arrays = [rows.columns[name] if fill is None else _FILL[fill](rows) for name, fill in layout.fields]
     if corrupt:
-        bad = Rows(
-            rows.chunk, rows.protocol, None, [item.position for item in corrupt], [item.index for item in corrupt],
-            [], [], [], [], {},
-        )  # fmt: skip
-        places = sorted(
-            range(count + len(corrupt)),
-            key=lambda place: (
-                (rows.positions[place], rows.indexes[place])
-                if place < count
-                else (corrupt[place - count].position, corrupt[place - count].index)
-            ),
-        )
-        take = pa.array(places, pa.int64())
+        positions = pa.array([item.position for item in corrupt], pa.int32())
+        indexes = pa.array([item.index for item in corrupt], pa.int32())
+        none = pa.nulls(0)
+        bad = Rows(rows.chunk, rows.protocol, None, positions, indexes, none, none, none, none, {})
+        order = in_order(pa.concat_arrays([rows.positions, positions]), pa.concat_arrays([rows.indexes, indexes]))
         arrays = [
-            pa.concat_arrays([array, _corrupt_column(field, bad, corrupt, layout)]).take(take)
+            pa.concat_arrays([array, _corrupt_column(field, bad, corrupt, layout)]).take(order)
             for field, array in zip(layout.schema, arrays, strict=True)
         ]
-    for field, array in zip(layout.schema, arrays, strict=True):
-        missing = _missing(field, array)
+    for place, field in layout.required:
+        missing = _missing(field, arrays[place])
         if missing is not None:  # the JVM would say no more than "Value at index is null", or take it for a 0
             chunk = rows.chunk
             msg = (
@@ -300,15 +212,6 @@ def _missing(field: pa.Field, array: pa.Array) -> str | None:
             if not child.nullable and there.field(place).null_count:
                 return f"{field.name}.{child.name}"
     return None
-
-
-def _column(field: pa.Field, rows: Rows, layout: Layout, count: int) -> pa.Array:
-    name = layout.metadata.get(field.name)
-    if name is not None:
-        return _FILL[name](rows)
-    if field.name == layout.corrupt:
-        return pa.nulls(count, CORRUPT_RECORD)
-    return rows.columns[field.name]
 
 
 def _corrupt_column(field: pa.Field, bad: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Array:

@@ -7,10 +7,13 @@ import logging
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_source.events import CHANGE_TYPES, Chunk, Split
 from ticdc_source.offsets import OffsetRange
@@ -65,7 +68,7 @@ class Counters:
     def count_chunk(self, chunk: Chunk, split: Split) -> None:
         """Count a chunk's records and the events that are not rows of this read."""
         self.records += len(chunk)
-        self.bytes += sum(map(len, filter(None, chunk.keys))) + sum(map(len, filter(None, chunk.values)))
+        self.bytes += _bytes(chunk.keys) + _bytes(chunk.values)
         self.ddl += len(split.ddl)
         self.watermarks += len(split.watermarks)
         self.skipped += split.skipped
@@ -78,14 +81,21 @@ class Counters:
         """Take back so many of the row events that `count_chunk` took for other tables'."""
         self.other_rows -= events
 
-    def count_rows(self, kinds: Iterable[int], commit_ts: Iterable[int | None]) -> None:
+    def count_rows(self, kinds: pa.Array, commit_ts: pa.Array) -> None:
         """Count the rows that are read."""
-        self.images.update(kinds)
-        known = [ts for ts in commit_ts if ts is not None]
-        if known:
-            low, high = min(known), max(known)
+        counts = kinds.value_counts()
+        self.images.update(dict(zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True)))
+        low, high = (bound.as_py() for bound in pc.min_max(commit_ts).values())
+        if low is not None:
             self.min_commit_ts = low if self.min_commit_ts is None else min(self.min_commit_ts, low)
             self.max_commit_ts = high if self.max_commit_ts is None else max(self.max_commit_ts, high)
+
+
+def _bytes(parts: Sequence[bytes | None]) -> int:
+    try:
+        return sum(map(len, parts))  # type: ignore[arg-type]
+    except TypeError:  # some are None
+        return sum(map(len, filter(None, parts)))
 
 
 def metrics_line(

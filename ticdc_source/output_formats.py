@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.assembly import Rows
+from ticdc_source.assembly import Rows, in_order
 from ticdc_source.events import DDL, WATERMARK, Chunk, Corrupt, DDLEvent, Split, TableName
 from ticdc_source.kernels.variants import variants
 from ticdc_source.metadata import SHAPES
 from ticdc_source.protocols.documents import DOCUMENT, KEY_DOCUMENT
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.shapes import readable
+from ticdc_source.repeated import repeated
 from ticdc_source.row_events import fold
 from ticdc_source.types import VARIANT
 from ticdc_source.wanted import Reading, chosen_tray, decoded_tray, rows_of
@@ -52,6 +53,8 @@ def _envelope(chunk: Chunk, split: Split, reading: Reading) -> Made:
 
 def _rescued(before: pa.Array, after: pa.Array) -> pa.Array:
     """Put what was rescued of both images into one JSON object, `{"before": …, "after": …}`."""
+    if before.null_count + after.null_count == 2 * len(after):
+        return after
     texts: list[str | None] = []
     for old, new in zip(before.to_pylist(), after.to_pylist(), strict=True):
         parts = [f'"{image}":{text}' for image, text in (("before", old), ("after", new)) if text is not None]
@@ -94,11 +97,10 @@ def _with(rows: Rows, columns: Mapping[str, pa.Array]) -> Rows:
 
 def _table_events(images: Rows, table: TableName) -> Rows:
     folded = fold(images)
-    count = len(folded.rows.positions)
     document, key = images.columns[DOCUMENT], images.columns[KEY_DOCUMENT]
     return _with(folded.rows, {
-        "database": pa.array([table.database] * count, pa.string()),
-        "table": pa.array([table.table] * count, pa.string()),
+        "database": folded.rows.repeated(table.database, pa.string()),
+        "table": folded.rows.repeated(table.table, pa.string()),
         "key": key.take(pc.coalesce(folded.after, folded.before)),
         "before": document.take(folded.before),
         "after": document.take(folded.after),
@@ -129,36 +131,37 @@ def _wants_ddl(event: DDLEvent, reading: Reading) -> bool:
 
 def _watermarks(chunk: Chunk, split: Split, reading: Reading) -> Rows:
     marks = [event.ts for event in split.watermarks]
-    rows = _other(chunk, WATERMARK, split.watermarks, list(marks), reading)
+    rows = _other(chunk, WATERMARK, split.watermarks, marks, reading)
     return _with(rows, {"watermark_ts": pa.array(marks, pa.int64())})
 
 
-def _other(chunk: Chunk, kind: int, events: Any, commit_ts: list[int | None], reading: Reading) -> Rows:
+def _other(chunk: Chunk, kind: int, events: Any, commit_ts: Sequence[int | None], reading: Reading) -> Rows:
     count = len(events)
     return Rows(
-        chunk, reading.decoder.name, None, [event.position for event in events], [event.index for event in events],
-        [kind] * count, commit_ts, [None] * count, [None] * count, {},
+        chunk, reading.decoder.name, None,
+        pa.array([event.position for event in events], pa.int32()),
+        pa.array([event.index for event in events], pa.int32()),
+        repeated(kind, pa.int8(), count),
+        pa.array(commit_ts, pa.int64()), pa.nulls(count, pa.int64()), pa.nulls(count, pa.string()), {},
     )  # fmt: skip
 
 
 def _joined(chunk: Chunk, parts: list[Rows], reading: Reading) -> Rows:
-    positions = [place for part in parts for place in part.positions]
-    indexes = [place for part in parts for place in part.indexes]
-    order = sorted(range(len(positions)), key=lambda place: (positions[place], indexes[place]))
-    take = pa.array(order, pa.int64())
 
-    def ordered(attribute: str) -> list[Any]:
-        values = [value for part in parts for value in getattr(part, attribute)]
-        return [values[place] for place in order]
+    def whole(attribute: str) -> pa.Array:
+        return pa.concat_arrays([getattr(part, attribute) for part in parts])
 
-    return Rows(
-        chunk, reading.decoder.name, None, ordered("positions"), ordered("indexes"), ordered("kinds"),
-        ordered("commit_ts"), ordered("build_ts"), ordered("cluster_id"),
-        {
-            shown: _typed(pa.concat_arrays([part.columns[name] for part in parts]).take(take), shown, reading)
-            for name, shown in reading.layout.own.items()
-        },
+    rows = Rows(
+        chunk, reading.decoder.name, None, whole("positions"), whole("indexes"), whole("kinds"),
+        whole("commit_ts"), whole("build_ts"), whole("cluster_id"), {},
     )  # fmt: skip
+    order = in_order(rows.positions, rows.indexes)
+    rows = rows.at(order)
+    rows.columns = {
+        shown: _typed(pa.concat_arrays([part.columns[name] for part in parts]).take(order), shown, reading)
+        for name, shown in reading.layout.own.items()
+    }
+    return rows
 
 
 def _typed(column: pa.Array, name: str, reading: Reading) -> pa.Array:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ticdc_source.assembly import Layout
 from ticdc_source.commit_range import CommitRange
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import TableName
 from ticdc_source.inference import Sample, describe_table
 from ticdc_source.kernels import Settings
+from ticdc_source.layout import Layout
 from ticdc_source.options import Options
 from ticdc_source.protocols import decoder_of
 from ticdc_source.protocols.documents import document_images

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_source.assembly import Rows, assemble
 from ticdc_source.destructive_ddl import removes_rows_of
@@ -40,7 +41,7 @@ def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
         if split.ddl and reading.takes_ddl:
             _look_for_destruction(chunk, split, reading)
         corrupt = _settled([*split.corrupt, *failed], reading)
-        if rows.positions or corrupt:
+        if len(rows.positions) or corrupt:
             batch = assemble(rows, corrupt, reading.layout)
             counters.rows += batch.num_rows
             for start in range(0, batch.num_rows, reading.max_rows):
@@ -55,12 +56,13 @@ def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
 
 def _within(rows: Rows, reading: Reading) -> Rows:
     """Leave out what `startingCommitTs` and `endingCommitTs` do not want."""
-    if None in rows.commit_ts:
-        address = rows.chunk.address(rows.positions[rows.commit_ts.index(None)])
+    if rows.commit_ts.null_count:
+        first = pc.index(rows.commit_ts.is_null(), value=True).as_py()
+        address = rows.chunk.address(rows.positions[first].as_py())
         msg = "a row without a commit-ts, nor a time to make one of: startingCommitTs and endingCommitTs cannot be used"
         raise DecodeError(msg, address)
-    keep = [reading.commits.holds(ts) for ts in rows.commit_ts if ts is not None]
-    return rows if all(keep) else rows.filtered(keep)
+    keep = reading.commits.held(rows.commit_ts)
+    return rows if keep.true_count == len(keep) else rows.filtered(keep)
 
 
 def _look_for_destruction(chunk: Chunk, split: Split, reading: Reading) -> None:

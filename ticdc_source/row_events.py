@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_source.assembly import Rows
 from ticdc_source.events import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from ticdc_source.repeated import places
 
 __all__ = ["Folded", "fold"]
 
@@ -28,26 +31,17 @@ class Folded(NamedTuple):
 
 def fold(images: Rows) -> Folded:
     """Fold the rows of `outputFormat=changelog` into one row an event."""
-    last: list[int] = []
-    before: list[int | None] = []
-    after: list[int | None] = []
-    old: int | None = None
-    for place, kind in enumerate(images.kinds):
-        if kind == UPDATE_PREIMAGE:  # its postimage follows at once
-            old = place
-            continue
-        last.append(place)
-        before.append(place if kind == DELETE else old if kind == UPDATE_POSTIMAGE else None)
-        after.append(None if kind == DELETE else place)
-        old = None
-    rows = Rows(
-        images.chunk, images.protocol, images.table,
-        [images.positions[place] for place in last],
-        [images.indexes[place] for place in last],
-        [images.kinds[place] for place in last],
-        [images.commit_ts[place] for place in last],
-        [images.build_ts[place] for place in last],
-        [images.cluster_id[place] for place in last],
-        {},
-    )  # fmt: skip
-    return Folded(rows, pa.array(before, pa.int64()), pa.array(after, pa.int64()))
+    nothing = pa.scalar(None, pa.int32())
+    last, old = places(len(images.kinds)), nothing
+    rows = images
+    is_old = pc.equal(images.kinds, UPDATE_PREIMAGE)
+    if is_old.true_count:  # the postimage of each follows at once
+        new = pc.invert(is_old)
+        last = last.filter(new)
+        rows = images.at(last)
+        follows = pa.concat_arrays([pa.array([False]), is_old[:-1]]).filter(new)
+        updated = pc.and_(follows, pc.equal(rows.kinds, UPDATE_POSTIMAGE))
+        old = pc.if_else(updated, pc.subtract(last, pa.scalar(1, pa.int32())), nothing)
+    deleted = pc.equal(rows.kinds, DELETE)
+    rows = replace(rows, columns={})
+    return Folded(rows, pc.if_else(deleted, last, old), pc.if_else(deleted, nothing, last))

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ticdc_source.assembly import Layout, Rows
+from ticdc_source.assembly import Rows
 from ticdc_source.commit_range import CommitRange
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import Chunk, Corrupt, TableEvents, TableName, merged
+from ticdc_source.layout import Layout
 from ticdc_source.metrics import Counters
 from ticdc_source.protocols.base import Decoded, Decoder
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.repeated import as_places, taken
 from ticdc_source.tables import TableFilter
 
 __all__ = ["Reading", "chosen_tray", "decoded_tray", "rows_of"]
@@ -82,7 +84,7 @@ def decoded_tray(tray: TableEvents, plan: Plan, reading: Reading) -> tuple[Decod
     reading.counters.skipped += decoded.empty
     reading.counters.claim_checks += decoded.claimed
     reading.counters.key_only += decoded.key_only
-    reading.counters.invalid_utf8 += decoded.images.replaced
+    reading.counters.invalid_utf8 += decoded.replaced
     if plan.rescued is not None:
         rescued = decoded.columns[plan.rescued]
         reading.counters.rescued += len(rescued) - rescued.null_count
@@ -92,17 +94,16 @@ def decoded_tray(tray: TableEvents, plan: Plan, reading: Reading) -> tuple[Decod
 
 def rows_of(tray: TableEvents, decoded: Decoded, reading: Reading) -> Rows:
     """Return the rows of `outputFormat=changelog`: one for each row image."""
-    images = decoded.images
-    events = images.events
+    events = decoded.events
     return Rows(
         chunk=tray.chunk,
         protocol=reading.decoder.name,
         table=reading.table or tray.table,  # one name, also where messages write it in different cases
-        positions=[tray.positions[event] for event in events],
-        indexes=images.indexes,
-        kinds=images.kinds,
-        commit_ts=[decoded.commit_ts[event] for event in events],
-        build_ts=[decoded.build_ts[event] for event in events],
-        cluster_id=[decoded.cluster_id[event] for event in events],
+        positions=taken(as_places(tray.positions), events),
+        indexes=decoded.indexes,
+        kinds=decoded.kinds,
+        commit_ts=taken(decoded.commit_ts, events),
+        build_ts=taken(decoded.build_ts, events),
+        cluster_id=taken(decoded.cluster_id, events),
         columns=decoded.columns,
     )

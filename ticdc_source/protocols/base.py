@@ -15,7 +15,6 @@ import pyarrow as pa
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, every_table
 from ticdc_source.kernels import Wire
-from ticdc_source.protocols.images import Images
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema import TableSchema, TypeVersions
 
@@ -24,26 +23,34 @@ __all__ = ["Decoded", "Decoder"]
 
 @dataclass(slots=True)
 class Decoded:
-    """One tray, decoded: what is per event, and what is per image.
+    """One tray, decoded: what is per image, and what is per event, as Arrow arrays.
 
     Attributes:
-        images: which they are (their rows have become `columns`).
+        kinds: what each image is: an index into `events.CHANGE_TYPES`, as int8.
+        events: each image's event, as a place in the tray, int32.
+        indexes: each image's place in its message, from 0, as int32.
         columns: per field of the read schema, one array with a value an image.
-        commit_ts: per event; None where the event could not be read.
-        build_ts: per event, when TiCDC encoded it, ms since the epoch; None where the wire has none.
-        cluster_id: per event, likewise.
+        commit_ts: per event, int64; NULL where the event could not be read.
+        build_ts: per event, when TiCDC encoded it, ms since the epoch, int64; NULL where the wire has none.
+        cluster_id: per event, string, likewise.
         failures: events that could not be read, none of whose images are here.
+        replaced: texts that are not UTF-8, in which U+FFFD stands for what is none.
+        parsed: images that were parsed one by one, and not by columns.
         empty: events that hold no row at all, which TiCDC writes where no column is selected.
         claimed: events that were read from claim-check storage.
         key_only: events that have their key columns only, as they were too large.
     """
 
-    images: Images
+    kinds: pa.Array
+    events: pa.Array
+    indexes: pa.Array
     columns: dict[str, pa.Array]
-    commit_ts: list[int | None]
-    build_ts: list[int | None]
-    cluster_id: list[str | None]
+    commit_ts: pa.Array
+    build_ts: pa.Array
+    cluster_id: pa.Array
     failures: dict[int, DecodeError] = field(default_factory=dict)
+    replaced: int = 0
+    parsed: int = 0
     empty: int = 0
     claimed: int = 0
     key_only: int = 0

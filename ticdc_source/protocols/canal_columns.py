@@ -27,9 +27,9 @@ from ticdc_source.errors import SchemaError
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.canal_skim import CanalSkim, Shape
-from ticdc_source.protocols.images import Images
 from ticdc_source.protocols.plan import Plan, Planned, WireOf
 from ticdc_source.protocols.stencils import bytes_of, messages_of, numbers_of
+from ticdc_source.repeated import places, repeated
 
 __all__ = ["CanalColumns"]
 
@@ -108,15 +108,14 @@ class CanalColumns(CanalSkim):
             return None  # to be reported with its address
         if plan.strays(columns):
             return None
-        images, places = _images(cut.types, parsed.has_old, plan)
-        arrays = _cast(planned, parsed.rows, places)
+        kinds, of, order = _images(cut.types, parsed.has_old, plan)
+        arrays = _cast(planned, parsed.rows, order)
         if arrays is None:
             return None
         if plan.rescued is not None:
-            arrays[plan.rescued] = pa.nulls(len(images.kinds), pa.string())
-        count = len(events)
-        build_ts: list[int | None] = cut.ts.to_pylist() if plan.build_ts else [None] * count
-        return Decoded(images, arrays, commit_ts.to_pylist(), build_ts, [None] * count)
+            arrays[plan.rescued] = pa.nulls(len(kinds), pa.string())
+        indexes, build_ts = repeated(0, pa.int32(), len(kinds)), cut.ts
+        return Decoded(kinds, of, indexes, arrays, commit_ts, build_ts, pa.nulls(len(events), pa.string()))
 
     def _cut(self, messages: pa.BinaryArray) -> _Cut | None:
         """Compare what messages have in common; None where one has it not."""
@@ -248,27 +247,26 @@ def _are_single(lists: pa.ListArray) -> bool:
     return bool(shortest.as_py() == longest.as_py() == 1)
 
 
-def _images(types: pa.Int32Array, has_old: pa.BooleanArray, plan: Plan) -> tuple[Images, pa.Int64Array | None]:
-    """Say what images there are, and at which place the row of each is (None: each at its own)."""
+def _images(
+    types: pa.Int32Array, has_old: pa.BooleanArray, plan: Plan
+) -> tuple[pa.Int8Array, pa.Int32Array, pa.Int32Array | None]:
+    """Say the kind and event of each image, and at which place its row is (None: each at its own)."""
     count = len(types)
-    kinds, events, places = _IMAGES.take(types), pa.array(range(count), pa.int32()), None
+    kinds, events, order = _IMAGES.take(types), places(count), None
     if plan.preimages and has_old.true_count:
         # Old rows come after all others; each old image before the new one of its event.
         old_places = pc.add(pc.cumulative_sum(has_old.cast(pa.int32())), pa.scalar(count - 1, pa.int32()))
         both = _in_turns(count)
-        there = pa.concat_arrays([has_old, pa.repeat(pa.scalar(value=True), count)]).take(both)
-        order = both.filter(there)
-        kinds = pa.concat_arrays([pa.repeat(pa.scalar(UPDATE_PREIMAGE, pa.int8()), count), kinds]).take(order)
-        places = pa.concat_arrays([old_places, events]).take(order)
-        events = pa.concat_arrays([events, events]).take(order)
+        there = pa.concat_arrays([has_old, repeated(value=True, arrow=pa.bool_(), count=count)]).take(both)
+        turns = both.filter(there)
+        kinds = pa.concat_arrays([repeated(UPDATE_PREIMAGE, pa.int8(), count), kinds]).take(turns)
+        order = pa.concat_arrays([old_places, events]).take(turns)
+        events = pa.concat_arrays([events, events]).take(turns)
     if len(plan.operations) < len(_TYPES):
         wanted = pc.is_in(kinds, value_set=_wanted(plan))
         kinds, events = kinds.filter(wanted), events.filter(wanted)
-        places = events if places is None else places.filter(wanted)
-    images = Images()
-    images.kinds, images.events = kinds.to_pylist(), events.to_pylist()
-    images.indexes = [0] * len(images.kinds)
-    return images, places
+        order = events if order is None else order.filter(wanted)
+    return kinds, events, order
 
 
 @lru_cache(maxsize=4)
@@ -282,9 +280,9 @@ def _wanted(plan: Plan) -> pa.Int8Array:
     return pa.array([kind for operation in plan.operations for kind in kinds[operation]], pa.int8())
 
 
-def _cast(planned: Sequence[Planned], rows: pa.StructArray, places: pa.Array | None) -> dict[str, pa.Array] | None:
+def _cast(planned: Sequence[Planned], rows: pa.StructArray, order: pa.Array | None) -> dict[str, pa.Array] | None:
     """Cast the columns, then bring their values into the images' order; None where a value does not fit."""
-    count = len(rows) if places is None else len(places)
+    count = len(rows) if order is None else len(order)
     columns = dict(zip((field.name for field in rows.type), rows.flatten(), strict=True))
     arrays = {}
     for item in planned:
@@ -299,5 +297,5 @@ def _cast(planned: Sequence[Planned], rows: pa.StructArray, places: pa.Array | N
         data = array.buffers()[2] if item.raw is not None else None
         if data is not None and _REPLACEMENT in data.to_pybytes():
             return None  # bytes read as text, of which some may be no UTF-8
-        arrays[item.field.name] = array if places is None else array.take(places)
+        arrays[item.field.name] = array if order is None else array.take(order)
     return arrays

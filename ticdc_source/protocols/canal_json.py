@@ -16,7 +16,7 @@ from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.canal_columns import CanalColumns
 from ticdc_source.protocols.compression import decompressed
-from ticdc_source.protocols.images import Images, cast_images
+from ticdc_source.protocols.images import Images, Parsed, cast_images
 from ticdc_source.protocols.json_text import parse_object
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.peeking import Peek, plain_object, split_by_peeking
@@ -130,14 +130,11 @@ class CanalJSON:
             read = self._skim(plan).decode(events, plan, _wire_of)
             if read is not None:
                 return read
-        decoded = self._parse(events, plan)
-        decoded.images, decoded.columns, bad_values = cast_images(decoded.images, events, plan, _wire_of)
-        decoded.failures.update(bad_values)
-        return decoded
+        return cast_images(self._parse(events, plan), events, plan, _wire_of)
 
-    def _parse(self, events: TableEvents, plan: Plan) -> Decoded:
+    def _parse(self, events: TableEvents, plan: Plan) -> Parsed:
         images, count = Images(), len(events)
-        decoded = Decoded(images, {}, [None] * count, [None] * count, [None] * count)
+        decoded = Parsed(images, [None] * count, [None] * count, [None] * count)
         skim = self._skim(plan)
         boundaries = plan.boundaries()
         signature: tuple[Any, ...] | None = None
@@ -175,7 +172,7 @@ class CanalJSON:
         skim: CanalColumns = plan.learned.setdefault(self.name, CanalColumns())
         return skim
 
-    def _whole(self, message: dict[str, Any], decoded: Decoded) -> dict[str, Any]:
+    def _whole(self, message: dict[str, Any], decoded: Parsed) -> dict[str, Any]:
         """Return the message that this one stands for, as it was too large, or itself if that is lost."""
         extension = message["_tidb"]
         if extension.get("claimCheckLocation"):

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
-from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.stencils import Stencil
 from ticdc_source.schema import Column
@@ -162,7 +162,7 @@ class CanalSkim:
             shape = self.shapes[codes] = Shape(frozenset(members), set(), len(types), tuple(row), {}, rest)
         shape.columns[begun] = columns
 
-    def unread(self, events: TableEvents, decoded: Decoded, plan: Plan) -> Iterator[int]:
+    def unread(self, events: TableEvents, decoded: Parsed, plan: Plan) -> Iterator[int]:
         """Read messages onto `decoded`; yield the place of each that is left to the general path, in order."""
         images = decoded.images
         add_kind, add_event, add_index = images.kinds.append, images.events.append, images.indexes.append

@@ -29,7 +29,7 @@ from ticdc_source.protocols.debezium_types import (
     wire_column,
     wire_of,
 )
-from ticdc_source.protocols.images import Images, cast_images
+from ticdc_source.protocols.images import Images, Parsed, cast_images
 from ticdc_source.protocols.json_text import parse_object
 from ticdc_source.protocols.peeking import Peek, plain_object, split_by_peeking
 from ticdc_source.protocols.plan import Plan
@@ -106,9 +106,7 @@ class Debezium:
         decoded = self._parse(events, plan)
         if plan.documents is not None:  # which say what the handle key is
             self._mark_keys(decoded.images, events)
-        decoded.images, decoded.columns, bad_values = cast_images(decoded.images, events, plan, wire_of)
-        decoded.failures.update(bad_values)
-        return decoded
+        return cast_images(decoded, events, plan, wire_of)
 
     def _mark_keys(self, images: Images, events: TableEvents) -> None:
         """Mark the handle-key columns of each image: the members of its record's key; a DDL may change them."""
@@ -121,9 +119,9 @@ class Debezium:
                     runs.append((place, marked))
         images.runs = runs
 
-    def _parse(self, events: TableEvents, plan: Plan) -> Decoded:
+    def _parse(self, events: TableEvents, plan: Plan) -> Parsed:
         images, count = Images(), len(events)
-        decoded = Decoded(images, {}, [None] * count, [None] * count, [None] * count)
+        decoded = Parsed(images, [None] * count, [None] * count, [None] * count)
         skim = plan.learned.setdefault(self.name, DebeziumSkim())
         schema: Any = None
         names: tuple[str, ...] | None = None

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
-from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema import Column
 
@@ -90,7 +90,7 @@ class DebeziumSkim:
         )  # fmt: skip
         self._shapes.setdefault(key, shape).columns[begun] = columns
 
-    def unread(self, events: TableEvents, decoded: Decoded, plan: Plan) -> Iterator[int]:
+    def unread(self, events: TableEvents, decoded: Parsed, plan: Plan) -> Iterator[int]:
         """Read messages onto `decoded`; yield the place of each that is left to the general path, in order."""
         images, loads, shapes = decoded.images, orjson.loads, self._shapes
         add_kind, add_event, add_index = images.kinds.append, images.events.append, images.indexes.append

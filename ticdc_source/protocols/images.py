@@ -1,4 +1,4 @@
-"""Row images: what a protocol parses its events into, and how they become columns."""
+"""Row images: what a protocol parses its events into one by one, and how they become columns."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAG
 from ticdc_source.hints import mending_hint, spark_name
 from ticdc_source.kernels import Cells, failing_cells
 from ticdc_source.kernels.json_values import base64_object
+from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.plan import Plan, Planned, WireOf
 from ticdc_source.schema import Column
 
-__all__ = ["Images", "Row", "cast_images"]
+__all__ = ["Images", "Parsed", "Row", "cast_images"]
 
 Row = dict[str, Any]
 
@@ -32,10 +33,9 @@ class Images:
         indexes: each image's place in its message, from 0.
         rows: each image's cells by column name.
         runs: where the columns change: (first image, columns); the first run starts at 0.
-        replaced: texts that are not UTF-8, in which U+FFFD stands for what is none; counted by `cast_images`.
     """
 
-    __slots__ = ("events", "indexes", "kinds", "replaced", "rows", "runs")
+    __slots__ = ("events", "indexes", "kinds", "rows", "runs")
 
     def __init__(self) -> None:
         self.kinds: list[int] = []
@@ -43,7 +43,6 @@ class Images:
         self.indexes: list[int] = []
         self.rows: list[Row] = []
         self.runs: list[tuple[int, tuple[Column, ...]]] = []
-        self.replaced = 0
 
     def add(self, event: int, index: int, before: Row | None, after: Row | None, plan: Plan, *, update: bool) -> None:
         """Add the images of one event, as far as the plan wants them.
@@ -101,6 +100,44 @@ class Images:
 
 
 @dataclass(slots=True)
+class Parsed:
+    """One tray while its events are parsed one by one; `decoded` says of the lists what they become.
+
+    Attributes:
+        images: the images so far.
+        commit_ts, build_ts, cluster_id: per event; None until it was read, and where the wire has none.
+        failures, empty, claimed, key_only: as those of `Decoded`.
+    """
+
+    images: Images
+    commit_ts: list[int | None]
+    build_ts: list[int | None]
+    cluster_id: list[str | None]
+    failures: dict[int, DecodeError] = field(default_factory=dict)
+    empty: int = 0
+    claimed: int = 0
+    key_only: int = 0
+
+    def decoded(self, columns: dict[str, pa.Array]) -> Decoded:
+        """Return what was parsed as arrays, beside the columns of its images."""
+        images = self.images
+        return Decoded(
+            kinds=pa.array(images.kinds, pa.int8()),
+            events=pa.array(images.events, pa.int32()),
+            indexes=pa.array(images.indexes, pa.int32()),
+            columns=columns,
+            commit_ts=pa.array(self.commit_ts, pa.int64()),
+            build_ts=pa.array(self.build_ts, pa.int64()),
+            cluster_id=pa.array(self.cluster_id, pa.string()),
+            failures=self.failures,
+            parsed=len(images.rows),
+            empty=self.empty,
+            claimed=self.claimed,
+            key_only=self.key_only,
+        )
+
+
+@dataclass(slots=True)
 class _Cast:
     """What is learned while the images of one tray are cast.
 
@@ -128,20 +165,16 @@ class _Cast:
         return pa.array([None if members is None else f"{{{','.join(members)}}}" for members in saved], pa.string())
 
 
-def cast_images(
-    images: Images, events: TableEvents, plan: Plan, wire_of: WireOf
-) -> tuple[Images, dict[str, pa.Array], dict[int, DecodeError]]:
-    """Turn parsed images into one array per field of the plan; drop the images of events with a bad value.
-
-    Returns:
-        The images that are left, their columns, and the errors by event.
+def cast_images(parsed: Parsed, events: TableEvents, plan: Plan, wire_of: WireOf) -> Decoded:
+    """Turn parsed images into one array per field of the plan; events with a bad value fail, and have none.
 
     Raises:
         SchemaError: as `Plan.for_columns`, with the address of the first event that shows it.
     """
+    images = parsed.images
     if plan.documents is not None:
         columns_out, failures = plan.documents(images, events, plan, wire_of)
-        return _without_failures(images, columns_out, failures)
+        return _without(failures, parsed.decoded(columns_out))
     cast = _Cast(images, events, plan)
     parts: dict[str, list[pa.Array]] = {wanted.name: [] for wanted in plan.fields}
     for start, end, columns in images.spans():
@@ -164,24 +197,21 @@ def cast_images(
     }
     if plan.rescued is not None:
         columns_out[plan.rescued] = cast.rescued()
-    images.replaced = cast.replaced
-    return _without_failures(images, columns_out, cast.failures)
+    decoded = parsed.decoded(columns_out)
+    decoded.replaced = cast.replaced
+    return _without(cast.failures, decoded)
 
 
-def _without_failures(
-    images: Images, columns_out: dict[str, pa.Array], failures: dict[int, DecodeError]
-) -> tuple[Images, dict[str, pa.Array], dict[int, DecodeError]]:
+def _without(failures: dict[int, DecodeError], decoded: Decoded) -> Decoded:
+    """Note events that fail, and drop their images."""
     if failures:
-        keep = [event not in failures for event in images.events]
-        mask = pa.array(keep, pa.bool_())
-        columns_out = {name: array.filter(mask) for name, array in columns_out.items()}
-        left = Images()
-        left.kinds = [kind for kind, kept in zip(images.kinds, keep, strict=True) if kept]
-        left.events = [event for event, kept in zip(images.events, keep, strict=True) if kept]
-        left.indexes = [index for index, kept in zip(images.indexes, keep, strict=True) if kept]
-        left.replaced = images.replaced
-        images = left
-    return images, columns_out, failures
+        keep = pc.invert(pc.is_in(decoded.events, value_set=pa.array(list(failures), pa.int32())))
+        decoded.kinds, decoded.events, decoded.indexes = (
+            array.filter(keep) for array in (decoded.kinds, decoded.events, decoded.indexes)
+        )
+        decoded.columns = {name: array.filter(keep) for name, array in decoded.columns.items()}
+        decoded.failures.update(failures)
+    return decoded
 
 
 def _joined(parts: list[pa.Array]) -> pa.Array:

@@ -29,7 +29,7 @@ from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.protocols.action_types import ACTION_TYPES
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.compression import decompressed
-from ticdc_source.protocols.images import Images, cast_images
+from ticdc_source.protocols.images import Images, Parsed, cast_images
 from ticdc_source.protocols.json_text import parse_object
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.open_frames import frames
@@ -220,14 +220,11 @@ class OpenProtocol:
 
     def decode(self, events: TableEvents, plan: Plan) -> Decoded:
         """Parse value frames and turn them to columns."""
-        decoded = self._parse(events, plan)
-        decoded.images, decoded.columns, bad_values = cast_images(decoded.images, events, plan, _wire_of)
-        decoded.failures.update(bad_values)
-        return decoded
+        return cast_images(self._parse(events, plan), events, plan, _wire_of)
 
-    def _parse(self, events: TableEvents, plan: Plan) -> Decoded:
+    def _parse(self, events: TableEvents, plan: Plan) -> Parsed:
         images, count = Images(), len(events)
-        decoded = Decoded(images, {}, [head["ts"] for head in events.headers], [None] * count, [None] * count)
+        decoded = Parsed(images, [head["ts"] for head in events.headers], [None] * count, [None] * count)
         skim = plan.learned.setdefault(self.name, OpenSkim())
         skims = plan.skim and self.codec in ("auto", "none")  # plain text is an error to the others
         signature: Signature | None = None
@@ -276,7 +273,7 @@ class OpenProtocol:
                 decoded.failures[event] = parse_failure(error, "an open-protocol row event").at(events.address(event))
         return decoded
 
-    def _whole(self, head: dict[str, Any], body: bytes, decoded: Decoded) -> bytes:
+    def _whole(self, head: dict[str, Any], body: bytes, decoded: Parsed) -> bytes:
         """Return the value frame that this event stands for, as it was too large, or its own if that is lost."""
         if head.get("ccl"):
             body = self.large.claimed(head["ccl"], lambda key, value: _claimed(key, value, head))

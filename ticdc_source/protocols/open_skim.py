@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
-from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema import Column
 
@@ -76,7 +76,7 @@ class OpenSkim:
                 known = self._shapes[key] = _Shape(kind, ends, names, {})
             known.columns[begun] = columns
 
-    def unread(self, events: TableEvents, decoded: Decoded, plan: Plan) -> Iterator[int]:
+    def unread(self, events: TableEvents, decoded: Parsed, plan: Plan) -> Iterator[int]:
         """Read events onto `decoded`; yield the place of each that is left to the general path, in order."""
         images, boundaries, preimages, count = decoded.images, plan.boundaries(), plan.preimages, len(events)
         add_kind, add_event, add_index = images.kinds.append, images.events.append, images.indexes.append
