@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,8 +32,9 @@ def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
     """
     counters = reading.counters
     make = OUTPUT_FORMATS[reading.layout.output]
+    wants = lru_cache(maxsize=4096)(reading.tables.matches)  # asked for each table of each chunk
     for chunk in chunks:
-        split = reading.decoder.split(chunk, reading.tables.matches)
+        split = reading.decoder.split(chunk, wants)
         counters.count_chunk(chunk, split)
         rows, failed = make(chunk, split, reading)
         if reading.commits:

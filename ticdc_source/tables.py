@@ -23,7 +23,9 @@ class TableFilter:
 
     def matches(self, table: TableName) -> bool:
         """Tell whether the table is one of those named."""
-        return not self.patterns or _any_like(self.patterns, table)
+        return not self.patterns or any(
+            _like(database, table.database) and _like(name, table.table) for database, name in self.patterns
+        )
 
     def matches_database(self, database: str) -> bool:
         """Tell whether a table of the database may be one of those named."""
@@ -53,10 +55,6 @@ def parse_table(text: str) -> TableName:
 
 
 @lru_cache(maxsize=4096)  # asked for each table of each chunk
-def _any_like(patterns: tuple[tuple[str, str], ...], table: TableName) -> bool:
-    return any(_like(database, table.database) and _like(name, table.table) for database, name in patterns)
-
-
 def _like(pattern: str, name: str) -> bool:
     parts = (re.escape(part) for part in pattern.split("*"))
     return re.fullmatch(".*".join(parts), name, re.IGNORECASE | re.DOTALL) is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import compress, repeat
 from operator import itemgetter
 from typing import NamedTuple, cast
@@ -25,7 +26,9 @@ Sort = Callable[[Split, Chunk, int, bytes], None]
 
 # The times of a message, which differ where all else is alike. A quote ends a name here: texts have none within.
 _TIME = re.compile(rb'(?<=":)\d{10,}')
+_NUMBER = re.compile(rb'":[1-9]')  # likely to be another one in each message
 _MOST_KNOWN = 4096
+_SAMPLE = 8  # messages
 
 
 class _Head(NamedTuple):
@@ -56,7 +59,7 @@ class Peek:
     say never changes: it is remembered from one chunk to the next.
     """
 
-    __slots__ = ("_behind", "_kinds", "_known", "_pattern")
+    __slots__ = ("_behind", "_kinds", "_known", "_least", "_pattern")
 
     def __init__(self, pattern: bytes, kinds: tuple[bytes, ...], behind: bytes | None = None) -> None:
         """Make a peek.
@@ -69,6 +72,7 @@ class Peek:
         """
         self._pattern, self._kinds, self._behind = re.compile(pattern), kinds, behind
         self._known: dict[bytes, TableName] = {}
+        self._least = 0  # bytes that the shortest of it has
 
     def match(self, message: bytes) -> re.Match[bytes] | None:
         """Match one message."""
@@ -77,7 +81,7 @@ class Peek:
     def head(self, message: bytes) -> _Head | None:
         """Return what this message and others of its table begin with; None where a peek does not tell."""
         seen = self._pattern.match(message)
-        table = None if seen is None else _table_of(seen)
+        table = None if seen is None else _table_of(seen[1], seen[2])
         if seen is None or table is None:
             return None
         times = [slice(*found.span()) for found in _TIME.finditer(message, 0, seen.start(3))]
@@ -91,28 +95,33 @@ class Peek:
 
     def tables(self, messages: Sequence[bytes]) -> list[TableName | None]:
         """Return the table of each row message, None where a peek does not tell."""
-        behind, known = self._behind, self._known
+        behind, match = self._behind, self._pattern.match
         if behind is None:
-            return list(map(self._table, messages))
-        tables = list(map(known.get, [message[: message.find(behind)] for message in messages]))
+            return [None if seen is None else _table_of(seen[1], seen[2]) for seen in map(match, messages)]
+        least = self._least
+        tables = list(map(self._known.get, [message[: message.find(behind, least)] for message in messages]))
         if None in tables:
-            tables = [table or self._table(message) for table, message in zip(tables, messages, strict=True)]
+            tables = [table or self._learn(message) for table, message in zip(tables, messages, strict=True)]
         return tables
 
-    def _table(self, message: bytes) -> TableName | None:
+    def _learn(self, message: bytes) -> TableName | None:
         seen = self._pattern.match(message)
-        table = None if seen is None else _table_of(seen)
-        if seen is not None and table is not None and self._behind is not None:
+        if seen is None:
+            return None
+        table = _table_of(seen[1], seen[2])
+        if table is not None and _NUMBER.search(seen[0]) is None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[seen[0]] = table
+            self._least = min(self._least or len(seen[0]), len(seen[0]))
         return table
 
 
-def _table_of(seen: re.Match[bytes]) -> TableName | None:
+@lru_cache(maxsize=_MOST_KNOWN)
+def _table_of(database: bytes, table: bytes) -> TableName | None:
     """Return the table that was matched; None where its name is not UTF-8."""
     try:
-        return TableName(seen[1].decode(), seen[2].decode())
+        return TableName(database.decode(), table.decode())
     except UnicodeDecodeError:
         return None
 
@@ -133,8 +142,7 @@ def split_by_peeking(chunk: Chunk, peek: Peek, sort: Sort, what: str, *, codec: 
     messages = cast("list[bytes]", chunk.values) if all(chunk.values) else [value or b"" for value in chunk.values]
     most: TableEvents | None = None
     rest: Sequence[int] = range(len(messages))
-    head = peek.head(messages[len(messages) // 2]) if messages else None
-    if head is not None:
+    if (head := _most_frequent(messages, peek)) is not None:
         places, payloads = head.select(messages)
         if wants(head.table):
             most = split.tables[head.table] = TableEvents.of_records(chunk, head.table, places, payloads)
@@ -144,8 +152,9 @@ def split_by_peeking(chunk: Chunk, peek: Peek, sort: Sort, what: str, *, codec: 
             return split
         laid = set(places)
         rest = [position for position in rest if position not in laid]
-    tables = peek.tables([messages[position] for position in rest])
+    tables = peek.tables(messages if head is None else [messages[position] for position in rest])
     trays = {table: split.tray(chunk, table) if wants(table) else None for table in set(tables) if table is not None}
+    others = 0
     for position, table in zip(rest, tables, strict=True):
         if table is None:
             if null and chunk.values[position] is None:
@@ -155,12 +164,20 @@ def split_by_peeking(chunk: Chunk, peek: Peek, sort: Sort, what: str, *, codec: 
         elif (tray := trays[table]) is not None:
             tray.append(position, 0, messages[position])
         else:
-            split.others += 1
+            others += 1
+    split.others += others
     split.keep(wants)
     if most is not None and len(most) > len(places):
         split.tables[most.table] = merged([most])
     split.tables = dict(sorted(split.tables.items(), key=lambda item: item[1].positions[0]))
     return split
+
+
+def _most_frequent(messages: Sequence[bytes], peek: Peek) -> _Head | None:
+    """Return what most messages begin with, by a sample; None where those of no table are the most."""
+    sample = messages[:: max(1, len(messages) // _SAMPLE)]
+    head = peek.head(sample[len(sample) // 2]) if sample else None
+    return head if head is not None and len(head.select(sample)[0]) * 2 > len(sample) else None
 
 
 def _parse(split: Split, chunk: Chunk, position: int, peek: Peek, sort: Sort, what: str, codec: str) -> None:
