@@ -124,8 +124,8 @@ def plan_for(captured: Captured, **given: str) -> Plan:
     return reading_of(captured.schema(**given), options, known).plan
 
 
-@pytest.mark.parametrize("work", [work for work in WORKS if work.startswith("canal-json")])
-def test_canal_json_is_read_by_columns(work: str) -> None:
+@pytest.mark.parametrize("work", [work for work in WORKS if not work.startswith("open-protocol")])
+def test_messages_are_read_by_columns(work: str) -> None:
     """Of messages as TiCDC writes them a whole tray becomes columns at once, and gives the general path's values."""
     messages = list(islice(benchmark_messages(work), 300))
     captured = Captured.of(*((message.key, message.value) for message in messages))
@@ -133,7 +133,9 @@ def test_canal_json_is_read_by_columns(work: str) -> None:
     decoder = PROTOCOLS[WORKS[work].protocol]
     (chunk,) = captured.fetch(captured.ranges()[0])
     (tray,) = decoder.split(chunk).tables.values()
+    plan.columnar_from = len(tray) + 1
     general = decoder.decode(tray, plan)
+    plan.columnar_from = 1
 
     by_columns = decoder.decode(tray, plan)
 
@@ -224,34 +226,57 @@ def test_garbage_that_makes_up_for_itself_does_not_pass(garbage: tuple[str, ...]
 
 
 def without_member(data: bytes, chooser: random.Random) -> bytes:
-    """Leave a member out, or make it NULL, or write in a text what looks like a NULL."""
-    members = list(re.finditer(rb'"(\w+)":("(?:[^"\\]|\\.)*"|null),?', data))
+    """Leave a member out, or make it another value, or write in a text what looks like a NULL."""
+    members = list(re.finditer(rb'"(\w+)":("(?:[^"\\]|\\.)*"|null|true|false|-?[0-9][0-9.eE+-]*),?', data))
     if not members:
         return data
     member = chooser.choice(members)
-    instead = chooser.choice([
-        b"", b'"%b":null,' % member[1], b'"%b": null,' % member[1], b'"%b":"\\":null",' % member[1],
-        b'"%b":"\\udc00",' % member[1], b'"%b":"\xff",' % member[1], b'"%b":"\xc3\xa9\\u00e9",' % member[1],
-        b'"%b":"0000-00-00",' % member[1], b'"%b":1,' % member[1], b"\0", b"%b%b" % (member[0], member[0]),
-    ])  # fmt: skip
+    if member[2][:1] in b"-0123456789":
+        values = [b"NaN", b"-Infinity", b"-0", b"-0.0", b"1e400", b"9007199254740993", b"18446744073709551615", b"1.0",
+                  b"01", b"1e2", b"-1", b'"1"', b"{}", b"[]", b"true", b"null", b"0.1234567890123456789"]  # fmt: skip
+        instead = chooser.choice([b'"%b":%b,' % (member[1], value) for value in values])
+    else:
+        instead = chooser.choice([
+            b"", b'"%b":null,' % member[1], b'"%b": null,' % member[1], b'"%b":"\\":null",' % member[1],
+            b'"%b":"\\udc00",' % member[1], b'"%b":"\xff",' % member[1], b'"%b":"\xc3\xa9\\u00e9",' % member[1],
+            b'"%b":"0000-00-00",' % member[1], b'"%b":1,' % member[1], b"\0", b"%b%b" % (member[0], member[0]),
+        ])  # fmt: skip
     if not member[0].endswith(b","):
         instead = instead.removesuffix(b",")
     return data[: member.start()] + instead + data[member.end() :]
 
 
-@pytest.mark.parametrize("scenario", ["canal-json.plain", "canal-json.tidb-extension"])
-def test_columns_give_what_rows_give(scenario: str) -> None:
+# Where the rows of a message begin, and what stands behind them.
+ROWS = {"canal-json": (b'"old":', b"\0"), "debezium": (b'"transaction":null,', b'},"schema":')}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "table"),
+    [
+        ("canal-json.plain", "t_all"),
+        ("canal-json.tidb-extension", "t_all"),
+        ("debezium.default", "t_all"),
+        ("debezium.disable-schema", "t_all"),
+        ("debezium.disable-schema", "t_int"),
+        ("debezium.tidb-extension", "t_enum"),
+        ("debezium.output-old-value-off", "t_time"),
+        ("debezium.include-start-ts", "t_num"),
+    ],
+)
+def test_columns_give_what_rows_give(scenario: str, table: str) -> None:
     """Messages whose rows alone are mangled give the general path's values and failures, by columns or not."""
     captured = load(f"{scenario}.types")
-    chooser = random.Random(f"{SEED} {scenario}")
-    given = {"tables": "types_a.t_all", "includeMetadata": "all"}
+    chooser = random.Random(f"{SEED} {scenario} {table}")
+    given = {"tables": f"types_a.{table}", "includeMetadata": "all"}
+    protocol = scenario.partition(".")[0]
+    decoder, (begin, behind) = PROTOCOLS[protocol], ROWS[protocol]
+    name = b'"table":"%b",' % table.encode()
     about = [
         record
         for records in captured.partitions.values()
         for record in records
-        if b'"table":"t_all"' in _bytes(record) and b'"isDdl":false' in _bytes(record)
+        if name in _bytes(record) and begin in _bytes(record) and b'"isDdl":true' not in _bytes(record)
     ]
-    decoder = PROTOCOLS["canal-json"]
     plan, general = plan_for(captured, **given), plan_for(captured, **given)
     plan.columnar_from, general.skim = 1, False
     by_columns = 0
@@ -259,9 +284,9 @@ def test_columns_give_what_rows_give(scenario: str) -> None:
     def decoded(plan: Plan, records: list[Record]) -> Decoded | str:
         mixed = Captured({}, {0: records})
         (chunk,) = mixed.fetch(mixed.ranges()[0])
-        (tray,) = decoder.split(chunk).tables.values()
+        trays = list(decoder.split(chunk).tables.values())
         try:
-            return decoder.decode(tray, plan)
+            return decoder.decode(trays[0], plan) if trays else "nothing to read"
         except TiCDCSourceError as error:
             return str(error)
 
@@ -271,16 +296,18 @@ def test_columns_give_what_rows_give(scenario: str) -> None:
         if chooser.random() < 0.9:
             place = chooser.randrange(len(records))
             value = records[place].value or b""
-            start = value.index(b'"old":') + len(b'"old":')
+            start = value.index(begin) + len(begin)
+            stop = len(value) if behind not in value else value.index(behind)
             mutation = chooser.choice([*MUTATIONS, *[without_member] * 4])
-            records[place] = Record(records[place].key, value[:start] + mutation(value[start:], chooser))
+            mangled_value = value[:start] + mutation(value[start:stop], chooser) + value[stop:]
+            records[place] = Record(records[place].key, mangled_value)
         plan.learned[decoder.name].passes = 0
         expected, found = decoded(general, records), decoded(plan, records)
         assert _outcome_of(found) == _outcome_of(expected), (SEED, scenario, records)
         if isinstance(found, Decoded):
             by_columns += len(found.kinds) > 0 and not found.parsed and not found.failures
 
-    assert by_columns > 70
+    assert by_columns > 20
 
 
 def _outcome_of(decoded: Decoded | str) -> object:

@@ -1,5 +1,5 @@
 """Kernels: a column of wire cells → one `pyarrow.Array`. Which one a type gets is each protocol's table."""
 
-from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire, convert, failing_cells, kernel, takes_arrays
+from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire, arrays_taken, convert, failing_cells, kernel
 
-__all__ = ["Cells", "Kernel", "Settings", "Wire", "convert", "failing_cells", "kernel", "takes_arrays"]
+__all__ = ["Cells", "Kernel", "Settings", "Wire", "arrays_taken", "convert", "failing_cells", "kernel"]

@@ -26,18 +26,18 @@ __all__ = [
     "Kernel",
     "Settings",
     "Wire",
+    "arrays_taken",
     "bytes_of_texts",
     "convert",
     "decimals_of_text",
     "decoded",
     "failing_cells",
     "kernel",
-    "takes_arrays",
     "text_bytes",
     "texts",
 ]
 
-Cells = Sequence[Any]
+Cells = Sequence[Any]  # or an array, where `Wire.arrays` says so
 Kernel = Callable[[Cells], pa.Array]
 
 
@@ -68,7 +68,8 @@ class Wire(NamedTuple):
         number: makes the kernel that gives the number behind an enum, a set or a bit, as decimal(20,0).
         raw: makes the kernel that gives the bytes of a text.
         written: what the value is in JSON, for the documentation of the protocols.
-        arrays: whether all kernels but `raw` take a string array as well as cells.
+        arrays: the type of the arrays that all kernels but `raw` take as well as cells, in which its JSON is without
+            loss but for 1 and 1.0 being one double; None where they take cells only.
     """
 
     natural: Maker
@@ -76,7 +77,7 @@ class Wire(NamedTuple):
     number: Maker | None = None
     raw: Maker | None = None
     written: str = ""
-    arrays: bool = False
+    arrays: pa.DataType | None = None
 
 
 def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Kernel:
@@ -116,9 +117,11 @@ def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: 
     return lambda cells: convert(natural(cells), target)
 
 
-def takes_arrays(wire: Wire | None, target: pa.DataType) -> bool:
-    """Tell whether the kernel for this target takes a string array as well as cells."""
-    return wire is not None and wire.arrays and not (wire.raw is not None and kind_of(target) == "binary")
+def arrays_taken(wire: Wire | None, target: pa.DataType) -> pa.DataType | None:
+    """Return the type of the arrays that the kernel for this target takes as well as cells, None for cells only."""
+    if wire is None or (wire.raw is not None and kind_of(target) == "binary"):
+        return None
+    return wire.arrays
 
 
 def _is_natural(type_: ColumnType, target: pa.DataType) -> bool:

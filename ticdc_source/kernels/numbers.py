@@ -62,6 +62,8 @@ def integers_of_numbers(arrow: pa.DataType) -> Kernel:
     """Make the kernel for JSON integers."""
 
     def cast(cells: Cells) -> pa.Array:
+        if isinstance(cells, pa.Int64Array):
+            return cells.cast(arrow)
         require(cells, int)
         if pa.types.is_decimal(arrow):
             try:
@@ -98,9 +100,11 @@ def _wrapped_integers(type_: ColumnType, _settings: Settings) -> Kernel:
     """Debezium writes BIGINT UNSIGNED as a signed 64-bit number (wire.md item 24), newer ones as text."""
     direct = integers_of_numbers(type_.arrow)
     if not (type_.name == "bigint" and type_.unsigned):
-        return lambda cells: direct(_from_text(cells))
+        return lambda cells: direct(cells if isinstance(cells, pa.Int64Array) else _from_text(cells))
 
     def cast(cells: Cells) -> pa.Array:
+        if isinstance(cells, pa.Int64Array):
+            return cells.view(pa.uint64()).cast(type_.arrow)
         cells = _from_text(cells)
         if min((c for c in cells if c is not None), default=0) < 0:
             cells = [None if c is None else c % _2_64 if -_2_63 <= c < _2_64 else c for c in cells]
@@ -121,7 +125,9 @@ def text_of_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
     """Make the kernel for the text of JSON numbers: integers as they are, floats without an exponent."""
 
     def cast(cells: Cells) -> pa.Array:
-        require(cells, int, float, str)
+        if isinstance(cells, pa.Int64Array):
+            return cells.cast(pa.string())
+        require(cells, int, float, str)  # which doubles in an array are not: 1 and 1.0 have different texts
         return pa.array([None if c is None else _plain(c) for c in cells], pa.string())
 
     return cast
@@ -162,16 +168,29 @@ def _decimals_of_floats(type_: ColumnType, _settings: Settings) -> Kernel:
         return format(value, f".{scale}f") if as_text else format(value, "f")
 
     def cast(cells: Cells) -> pa.Array:
-        require(cells, int, float, str)
-        if not as_text and str not in set(map(type, cells)):
+        doubles = isinstance(cells, pa.DoubleArray)
+        if doubles:
+            _refuse_whole_numbers_of_more_digits(cells)
+        else:
+            require(cells, int, float, str)
+        if not as_text and (doubles or str not in set(map(type, cells))):
             try:  # Arrow prints a double's shortest text too; what then does not fit may be such a rounded one
                 return decimals_of_text(pa.array(cells, pa.float64()).cast(pa.string()), arrow)
             except (ValueError, ArithmeticError):
                 pass
+        if isinstance(cells, pa.DoubleArray):
+            cells = cells.to_pylist()
         texts = pa.array([None if c is None else text(c) for c in cells], pa.string())
         return texts if as_text else decimals_of_text(texts, arrow)
 
     return cast
+
+
+def _refuse_whole_numbers_of_more_digits(doubles: pa.DoubleArray) -> None:
+    """Refuse what may have been written as an integer that a double does not hold: of cells each digit counts."""
+    if pc.any(pc.greater_equal(pc.abs(doubles), float(1 << 53))).as_py():
+        msg = "a double of more than 53 bits"
+        raise ValueError(msg)
 
 
 def _text_of_floats(type_: ColumnType, settings: Settings) -> Kernel:
@@ -206,6 +225,8 @@ def _floats(build: Callable[[Cells, pa.DataType], pa.Array]) -> Callable[[Column
 
 
 def _float_numbers(cells: Cells, arrow: pa.DataType) -> pa.Array:
+    if isinstance(cells, pa.DoubleArray):
+        return cells.cast(arrow)
     require(cells, int, float)
     if int in set(map(type, cells)):  # Arrow refuses integers that a double does not hold exactly; Go wrote them
         cells = [None if c is None else float(c) for c in cells]
@@ -261,27 +282,35 @@ def _four_digits(natural: Callable[[pa.DataType], Kernel]) -> Callable[[ColumnTy
     return make
 
 
-INTEGER_NUMBER = Wire(lambda type_, _: integers_of_numbers(type_.arrow), text_of_numbers, written="a number")
-INTEGER_TEXT = Wire(lambda type_, _: integers_of_text(type_.arrow), _as_text, written="digits in text", arrays=True)
+INTEGER_NUMBER = Wire(
+    lambda type_, _: integers_of_numbers(type_.arrow), text_of_numbers, written="a number", arrays=pa.int64()
+)
+INTEGER_TEXT = Wire(
+    lambda type_, _: integers_of_text(type_.arrow), _as_text, written="digits in text", arrays=pa.string()
+)
 WRAPPED_INTEGER_NUMBER = Wire(
     _wrapped_integers,
     lambda type_, settings: lambda cells: _wrapped_integers(type_, settings)(cells).cast(pa.string()),
     written="a number",
+    arrays=pa.int64(),
 )
-DECIMAL_TEXT = Wire(_decimals_of_text, _as_text, written="text with all digits of its scale", arrays=True)
-DECIMAL_FLOAT = Wire(_decimals_of_floats, _text_of_floats, written="a number, rounded to a double")
-FLOAT_NUMBER = Wire(_floats(_float_numbers), text_of_numbers, written="a number")
-FLOAT_TEXT = Wire(_floats(_float_texts), _as_text, written="text", arrays=True)
+DECIMAL_TEXT = Wire(_decimals_of_text, _as_text, written="text with all digits of its scale", arrays=pa.string())
+DECIMAL_FLOAT = Wire(_decimals_of_floats, _text_of_floats, written="a number, rounded to a double", arrays=pa.float64())
+FLOAT_NUMBER = Wire(_floats(_float_numbers), text_of_numbers, written="a number", arrays=pa.float64())
+FLOAT_TEXT = Wire(_floats(_float_texts), _as_text, written="text", arrays=pa.string())
 BIT_NUMBER = Wire(
     _bits_of_numbers, text_of_numbers, bit_numbers(integers_of_numbers), written="a number: the bits, unsigned"
 )
 BIT_TEXT = Wire(_bits_of_text, _as_text, bit_numbers(integers_of_text), written="digits in text: the bits, unsigned")
 YEAR_NUMBER = Wire(
-    lambda type_, _: integers_of_numbers(type_.arrow), _four_digits(integers_of_numbers), written="a number"
+    lambda type_, _: integers_of_numbers(type_.arrow),
+    _four_digits(integers_of_numbers),
+    written="a number",
+    arrays=pa.int64(),
 )
 YEAR_TEXT = Wire(
     lambda type_, _: integers_of_text(type_.arrow),
     _four_digits(integers_of_text),
     written="digits in text",
-    arrays=True,
+    arrays=pa.string(),
 )

@@ -215,8 +215,8 @@ def _numbers_of_labels(type_: ColumnType, _settings: Settings) -> Kernel:
         return sum(1 << places[label] if label in places else _nothing(label) for label in cell.split(",") if label)
 
     def cast(cells: Cells) -> pa.Array:
-        require(cells, str)
-        return pa.array([None if c is None else number(c) for c in cells], BIGINT_UNSIGNED)
+        labels = text_cells(cells).to_pylist()
+        return pa.array([None if label is None else number(label) for label in labels], BIGINT_UNSIGNED)
 
     return cast
 
@@ -252,12 +252,12 @@ def _as_text(_type: ColumnType, _settings: Settings) -> Kernel:
     return text_cells
 
 
-TEXT = Wire(_texts, _texts, raw=_binary_by(text_bytes, "text").natural, written="text", arrays=True)
+TEXT = Wire(_texts, _texts, raw=_binary_by(text_bytes, "text").natural, written="text", arrays=pa.string())
 BASE64_BINARY = _binary_by(base64_bytes, "base64")
 BASE64_TEXT = Wire(BASE64_BINARY.text, BASE64_BINARY.text, raw=BASE64_BINARY.natural, written="base64 of the text")
 QUOTED_BINARY = _binary_by(unquote, "the body of a Go-quoted string")
 _LATIN1 = _binary_by(_latin1, "the text that the bytes are in ISO-8859-1")
-LATIN1_BINARY = Wire(_latin1_natural, _latin1_text, written=_LATIN1.written, arrays=True)
+LATIN1_BINARY = Wire(_latin1_natural, _latin1_text, written=_LATIN1.written, arrays=pa.string())
 ENUM_NUMBER = Wire(
     _members(integers_of_numbers, _enum_label),
     text_of_numbers,
@@ -269,7 +269,7 @@ ENUM_TEXT = Wire(
     _as_text,
     bit_numbers(integers_of_text),
     written="digits in text: the index of the label, from 1",
-    arrays=True,
+    arrays=pa.string(),
 )
 SET_NUMBER = Wire(
     _members(integers_of_numbers, _set_labels),
@@ -282,7 +282,7 @@ SET_TEXT = Wire(
     _as_text,
     bit_numbers(integers_of_text),
     written="digits in text: a bit for each label",
-    arrays=True,
+    arrays=pa.string(),
 )
-LABEL = Wire(_labels, _texts, _numbers_of_labels, written="the labels")
+LABEL = Wire(_labels, _texts, _numbers_of_labels, written="the labels", arrays=pa.string())
 VECTOR_TEXT = Wire(_vectors, _as_text, written="text: `[1,2,3.5]`")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire
-from ticdc_source.kernels.numbers import require, text_cells
+from ticdc_source.kernels.numbers import integers_of_numbers, require, text_cells
 from ticdc_source.types import TIME, TIMESTAMP, TIMESTAMP_NTZ, ColumnType
 
 __all__ = [
@@ -124,9 +124,10 @@ def _within(numbers: pa.Array, first: int, last: int) -> pa.Array:
 
 
 def _days(_type: ColumnType, _settings: Settings) -> Kernel:
+    as_integers = integers_of_numbers(pa.int32())
+
     def cast(cells: Cells) -> pa.Array:
-        require(cells, int)
-        return _within(pa.array(cells, pa.int32()), _FIRST_DAYS, _LAST_DAYS).cast(pa.date32())
+        return _within(as_integers(cells), _FIRST_DAYS, _LAST_DAYS).cast(pa.date32())
 
     return cast
 
@@ -135,10 +136,11 @@ def _datetimes_of_numbers(type_: ColumnType, _settings: Settings) -> Kernel:
     """Cast debezium's Timestamp (ms, up to 3 digits of fraction) or MicroTimestamp (µs, 4 to 6)."""
     unit = 1 if (type_.length or 0) > 3 else 1000  # noqa: PLR2004
 
+    as_integers = integers_of_numbers(pa.int64())
+
     def cast(cells: Cells) -> pa.Array:
-        require(cells, int)
-        numbers = cells if unit == 1 else [None if c is None else c * unit for c in cells]
-        return _within(pa.array(numbers, pa.int64()), _FIRST_MICROS, _LAST_MICROS).cast(TIMESTAMP_NTZ)
+        numbers = pc.multiply_checked(as_integers(cells), unit)
+        return _within(numbers, _FIRST_MICROS, _LAST_MICROS).cast(TIMESTAMP_NTZ)
 
     return cast
 
@@ -151,17 +153,14 @@ def _zoned_timestamps(_type: ColumnType, settings: Settings) -> Kernel:
         try:
             return text.cast(TIMESTAMP)
         except pa.ArrowInvalid:
-            return pa.array([_real_date(c, settings) for c in cells], pa.string()).cast(TIMESTAMP)
+            return pa.array([_real_date(c, settings) for c in text.to_pylist()], pa.string()).cast(TIMESTAMP)
 
     return cast
 
 
 def _times_of_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
-    def cast(cells: Cells) -> pa.Array:
-        require(cells, int)
-        return pa.array(cells, pa.int64()).cast(TIME)
-
-    return cast
+    as_integers = integers_of_numbers(pa.int64())
+    return lambda cells: as_integers(cells).cast(TIME)
 
 
 def _text_by(
@@ -196,27 +195,36 @@ def _time_text(value: datetime.timedelta, type_: ColumnType) -> str:
 
 
 DATE_TEXT = Wire(
-    lambda _type, settings: _dates_of_text(pa.date32(), settings), _as_text, written="MySQL's text", arrays=True
+    lambda _type, settings: _dates_of_text(pa.date32(), settings), _as_text, written="MySQL's text", arrays=pa.string()
 )
 DATETIME_TEXT = Wire(
     lambda _type, settings: _dates_of_text(TIMESTAMP_NTZ, settings),
     _as_text,
     written="MySQL's text, with its digits of fraction",
-    arrays=True,
+    arrays=pa.string(),
 )
 TIMESTAMP_TEXT = Wire(
-    _timestamps_of_text, _as_text, written="MySQL's text, in the zone of the TiCDC server", arrays=True
+    _timestamps_of_text, _as_text, written="MySQL's text, in the zone of the TiCDC server", arrays=pa.string()
 )
 TIME_TEXT = Wire(_times_of_text, _as_text, written="MySQL's text")
 DATE_NUMBER = Wire(
-    _days, _text_by(_days, lambda value, _: value.isoformat()), written="a number: days since 1970-01-01"
+    _days,
+    _text_by(_days, lambda value, _: value.isoformat()),
+    written="a number: days since 1970-01-01",
+    arrays=pa.int64(),
 )
 DATETIME_NUMBER = Wire(
     _datetimes_of_numbers,
     _text_by(_datetimes_of_numbers, _datetime_text),
     written="a number: ms (up to 3 digits of fraction) or µs since 1970-01-01",
+    arrays=pa.int64(),
 )
 TIMESTAMP_ZONED = Wire(
-    _zoned_timestamps, _text_by(_zoned_timestamps, _datetime_text), written="text in UTC, with a `Z`"
+    _zoned_timestamps,
+    _text_by(_zoned_timestamps, _datetime_text),
+    written="text in UTC, with a `Z`",
+    arrays=pa.string(),
 )
-TIME_NUMBER = Wire(_times_of_numbers, _text_by(_times_of_numbers, _time_text), written="a number: µs")
+TIME_NUMBER = Wire(
+    _times_of_numbers, _text_by(_times_of_numbers, _time_text), written="a number: µs", arrays=pa.int64()
+)

@@ -291,7 +291,7 @@ def _cast(planned: Sequence[Planned], rows: pa.StructArray, order: pa.Array | No
             continue
         texts = columns[item.source]
         try:
-            array = item.run(texts if item.takes_arrays else texts.to_pylist())
+            array = item.run(texts if item.arrays else texts.to_pylist())
         except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage: the general path says where)
             return None
         data = array.buffers()[2] if item.raw is not None else None

@@ -20,7 +20,7 @@ from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, 
 from ticdc_source.kernels import Wire
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.compression import decompressed
-from ticdc_source.protocols.debezium_skim import DebeziumSkim
+from ticdc_source.protocols.debezium_columns import DebeziumColumns
 from ticdc_source.protocols.debezium_types import (
     KERNELS,
     declared_columns,
@@ -103,7 +103,12 @@ class Debezium:
 
     def decode(self, events: TableEvents, plan: Plan) -> Decoded:
         """Parse messages and turn them to columns."""
+        columns: DebeziumColumns = plan.learned.setdefault(self.name, DebeziumColumns())
+        read = columns.decode(events, plan, wire_of) if plan.skim else None
+        if read is not None:
+            return read
         decoded = self._parse(events, plan)
+        columns.observe(decoded.images)
         if plan.documents is not None:  # which say what the handle key is
             self._mark_keys(decoded.images, events)
         return cast_images(decoded, events, plan, wire_of)
@@ -122,7 +127,7 @@ class Debezium:
     def _parse(self, events: TableEvents, plan: Plan) -> Parsed:
         images, count = Images(), len(events)
         decoded = Parsed(images, [None] * count, [None] * count, [None] * count)
-        skim = plan.learned.setdefault(self.name, DebeziumSkim())
+        skim = plan.learned.setdefault(self.name, DebeziumColumns())
         schema: Any = None
         names: tuple[str, ...] | None = None
         by: Any = None

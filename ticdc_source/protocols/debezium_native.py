@@ -47,7 +47,13 @@ def _through(wire: Wire, change: Callable[[Any], Any]) -> Wire:
 
         return make
 
-    return Wire(*(None if maker is None else made(maker) for maker in wire))  # type: ignore[arg-type]
+    return Wire(
+        made(wire.natural),
+        made(wire.text),
+        None if wire.number is None else made(wire.number),
+        None if wire.raw is None else made(wire.raw),
+        wire.written,
+    )
 
 
 def _times(factor: int) -> Callable[[Any], Any]:

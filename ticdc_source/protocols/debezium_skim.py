@@ -19,9 +19,10 @@ import orjson
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.stencils import Stencil
 from ticdc_source.schema import Column
 
-__all__ = ["DebeziumSkim"]
+__all__ = ["BUILD_TS", "COMMIT_TS", "DebeziumSkim", "Shape"]
 
 # From the start to the op; a backslash would make it hard to tell where a text ends. TiCDC's other numbers are all 0.
 _HEAD = re.compile(
@@ -31,20 +32,21 @@ _HEAD = re.compile(
 _LONG_NUMBER = re.compile(rb'":\d\d')
 _DIGITS = bytes(ord("0") if chr(byte).isdecimal() and byte < 128 else byte for byte in range(256))  # noqa: PLR2004
 _OPS = {b'c",': INSERT, b'r",': INSERT, b'u",': UPDATE_POSTIMAGE, b'd",': DELETE}
+_BEHIND_OP = b'",'
 _SCHEMA = b'},"schema":{'
 _ROWS = frozenset({"before", "after"})
 _MOST_SHAPES = 16
+COMMIT_TS, BUILD_TS = 1, -1  # their places among the numbers
 _ZERO = ord("0")
 
 
-class _Shape(NamedTuple):
+class Shape(NamedTuple):
     """What messages of one version of the table look like."""
 
     head: bytes  # to before the op, all digits as 0
-    commit_ts: slice
-    cluster: tuple[int, bytes]  # place and bytes of all between commit_ts and ts_ms that tells something
-    build_ts: slice
-    numbers: tuple[int, ...]  # where numbers begin: JSON does not let them begin with 0
+    numbers: tuple[slice, ...]  # where those are; JSON does not let them begin with 0
+    cluster: bytes  # what stands between the last two
+    stencil: Stencil  # the same head; its gaps are the numbers and the op
     tail: bytes
     names: tuple[str, ...]  # of the row
     cluster_id: str | None
@@ -54,9 +56,9 @@ class _Shape(NamedTuple):
         """Tell whether a message has this shape but for what stands behind the op."""
         return (
             value[: len(self.head)].translate(_DIGITS) == self.head
-            and value.startswith(self.cluster[1], self.cluster[0])
+            and value.startswith(self.cluster, self.numbers[-2].stop)
             and value.endswith(self.tail)
-            and all(value[place] != _ZERO for place in self.numbers)
+            and all(value[number.start] != _ZERO for number in self.numbers)
         )
 
 
@@ -66,7 +68,7 @@ class DebeziumSkim:
     __slots__ = ("_shapes",)
 
     def __init__(self) -> None:
-        self._shapes: dict[tuple[Any, ...], _Shape] = {}
+        self._shapes: dict[tuple[Any, ...], Shape] = {}
 
     def learn(self, value: bytes, row: dict[str, Any], cluster_id: str | None, begun: int, columns: Any) -> None:
         """Remember the shape of a message that was parsed whole, if it is one that TiCDC writes."""
@@ -75,7 +77,7 @@ class DebeziumSkim:
             return
         end = value.find(_SCHEMA, seen.end()) + 1 or -1
         tail = value[end:]
-        numbers = [seen.start(group) for group in (2, 3, 4, 6) if seen[group]]
+        numbers = tuple(slice(*seen.span(group)) for group in (2, 3, 4, 6) if seen[group])
         if len(_LONG_NUMBER.findall(seen[1])) != len(numbers) or not _is_object(value[seen.end() : end], _ROWS):
             return
         if end != -1 and not _is_object(tail[1:], frozenset({"schema"})):
@@ -84,10 +86,12 @@ class DebeziumSkim:
         key = (head, seen[5], tail, tuple(row))
         if key not in self._shapes and len(self._shapes) >= _MOST_SHAPES:
             self._shapes.clear()
-        shape = _Shape(
-            head, slice(*seen.span(3)), (seen.start(5), seen[5]), slice(*seen.span(6)), tuple(numbers), tail,
-            tuple(row), cluster_id, {},
-        )  # fmt: skip
+        parts: list[bytes | int] = []
+        for start, number in zip([0, *(number.stop for number in numbers)], numbers, strict=False):
+            parts += [value[start : number.start], number.stop - number.start]
+        stencil = Stencil(*parts, value[numbers[-1].stop : len(head)], 1, _BEHIND_OP)
+        cluster = value[numbers[-2].stop : numbers[-1].start]
+        shape = Shape(head, numbers, cluster, stencil, tail, tuple(row), cluster_id, {})
         self._shapes.setdefault(key, shape).columns[begun] = columns
 
     def unread(self, events: TableEvents, decoded: Parsed, plan: Plan) -> Iterator[int]:
@@ -115,7 +119,7 @@ class DebeziumSkim:
             except orjson.JSONDecodeError:
                 yield event
                 continue
-            commit_ts = int(value[shape.commit_ts])
+            commit_ts = int(value[shape.numbers[COMMIT_TS]])
             columns = shape.columns.get(bisect_left(boundaries, commit_ts) if boundaries else 0)
             before = rows.get("before")
             row = before if kind == DELETE else rows.get("after")
@@ -131,7 +135,7 @@ class DebeziumSkim:
                 continue
             decoded.commit_ts[event] = commit_ts
             if stamped:
-                decoded.build_ts[event] = int(value[shape.build_ts])
+                decoded.build_ts[event] = int(value[shape.numbers[BUILD_TS]])
             decoded.cluster_id[event] = shape.cluster_id
             if not runs or runs[-1][1] is not columns:
                 images.continue_run(columns)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.hints import mending_hint
-from ticdc_source.kernels import Kernel, Settings, Wire, kernel, takes_arrays
+from ticdc_source.kernels import Kernel, Settings, Wire, arrays_taken, kernel
 from ticdc_source.kernels.json_values import JSONKernel, json_kernel
 from ticdc_source.schema import Column, ReadField
 from ticdc_source.types import ColumnType
@@ -29,7 +29,7 @@ class Planned(NamedTuple):
     run: Kernel | None
     raw: Kernel | None = None  # gives the bytes of a text
     rescue: JSONKernel | None = None  # for values that do not fit; None where those are errors
-    takes_arrays: bool = False  # whether `run` takes a string array as well as cells
+    arrays: pa.DataType | None = None  # of what type are arrays that `run` takes as well as cells
 
 
 class Stray(NamedTuple):
@@ -119,7 +119,7 @@ class Plan:
                 kernel(wire, type_, wanted.arrow, self.settings),
                 _bytes_of_text(wire, type_, wanted.arrow, self.settings),
                 self._json(column, wire_of) if saved else None,
-                takes_arrays(wire, wanted.arrow),
+                arrays_taken(wire, wanted.arrow),
             )
         except SchemaError as error:
             if saved:
