@@ -3,7 +3,6 @@
 - `allow_auto_create_topics=False` is not passed on to its metadata requests.
 - What is received together with the end of a connection is thrown away: that is the broker's reason for
   refusing a login, which then looks like a network failure and is tried again until the time is over.
-  (Answers are also read in pieces of 4 KiB.)
 - A TLS handshake has no time-out, a socket that cannot connect is not closed, and why is only logged.
 - At level DEBUG it logs what it sends: for SASL PLAIN, the password.
 """
@@ -27,6 +26,7 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from ticdc_source.client_settings import OWN_SETTINGS
 from ticdc_source.credentials import Secret
 from ticdc_source.errors import OptionError
+from ticdc_source.kafka.receiving import Memory, Receiver
 
 __all__ = ["AUTHENTICATION_ERRORS", "Connections", "connection_settings", "is_untrusted"]
 
@@ -35,8 +35,6 @@ AUTHENTICATION_ERRORS = (
     kafka.errors.UnsupportedSaslMechanismError,
     kafka.errors.IllegalSaslStateError,
 )
-
-_READ_BYTES = 256 << 10
 
 
 def is_untrusted(error: BaseException) -> bool:
@@ -59,6 +57,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         self.last_error: BaseException | None = None
         self.cluster.config["allow_auto_create_topics"] = False
         self._given_up = Future()
+        self._memory = Memory()
 
     def get_connection(self, node_id: Any, *args: Any, **kwargs: Any) -> Any:
         """Return a connection, and look at what becomes of it."""
@@ -97,6 +96,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         transport = None
         try:
             transport = kind(self._net, sock, host=node.host, **tls)
+            transport.memory = self._memory
             await transport.handshake()
         except BaseException as error:  # also when this coroutine is closed, because the client is
             (transport or sock).close()
@@ -127,31 +127,21 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
 
 
 class _Transport(KafkaTCPTransport):  # type: ignore[misc]
-    def _sock_recv(self) -> tuple[bytes, Exception | None]:
-        return _receive(self._sock)
+    memory: Memory
+    _receiver: Receiver | None = None
+
+    def _sock_recv(self) -> tuple[Any, Exception | None]:
+        self._receiver = self._receiver or Receiver(self._protocol.parser, self.memory)
+        return self._receiver.read(self._sock)
 
 
 class _TLSTransport(KafkaSSLTransport):  # type: ignore[misc]
-    def _sock_recv(self) -> tuple[bytes, Exception | None]:
-        return _receive(self._sock)
+    memory: Memory
+    _receiver: Receiver | None = None
 
-
-def _receive(sock: Any) -> tuple[bytes, Exception | None]:
-    """Read what there is; an error only when there is nothing: it comes again at the next reading."""
-    parts, failure = [], None
-    while True:
-        try:
-            part = sock.recv(_READ_BYTES)
-        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            break
-        except OSError as error:
-            failure = kafka.errors.KafkaConnectionError(error)
-            break
-        if not part:
-            failure = kafka.errors.KafkaConnectionError("socket disconnected")
-            break
-        parts.append(part)
-    return b"".join(parts), None if parts else failure
+    def _sock_recv(self) -> tuple[Any, Exception | None]:
+        self._receiver = self._receiver or Receiver(self._protocol.parser, self.memory)
+        return self._receiver.read(self._sock)
 
 
 def connection_settings(config: Mapping[str, Any]) -> dict[str, Any]:
