@@ -55,6 +55,7 @@ FLOORS: tuple[dict[str, str], ...] = (
         "metrics": "what a read counts",
         "wanted": "what a read wants, and the rows of its one table",
         "row_events": "row images folded into events",
+        "gathering": "chunks of which little is wanted, laid together",
         "output_formats": "what each outputFormat makes of a chunk",
         "reading": "the spine: split, decode, assemble",
         "streaming": "where a micro-batch ends",

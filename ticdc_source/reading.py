@@ -13,6 +13,7 @@ from ticdc_source.assembly import Rows, assemble
 from ticdc_source.destructive_ddl import removes_rows_of
 from ticdc_source.errors import DataLossError, DecodeError
 from ticdc_source.events import Chunk, Corrupt, Split
+from ticdc_source.gathering import gathered
 from ticdc_source.output_formats import OUTPUT_FORMATS
 from ticdc_source.wanted import Reading
 
@@ -23,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Read rows out of chunks, one record batch a chunk; chunks without rows that are wanted give none.
+    """Read rows out of chunks: a record batch for each, or for several of which few rows are wanted.
 
     Raises:
         DecodeError: something cannot be read, and the mode is FAILFAST.
@@ -32,10 +33,7 @@ def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
     """
     counters = reading.counters
     make = OUTPUT_FORMATS[reading.layout.output]
-    wants = lru_cache(maxsize=4096)(reading.tables.matches)  # asked for each table of each chunk
-    for chunk in chunks:
-        split = reading.decoder.split(chunk, wants)
-        counters.count_chunk(chunk, split)
+    for chunk, split in gathered(_splits(chunks, reading)):
         rows, failed = make(chunk, split, reading)
         if reading.commits:
             rows = _within(rows, reading)
@@ -54,6 +52,14 @@ def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
         _log.warning("%d texts are not UTF-8: U+FFFD stands for what is none", counters.invalid_utf8)
     if counters.dropped:
         _log.warning("mode=DROPMALFORMED has dropped %d records or events that cannot be read", counters.dropped)
+
+
+def _splits(chunks: Iterable[Chunk], reading: Reading) -> Iterator[tuple[Chunk, Split]]:
+    wants = lru_cache(maxsize=4096)(reading.tables.matches)  # asked for each table of each chunk
+    for chunk in chunks:
+        split = reading.decoder.split(chunk, wants)
+        reading.counters.count_chunk(chunk, split)
+        yield chunk, split
 
 
 def _within(rows: Rows, reading: Reading) -> Rows:

@@ -1,0 +1,83 @@
+"""Chunks of which little is wanted, laid together: decoding a tray costs as much for five events as for fifty.
+
+Events that wait for others are lost to an error behind them, as rows that wait to be joined are: nobody misses them,
+as a Spark task fails as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
+
+from ticdc_source.events import Chunk, Split
+
+__all__ = ["gathered"]
+
+_MOST_RECORDS = 1000  # as many as in a chunk
+_MOST_BYTES = 4 << 20
+
+
+def gathered(splits: Iterable[tuple[Chunk, Split]]) -> Iterator[tuple[Chunk, Split]]:
+    """Yield chunks and their events; of chunks that hold few events, those records that do as one chunk.
+
+    Every event comes once, in the same order and with the same address. Chunks without an event do not come. Counts
+    (`skipped`, `others`) stay with the chunks that were given.
+    """
+    few: _Few | None = None
+    for chunk, split in splits:
+        events = sum(map(len, split.tables.values())) + len(split.ddl) + len(split.watermarks) + len(split.corrupt)
+        if not events:
+            continue
+        is_few = 2 * events < len(chunk)
+        if few is not None and not (is_few and few.takes(chunk)):
+            yield few.chunk, few.split
+            few = None
+        if is_few:
+            few = few or _Few(chunk)
+            few.lay(chunk, split)
+        else:
+            yield chunk, split
+    if few is not None:
+        yield few.chunk, few.split
+
+
+class _Few:
+    """A chunk of records from several, and their events."""
+
+    __slots__ = ("_bytes", "chunk", "split")
+
+    def __init__(self, first: Chunk) -> None:
+        self.chunk = first.part(0, 0)
+        self.split = Split()
+        self._bytes = 0
+
+    def takes(self, chunk: Chunk) -> bool:
+        """Tell whether a chunk's records may come next, and there is room for them."""
+        full = len(self.chunk) >= _MOST_RECORDS or self._bytes >= _MOST_BYTES
+        return not full and (self.chunk.topic, self.chunk.partition) == (chunk.topic, chunk.partition)
+
+    def lay(self, chunk: Chunk, split: Split) -> None:
+        """Lay the records of a chunk that hold an event behind those that are there, and their events."""
+        found = [tray.positions for tray in split.tables.values()]
+        found += ([event.position for event in split.ddl], [event.position for event in split.watermarks])
+        found.append([event.position for event in split.corrupt])
+        positions = sorted(set(chain.from_iterable(found)))
+        places = {position: place for place, position in enumerate(positions, len(self.chunk))}
+        mine = self.chunk
+        mine.offsets += [chunk.offsets[position] for position in positions]
+        mine.timestamps += [chunk.timestamps[position] for position in positions]
+        mine.keys += [chunk.keys[position] for position in positions]
+        mine.values += [chunk.values[position] for position in positions]
+        if mine.headers is not None and chunk.headers is not None:
+            mine.headers += [chunk.headers[position] for position in positions]
+        self._bytes += sum(
+            len(chunk.keys[position] or b"") + len(chunk.values[position] or b"") for position in positions
+        )
+        for table, tray in split.tables.items():
+            laid = self.split.tray(mine, table)
+            for position, *event in zip(tray.positions, tray.indexes, tray.payloads, tray.headers, strict=True):
+                laid.append(places[position], *event)
+        self.split.ddl += [replace(event, position=places[event.position]) for event in split.ddl]
+        self.split.watermarks += [replace(event, position=places[event.position]) for event in split.watermarks]
+        self.split.corrupt += [replace(event, position=places[event.position]) for event in split.corrupt]
