@@ -1,12 +1,13 @@
 """The fastest path of canal-json: a whole tray is read by Arrow, without a Python statement a message.
 
 Messages of one table begin alike but for gaps of fixed width: type, times, and the members of `mysqlType`, which are in
-any order. That is compared for all at once (`stencils`). What comes behind, from `"old":` on, are rows of text, which
-`pyarrow.json` reads into columns. It is taken for a tray or not at all: where a message is not as those before it, a
-value does not fit, or anything else is unusual, this path declines, and the others read the tray and report what is
-wrong. What `pyarrow.json` takes that JSON does not, or tells less well than a parser to dicts, is looked for:
+any order. They end alike too. That is compared for all at once (`stencils`); what lies between are one row or two,
+which `pyarrow.json` reads into columns. It is taken for a tray or not at all: where a message is not as those before
+it, a value does not fit, or anything else is unusual, this path declines, and the others read the tray and report what
+is wrong. What `pyarrow.json` takes that JSON does not, or tells less well than a parser to dicts, is looked for:
 
-* each message is one object, and no two are one: the first member's name is put there, and is no column's;
+* no message has more rows than it should and another one less: each row is at least one object, as it begins on a line
+  of its own, where nothing goes on that began before (a raw line break is in no text, and an object in no row);
 * a missing member is not a NULL: where there are NULLs, they are counted in the bytes;
 * texts are UTF-8.
 """
@@ -28,7 +29,7 @@ from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAG
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.canal_skim import CanalSkim, Shape
 from ticdc_source.protocols.plan import Plan, Planned, WireOf
-from ticdc_source.protocols.stencils import bytes_of, messages_of, numbers_of
+from ticdc_source.protocols.stencils import Stencil, bytes_of, messages_of, numbers_of
 from ticdc_source.repeated import places, repeated
 
 __all__ = ["CanalColumns"]
@@ -36,31 +37,35 @@ __all__ = ["CanalColumns"]
 _TYPES = pa.array([b"INSERT", b"DELETE", b"UPDATE"], pa.binary())
 _IMAGES = pa.array([INSERT, DELETE, UPDATE_POSTIMAGE], pa.int8())  # of those types, the last one
 _UPDATE = pa.scalar(2, pa.int32())
-_TIME_DIGITS = 13  # of `es` and `ts`
+_TIME_DIGITS, _TSO_DIGITS = 13, 18  # of `es` and `ts`; of a commit-ts from 1982 to 2090
 
-_FIRST = "old image"  # what `old` is called while it is parsed
-_BEGIN = b'\n{"' + _FIRST.encode() + b'":'
+# What stands around the rows: behind `"old":`, between an old row and the new one, behind that.
+_NO_OLD, _OLD, _BETWEEN = b'null,"data":[{', b"[{", b'}],"data":[{'
+_PLAIN_END, _END, _END_OF_TSO = b"}]}", b'}],"_tidb":{"commitTs":', b"}}"
+_LINE = b"\n"
+
 _MOST_PASSED = 64  # trays
 _MOST_TRIED = 16  # shapes for one tray
 _REPLACEMENT = "\ufffd".encode()
 
 
 class _Cut(NamedTuple):
-    """Messages, cut at `"old":`."""
+    """Messages, of which the rows are left."""
 
     types: pa.Int32Array  # indexes of _TYPES
-    es: pa.Int64Array
-    ts: pa.Int64Array
-    rests: pa.BinaryArray  # what is left to parse
+    commit_ts: pa.Int64Array
+    build_ts: pa.Int64Array
+    has_old: pa.BooleanArray
+    rows: pa.BinaryArray  # those of each message, each row behind a line break
     shapes: list[Shape]  # that were met
 
 
-class _Parsed(NamedTuple):
-    """The rows of a tray, before they are images."""
+class _Images(NamedTuple):
+    """What images the rows are, in their order."""
 
-    rows: pa.StructArray  # one a message, then the old ones
-    has_old: pa.BooleanArray
-    commit_ts: pa.Int64Array | None  # None without the TiDB extension
+    kinds: pa.Int8Array
+    events: pa.Int32Array
+    wanted: pa.BooleanArray | None  # None for all
 
 
 class CanalColumns(CanalSkim):
@@ -72,7 +77,7 @@ class CanalColumns(CanalSkim):
         super().__init__()
         self._declined = 0
         self.passes = 0  # trays to leave alone
-        self._options: dict[tuple[tuple[str, ...], bool], pj.ParseOptions] = {}
+        self._options: dict[tuple[str, ...], pj.ParseOptions] = {}
 
     def decode(self, events: TableEvents, plan: Plan, wire_of: WireOf) -> Decoded | None:
         """Decode a tray; None where it is left to the other paths."""
@@ -92,12 +97,11 @@ class CanalColumns(CanalSkim):
     def _read(self, events: TableEvents, plan: Plan, wire_of: WireOf) -> Decoded | None:
         messages = messages_of(events.payloads)
         cut = None if messages is None else self._cut(messages)
-        parsed = None if cut is None else self._parse(cut)
-        if cut is None or parsed is None:
+        if cut is None:
             return None
-        commit_ts = pc.shift_left(cut.es, 18) if parsed.commit_ts is None else parsed.commit_ts
         boundaries = plan.boundaries()
-        begun = {bisect_left(boundaries, ts.as_py()) for ts in pc.min_max(commit_ts).values()} if boundaries else {0}
+        ends = pc.min_max(cut.commit_ts).values() if boundaries else []
+        begun = {bisect_left(boundaries, ts.as_py()) for ts in ends} or {0}
         versions = {shape.columns.get(number) for shape in cut.shapes for number in begun}
         columns = versions.pop()
         if versions or columns is None:
@@ -108,14 +112,18 @@ class CanalColumns(CanalSkim):
             return None  # to be reported with its address
         if plan.strays(columns):
             return None
-        kinds, of, order = _images(cut.types, parsed.has_old, plan)
-        arrays = _cast(planned, parsed.rows, order)
+        images = _images(cut.types, cut.has_old, plan)
+        rows = self._parse(cut, images)
+        arrays = None if rows is None else _cast(planned, rows, images)
         if arrays is None:
             return None
+        kinds, of_event = images.kinds, images.events
+        if images.wanted is not None:
+            kinds, of_event = kinds.filter(images.wanted), of_event.filter(images.wanted)
         if plan.rescued is not None:
             arrays[plan.rescued] = pa.nulls(len(kinds), pa.string())
-        indexes, build_ts = repeated(0, pa.int32(), len(kinds)), cut.ts
-        return Decoded(kinds, of, indexes, arrays, commit_ts, build_ts, pa.nulls(len(events), pa.string()))
+        indexes, cluster_id = repeated(0, pa.int32(), len(kinds)), pa.nulls(len(events), pa.string())
+        return Decoded(kinds, of_event, indexes, arrays, cut.commit_ts, cut.build_ts, cluster_id)
 
     def _cut(self, messages: pa.BinaryArray) -> _Cut | None:
         """Compare what messages have in common; None where one has it not."""
@@ -123,106 +131,145 @@ class CanalColumns(CanalSkim):
         if not start.fits(messages):
             return None
         types = pc.index_in(start.gap(messages, 0), value_set=_TYPES)
-        es, ts = (numbers_of(start.gap(messages, gap), _TIME_DIGITS) for gap in (1, 2))
-        if types.null_count or es is None or ts is None:
+        es, build_ts = (numbers_of(start.gap(messages, gap), _TIME_DIGITS) for gap in (1, 2))
+        if types.null_count or es is None or build_ts is None:
             return None
-        found = self._rests(messages)
-        return None if found is None else _Cut(types, es, ts, *found)
+        ended = _ended(messages, es)
+        sorted_ = None if ended is None else self._sorted(messages)
+        if ended is None or sorted_ is None:
+            return None
+        commit_ts, end = ended
+        shapes, rows, has_old = sorted_
+        if has_old.true_count and pc.any(pc.and_(has_old, pc.not_equal(types, _UPDATE))).as_py():
+            return None
+        return _Cut(types, commit_ts, build_ts, has_old, pc.binary_slice(rows, 0, -end), shapes)
 
-    def _rests(self, messages: pa.BinaryArray) -> tuple[pa.BinaryArray, list[Shape]] | None:
-        """Sort messages by their shapes, and replace what is known of each by the beginning of what is left."""
+    def _sorted(self, messages: pa.BinaryArray) -> tuple[list[Shape], pa.BinaryArray, pa.BooleanArray] | None:
+        """Sort messages by their shapes, and by whether they have an old row; cut off what comes before their rows."""
         met: list[Shape] = []
-        parts: list[pa.BinaryArray] = []
-        places: list[pa.Int64Array] = []
+        cut: list[_Alike] = []
+        every = _Alike(places(len(messages)), messages, has_old=False)
         left = len(messages)
         for codes in list(islice(reversed(self.shapes), _MOST_TRIED)):
             shape = self.shapes[codes]
             fitting = shape.stencil.fitting(messages)
-            count = fitting.true_count
-            if not count:
+            if not fitting.true_count:
                 continue
-            alike = messages
-            if count < len(messages):
-                place = pc.indices_nonzero(fitting)
-                places.append(place)
-                alike = messages.take(place)
-            if not shape.have_types(shape.stencil.gap(alike, 0)):
+            alike = every.filter(fitting)
+            parts = alike.cut(shape.stencil.end) if shape.have_types(shape.stencil.gap(alike.messages, 0)) else None
+            if parts is None:
                 return None
             self.shapes[codes] = self.shapes.pop(codes)  # to be the first that is tried on the next tray
             met.append(shape)
-            parts.append(pc.binary_replace_slice(alike, 0, shape.stencil.end, _BEGIN))
-            left -= count
+            cut += parts
+            left -= len(alike.messages)
             if not left:
-                break
-        if left:
-            return None
-        rests = parts[0]
-        if places:
-            rests = pa.concat_arrays(parts).take(pc.sort_indices(pa.concat_arrays(places)))
-        return rests, met
+                return met, *_in_order(cut)
+        return None
 
-    def _parse(self, cut: _Cut) -> _Parsed | None:
+    def _parse(self, cut: _Cut, images: _Images) -> dict[str, pa.StringArray] | None:
+        """Parse the rows; None where they are not one object each, with all columns."""
         names = cut.shapes[0].names
-        joined = bytes_of(cut.rests)
-        extended = joined.endswith(b"}}")
+        joined = bytes_of(cut.rows)
         if any(shape.names != names for shape in cut.shapes) or b"\0" in joined:
             return None
-        options = self._options.get((names, extended))
+        options = self._options.get(names)
         if options is None:
             if not _are_plain(names):
                 return None
-            options = self._options[names, extended] = _parse_options(names, extended=extended)
+            schema = pa.schema([(name, pa.string()) for name in names])
+            options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+            self._options[names] = options
         try:
             table = pj.read_json(
                 pa.BufferReader(joined),
                 read_options=pj.ReadOptions(use_threads=False, block_size=len(joined) + 1),
                 parse_options=options,
             )
-            table.validate(full=True)  # that texts are UTF-8
+            if not joined.isascii():
+                table.validate(full=True)  # that texts are UTF-8
         except pa.ArrowInvalid:
             return None
-        count = len(cut.rests)
-        if table.num_rows != count:
+        if table.num_rows != len(images.events):
             return None
-        old, data = (table.column(place).combine_chunks() for place in (0, 1))
-        has_old = old.is_valid()
-        rows, olds = data.flatten(), old.flatten()
-        single = len(rows) == count and not data.null_count and _are_single(data)
-        if not single or rows.null_count or olds.null_count or (len(olds) and not _are_single(old)):
-            return None
-        if len(olds) and pc.any(pc.and_(has_old, pc.not_equal(cut.types, _UPDATE))).as_py():
-            return None
-        if not _are_written(rows, olds, has_old, cut.rests):
-            return None
-        commit_ts = None
-        if extended:
-            commit_ts = pc.struct_field(table.column(2).combine_chunks(), "commitTs")
-            if commit_ts.null_count or pc.min(commit_ts).as_py() <= 0:
+        columns = {name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)}
+        return columns if _are_written(list(columns.values()), images, cut.rows) else None
+
+
+class _Alike(NamedTuple):
+    """Messages of a tray that are cut alike, and their places in it."""
+
+    places: pa.Int32Array
+    messages: pa.BinaryArray
+    has_old: bool
+
+    def filter(self, mask: pa.BooleanArray, *, has_old: bool = False) -> _Alike:
+        """Return those of which the mask says so."""
+        if mask.true_count == len(mask):
+            return self._replace(has_old=has_old)
+        return _Alike(self.places.filter(mask), self.messages.filter(mask), has_old)
+
+    def cut(self, end: int) -> list[_Alike] | None:
+        """Cut off what comes before the rows, which is `"old":` and what is behind that; None where that is unusual.
+
+        A row begins on a new line then.
+        """
+        new = Stencil(_NO_OLD, start=end).fitting(self.messages)
+        parts = []
+        if new.true_count:
+            part = self.filter(new)
+            first = end + len(_NO_OLD) - 1
+            parts.append(part._replace(messages=pc.binary_replace_slice(part.messages, 0, first, _LINE)))
+        if new.true_count < len(new):
+            part = self.filter(pc.invert(new), has_old=True)
+            if not Stencil(_OLD, start=end).fits(part.messages):
                 return None
-        return _Parsed(pa.concat_arrays([rows, olds]) if len(olds) else rows, has_old, commit_ts)
+            rows = pc.binary_replace_slice(part.messages, 0, end + len(_OLD) - 1, _LINE)
+            cut = pc.replace_substring(rows, _BETWEEN, b"}\n{", max_replacements=1)
+            shorter = pc.subtract(pc.binary_length(rows), pc.binary_length(cut))
+            if not pc.all(pc.equal(shorter, len(_BETWEEN) - len(b"}\n{"))).as_py():
+                return None
+            parts.append(part._replace(messages=cut))
+        return parts
 
 
-def _are_written(rows: pa.StructArray, olds: pa.StructArray, has_old: pa.BooleanArray, rests: pa.BinaryArray) -> bool:
+def _in_order(parts: Sequence[_Alike]) -> tuple[pa.BinaryArray, pa.BooleanArray]:
+    """Bring the messages of all parts into the order of the tray; say which have an old row."""
+    has_old = [repeated(part.has_old, pa.bool_(), len(part.messages)) for part in parts]
+    if len(parts) == 1:
+        return parts[0].messages, has_old[0]
+    order = pc.sort_indices(pa.concat_arrays([part.places for part in parts]))
+    messages = pa.concat_arrays([part.messages for part in parts])
+    return messages.take(order), pa.concat_arrays(has_old).take(order)
+
+
+def _ended(messages: pa.BinaryArray, es: pa.Int64Array) -> tuple[pa.Int64Array, int] | None:
+    """Return the commit-ts, or the lower bound that the event time is, and how much comes behind the last row."""
+    if messages[-1].as_py().endswith(_PLAIN_END):
+        ended = pc.all(pc.ends_with(messages, pattern=_PLAIN_END)).as_py()
+        return (pc.shift_left(es, 18), len(_PLAIN_END) - 1) if ended else None
+    behind = _TSO_DIGITS + len(_END_OF_TSO)
+    end = len(_END) + behind
+    try:
+        ended = pc.all(pc.equal(pc.binary_slice(messages, -end, -behind), _END)).as_py()
+    except pa.ArrowInvalid:
+        return None  # of messages that are shorter
+    if not ended or not pc.all(pc.ends_with(messages, pattern=_END_OF_TSO)).as_py():
+        return None
+    commit_ts = numbers_of(pc.binary_slice(messages, -behind, -len(_END_OF_TSO)), _TSO_DIGITS)
+    return None if commit_ts is None else (commit_ts, end - 1)
+
+
+def _are_written(columns: Sequence[pa.Array], images: _Images, rows: pa.BinaryArray) -> bool:
     """Tell whether all NULLs are written as such, and none is a member that is missing."""
-    doubtful, nulls = None, 0
-    if columns := [column for column in rows.flatten() if column.null_count]:
-        doubtful = _any_null(columns)
-        nulls += sum(column.null_count for column in columns)
-    if columns := [column for column in olds.flatten() if column.null_count]:
-        nulls += sum(column.null_count for column in columns)
-        there = pc.indices_nonzero(has_old).filter(_any_null(columns))
-        of_old = pc.is_in(pa.array(range(len(rests)), pa.uint64()), value_set=there)
-        doubtful = of_old if doubtful is None else pc.or_(doubtful, of_old)
-    if doubtful is None:
+    with_nulls = [column for column in columns if column.null_count]
+    if not with_nulls:
         return True
-    nulls += doubtful.true_count - pc.and_(doubtful, has_old).true_count  # what `old` itself says
-    written = bytes_of(rests.filter(doubtful))
+    doubtful = reduce(pc.or_, (column.is_null() for column in with_nulls))
+    written = bytes_of(rows.take(images.events.filter(doubtful).unique()))
     # An escaped quote is within a text, any other one ends a name: names have no backslash.
-    return bool(written.count(b'":null') - written.count(b'\\":null') == nulls)
-
-
-def _any_null(columns: Sequence[pa.Array]) -> pa.BooleanArray:
-    return reduce(pc.or_, (column.is_null() for column in columns))
+    count = written.count(b'":null') - written.count(b'\\":null')
+    return bool(count == sum(column.null_count for column in with_nulls))
 
 
 def _are_plain(names: Sequence[str]) -> bool:
@@ -230,43 +277,21 @@ def _are_plain(names: Sequence[str]) -> bool:
     text = "".join(names)
     if not text.isprintable() or '"' in text or "\\" in text:
         return False
-    return len({name.lower() for name in names}) == len(names) and _FIRST not in names
+    return len({name.lower() for name in names}) == len(names)
 
 
-def _parse_options(names: Sequence[str], *, extended: bool) -> pj.ParseOptions:
-    rows = pa.list_(pa.struct([(name, pa.string()) for name in names]))
-    fields = [(_FIRST, rows), ("data", rows)]
-    if extended:
-        fields.append(("_tidb", pa.struct([("commitTs", pa.int64())])))
-    return pj.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="error")
-
-
-def _are_single(lists: pa.ListArray) -> bool:
-    """Tell whether each list, where there is one, has one item."""
-    shortest, longest = pc.min_max(pc.list_value_length(lists)).values()
-    return bool(shortest.as_py() == longest.as_py() == 1)
-
-
-def _images(
-    types: pa.Int32Array, has_old: pa.BooleanArray, plan: Plan
-) -> tuple[pa.Int8Array, pa.Int32Array, pa.Int32Array | None]:
-    """Say the kind and event of each image, and at which place its row is (None: each at its own)."""
+def _images(types: pa.Int32Array, has_old: pa.BooleanArray, plan: Plan) -> _Images:
+    """Say what images there are: of each message the old row, if it has one, and the new one."""
     count = len(types)
-    kinds, events, order = _IMAGES.take(types), places(count), None
-    if plan.preimages and has_old.true_count:
-        # Old rows come after all others; each old image before the new one of its event.
-        old_places = pc.add(pc.cumulative_sum(has_old.cast(pa.int32())), pa.scalar(count - 1, pa.int32()))
+    kinds, events, wanted = _IMAGES.take(types), places(count), None
+    if has_old.true_count:
         both = _in_turns(count)
-        there = pa.concat_arrays([has_old, repeated(value=True, arrow=pa.bool_(), count=count)]).take(both)
-        turns = both.filter(there)
-        kinds = pa.concat_arrays([repeated(UPDATE_PREIMAGE, pa.int8(), count), kinds]).take(turns)
-        order = pa.concat_arrays([old_places, events]).take(turns)
-        events = pa.concat_arrays([events, events]).take(turns)
-    if len(plan.operations) < len(_TYPES):
+        order = both.filter(pa.concat_arrays([has_old, repeated(value=True, arrow=pa.bool_(), count=count)]).take(both))
+        kinds = pa.concat_arrays([repeated(UPDATE_PREIMAGE, pa.int8(), count), kinds]).take(order)
+        events = pa.concat_arrays([events, events]).take(order)
+    if len(plan.operations) < len(_TYPES) or not plan.preimages:
         wanted = pc.is_in(kinds, value_set=_wanted(plan))
-        kinds, events = kinds.filter(wanted), events.filter(wanted)
-        order = events if order is None else order.filter(wanted)
-    return kinds, events, order
+    return _Images(kinds, events, wanted)
 
 
 @lru_cache(maxsize=4)
@@ -276,26 +301,30 @@ def _in_turns(count: int) -> pa.Int32Array:
 
 
 def _wanted(plan: Plan) -> pa.Int8Array:
-    kinds = {"insert": [INSERT], "update": [UPDATE_PREIMAGE, UPDATE_POSTIMAGE], "delete": [DELETE]}
+    updates = [UPDATE_PREIMAGE, UPDATE_POSTIMAGE] if plan.preimages else [UPDATE_POSTIMAGE]
+    kinds = {"insert": [INSERT], "update": updates, "delete": [DELETE]}
     return pa.array([kind for operation in plan.operations for kind in kinds[operation]], pa.int8())
 
 
-def _cast(planned: Sequence[Planned], rows: pa.StructArray, order: pa.Array | None) -> dict[str, pa.Array] | None:
-    """Cast the columns, then bring their values into the images' order; None where a value does not fit."""
-    count = len(rows) if order is None else len(order)
-    columns = dict(zip((field.name for field in rows.type), rows.flatten(), strict=True))
+def _cast(
+    planned: Sequence[Planned], columns: dict[str, pa.StringArray], images: _Images
+) -> dict[str, pa.Array] | None:
+    """Cast the columns of the images that are wanted; None where a value does not fit."""
+    count = len(images.events) if images.wanted is None else images.wanted.true_count
     arrays = {}
     for item in planned:
         if item.run is None or item.source is None:
             arrays[item.field.name] = pa.nulls(count, item.field.arrow)
             continue
         texts = columns[item.source]
+        if images.wanted is not None:
+            texts = texts.filter(images.wanted)
         try:
-            array = item.run(texts if item.arrays else texts.to_pylist())
+            array = item.run(texts if item.takes_arrays else texts.to_pylist())
         except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage: the general path says where)
             return None
         data = array.buffers()[2] if item.raw is not None else None
         if data is not None and _REPLACEMENT in data.to_pybytes():
             return None  # bytes read as text, of which some may be no UTF-8
-        arrays[item.field.name] = array if order is None else array.take(order)
+        arrays[item.field.name] = array
     return arrays

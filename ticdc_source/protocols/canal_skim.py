@@ -60,6 +60,7 @@ _EXTENSION = {"commitTs": 0}  # other members of `_tidb` mark large messages
 _MOST_SHAPES = 256
 _MOST_ORDERS = 16
 _MOST_BITS = 58  # so many numbers below 1 << 58 add up to less than 1 << 64, past which sums begin anew
+_BITS = pa.array([1 << bit for bit in range(_MOST_BITS)], pa.int64())
 _SMALL_MAP = 8  # members up to which Go's maps change only where they begin
 _ZERO, _2_63 = ord("0"), 1 << 63
 
@@ -110,10 +111,10 @@ class Shape(NamedTuple):
         places = pc.index_in(parts.values, value_set=pa.array(self.members, pa.binary()))
         if places.null_count:
             return False
-        sums = pc.cumulative_sum(pc.shift_left(pa.scalar(1, pa.int64()), places.cast(pa.int64())))
-        ends = sums.take(pa.array(range(count - 1, len(sums), count), pa.int64()))
+        sums = pc.cumulative_sum(_BITS.take(places))
+        ends = sums.take(pa.array(range(count - 1, len(sums), count), pa.int32()))
         whole = (1 << count) - 1
-        if ends[0].as_py() != whole or set(pc.subtract(ends[1:], ends[:-1]).unique().to_pylist()) - {whole}:
+        if ends[0].as_py() != whole or not pc.all(pc.equal(pc.pairwise_diff(ends)[1:], whole), min_count=0).as_py():
             return False
         if count <= _SMALL_MAP:
             for order in types.slice(0, _MOST_ORDERS).to_pylist():
