@@ -320,7 +320,7 @@ def _cast(
         if images.wanted is not None:
             texts = texts.filter(images.wanted)
         try:
-            array = item.run(texts if item.takes_arrays else texts.to_pylist())
+            array = item.run(texts if item.arrays == texts.type else texts.to_pylist())
         except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage: the general path says where)
             return None
         data = array.buffers()[2] if item.raw is not None else None
