@@ -91,15 +91,16 @@ PROTOCOL_BENCH = (
     "samples",
 )
 PROTOCOL_PARTS = {
-    "action_types": "open_protocol",
+    "action_types": "open_splitting",
     "canal_columns": "canal_json",
     "canal_skim": "canal_columns",
     "debezium_columns": "debezium",
     "debezium_native": "debezium_types",
     "debezium_skim": "debezium_columns",
     "debezium_types": "debezium",
-    "open_frames": "open_protocol",
+    "open_frames": "open_splitting",
     "open_skim": "open_protocol",
+    "open_splitting": "open_protocol",
     "release_bugs": "open_protocol",
 }
 PROTOCOL_DOOR = "__init__"

@@ -146,6 +146,16 @@ class TableEvents:
         self.payloads.append(payload)
         self.headers.append(header)
 
+    def extend(self, position: int, payloads: Sequence[bytes], headers: Sequence[Any]) -> None:
+        """Lay the events of one record onto the tray: all that it has."""
+        count = len(payloads)
+        if isinstance(self.positions, range):
+            self.positions = list(self.positions)
+        self.positions += [position] * count
+        self.indexes += range(count)
+        self.payloads += payloads
+        self.headers += headers
+
     def address(self, event: int, column: str | None = None) -> Address:
         """Return the address of the event at place `event` of this tray."""
         return self.chunk.address(self.positions[event], self.table, column)

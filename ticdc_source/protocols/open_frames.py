@@ -8,7 +8,7 @@ from ticdc_source.errors import FramingError
 
 __all__ = ["frames"]
 
-_LENGTH = struct.Struct(">Q")
+_length_at = struct.Struct(">Q").unpack_from
 
 
 def frames(data: bytes, start: int, what: str) -> list[bytes]:
@@ -20,14 +20,13 @@ def frames(data: bytes, start: int, what: str) -> list[bytes]:
     found = []
     end = len(data)
     while start < end:
-        if start + 8 > end:
+        begin = start + 8
+        if begin > end:
             msg = f"the {what} ends inside a frame's length"
             raise FramingError(msg)
-        (length,) = _LENGTH.unpack_from(data, start)
-        start += 8
-        if length > end - start:
-            msg = f"a {what} frame of {length} bytes where {end - start} are left; is the message cut short?"
+        start = begin + _length_at(data, start)[0]
+        if start > end:
+            msg = f"a {what} frame of {start - begin} bytes where {end - begin} are left; is the message cut short?"
             raise FramingError(msg)
-        found.append(data[start : start + length])
-        start += length
+        found.append(data[begin:start])
     return found

@@ -13,40 +13,33 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from ticdc_source.errors import DecodeError, FramingError
+from ticdc_source.errors import DecodeError
 from ticdc_source.events import (
     Chunk,
-    Corrupt,
     DDLEvent,
     Split,
     TableEvents,
     TableName,
     Wants,
-    WatermarkEvent,
     every_table,
 )
 from ticdc_source.kernels import Wire, numbers, strings, temporal
-from ticdc_source.protocols.action_types import ACTION_TYPES
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.images import Images, Parsed, cast_images
 from ticdc_source.protocols.json_text import parse_object
 from ticdc_source.protocols.large_messages import LargeMessages
-from ticdc_source.protocols.open_frames import frames
 from ticdc_source.protocols.open_skim import OpenSkim, Signature
+from ticdc_source.protocols.open_splitting import VERSION, events_of, split_frames
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.release_bugs import restored_old_values, with_ticdc_flags
 from ticdc_source.protocols.samples import describe_images, plan_of
-from ticdc_source.protocols.shapes import MALFORMED, parse_failure, readable, table_name, text, tso
+from ticdc_source.protocols.shapes import MALFORMED, parse_failure, text
 from ticdc_source.schema import Column, ReadField, TableSchema, TypeVersions
 from ticdc_source.types import ColumnType, type_of
 
 __all__ = ["OpenProtocol"]
 
-_VERSION = (1).to_bytes(8, "big")
-_ROW, _DDL, _RESOLVED = 1, 2, 3
-_2_63 = 1 << 63
-_MOST_CODE = 255  # of a DDL: TiDB has it in a byte (pkg/meta/model/job.go, ActionType)
 
 # Flags of a column (pkg/sink/codec/open/message.go:138-199); the others tell nothing that a read needs.
 _BINARY, _HANDLE_KEY, _UNSIGNED = 1, 2, 128
@@ -104,35 +97,6 @@ KERNELS: dict[str, Wire] = {
 }
 
 
-def _events(key: bytes | None, value: bytes | None) -> list[tuple[dict[str, Any] | DecodeError, bytes]]:
-    """Cut a record into (key JSON or what is wrong with it, value frame).
-
-    Raises:
-        FramingError: the frames do not add up.
-    """
-    if key is None or key[:8] != _VERSION:
-        seen = "no key" if key is None else f"the key begins {key[:8].hex() or 'empty'}"
-        msg = f"not open-protocol: {seen}, not version 1; is 'protocol' right?"
-        raise FramingError(msg)
-    heads = frames(key, 8, "key")
-    if not heads and value:
-        msg = f"{len(value)} bytes of value for a key without events"
-        raise FramingError(msg)
-    bodies = frames(value or b"", 0, "value")
-    parsed: list[dict[str, Any] | DecodeError] = []
-    for head in heads:
-        try:
-            parsed.append(parse_object(head))
-        except ValueError as error:
-            parsed.append(parse_failure(error, "an open-protocol key"))
-    if not bodies and all(isinstance(head, dict) and head.get("t") == _RESOLVED for head in parsed):
-        bodies = [b""] * len(heads)  # the documentation's own resolved events have no value frame
-    if len(heads) != len(bodies):
-        msg = f"{len(heads)} events in the key, {len(bodies)} in the value; is the message cut short?"
-        raise FramingError(msg)
-    return list(zip(parsed, bodies, strict=True))
-
-
 @dataclass(frozen=True)
 class OpenProtocol:
     """The open-protocol decoder.
@@ -152,57 +116,11 @@ class OpenProtocol:
 
     def recognises(self, key: bytes | None, value: bytes | None) -> bool:
         """Tell by the key: the version, then frames or (maxwell has the same 8 bytes) no value."""
-        return key is not None and key[:8] == _VERSION and (len(key) > 8 or not value)  # noqa: PLR2004 (a u64)
+        return key is not None and key[:8] == VERSION and (len(key) > 8 or not value)  # noqa: PLR2004 (a u64)
 
     def split(self, chunk: Chunk, wants: Wants = every_table) -> Split:
         """Cut frames; read key frames; leave value frames as they are."""
-        split = Split()
-        trays: dict[tuple[Any, Any], TableEvents] = {}  # by names that were found to be some
-        for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
-            try:
-                events = _events(key, value)
-            except FramingError as error:
-                split.corrupt.append(Corrupt(position, 0, error.at(chunk.address(position))))
-                continue
-            if not events:
-                split.skipped += 1
-            for index, (head, body) in enumerate(events):
-                try:
-                    if isinstance(head, DecodeError):
-                        raise head
-                    names, timestamp = (head.get("scm"), head.get("tbl")), head.get("ts")
-                    known = trays.get(names) if head.get("t") == _ROW else None
-                    if known is not None and type(timestamp) is int and 0 <= timestamp < _2_63:
-                        known.append(position, index, body, head)
-                        continue
-                    self._sort(split, chunk, position, index, head, body)
-                    if head["t"] == _ROW:
-                        trays[names] = split.tray(chunk, table_name(*names))
-                except MALFORMED as error:
-                    failure = parse_failure(error, "an open-protocol event")
-                    split.corrupt.append(Corrupt(position, index, failure.at(chunk.address(position))))
-        split.keep(wants)
-        return split
-
-    def _sort(self, split: Split, chunk: Chunk, position: int, index: int, head: dict[str, Any], body: bytes) -> None:
-        table = table_name(head.get("scm"), head.get("tbl"))  # tiflow leaves out empty names
-        timestamp = tso(head["ts"])
-        match head["t"]:
-            case 1:
-                split.tray(chunk, table).append(position, index, body, head)
-            case 2:
-                ddl = parse_object(decompressed(body, self.codec))
-                code = int(ddl["t"])  # the documentation prints it as a string
-                if not 0 <= code <= _MOST_CODE:
-                    msg = f"DDL type {code}"
-                    raise ValueError(msg)
-                query = readable(ddl["q"])
-                split.ddl.append(DDLEvent(position, index, timestamp, table, query, ACTION_TYPES.get(code, ""), code))
-            case 3:
-                split.watermarks.append(WatermarkEvent(position, index, timestamp))
-            case other:
-                msg = f"event type {other!r}; 1 (row), 2 (DDL) and 3 (resolved) are known"
-                raise ValueError(msg)
+        return split_frames(chunk, self.codec, wants)
 
     def describe(
         self,
@@ -286,7 +204,7 @@ class OpenProtocol:
 
 def _claimed(key: bytes | None, value: bytes, stub: dict[str, Any]) -> bytes:
     """Take the one event out of a claim-check file: a whole record, framed as in Kafka."""
-    events = _events(key, value)
+    events = events_of(key, value)
     if len(events) != 1:
         msg = f"it holds {len(events)} events"
         raise ValueError(msg)
