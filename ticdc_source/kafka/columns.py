@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,11 @@ __all__ = ["Run", "add_runs", "walk"]
 
 _HIGHEST_SHIFT = 49  # of a varint's byte, so that no number leaves 57 bits
 _FARTHEST = 1 << 62  # an offset or a time to which such a number can be added
+
+# What the two bytes of a length add to where the next record begins, as nearly all lengths are varints of two bytes;
+# None where it is another. The lowest bit of the first is the sign of a number that has none here.
+_FIRST = [None if byte < 128 or byte & 1 else ((byte - 128) >> 1) + 2 for byte in range(256)]  # noqa: PLR2004
+_SECOND = [byte << 6 if byte < 128 else None for byte in range(256)]  # noqa: PLR2004
 
 Numbers = Any  # an array of numbers: a name for what NumPy's own types say at length
 
@@ -47,27 +53,36 @@ def walk(data: bytes, at: int, size: int, most: int, room: int) -> list[int]:
     """
     marks = [at]
     limit = min(size, at + room)
+    first, second = _FIRST, _SECOND
     try:
-        for _ in range(most):
-            number = data[at]
-            if number < 128:  # noqa: PLR2004 (where a varint needs one more byte)
-                at += (number >> 1) + 1
-            else:
-                more = data[at + 1]
-                if more > 127:  # noqa: PLR2004
-                    last = data[at + 2]
-                    if last > 127:  # noqa: PLR2004
-                        break
-                    number += (more << 7) + (last << 14) - 16512
-                    at += (number >> 1) + 3
-                else:
-                    at += (number + (more << 7) - 124) >> 1
-            if at > limit:
-                break
-            marks.append(at)
+        while len(marks) <= most:
+            try:
+                for _ in range(most + 1 - len(marks)):
+                    at += first[data[at]] + second[data[at + 1]]  # type: ignore[operator]  # None is caught
+                    if at > limit:
+                        return marks
+                    marks.append(at)
+            except TypeError:
+                number, body = _varint(data, at)
+                at = body + (number >> 1)
+                if number < 0 or at > limit:
+                    return marks
+                marks.append(at)
     except IndexError:
         pass
     return marks
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Read a varint of one byte to three, and say where it ends; negative for a longer one."""
+    number = shift = 0
+    for place in range(at, at + 3):
+        byte = data[place]
+        number += (byte & 127) << shift
+        if byte < 128:  # noqa: PLR2004 (where there is one byte more)
+            return number, place + 1
+        shift += 7
+    return -1, at
 
 
 def add_runs(data: bytes, runs: list[Run], chunk: Chunk) -> bool:
@@ -103,7 +118,7 @@ def add_runs(data: bytes, runs: list[Run], chunk: Chunk) -> bool:
 
 def _columns(data: Numbers, runs: list[Run], *, wants_headers: bool) -> tuple[Any, ...] | None:
     """Return the records' timestamps and offsets as differences, and where keys and values are."""
-    ends: Numbers = np.array([mark for run in runs for mark in run.marks])
+    ends: Numbers = np.fromiter(chain.from_iterable(run.marks for run in runs), np.int64)
     lasts = np.cumsum([len(run.marks) for run in runs])
     is_begin = np.ones(len(ends), bool)
     is_begin[lasts - 1] = False
@@ -137,9 +152,9 @@ def _varints(data: Numbers, at: Numbers) -> tuple[Numbers, Numbers]:
     while more.any():
         if shift > _HIGHEST_SHIFT:
             raise IndexError
-        byte = np.where(more, data[at], 0)
-        # What is above the seven bits says that there is more: it is taken away again.
-        numbers += (byte.astype(np.int64) << shift) - (more.astype(np.int64) << shift)
+        byte = data[at] * more
+        # What is above seven bits said that there is more: it is taken away again.
+        numbers += (byte.astype(np.int64) - more) << shift
         at += more
         more = byte > 127  # noqa: PLR2004
         shift += 7
