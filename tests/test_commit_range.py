@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.support.captured import TOPIC, Captured, Record, load, rows
@@ -70,6 +71,20 @@ def test_the_range_holds_its_start_and_not_its_end() -> None:
     assert [row["id"] for row in first] == [0, 1]
     assert [row["id"] for row in second] == [2, 3, 4]
     assert not CommitRange()
+
+
+EDGES = [None, 0, 1, TSO, (1 << 63) - 1, 1 << 63, 1 << 70]
+
+
+@pytest.mark.parametrize("end", EDGES)
+@pytest.mark.parametrize("start", EDGES)
+def test_many_commit_ts_are_held_as_each_is(start: int | None, end: int | None) -> None:
+    """Also where an option is larger than a commit-ts can be."""
+    stamps = [0, 1, 2, TSO - 1, TSO, TSO + 1, (1 << 63) - 1]
+
+    held = CommitRange(start, end).held(pa.array(stamps, pa.int64()))
+
+    assert held.to_pylist() == [CommitRange(start, end).holds(ts) for ts in stamps]
 
 
 def test_a_row_without_time_cannot_be_bounded() -> None:

@@ -167,3 +167,14 @@ def test_chunks_without_events_do_not_come() -> None:
 
     assert not list(gathered(splits_of(chunks_of(captured, 30))))
     assert TableName("test", "t") not in next(splits_of(chunks_of(captured, 30)))[1].tables
+
+
+def test_records_are_gathered_in_rising_order_only() -> None:
+    """Where an offset comes again, as a second read of a range would bring it, another chunk begins."""
+    chunks = chunks_of(topic("canal-json", random.Random(SEED)), 40)
+
+    found = list(gathered(splits_of(chunks * 2)))
+
+    assert len(found) == 2
+    assert all(chunk.offsets == sorted(chunk.offsets) for chunk, _ in found)
+    assert events_of(iter(found)) == events_of(splits_of(chunks * 2))

@@ -15,7 +15,7 @@ from ticdc_source.errors import SchemaError
 from ticdc_source.events import CHANGE_TYPES, Chunk, Corrupt, TableName
 from ticdc_source.layout import Layout
 from ticdc_source.metadata import CORRUPT_RECORD, HEADERS, SEQUENCE, SOURCE
-from ticdc_source.repeated import counted, repeated, taken
+from ticdc_source.repeated import are_all, counted, repeated, taken
 from ticdc_source.types import TIMESTAMP
 
 if TYPE_CHECKING:
@@ -84,8 +84,10 @@ class Rows:
             self._offsets = taken(_offsets(self.chunk.offsets), self.positions)
         return self._offsets
 
-    def picked(self, values: Sequence[Any]) -> list[Any]:
+    def picked(self, values: Sequence[Any]) -> Sequence[Any]:
         """Return what each row's record has: of these, one a record."""
+        if are_all(self.positions, len(values)):
+            return values
         return list(map(values.__getitem__, self.positions.to_pylist()))
 
     def repeated(self, value: Any, arrow: pa.DataType) -> pa.Array:
@@ -94,7 +96,7 @@ class Rows:
 
 
 def _offsets(offsets: Sequence[int]) -> pa.Array:
-    if offsets and offsets == range(offsets[0], offsets[0] + len(offsets)):
+    if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:  # they rise
         return counted(offsets[0], len(offsets))
     return pa.array(offsets, pa.int64())
 

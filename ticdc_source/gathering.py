@@ -54,8 +54,10 @@ class _Few:
 
     def takes(self, chunk: Chunk) -> bool:
         """Tell whether a chunk's records may come next, and there is room for them."""
-        full = len(self.chunk) >= _MOST_RECORDS or self._bytes >= _MOST_BYTES
-        return not full and (self.chunk.topic, self.chunk.partition) == (chunk.topic, chunk.partition)
+        mine = self.chunk
+        full = len(mine) >= _MOST_RECORDS or self._bytes >= _MOST_BYTES
+        follows = (mine.topic, mine.partition) == (chunk.topic, chunk.partition) and mine.offsets[-1] < chunk.offsets[0]
+        return follows and not full
 
     def lay(self, chunk: Chunk, split: Split) -> None:
         """Lay the records of a chunk that hold an event behind those that are there, and their events."""

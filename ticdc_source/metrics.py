@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.events import CHANGE_TYPES, Chunk, Split
+from ticdc_source.events import CHANGE_TYPES, DDL, WATERMARK, Chunk, Split
 from ticdc_source.offsets import OffsetRange
 
 __all__ = ["Counters", "metrics_line", "write_lines"]
@@ -83,8 +83,10 @@ class Counters:
 
     def count_rows(self, kinds: pa.Array, commit_ts: pa.Array) -> None:
         """Count the rows that are read."""
-        counts = kinds.value_counts()
-        self.images.update(dict(zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True)))
+        if len(kinds):
+            data = kinds.buffers()[1].to_pybytes()  # each is a byte
+            for kind in (*range(len(CHANGE_TYPES)), DDL, WATERMARK):
+                self.images[kind] += data.count(kind, kinds.offset, kinds.offset + len(kinds))
         low, high = (bound.as_py() for bound in pc.min_max(commit_ts).values())
         if low is not None:
             self.min_commit_ts = low if self.min_commit_ts is None else min(self.min_commit_ts, low)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["as_places", "counted", "places", "repeated", "taken"]
+__all__ = ["are_all", "as_places", "counted", "places", "repeated", "taken"]
 
 _LEAST, _MOST = 1 << 13, 1 << 16  # rows of the arrays that are kept
 
@@ -36,9 +36,14 @@ def as_places(values: Sequence[int]) -> pa.Array:
     return places(len(values)) if values == range(len(values)) else pa.array(values, pa.int32())
 
 
+def are_all(order: pa.Array, count: int) -> bool:
+    """Tell whether places (int32) are all of so many, in order."""
+    return len(order) == count and bool(order.equals(places(count)))
+
+
 def taken(values: pa.Array, order: pa.Array) -> pa.Array:
-    """Return the values at some places, or the values themselves where those are all of them in order."""
-    if len(order) == len(values) and order.equals(places(len(order))):
+    """Return the values at some places (int32), or the values themselves where those are all of them, in order."""
+    if are_all(order, len(values)):
         return values
     return pa.nulls(len(order), values.type) if values.null_count == len(values) else values.take(order)
 

@@ -99,7 +99,7 @@ def rows_of(tray: TableEvents, decoded: Decoded, reading: Reading) -> Rows:
         chunk=tray.chunk,
         protocol=reading.decoder.name,
         table=reading.table or tray.table,  # one name, also where messages write it in different cases
-        positions=taken(as_places(tray.positions), events),
+        positions=events if isinstance(tray.positions, range) else taken(as_places(tray.positions), events),
         indexes=decoded.indexes,
         kinds=decoded.kinds,
         commit_ts=taken(decoded.commit_ts, events),
