@@ -93,7 +93,7 @@ PROTOCOL_BENCH = (
 PROTOCOL_PARTS = {
     "action_types": "open_splitting",
     "canal_columns": "canal_json",
-    "canal_skim": "canal_columns",
+    "canal_shapes": "canal_columns",
     "debezium_columns": "debezium",
     "debezium_native": "debezium_types",
     "debezium_skim": "debezium_columns",

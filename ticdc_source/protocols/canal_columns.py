@@ -27,7 +27,7 @@ import pyarrow.json as pj
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
 from ticdc_source.protocols.base import Decoded
-from ticdc_source.protocols.canal_skim import CanalSkim, Shape
+from ticdc_source.protocols.canal_shapes import TIME_DIGITS, CanalShapes, Shape
 from ticdc_source.protocols.plan import Plan, Planned, WireOf
 from ticdc_source.protocols.stencils import Stencil, bytes_of, messages_of, numbers_of
 from ticdc_source.repeated import places, repeated
@@ -37,12 +37,12 @@ __all__ = ["CanalColumns"]
 _TYPES = pa.array([b"INSERT", b"DELETE", b"UPDATE"], pa.binary())
 _IMAGES = pa.array([INSERT, DELETE, UPDATE_POSTIMAGE], pa.int8())  # of those types, the last one
 _UPDATE = pa.scalar(2, pa.int32())
-_TIME_DIGITS, _TSO_DIGITS = 13, 18  # of `es` and `ts`; of a commit-ts from 1982 to 2090
+_TSO_DIGITS = 18  # of a commit-ts from 1982 to 2090
 
 # What stands around the rows: behind `"old":`, between an old row and the new one, behind that.
 _NO_OLD, _OLD, _BETWEEN = b'null,"data":[{', b"[{", b'}],"data":[{'
 _PLAIN_END, _END, _END_OF_TSO = b"}]}", b'}],"_tidb":{"commitTs":', b"}}"
-_LINE = b"\n"
+_LINE, _LINES = b"\n", b"}\n{"
 
 _MOST_PASSED = 64  # trays
 _MOST_TRIED = 16  # shapes for one tray
@@ -68,7 +68,7 @@ class _Images(NamedTuple):
     wanted: pa.BooleanArray | None  # None for all
 
 
-class CanalColumns(CanalSkim):
+class CanalColumns(CanalShapes):
     """What was learned of one table's messages; where trays were read in vain, the next ones are left alone."""
 
     __slots__ = ("_declined", "_options", "passes")
@@ -81,12 +81,15 @@ class CanalColumns(CanalSkim):
 
     def decode(self, events: TableEvents, plan: Plan, wire_of: WireOf) -> Decoded | None:
         """Decode a tray; None where it is left to the other paths."""
-        if plan.documents is not None or len(events) < plan.columnar_from or self.head is None:
+        if plan.documents is not None or len(events) < plan.columnar_from or self.start is None:
             return None
         if self.passes:
             self.passes -= 1
             return None
-        decoded = self._read(events, plan, wire_of)
+        try:
+            decoded = self._read(events, plan, wire_of, self.start)
+        except pa.ArrowInvalid:  # what cannot be cut, as it is shorter than the others, or is not JSON
+            decoded = None
         if decoded is None:  # and in vain: the next ones are not likely to be others
             self._declined += 1
             self.passes = min(_MOST_PASSED, 1 << self._declined)
@@ -94,9 +97,9 @@ class CanalColumns(CanalSkim):
             self._declined = 0
         return decoded
 
-    def _read(self, events: TableEvents, plan: Plan, wire_of: WireOf) -> Decoded | None:
+    def _read(self, events: TableEvents, plan: Plan, wire_of: WireOf, start: Stencil) -> Decoded | None:
         messages = messages_of(events.payloads)
-        cut = None if messages is None else self._cut(messages)
+        cut = None if messages is None else self._cut(messages, start)
         if cut is None:
             return None
         boundaries = plan.boundaries()
@@ -125,46 +128,44 @@ class CanalColumns(CanalSkim):
         indexes, cluster_id = repeated(0, pa.int32(), len(kinds)), pa.nulls(len(events), pa.string())
         return Decoded(kinds, of_event, indexes, arrays, cut.commit_ts, cut.build_ts, cluster_id)
 
-    def _cut(self, messages: pa.BinaryArray) -> _Cut | None:
-        """Compare what messages have in common; None where one has it not."""
-        start = self.start
+    def _cut(self, messages: pa.BinaryArray, start: Stencil) -> _Cut | None:
+        """Compare what messages have in common, and leave their rows; None where one has it not."""
         if not start.fits(messages):
             return None
         types = pc.index_in(start.gap(messages, 0), value_set=_TYPES)
-        es, build_ts = (numbers_of(start.gap(messages, gap), _TIME_DIGITS) for gap in (1, 2))
+        es, build_ts = (numbers_of(start.gap(messages, gap), TIME_DIGITS) for gap in (1, 2))
         if types.null_count or es is None or build_ts is None:
             return None
         ended = _ended(messages, es)
-        sorted_ = None if ended is None else self._sorted(messages)
-        if ended is None or sorted_ is None:
+        found = None if ended is None else self._bodies(messages, ended[1])
+        rows = None if found is None else _rows(found[0])
+        if ended is None or found is None or rows is None:
             return None
-        commit_ts, end = ended
-        shapes, rows, has_old = sorted_
+        has_old = rows[1]
         if has_old.true_count and pc.any(pc.and_(has_old, pc.not_equal(types, _UPDATE))).as_py():
             return None
-        return _Cut(types, commit_ts, build_ts, has_old, pc.binary_slice(rows, 0, -end), shapes)
+        return _Cut(types, ended[0], build_ts, has_old, rows[0], found[1])
 
-    def _sorted(self, messages: pa.BinaryArray) -> tuple[list[Shape], pa.BinaryArray, pa.BooleanArray] | None:
-        """Sort messages by their shapes, and by whether they have an old row; cut off what comes before their rows."""
+    def _bodies(self, messages: pa.BinaryArray, end: int) -> tuple[pa.BinaryArray, list[Shape]] | None:
+        """Return what stands between `"old":` and the last bytes, so many, and the shapes that were met."""
         met: list[Shape] = []
-        cut: list[_Alike] = []
-        every = _Alike(places(len(messages)), messages, has_old=False)
+        bodies: pa.BinaryArray | None = None
         left = len(messages)
         for codes in list(islice(reversed(self.shapes), _MOST_TRIED)):
             shape = self.shapes[codes]
             fitting = shape.stencil.fitting(messages)
-            if not fitting.true_count:
+            count = fitting.true_count
+            if not count:
                 continue
-            alike = every.filter(fitting)
-            parts = alike.cut(shape.stencil.end) if shape.have_types(shape.stencil.gap(alike.messages, 0)) else None
-            if parts is None:
+            types, body = shape.stencil.gap(messages, 0), pc.binary_slice(messages, shape.stencil.end, -end)
+            if not shape.have_types(types if count == len(messages) else types.filter(fitting)):
                 return None
             self.shapes[codes] = self.shapes.pop(codes)  # to be the first that is tried on the next tray
             met.append(shape)
-            cut += parts
-            left -= len(alike.messages)
+            bodies = body if bodies is None else pc.if_else(fitting, body, bodies)
+            left -= count
             if not left:
-                return met, *_in_order(cut)
+                return bodies, met
         return None
 
     def _parse(self, cut: _Cut, images: _Images) -> dict[str, pa.StringArray] | None:
@@ -180,67 +181,35 @@ class CanalColumns(CanalSkim):
             schema = pa.schema([(name, pa.string()) for name in names])
             options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
             self._options[names] = options
-        try:
-            table = pj.read_json(
-                pa.BufferReader(joined),
-                read_options=pj.ReadOptions(use_threads=False, block_size=len(joined) + 1),
-                parse_options=options,
-            )
-            if not joined.isascii():
-                table.validate(full=True)  # that texts are UTF-8
-        except pa.ArrowInvalid:
-            return None
+        table = pj.read_json(
+            pa.BufferReader(joined),
+            read_options=pj.ReadOptions(use_threads=False, block_size=len(joined) + 1),
+            parse_options=options,
+        )
+        if not joined.isascii():
+            table.validate(full=True)  # that texts are UTF-8
         if table.num_rows != len(images.events):
             return None
         columns = {name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)}
         return columns if _are_written(list(columns.values()), images, cut.rows) else None
 
 
-class _Alike(NamedTuple):
-    """Messages of a tray that are cut alike, and their places in it."""
-
-    places: pa.Int32Array
-    messages: pa.BinaryArray
-    has_old: bool
-
-    def filter(self, mask: pa.BooleanArray, *, has_old: bool = False) -> _Alike:
-        """Return those of which the mask says so."""
-        if mask.true_count == len(mask):
-            return self._replace(has_old=has_old)
-        return _Alike(self.places.filter(mask), self.messages.filter(mask), has_old)
-
-    def cut(self, end: int) -> list[_Alike] | None:
-        """Cut off what comes before the rows, which is `"old":` and what is behind that; None where that is unusual.
-
-        A row begins on a new line then.
-        """
-        new = Stencil(_NO_OLD, start=end).fitting(self.messages)
-        parts = []
-        if new.true_count:
-            part = self.filter(new)
-            first = end + len(_NO_OLD) - 1
-            parts.append(part._replace(messages=pc.binary_replace_slice(part.messages, 0, first, _LINE)))
-        if new.true_count < len(new):
-            part = self.filter(pc.invert(new), has_old=True)
-            if not Stencil(_OLD, start=end).fits(part.messages):
-                return None
-            rows = pc.binary_replace_slice(part.messages, 0, end + len(_OLD) - 1, _LINE)
-            cut = pc.replace_substring(rows, _BETWEEN, b"}\n{", max_replacements=1)
-            shorter = pc.subtract(pc.binary_length(rows), pc.binary_length(cut))
-            if not pc.all(pc.equal(shorter, len(_BETWEEN) - len(b"}\n{"))).as_py():
-                return None
-            parts.append(part._replace(messages=cut))
-        return parts
-
-
-def _in_order(parts: Sequence[_Alike]) -> tuple[pa.BinaryArray, pa.BooleanArray]:
-    """Bring the messages of all parts into the order of the tray; say which have an old row."""
-    has_old = [repeated(part.has_old, pa.bool_(), len(part.messages)) for part in parts]
-    if len(parts) == 1:
-        return parts[0].messages, has_old[0]
-    order = pc.sort_indices(pa.concat_arrays([part.places for part in parts]))
-    messages = pa.concat_arrays([part.messages for part in parts])
-    return messages.take(order), pa.concat_arrays(has_old).take(order)
+def _rows(bodies: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BooleanArray] | None:
+    """Leave the row, or the old row and the new one, each on a line of its own; say which messages have an old one."""
+    has_new = pc.starts_with(bodies, _NO_OLD)
+    has_old = pc.invert(has_new)
+    rows = pc.binary_replace_slice(bodies, 0, len(_NO_OLD) - 1, _LINE)
+    if not has_old.true_count:
+        return rows, has_old
+    both = bodies.filter(has_old)
+    if not pc.all(pc.starts_with(both, _OLD)).as_py():
+        return None
+    both = pc.binary_replace_slice(both, 0, len(_OLD) - 1, _LINE)
+    cut = pc.replace_substring(both, _BETWEEN, _LINES, max_replacements=1)
+    shorter = pc.subtract(pc.binary_length(both), pc.binary_length(cut))
+    if not pc.all(pc.equal(shorter, len(_BETWEEN) - len(_LINES))).as_py():
+        return None
+    return pc.replace_with_mask(rows, has_old, cut), has_old
 
 
 def _ended(messages: pa.BinaryArray, es: pa.Int64Array) -> tuple[pa.Int64Array, int] | None:
@@ -250,10 +219,7 @@ def _ended(messages: pa.BinaryArray, es: pa.Int64Array) -> tuple[pa.Int64Array, 
         return (pc.shift_left(es, 18), len(_PLAIN_END) - 1) if ended else None
     behind = _TSO_DIGITS + len(_END_OF_TSO)
     end = len(_END) + behind
-    try:
-        ended = pc.all(pc.equal(pc.binary_slice(messages, -end, -behind), _END)).as_py()
-    except pa.ArrowInvalid:
-        return None  # of messages that are shorter
+    ended = pc.all(pc.equal(pc.binary_slice(messages, -end, -behind), _END)).as_py()
     if not ended or not pc.all(pc.ends_with(messages, pattern=_END_OF_TSO)).as_py():
         return None
     commit_ts = numbers_of(pc.binary_slice(messages, -behind, -len(_END_OF_TSO)), _TSO_DIGITS)

@@ -127,7 +127,7 @@ class CanalJSON:
     def decode(self, events: TableEvents, plan: Plan) -> Decoded:
         """Parse messages and turn them to columns."""
         if plan.skim:
-            read = self._skim(plan).decode(events, plan, _wire_of)
+            read = self._columns_of(plan).decode(events, plan, _wire_of)
             if read is not None:
                 return read
         return cast_images(self._parse(events, plan), events, plan, _wire_of)
@@ -135,11 +135,10 @@ class CanalJSON:
     def _parse(self, events: TableEvents, plan: Plan) -> Parsed:
         images, count = Images(), len(events)
         decoded = Parsed(images, [None] * count, [None] * count, [None] * count)
-        skim = self._skim(plan)
+        learned = self._columns_of(plan)
         boundaries = plan.boundaries()
         signature: tuple[Any, ...] | None = None
-        for event in skim.unread(events, decoded, plan) if plan.skim else range(count):
-            payload = events.payloads[event]
+        for event, payload in enumerate(events.payloads):
             known = len(images.rows)
             try:
                 message = parse_object(payload)
@@ -161,16 +160,16 @@ class CanalJSON:
                     signature = (types, codes, keys, begun, tuple(rows[0]))
                 images.continue_run(columns)
                 _add(images, event, message, rows, plan)
-                if plan.skim:
-                    skim.learn(payload, rows[0], begun, columns)
+                if plan.skim and plan.documents is None:
+                    learned.learn(payload, rows[0], begun, columns)
             except MALFORMED as error:
                 images.take_back(known)
                 decoded.failures[event] = parse_failure(error, "a canal-json row message").at(events.address(event))
         return decoded
 
-    def _skim(self, plan: Plan) -> CanalColumns:
-        skim: CanalColumns = plan.learned.setdefault(self.name, CanalColumns())
-        return skim
+    def _columns_of(self, plan: Plan) -> CanalColumns:
+        columns: CanalColumns = plan.learned.setdefault(self.name, CanalColumns())
+        return columns
 
     def _whole(self, message: dict[str, Any], decoded: Parsed) -> dict[str, Any]:
         """Return the message that this one stands for, as it was too large, or itself if that is lost."""
