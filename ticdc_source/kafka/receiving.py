@@ -16,7 +16,7 @@ __all__ = ["Memory", "Receiver"]
 
 _SIZE_BYTES = 4  # an answer begins with its length
 _READ_BYTES = 256 << 10  # at a time, by kafka-python's own parser
-_KEPT_BYTES = 9 << 19  # an answer is rarely longer: what was asked for, and a record batch that is cut off
+_KEPT_BYTES = 7 << 19  # an answer is rarely longer: it is what was asked for, and a few bytes around it
 
 # What this stands in for, in kafka-python 3.0.12: where it differs, its own parser takes bytes as they come.
 _USED = {"_process_response", "_validate_frame_size", "_receiving", "_rbuffer"}
