@@ -14,15 +14,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import (
-    Chunk,
-    DDLEvent,
-    Split,
-    TableEvents,
-    TableName,
-    Wants,
-    every_table,
-)
+from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, every_table
 from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.compression import decompressed
@@ -39,7 +31,6 @@ from ticdc_source.schema import Column, ReadField, TableSchema, TypeVersions
 from ticdc_source.types import ColumnType, type_of
 
 __all__ = ["OpenProtocol"]
-
 
 # Flags of a column (pkg/sink/codec/open/message.go:138-199); the others tell nothing that a read needs.
 _BINARY, _HANDLE_KEY, _UNSIGNED = 1, 2, 128

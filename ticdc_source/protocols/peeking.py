@@ -98,13 +98,14 @@ class Peek:
         behind, match = self._behind, self._pattern.match
         if behind is None:
             return [None if seen is None else _table_of(seen[1], seen[2]) for seen in map(match, messages)]
-        least = self._least
-        tables = list(map(self._known.get, [message[: message.find(behind, least)] for message in messages]))
+        least = self._least  # and one byte more than is known: nothing of a message that has no such place
+        tables = list(map(self._known.get, [message[: message.find(behind, least) + 1] for message in messages]))
         if None in tables:
-            tables = [table or self._learn(message) for table, message in zip(tables, messages, strict=True)]
+            begun = behind[:1]
+            tables = [table or self._learn(message, begun) for table, message in zip(tables, messages, strict=True)]
         return tables
 
-    def _learn(self, message: bytes) -> TableName | None:
+    def _learn(self, message: bytes, begun: bytes) -> TableName | None:
         seen = self._pattern.match(message)
         if seen is None:
             return None
@@ -112,7 +113,7 @@ class Peek:
         if table is not None and _NUMBER.search(seen[0]) is None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            self._known[seen[0]] = table
+            self._known[seen[0] + begun] = table
             self._least = min(self._least or len(seen[0]), len(seen[0]))
         return table
 
