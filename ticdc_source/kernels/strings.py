@@ -51,7 +51,7 @@ def _texts(_type: ColumnType, settings: Settings) -> Kernel:
     return cast
 
 
-def base64_bytes(cell: str) -> bytes:
+def base64_bytes(cell: str | bytes) -> bytes:
     """Undo base64 (the standard alphabet, padded).
 
     Raises:
@@ -100,7 +100,7 @@ def _latin1(cell: str) -> bytes:
         raise ValueError(msg) from None
 
 
-def _latin1_array(text: pa.StringArray) -> pa.Array:
+def _latin1_array(text: pa.StringArray) -> pa.Array | None:
     """Do the same to a whole column: decode all bytes at once, and count the characters of each value."""
     text = pa.concat_arrays([text])  # whose buffers begin where it begins
     lengths = pc.fill_null(pc.utf8_length(text), 0)
@@ -110,40 +110,50 @@ def _latin1_array(text: pa.StringArray) -> pa.Array:
     )
     written = _latin1(bytes(text.buffers()[2][first:last]).decode()) if text.buffers()[2] is not None else b""
     if not len(text) or ends[-1].as_py() != len(written):
-        return pa.array([None if c is None else _latin1(c) for c in text.to_pylist()], pa.binary())
+        return None
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
     return pa.Array.from_buffers(
         pa.binary(), len(text), [text.buffers()[0], offsets.buffers()[1], pa.py_buffer(written)], text.null_count
     )
 
 
-def _latin1_natural(_type: ColumnType, _settings: Settings) -> Kernel:
-    def cast(cells: Cells) -> pa.Array:
-        if isinstance(cells, pa.StringArray):
-            return _latin1_array(cells)
-        require(cells, str)
-        return pa.array([None if c is None else _latin1(c) for c in cells], pa.binary())
+def _base64_array(text: pa.StringArray) -> pa.Array | None:
+    """Undo base64 of a whole column at once: padding is read as zeros, and cut off; None where that is not all."""
+    text = pa.concat_arrays([text])
+    validity, offsets, data = text.buffers()
+    ends = pa.Array.from_buffers(pa.int32(), len(text) + 1, [None, offsets])
+    written = b"" if data is None else data[: ends[-1].as_py()].to_pybytes()
+    one, two = (pc.ends_with(text, pattern=padding) for padding in ("=", "=="))
+    whole = pc.all(pc.equal(pc.bit_wise_and(ends, 3), 0)).as_py()
+    if not whole or written.count(b"=") != one.true_count + two.true_count:
+        return None  # there is more behind the padding
+    ends = pc.multiply(pc.shift_right(ends, pa.scalar(2, pa.int32())), pa.scalar(3, pa.int32()))
+    read = pa.py_buffer(base64_bytes(written.replace(b"=", b"A")))
+    array = pa.Array.from_buffers(pa.binary(), len(text), [validity, ends.buffers()[1], read], text.null_count)
+    if not one.true_count:
+        return array
+    shorter = pc.if_else(two, pc.binary_slice(array, 0, -2), pc.binary_slice(array, 0, -1))
+    return shorter if one.true_count == len(text) - text.null_count else pc.if_else(one, shorter, array)
 
-    return cast
 
+def _binary_by(
+    decode: Callable[[str], bytes], written: str, whole: Callable[[pa.StringArray], pa.Array | None] | None = None
+) -> Wire:
+    """Make the wire of bytes in text: `whole` decodes a column, if it can."""
 
-def _latin1_text(type_: ColumnType, settings: Settings) -> Kernel:
-    run = _LATIN1.text(type_, settings)
-    return lambda cells: run(cells.to_pylist() if isinstance(cells, pa.StringArray) else cells)
-
-
-def _binary_by(decode: Callable[[str], bytes], written: str) -> Wire:
     def natural(_type: ColumnType, _settings: Settings) -> Kernel:
         def cast(cells: Cells) -> pa.Array:
-            require(cells, str)
-            return pa.array([None if c is None else decode(c) for c in cells], pa.binary())
+            if whole is not None and isinstance(cells, pa.StringArray):
+                array = whole(cells)
+                if array is not None:
+                    return array
+            return pa.array([None if c is None else decode(c) for c in _cells(cells)], pa.binary())
 
         return cast
 
     def text(_type: ColumnType, settings: Settings) -> Kernel:
         def cast(cells: Cells) -> pa.Array:
-            require(cells, str)
-            raw = [None if c is None else decode(c) for c in cells]
+            raw = [None if c is None else decode(c) for c in _cells(cells)]
             try:
                 return pa.array(raw, pa.binary()).cast(pa.string())
             except pa.ArrowInvalid:
@@ -151,7 +161,16 @@ def _binary_by(decode: Callable[[str], bytes], written: str) -> Wire:
 
         return cast
 
-    return Wire(natural, text, written=written)
+    return Wire(natural, text, written=written, arrays=None if whole is None else pa.string())
+
+
+def _cells(cells: Cells) -> Cells:
+    """Return the cells of an array of texts, or cells that must be JSON strings."""
+    if isinstance(cells, pa.StringArray):
+        texts: list[str | None] = cells.to_pylist()
+        return texts
+    require(cells, str)
+    return cells
 
 
 def _enum_label(labels: tuple[str, ...], index: int) -> str:
@@ -253,11 +272,10 @@ def _as_text(_type: ColumnType, _settings: Settings) -> Kernel:
 
 
 TEXT = Wire(_texts, _texts, raw=_binary_by(text_bytes, "text").natural, written="text", arrays=pa.string())
-BASE64_BINARY = _binary_by(base64_bytes, "base64")
+BASE64_BINARY = _binary_by(base64_bytes, "base64", _base64_array)
 BASE64_TEXT = Wire(BASE64_BINARY.text, BASE64_BINARY.text, raw=BASE64_BINARY.natural, written="base64 of the text")
 QUOTED_BINARY = _binary_by(unquote, "the body of a Go-quoted string")
-_LATIN1 = _binary_by(_latin1, "the text that the bytes are in ISO-8859-1")
-LATIN1_BINARY = Wire(_latin1_natural, _latin1_text, written=_LATIN1.written, arrays=pa.string())
+LATIN1_BINARY = _binary_by(_latin1, "the text that the bytes are in ISO-8859-1", _latin1_array)
 ENUM_NUMBER = Wire(
     _members(integers_of_numbers, _enum_label),
     text_of_numbers,

@@ -21,6 +21,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, reduce
+from math import isfinite
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -55,13 +56,13 @@ class _Cut(NamedTuple):
 
 
 class _Chosen(NamedTuple):
-    """Which images there are: first the rows before, then those after."""
+    """Which images are wanted, in the order of the events."""
 
-    kinds: pa.Array
-    events: pa.Array
-    befores: pa.Array | None  # at which messages; None for none
-    afters: pa.Array | None  # likewise; None for all
-    order: pa.Array | None  # that of the events; None where they are in it
+    kinds: pa.Int8Array
+    events: pa.Int32Array
+    rows: (
+        pa.Int32Array | None
+    )  # the place of each among all rows after, and all before behind them; None: each at its own
 
 
 class DebeziumColumns(DebeziumSkim):
@@ -155,7 +156,8 @@ class DebeziumColumns(DebeziumSkim):
                 read_options=pj.ReadOptions(use_threads=False, block_size=len(written) + 1),
                 parse_options=options,
             )
-            table.validate(full=True)  # that texts are UTF-8
+            if not written.isascii():
+                table.validate(full=True)  # that texts are UTF-8
         except pa.ArrowInvalid:
             return None
         if table.num_rows != len(cut.ops):
@@ -207,20 +209,21 @@ def _cut(shape: Shape, payloads: Sequence[bytes]) -> _Cut | None:
 
 def _are_json(doubles: pa.Array) -> bool:
     """Tell whether doubles are what a JSON parser makes of their texts: no NaN, no Infinity, and no -0."""
-    if not pc.all(pc.is_finite(doubles), min_count=0).as_py():
+    if not isfinite(pc.sum(doubles, min_count=0).as_py()):  # or a sum beyond a double's range
         return False
-    zeros = doubles.filter(pc.equal(doubles, 0.0))
-    return not len(zeros) or pc.min(pc.divide(1.0, zeros)).as_py() > 0
+    zero = pc.equal(doubles, 0.0)
+    return not zero.true_count or bool(pc.min(pc.divide(1.0, doubles.filter(zero))).as_py() > 0)
 
 
 def _are_written(cut: _Cut, before: pa.StructArray, after: pa.StructArray) -> bool:
     """Tell whether a column that an update sets to NULL is so indeed, and not a member that is missing."""
-    pairs = list(zip(before.flatten(), after.flatten(), strict=True))
+    pairs = [(before.field(place), after.field(place)) for place in range(len(before.type))]
     became = [pc.and_(old.is_valid(), new.is_null()) for old, new in pairs if new.null_count > after.null_count]
-    became = [mask for mask in became if mask.true_count]
     if not became:
         return True
     doubtful = pc.and_(reduce(pc.or_, became), _are(cut.ops, b"u"))
+    if not doubtful.true_count:
+        return True
     nulls = sum(column.filter(doubtful).null_count for pair in pairs for column in pair)
     written = bytes_of(cut.rows.filter(doubtful))
     # An escaped quote is within a text, any other one ends a name: names have no backslash.
@@ -244,44 +247,41 @@ def _are(ops: bytes, wanted: bytes) -> pa.Array:
     return _numbers(ops, ((bytes([op]), 1) for op in wanted)).cast(pa.bool_())
 
 
-def _places_of(truths: pa.Array) -> pa.Array:
-    """Return where it is true."""
-    count = truths.true_count
-    return places(count) if count == len(truths) else pc.indices_nonzero(truths).cast(pa.int32())
-
-
 def _chosen(ops: bytes, before: pa.StructArray, after: pa.StructArray, plan: Plan) -> _Chosen | None:
     """Say which images are wanted; None where a row is not there."""
     has_before, has_after = before.is_valid(), after.is_valid()
     if not pc.all(pc.if_else(_are(ops, b"d"), has_before, has_after)).as_py():
         return None
-    inserts, updates, deletes = (name in plan.operations for name in ("insert", "update", "delete"))
-    afters = _places_of(_are(ops, b"cr" * inserts + b"u" * updates))
-    befores = _places_of(pc.and_(_are(ops, b"d" * deletes + b"u" * (updates and plan.preimages)), has_before))
-    kinds = _numbers(ops, _AFTER).take(afters)
-    of_all = None if len(afters) == len(ops) else afters
-    if not len(befores):
-        return _Chosen(kinds, afters, None, of_all, None)
-    events = pa.concat_arrays([befores, afters])
+    count = len(ops)
+    updates = b"u" * ("update" in plan.operations)
+    afters = _are(ops, b"cr" * ("insert" in plan.operations) + updates)
+    befores = pc.and_(_are(ops, b"d" * ("delete" in plan.operations) + updates * plan.preimages), has_before)
+    events = places(count)
+    if not befores.true_count:
+        rows = None if afters.true_count == count else events.filter(afters)
+        kinds = _numbers(ops, _AFTER)
+        return _Chosen(kinds, events, None) if rows is None else _Chosen(kinds.filter(afters), rows, rows)
+    places_before, places_after = events.filter(befores), events.filter(afters)
+    events = pa.concat_arrays([places_before, places_after])
     order = pc.array_sort_indices(events)  # which is stable: the row before comes first
-    kinds = pa.concat_arrays([_numbers(ops, _BEFORE).take(befores), kinds])
-    return _Chosen(kinds.take(order), events.take(order), befores, of_all, order)
+    kinds = pa.concat_arrays([_numbers(ops, _BEFORE).filter(befores), _numbers(ops, _AFTER).filter(afters)])
+    rows = pa.concat_arrays([pc.add(places_before, pa.scalar(count, pa.int32())), places_after])
+    return _Chosen(kinds.take(order), events.take(order), rows.take(order))
 
 
 def _cast(
     planned: Sequence[Planned], before: pa.StructArray, after: pa.StructArray, chosen: _Chosen
 ) -> dict[str, pa.Array] | None:
     """Cast the columns of the chosen images."""
+    rows = after
+    if chosen.rows is not None:
+        rows = (pa.concat_arrays([after, before]) if before.null_count < len(before) else after).take(chosen.rows)
     arrays = {}
     for item in planned:
         if item.run is None or item.source is None:
-            arrays[item.field.name] = pa.nulls(len(chosen.kinds), item.field.arrow)
+            arrays[item.field.name] = pa.nulls(len(rows), item.field.arrow)
             continue
-        cells = after.field(item.source)
-        if chosen.afters is not None:
-            cells = cells.take(chosen.afters)
-        if chosen.befores is not None:
-            cells = pa.concat_arrays([before.field(item.source).take(chosen.befores), cells]).take(chosen.order)
+        cells = rows.field(item.source)
         as_array = cells.type == item.arrays
         if cells.type == pa.float64() and not as_array:
             return None  # of a cell it counts whether it was 1 or 1.0
@@ -289,8 +289,9 @@ def _cast(
             array = item.run(cells if as_array else cells.to_pylist())
         except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage: the general path says where)
             return None
-        data = array.buffers()[2] if item.raw is not None and not as_array else None
+        # Bytes that became texts may be no UTF-8; texts that are handed back as they were have been checked.
+        data = array.buffers()[2] if item.raw is not None and array is not cells else None
         if data is not None and _REPLACEMENT in data.to_pybytes():
-            return None  # bytes read as text, of which some may be no UTF-8
+            return None  # it may stand for what is none, which is counted
         arrays[item.field.name] = array
     return arrays
