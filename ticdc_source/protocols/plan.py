@@ -70,7 +70,7 @@ class Plan:
     documents: Callable[..., Any] | None = None
     build_ts: bool = True
     skim: bool = True
-    columnar_from: int = 64
+    columnar_from: int = 256
     learned: dict[str, Any] = field(default_factory=dict)
     _cache: dict[tuple[Column, ...], tuple[Planned, ...]] = field(default_factory=dict)
     _strays: dict[tuple[Column, ...], tuple[Stray, ...]] = field(default_factory=dict)
