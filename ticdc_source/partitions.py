@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 # Records a chunk: few enough that the parsed rows of one die young (500 to 2,000 is best, docs/performance.md).
-_CHUNK_RECORDS = 1000
+_CHUNK_RECORDS = 4000
 
 # Record batches are joined up to this many bytes: what a record batch costs beside its rows is far less than that.
 _JOINED_BYTES = 8 << 20

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import lru_cache, reduce
+from functools import reduce
 from itertools import islice
 from typing import NamedTuple
 
@@ -260,10 +260,10 @@ def _images(types: pa.Int32Array, has_old: pa.BooleanArray, plan: Plan) -> _Imag
     return _Images(kinds, events, wanted)
 
 
-@lru_cache(maxsize=4)
 def _in_turns(count: int) -> pa.Int32Array:
     """Return the places of two arrays of this length that lie one behind the other, in turns."""
-    return pa.array([place for first in range(count) for place in (first, count + first)], pa.int32())
+    both = places(2 * count)
+    return pc.add(pc.shift_right(both, 1), pc.multiply(pc.bit_wise_and(both, 1), pa.scalar(count, pa.int32())))
 
 
 def _wanted(plan: Plan) -> pa.Int8Array:
