@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ticdc_source.binaries import Binaries
 from ticdc_source.errors import Address, DecodeError
 
 __all__ = [
@@ -68,7 +69,7 @@ class Chunk:
         offsets: one offset a record, rising, not always by one.
         timestamps: Kafka's record timestamps in milliseconds since the epoch (-1: none).
         keys: the records' keys; None is Kafka's null, b"" an empty key.
-        values: the records' values, likewise.
+        values: the records' values, likewise; where none is null it may be an array.
         headers: one list of (key, value) a record, or None where headers were not asked for.
     """
 
@@ -77,12 +78,18 @@ class Chunk:
     offsets: list[int] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] | Binaries = field(default_factory=list)
     headers: list[list[tuple[str, bytes | None]]] | None = None
 
     def __len__(self) -> int:
         """Return the number of records."""
         return len(self.offsets)
+
+    def listed_values(self) -> list[bytes | None]:
+        """Return the values as the list that they are from now on."""
+        if isinstance(self.values, Binaries):
+            self.values = list[bytes | None](self.values)
+        return self.values
 
     def part(self, first: int, after: int) -> Chunk:
         """Return the records at the positions from `first` to before `after`."""
@@ -92,7 +99,7 @@ class Chunk:
             self.offsets[first:after],
             self.timestamps[first:after],
             self.keys[first:after],
-            self.values[first:after],
+            list(self.values[first:after]),
             None if self.headers is None else self.headers[first:after],
         )
 
@@ -112,7 +119,8 @@ class TableEvents:
         table: the table.
         positions: each event's record, as a place in the chunk; a range where each record is one of these events.
         indexes: each event's place in its message, from 0.
-        payloads: each event's bytes (for open-protocol one value frame).
+        payloads: each event's bytes (for open-protocol one value frame); those of an array where each record is one of
+            these events.
         headers: what the protocol learned of each event while splitting (for open-protocol the parsed key
             frame); nothing outside that protocol reads it.
     """
@@ -121,7 +129,7 @@ class TableEvents:
     table: TableName
     positions: list[int] | range = field(default_factory=list)
     indexes: list[int] = field(default_factory=list)
-    payloads: list[bytes] = field(default_factory=list)
+    payloads: list[bytes] | Binaries = field(default_factory=list)
     headers: list[Any] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -135,26 +143,33 @@ class TableEvents:
         """Make the tray of records that are one event each."""
         count = len(payloads)
         places = range(count) if count == len(chunk) else list(positions)
-        return cls(chunk, table, places, [0] * count, list(payloads), [None] * count)
+        kept = payloads if isinstance(payloads, Binaries) else list(payloads)
+        return cls(chunk, table, places, [0] * count, kept, [None] * count)
 
     def append(self, position: int, index: int, payload: bytes, header: Any = None) -> None:
         """Lay one event onto the tray."""
-        if isinstance(self.positions, range):
-            self.positions = list(self.positions)
-        self.positions.append(position)
+        positions, payloads = self._lists()
+        positions.append(position)
         self.indexes.append(index)
-        self.payloads.append(payload)
+        payloads.append(payload)
         self.headers.append(header)
 
     def extend(self, position: int, payloads: Sequence[bytes], headers: Sequence[Any]) -> None:
         """Lay the events of one record onto the tray: all that it has."""
         count = len(payloads)
+        positions, mine = self._lists()
+        positions += [position] * count
+        self.indexes += range(count)
+        mine += payloads
+        self.headers += headers
+
+    def _lists(self) -> tuple[list[int], list[bytes]]:
+        """Return the positions and payloads as the lists that they are from now on."""
         if isinstance(self.positions, range):
             self.positions = list(self.positions)
-        self.positions += [position] * count
-        self.indexes += range(count)
-        self.payloads += payloads
-        self.headers += headers
+        if isinstance(self.payloads, Binaries):
+            self.payloads = list(self.payloads)
+        return self.positions, self.payloads
 
     def address(self, event: int, column: str | None = None) -> Address:
         """Return the address of the event at place `event` of this tray."""

@@ -70,7 +70,7 @@ class _Few:
         mine.offsets += [chunk.offsets[position] for position in positions]
         mine.timestamps += [chunk.timestamps[position] for position in positions]
         mine.keys += [chunk.keys[position] for position in positions]
-        mine.values += [chunk.values[position] for position in positions]
+        mine.listed_values().extend(chunk.values[position] for position in positions)
         if mine.headers is not None and chunk.headers is not None:
             mine.headers += [chunk.headers[position] for position in positions]
         self._bytes += sum(

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_source.binaries import Binaries
 from ticdc_source.events import CHANGE_TYPES, DDL, WATERMARK, Chunk, Split
 from ticdc_source.offsets import OffsetRange
 
@@ -94,6 +95,8 @@ class Counters:
 
 
 def _bytes(parts: Sequence[bytes | None]) -> int:
+    if isinstance(parts, Binaries):
+        return parts.nbytes
     try:
         return sum(map(len, parts))  # type: ignore[arg-type]
     except TypeError:  # some are None

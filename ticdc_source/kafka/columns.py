@@ -9,7 +9,9 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
+from ticdc_source.binaries import Binaries
 from ticdc_source.events import Chunk
 from ticdc_source.kafka.record_batches import LOG_APPEND_TIME, RecordBatch
 
@@ -110,7 +112,7 @@ def add_runs(data: bytes, runs: list[Run], chunk: Chunk) -> bool:
             chunk.timestamps.extend((times[first:after] + batch.first_timestamp).tolist())
         first = after
     chunk.keys.extend(_cells(data, *keys))
-    chunk.values.extend(_cells(data, *values))
+    _add_values(chunk, data, *values)
     if chunk.headers is not None:
         chunk.headers.extend([] for _ in range(first))
     return True
@@ -172,6 +174,20 @@ def _stretches(data: Numbers, at: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     numbers >>= 1
     numbers[is_null] = 0
     return at, at + numbers, is_null
+
+
+def _add_values(chunk: Chunk, data: bytes, begins: Numbers, ends: Numbers, is_null: Numbers) -> None:
+    """Lay values onto a chunk: as one array, where none is null."""
+    before = chunk.values
+    if is_null.any() or not (isinstance(before, Binaries) or not before):
+        chunk.values = [*before, *_cells(data, begins, ends, is_null)]
+        return
+    # The values, and between two of them what lies there: every other is taken.
+    offsets = np.stack((begins, ends), axis=1).astype(np.int32)
+    count = len(begins)
+    parts = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    values = parts.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    chunk.values = Binaries(pa.concat_arrays([before.array, values]) if isinstance(before, Binaries) else values)
 
 
 def _cells(data: bytes, begins: Numbers, ends: Numbers, is_null: Numbers) -> list[bytes | None]:

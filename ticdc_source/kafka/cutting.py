@@ -120,11 +120,11 @@ class _Cutter:
                 yield self.chunk
                 self._begin()
             self._room -= size
-            chunk = self.chunk
+            chunk, values = self.chunk, self.chunk.listed_values()
             chunk.offsets.append(record.offset)
             chunk.timestamps.append(record.timestamp)
             chunk.keys.append(record.key)
-            chunk.values.append(record.value)
+            values.append(record.value)
             if chunk.headers is not None:
                 chunk.headers.append(record.headers)
 

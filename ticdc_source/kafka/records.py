@@ -38,7 +38,8 @@ def cut_records(
     """
     first_offset, first_time = batch.offset, batch.first_timestamp
     fixed_time = batch.max_timestamp if batch.attributes & LOG_APPEND_TIME else None
-    offsets, times, keys, values, all_headers = chunk.offsets, chunk.timestamps, chunk.keys, chunk.values, chunk.headers
+    offsets, times, keys, all_headers = chunk.offsets, chunk.timestamps, chunk.keys, chunk.headers
+    values = chunk.listed_values()
     limit = min(size, at + room)
     key: bytes | None
     value: bytes | None

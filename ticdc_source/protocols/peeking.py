@@ -14,10 +14,15 @@ from itertools import compress, repeat
 from operator import itemgetter
 from typing import NamedTuple, cast
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_source.binaries import Binaries
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, Corrupt, Split, TableEvents, TableName, Wants, merged
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.shapes import MALFORMED, parse_failure, table_name
+from ticdc_source.protocols.stencils import bytes_of
 
 __all__ = ["Peek", "Sort", "plain_object", "split_by_peeking"]
 
@@ -37,6 +42,20 @@ class _Head(NamedTuple):
     table: TableName
     parts: tuple[tuple[int, bytes | tuple[bytes, ...]], ...]  # what stands where, or one of what
     times: tuple[slice, ...]  # where digits stand between
+
+    def fits(self, messages: pa.BinaryArray) -> bool:
+        """Tell whether all messages begin so."""
+        try:
+            for begin, part in self.parts:
+                choices = (part,) if isinstance(part, bytes) else part
+                if len(set(map(len, choices))) > 1:
+                    return False
+                stretch = pc.binary_slice(messages, begin, begin + len(choices[0]))
+                if not pc.all(pc.is_in(stretch, value_set=pa.array(choices, pa.binary()))).as_py():
+                    return False
+            return all(bytes_of(pc.binary_slice(messages, time.start, time.stop)).isdigit() for time in self.times)
+        except pa.ArrowInvalid:
+            return False  # binary_slice, of messages that end before the slice begins
 
     def select(self, messages: Sequence[bytes]) -> tuple[Sequence[int], Sequence[bytes]]:
         """Return those messages that begin so, and their places."""
@@ -140,7 +159,18 @@ def split_by_peeking(chunk: Chunk, peek: Peek, sort: Sort, what: str, *, codec: 
         wants: tells which tables are wanted.
     """
     split = Split()
-    messages = cast("list[bytes]", chunk.values) if all(chunk.values) else [value or b"" for value in chunk.values]
+    values = chunk.values
+    if isinstance(values, Binaries):
+        head = peek.head(values[len(values) // 2])
+        if head is not None and head.fits(values.array):
+            if wants(head.table):
+                split.tables[head.table] = TableEvents.of_records(chunk, head.table, range(len(values)), values)
+            else:
+                split.others = len(values)
+            return split
+        messages: Sequence[bytes] = values.as_list()
+    else:
+        messages = cast("list[bytes]", values) if all(values) else [value or b"" for value in values]
     most: TableEvents | None = None
     rest: Sequence[int] = range(len(messages))
     if (head := _most_frequent(messages, peek)) is not None:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_source.binaries import Binaries
+
 __all__ = ["Stencil", "bytes_of", "messages_of", "numbers_of"]
 
 
@@ -70,6 +72,8 @@ def _has(messages: pa.BinaryArray, start: int, part: bytes) -> pa.BooleanArray:
 
 def messages_of(payloads: Sequence[bytes]) -> pa.BinaryArray | None:
     """Make an array of messages; None where they are too much for one (2 GiB)."""
+    if isinstance(payloads, Binaries):
+        return payloads.array
     array = pa.array(payloads, pa.binary())
     return array if isinstance(array, pa.BinaryArray) else None
 

@@ -1,0 +1,79 @@
+"""Bytes of many records in one array."""
+
+import pyarrow as pa
+import pytest
+
+from ticdc_source.binaries import Binaries
+from ticdc_source.events import Chunk, TableEvents, TableName
+from ticdc_source.protocols import PROTOCOLS
+
+VALUES = [b"one", b"", b"three"]
+
+
+def binaries() -> Binaries:
+    """Make some, never looked at."""
+    return Binaries(pa.array(VALUES, pa.binary()))
+
+
+def test_they_are_a_sequence_of_bytes() -> None:
+    """One by one, as a stretch, from behind and by iteration they are what the array holds, looked at before or not."""
+    for one in (binaries(), binaries()):
+        assert len(one) == 3
+        assert one.nbytes == 8
+        assert [one[0], one[-1], one[1:]] == [b"one", b"three", [b"", b"three"]]
+        assert list(one) == one.as_list() == VALUES
+        assert one == VALUES
+        assert one == binaries()
+        assert one != VALUES[1:]
+    with pytest.raises(IndexError):
+        binaries()[3]
+
+
+def test_what_is_laid_behind_them_makes_them_lists() -> None:
+    """A chunk and a tray of an array take more records: all are there, in order."""
+    chunk = Chunk("topic", 0, [0, 1, 2], [0] * 3, [None] * 3, binaries())
+    chunk.listed_values().append(None)
+    tray = TableEvents.of_records(chunk.part(0, 3), TableName("a", "b"), range(3), binaries())
+    tray.append(3, 0, b"four")
+
+    assert chunk.values == [*VALUES, None]
+    assert (tray.positions, tray.payloads) == ([0, 1, 2, 3], [*VALUES, b"four"])
+
+
+def message(table: str, kind: str = "INSERT", commit: int = 1795247640910) -> bytes:
+    """Write the beginning of a canal-json message, and some of the rest."""
+    return (
+        f'{{"id":0,"database":"shop","table":"{table}","pkNames":["id"],"isDdl":false,"type":"{kind}",'
+        f'"es":{commit},"ts":1,"data":[{{"id":"1"}}]}}'
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [message("t"), message("t", "UPDATE"), message("t", "DELETE")],
+        [message("t"), message("u"), message("t")],
+        [message("t"), b"", message("t")],
+        [message("t"), b"{", message("t")],
+        [message("t"), message("t", "UPSERT"), message("t")],
+        [message("t"), message("t").replace(b"INSERT", b"CREATE"), message("t")],
+        [b"", b""],
+    ],
+)
+def test_an_array_is_split_like_a_list(messages: list[bytes]) -> None:
+    """Trays, places, payloads and what cannot be read are the same, whether a chunk's values are an array or a list."""
+    decoder = PROTOCOLS["canal-json"]
+    count = len(messages)
+    listed = Chunk("topic", 0, list(range(count)), [0] * count, [b""] * count, list[bytes | None](messages))
+    array = pa.array(messages, pa.binary())
+    packed = Chunk("topic", 0, list(range(count)), [0] * count, [b""] * count, Binaries(array))
+
+    expected, found = decoder.split(listed), decoder.split(packed)
+
+    assert list(found.tables) == list(expected.tables)
+    for table, tray in expected.tables.items():
+        assert list(found.tables[table].positions) == list(tray.positions)
+        assert list(found.tables[table].payloads) == list(tray.payloads)
+    assert [(bad.position, str(bad.error)) for bad in found.corrupt] == [
+        (bad.position, str(bad.error)) for bad in expected.corrupt
+    ]
