@@ -1,10 +1,10 @@
 """Kernels give of arrays what they give of cells, and pyarrow.json reads doubles as orjson does."""
 
 import base64
+import math
 import random
 import struct
 from collections.abc import Callable
-from math import isfinite
 from typing import Any
 
 import orjson
@@ -90,14 +90,38 @@ def test_a_kernel_gives_of_an_array_what_it_gives_of_cells(protocol: str, name: 
     assert taken or wire.arrays is None
 
 
+def test_decimals_of_doubles_are_their_shortest_texts() -> None:
+    """At every scale, with as many digits as a double keeps or more, a DECIMAL of an array is that of the cells."""
+    chooser = random.Random(SEED)
+    wire = PROTOCOLS["debezium"].kernels["decimal"]
+    taken = 0
+
+    for _ in range(3000):
+        precision = chooser.randrange(1, 39)
+        scale = chooser.randrange(min(precision, 30) + 1)
+        run = kernel(
+            wire, ColumnType("decimal", length=precision, scale=scale), pa.decimal128(precision, scale), Settings()
+        )
+        digits = chooser.choice([1, 8, 14, 15, 15, 16, 17])
+        largest = 10 ** min(digits, precision)
+        units = [chooser.randrange(largest), largest - 1, chooser.choice([0, 1, largest // 2, largest])]
+        cells = [chooser.choice([1, -1]) * unit / 10**scale for unit in units]
+        cells[0] = chooser.choice([cells[0], cells[0], cells[0] + 0.1, math.nextafter(cells[0], 1e30)])
+        expected, found = attempt(run, cells), attempt(run, pa.array(cells, pa.float64()))
+        assert found == expected or (found == "refused" and max(map(abs, cells)) >= 1 << 53), (SEED, cells, scale)
+        taken += found != "refused"
+
+    assert taken > 1000
+
+
 def test_doubles_are_read_to_the_bit() -> None:
     """pyarrow.json and orjson make the same double of a number's text, which the fast path of debezium counts on."""
     chooser = random.Random(SEED)
     anything = [struct.unpack("<d", chooser.randbytes(8))[0] for _ in range(20_000)]
     tiny = [struct.unpack("<d", struct.pack("<Q", chooser.randrange(1 << 53)))[0] for _ in range(5_000)]
-    written = [repr(number) for number in anything + tiny if isfinite(number)]
+    written = [repr(number) for number in anything + tiny if math.isfinite(number)]
     written += [
-        f"{number:.{chooser.randrange(25)}e}" for number in anything if isfinite(number) and abs(number) < 1e308
+        f"{number:.{chooser.randrange(25)}e}" for number in anything if math.isfinite(number) and abs(number) < 1e308
     ]
     written += [f"{chooser.uniform(-1e6, 1e6):.{chooser.randrange(30)}f}" for _ in range(10_000)]
     written += [str(chooser.randrange(10 ** chooser.randrange(1, 40))) for _ in range(5_000)]

@@ -310,6 +310,60 @@ def test_columns_give_what_rows_give(scenario: str, table: str) -> None:
     assert by_columns > 20
 
 
+# Bytes of an update, or of one message and the next, and what stands for them: rows too many here and too few there,
+# other ops, and members that are not TiCDC's.
+FORMS = [
+    ((b'},"after":{', b'},"after":{'), (b'},"after":{"x":1},"after":{', b',"after":{')),
+    ((b'},"after":{', b'},"after":{'), (b'}\n{"id":1},"after":{', b"}")),
+    ((b'},"after":{',), (b'},"after":null,"x":{',)),
+    ((b'"op":"u"',), (b'"op":"c"',)),
+    ((b'"op":"u"',), (b'"op":"r"',)),
+    ((b'"op":"u"',), (b'"op":"d"',)),
+    ((b'"before":{',), (b'"befora":{',)),
+    ((b'"before":{',), (b'"xfter":{',)),
+    ((b'"before":{',), (b'"before":null,"after":{',)),
+    ((b'"before":{',), (b'"after":null,"before":{',)),
+    ((b'"before":{',), (b'"before": {',)),
+    ((b'"before":{',), (b'\n"before":{',)),
+    ((b'}},"',), (b'},"x":{}},"',)),
+    ((b'}},"',), (b'}null},"',)),
+    ((b'}},"',), (b'}\n{}},"',)),
+    ((b'}},"',), (b'}\n},"',)),
+    ((b'"note":"',), (b'"note":"\n',)),
+    ((b'"note":"',), (b'"note":"},\\"after\\":{',)),
+    ((b'"note":"',), (b'"note":"\\":null',)),
+]
+
+
+@pytest.mark.parametrize(("parts", "others"), FORMS, ids=[str(number) for number in range(len(FORMS))])
+def test_rows_that_are_not_where_they_should_be_do_not_pass(
+    parts: tuple[bytes, ...], others: tuple[bytes, ...]
+) -> None:
+    """One or two updates of debezium whose rows are framed otherwise give what the general path makes of them."""
+    messages = list(islice(benchmark_messages("debezium, schema"), 300))
+    values = [message.value or b"" for message in messages]
+    updates = [place for place, value in enumerate(values) if b'"op":"u"' in value]
+    whole_ones = Captured.of(*((message.key, message.value) for message in messages))
+    plan, general = plan_for(whole_ones, includeMetadata="all"), plan_for(whole_ones, includeMetadata="all")
+    plan.columnar_from, general.skim = 1, False
+    decoder = PROTOCOLS["debezium"]
+
+    def decoded(plan: Plan, values: list[bytes]) -> Decoded:
+        captured = Captured.of(*((None, value) for value in values))
+        (chunk,) = captured.fetch(captured.ranges()[0])
+        (tray,) = decoder.split(chunk).tables.values()
+        return decoder.decode(tray, plan)
+
+    decoded(plan, values)
+    assert not decoded(plan, values).parsed
+    for place, part, other in zip(updates[3:], parts, others, strict=False):
+        assert part in values[place]
+        values[place] = values[place].replace(part, other, 1)
+    plan.learned["debezium"].passes = 0
+
+    assert _outcome_of(decoded(plan, values)) == _outcome_of(decoded(general, values))
+
+
 def _outcome_of(decoded: Decoded | str) -> object:
     if isinstance(decoded, str):
         return decoded

@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 _2_63, _2_64 = 1 << 63, 1 << 64
+_EXACT_DIGITS, _EXACT_POWER = 15, 22  # digits that a double keeps, and the last power of ten that is a double
+_INTEGERS = pa.decimal128(19, 0)  # that hold all of 64 bits
 
 
 def require(cells: Cells, *kinds: type) -> None:
@@ -170,6 +172,9 @@ def _decimals_of_floats(type_: ColumnType, _settings: Settings) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
         doubles = isinstance(cells, pa.DoubleArray)
         if doubles:
+            array = None if as_text else _decimals_of_few_digits(cells, arrow)
+            if array is not None:
+                return array
             _refuse_whole_numbers_of_more_digits(cells)
         else:
             require(cells, int, float, str)
@@ -184,6 +189,23 @@ def _decimals_of_floats(type_: ColumnType, _settings: Settings) -> Kernel:
         return texts if as_text else decimals_of_text(texts, arrow)
 
     return cast
+
+
+def _decimals_of_few_digits(doubles: pa.DoubleArray, arrow: pa.DataType) -> pa.Array | None:
+    """Read doubles as decimals without their texts; None where one has more than 15 digits, or none that fit.
+
+    Of all decimals with up to 15 digits no two have the same double, so one of that scale which gives this double, as
+    an exact number divided by an exact power of ten, is its shortest text.
+    """
+    if not 0 <= arrow.scale <= _EXACT_POWER:
+        return None
+    power = float(10**arrow.scale)
+    units = pc.round(pc.multiply(doubles, power))
+    limit = float(10 ** min(arrow.precision, _EXACT_DIGITS))
+    exact = pc.and_(pc.less(pc.abs(units), limit), pc.equal(pc.divide(units, power), doubles))
+    if not pc.all(exact, min_count=0).as_py():
+        return None
+    return units.cast(pa.int64()).cast(_INTEGERS).view(arrow)
 
 
 def _refuse_whole_numbers_of_more_digits(doubles: pa.DoubleArray) -> None:

@@ -1,13 +1,14 @@
 """The fastest path of debezium: the rows of many messages are parsed into Arrow columns at once.
 
 What messages of one table have in common is compared by Arrow too, all messages of a tray at a time: constant
-stretches, and numbers as wide as in the message that was parsed whole. The rows of before and after are then read by
-one call of `pyarrow.json`, without a Python object a value. It is taken for a tray or not at all: where a message is
-not as those before it, a value does not fit, or anything else is unusual, this path declines, and the others read the
-tray and report what is wrong. What `pyarrow.json` takes that JSON does not, or tells less well than a parser to dicts,
-is looked for (docs/design/0008-fast-paths.md):
+stretches, and numbers as wide as in the message that was parsed whole. What is left behind the op are one row or two,
+each put on a line of its own, which one call of `pyarrow.json` reads into columns, without a Python object a value. It
+is taken for a tray or not at all: where a message is not as those before it, a value does not fit, or anything else is
+unusual, this path declines, and the others read the tray and report what is wrong. What `pyarrow.json` takes that JSON
+does not, or tells less well than a parser to dicts, is looked for (docs/design/0008-fast-paths.md):
 
-* each message is one object: it begins one, which nothing before it can swallow, and there are as many as messages;
+* each row is one object: it begins on a line of its own, where nothing goes on that began before (a raw line break is
+  in no text, and an object in no row), and there are as many objects as rows;
 * nothing ends the text early: there is no NUL in it;
 * texts are UTF-8;
 * NaN and Infinity are no numbers, and -0 is 0.
@@ -19,7 +20,7 @@ paths leave out of the row before, too: where that may be, NULLs are counted in 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, reduce
 from math import isfinite
 from typing import NamedTuple
@@ -39,30 +40,41 @@ from ticdc_source.repeated import places, repeated
 
 __all__ = ["DebeziumColumns"]
 
+# What stands from the op to the only row, as TiCDC writes it, all of one length.
+_ONE_ROW = pa.array(
+    [b'c","before":null,"after":{', b'r","before":null,"after":{', b'd","after":null,"before":{'], pa.binary()
+)
+_KINDS = pa.array([INSERT, INSERT, DELETE], pa.int8())  # of those
+_PREIMAGE, _POSTIMAGE = pa.scalar(UPDATE_PREIMAGE, pa.int8()), pa.scalar(UPDATE_POSTIMAGE, pa.int8())
+_TO_ROW = len(_ONE_ROW[0].as_py())
+_UPDATE = b"u"
+# What stands around the rows of an update: behind the op, and between them; `output-old-value` leaves out the old one.
+_OLD, _NEW, _BETWEEN = b'"before":{', b'"after":{', b'},"after":{'
+_LINE, _LINES = b"\n", b"}\n{"
+_END = b"}"  # of `payload`
+
+_OPERATIONS = 3  # insert, update, delete
 _MOST_PASSED = 64  # trays
 _REPLACEMENT = "\ufffd".encode()
-_AFTER = ((b"c", INSERT), (b"r", INSERT), (b"u", UPDATE_POSTIMAGE))
-_BEFORE = ((b"u", UPDATE_PREIMAGE), (b"d", DELETE))
 _ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
 class _Cut(NamedTuple):
-    """Messages, cut behind the op."""
+    """Messages, of which the rows are left."""
 
-    rows: pa.BinaryArray  # before and after, an object a message, all on lines of their own
-    ops: bytes  # one byte a message
-    commit_ts: pa.Array
-    build_ts: pa.Array
+    kinds: pa.Int8Array  # of the new row, or the only one
+    has_old: pa.BooleanArray | None  # None for none
+    rows: pa.BinaryArray  # those of each message, each row behind a line break
+    commit_ts: pa.Int64Array
+    build_ts: pa.Int64Array
 
 
-class _Chosen(NamedTuple):
-    """Which images are wanted, in the order of the events."""
+class _Images(NamedTuple):
+    """What images the rows are, in their order."""
 
     kinds: pa.Int8Array
     events: pa.Int32Array
-    rows: (
-        pa.Int32Array | None
-    )  # the place of each among all rows after, and all before behind them; None: each at its own
+    wanted: pa.BooleanArray | None  # None for all
 
 
 class DebeziumColumns(DebeziumSkim):
@@ -120,36 +132,32 @@ class DebeziumColumns(DebeziumSkim):
             return None  # to be reported with its address
         if plan.strays(columns):
             return None
-        images = self._parse(shape, cut, planned)
-        if images is None:
+        images = _images(cut, plan)
+        cells = self._parse(shape, cut, planned, len(images.events))
+        if cells is None or not _are_written(list(cells.values()), images, cut.rows):
             return None
-        before, after = images
-        chosen = _chosen(cut.ops, before, after, plan)
-        if chosen is None or not _are_written(cut, before, after):
-            return None
-        arrays = _cast(planned, before, after, chosen)
+        arrays = _cast(planned, cells, images)
         if arrays is None:
             return None
-        count = len(chosen.kinds)
+        kinds, of_event = images.kinds, images.events
+        if images.wanted is not None:
+            kinds, of_event = kinds.filter(images.wanted), of_event.filter(images.wanted)
         if plan.rescued is not None:
-            arrays[plan.rescued] = repeated(None, pa.string(), count)
+            arrays[plan.rescued] = repeated(None, pa.string(), len(kinds))
         cluster_id = repeated(shape.cluster_id, pa.string(), len(events))
-        indexes = repeated(0, pa.int32(), count)
-        return Decoded(chosen.kinds, chosen.events, indexes, arrays, cut.commit_ts, cut.build_ts, cluster_id)
+        indexes = repeated(0, pa.int32(), len(kinds))
+        return Decoded(kinds, of_event, indexes, arrays, cut.commit_ts, cut.build_ts, cluster_id)
 
-    def _parse(self, shape: Shape, cut: _Cut, planned: Sequence[Planned]) -> tuple[pa.StructArray, ...] | None:
+    def _parse(self, shape: Shape, cut: _Cut, planned: Sequence[Planned], count: int) -> dict[str, pa.Array] | None:
+        """Parse the rows; None where they are not one object each, with values of the types that were met."""
         fields = self._fields(shape.names, planned)
-        if fields is None:
+        written = bytes_of(cut.rows)
+        if fields is None or b"\0" in written:
             return None
         options = self._options.get(fields)
         if options is None:
-            row = pa.struct(fields)
-            options = self._options[fields] = pj.ParseOptions(
-                explicit_schema=pa.schema([("before", row), ("after", row)]), unexpected_field_behavior="error"
-            )
-        written = bytes_of(cut.rows)
-        if b"\0" in written:
-            return None
+            options = pj.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="error")
+            self._options[fields] = options
         try:
             table = pj.read_json(
                 pa.py_buffer(written),
@@ -160,13 +168,11 @@ class DebeziumColumns(DebeziumSkim):
                 table.validate(full=True)  # that texts are UTF-8
         except pa.ArrowInvalid:
             return None
-        if table.num_rows != len(cut.ops):
+        batches = table.to_batches()
+        if table.num_rows != count or len(batches) != 1:
             return None
-        before, after = (table.column(place).combine_chunks() for place in (0, 1))
-        doubles = [place for place, field in enumerate(fields) if field.type == pa.float64()]
-        if not all(_are_json(image.field(place)) for image in (before, after) for place in doubles):
-            return None
-        return before, after
+        columns = dict(zip(shape.names, batches[0].columns, strict=True))
+        return columns if all(_are_json(column) for column in columns.values() if column.type == pa.float64()) else None
 
     def _fields(self, names: Sequence[str], planned: Sequence[Planned]) -> tuple[pa.Field, ...] | None:
         """Say as what each column's JSON is read; None where it has more types than Arrow columns have."""
@@ -189,22 +195,50 @@ class DebeziumColumns(DebeziumSkim):
 
 
 def _cut(shape: Shape, payloads: Sequence[bytes]) -> _Cut | None:
-    """Compare what messages have in common; None where one has it not."""
-    messages, stencil = messages_of(payloads), shape.stencil
-    if messages is None or not stencil.fits(messages) or not pc.all(pc.ends_with(messages, shape.tail)).as_py():
+    """Compare what messages have in common, and leave their rows; None where one has it not."""
+    messages, stencil, tail = messages_of(payloads), shape.stencil, _END + shape.tail
+    if messages is None or not stencil.fits(messages) or not pc.all(pc.ends_with(messages, tail)).as_py():
         return None
+    op = len(shape.head)
     try:
         numbers = [
             numbers_of(stencil.gap(messages, gap), place.stop - place.start) for gap, place in enumerate(shape.numbers)
         ]
-        rows = pc.binary_slice(messages, stencil.end, -len(shape.tail))
+        forms = pc.index_in(pc.binary_slice(messages, op, op + _TO_ROW), value_set=_ONE_ROW)
+        bodies = pc.binary_slice(messages, stencil.end, -len(tail))
     except pa.ArrowInvalid:  # a number has more than 63 bits, or nothing is between op and tail
         return None
     commit_ts, build_ts = numbers[COMMIT_TS], numbers[BUILD_TS]
-    ops = bytes_of(stencil.gap(messages, len(numbers)))
-    if any(number is None for number in numbers) or ops.translate(None, b"cdru"):
+    if any(number is None for number in numbers):
         return None
-    return _Cut(pc.binary_replace_slice(rows, 0, 0, b"\n{"), ops, commit_ts, build_ts)
+    rows = pc.binary_replace_slice(bodies, 0, op + _TO_ROW - 1 - stencil.end, _LINE)
+    kinds, updates, has_old = _KINDS.take(forms), forms.is_null(), None
+    if forms.null_count:
+        if bytes_of(stencil.gap(messages, len(numbers)).filter(updates)).translate(None, _UPDATE):
+            return None
+        kinds = kinds.fill_null(_POSTIMAGE)
+        split = _split(bodies.filter(updates))
+        if split is None:
+            return None
+        rows = pc.replace_with_mask(rows, updates, split[0])
+        has_old = updates if split[1] else None
+    if not pc.all(pc.starts_with(rows, _LINES[1:])).as_py():
+        return None
+    return _Cut(kinds, has_old, rows, commit_ts, build_ts)
+
+
+def _split(updates: pa.BinaryArray) -> tuple[pa.BinaryArray, bool] | None:
+    """Put the rows of updates on lines of their own; say whether those are two, an old one and a new one."""
+    if pc.all(pc.starts_with(updates, _NEW)).as_py():
+        return pc.binary_replace_slice(updates, 0, len(_NEW) - 1, _LINE), False
+    if not pc.all(pc.starts_with(updates, _OLD)).as_py():
+        return None
+    both = pc.binary_replace_slice(updates, 0, len(_OLD) - 1, _LINE)
+    cut = pc.replace_substring(both, _BETWEEN, _LINES, max_replacements=1)
+    shorter = pc.subtract(pc.binary_length(both), pc.binary_length(cut))
+    if not pc.all(pc.equal(shorter, len(_BETWEEN) - len(_LINES))).as_py():
+        return None
+    return cut, True
 
 
 def _are_json(doubles: pa.Array) -> bool:
@@ -215,73 +249,65 @@ def _are_json(doubles: pa.Array) -> bool:
     return not zero.true_count or bool(pc.min(pc.divide(1.0, doubles.filter(zero))).as_py() > 0)
 
 
-def _are_written(cut: _Cut, before: pa.StructArray, after: pa.StructArray) -> bool:
+def _are_written(columns: Sequence[pa.Array], images: _Images, rows: pa.BinaryArray) -> bool:
     """Tell whether a column that an update sets to NULL is so indeed, and not a member that is missing."""
-    pairs = [(before.field(place), after.field(place)) for place in range(len(before.type))]
-    became = [pc.and_(old.is_valid(), new.is_null()) for old, new in pairs if new.null_count > after.null_count]
+    last = len(images.kinds) - 1
+    with_nulls = [column for column in columns if column.null_count]
+    became = [pc.and_(column.slice(0, last).is_valid(), column.slice(1).is_null()) for column in with_nulls]
     if not became:
         return True
-    doubtful = pc.and_(reduce(pc.or_, became), _are(cut.ops, b"u"))
-    if not doubtful.true_count:
+    olds = pc.equal(images.kinds.slice(0, last), UPDATE_PREIMAGE)  # behind each of which is the new one
+    olds = pc.indices_nonzero(pc.and_(reduce(pc.or_, became), olds))
+    if not len(olds):
         return True
-    nulls = sum(column.filter(doubtful).null_count for pair in pairs for column in pair)
-    written = bytes_of(cut.rows.filter(doubtful))
+    nulls = sum(column.slice(start).take(olds).null_count for column in with_nulls for start in (0, 1))
+    written = bytes_of(rows.take(images.events.take(olds)))
     # An escaped quote is within a text, any other one ends a name: names have no backslash.
     return bool(written.count(b'":null') - written.count(b'\\":null') == nulls)
 
 
-@lru_cache
-def _table(ops: frozenset[tuple[bytes, int]]) -> bytes:
-    """Make the table that translates ops to small numbers, others to 0."""
-    known = dict(ops)
-    return bytes(known.get(bytes([op]), 0) for op in range(256))
+def _images(cut: _Cut, plan: Plan) -> _Images:
+    """Say what images there are: of each message the old row, if it has one, and the new one."""
+    kinds, events, wanted = cut.kinds, places(len(cut.kinds)), None
+    if cut.has_old is not None:
+        twice, second = _twice(len(kinds))
+        there = pc.or_(second, cut.has_old.take(twice))
+        events = twice.filter(there)
+        kinds = pc.if_else(second.filter(there), kinds.take(events), _PREIMAGE)
+    if not plan.preimages or len(plan.operations) < _OPERATIONS:
+        wanted = pc.is_in(kinds, value_set=_wanted(plan))
+    return _Images(kinds, events, wanted)
 
 
-def _numbers(ops: bytes, numbers: Iterable[tuple[bytes, int]]) -> pa.Array:
-    written = ops.translate(_table(frozenset(numbers)))
-    return pa.Array.from_buffers(pa.int8(), len(ops), [None, pa.py_buffer(written)])
+def _twice(count: int) -> tuple[pa.Int32Array, pa.BooleanArray]:
+    """Return 0, 0, 1, 1, 2, … up to so many, and of each place whether it is the second."""
+    twice, second = _twice_as_many(max(1 << 13, 1 << (count - 1).bit_length()))
+    return twice.slice(0, 2 * count), second.slice(0, 2 * count)
 
 
-def _are(ops: bytes, wanted: bytes) -> pa.Array:
-    """Tell of each message whether its op is among those wanted."""
-    return _numbers(ops, ((bytes([op]), 1) for op in wanted)).cast(pa.bool_())
+@lru_cache(maxsize=2)
+def _twice_as_many(count: int) -> tuple[pa.Int32Array, pa.BooleanArray]:
+    numbers = [number for number in range(count) for _ in range(2)]
+    return pa.array(numbers, pa.int32()), pa.array([False, True] * count)
 
 
-def _chosen(ops: bytes, before: pa.StructArray, after: pa.StructArray, plan: Plan) -> _Chosen | None:
-    """Say which images are wanted; None where a row is not there."""
-    has_before, has_after = before.is_valid(), after.is_valid()
-    if not pc.all(pc.if_else(_are(ops, b"d"), has_before, has_after)).as_py():
-        return None
-    count = len(ops)
-    updates = b"u" * ("update" in plan.operations)
-    afters = _are(ops, b"cr" * ("insert" in plan.operations) + updates)
-    befores = pc.and_(_are(ops, b"d" * ("delete" in plan.operations) + updates * plan.preimages), has_before)
-    events = places(count)
-    if not befores.true_count:
-        rows = None if afters.true_count == count else events.filter(afters)
-        kinds = _numbers(ops, _AFTER)
-        return _Chosen(kinds, events, None) if rows is None else _Chosen(kinds.filter(afters), rows, rows)
-    places_before, places_after = events.filter(befores), events.filter(afters)
-    events = pa.concat_arrays([places_before, places_after])
-    order = pc.array_sort_indices(events)  # which is stable: the row before comes first
-    kinds = pa.concat_arrays([_numbers(ops, _BEFORE).filter(befores), _numbers(ops, _AFTER).filter(afters)])
-    rows = pa.concat_arrays([pc.add(places_before, pa.scalar(count, pa.int32())), places_after])
-    return _Chosen(kinds.take(order), events.take(order), rows.take(order))
+def _wanted(plan: Plan) -> pa.Int8Array:
+    updates = [UPDATE_PREIMAGE, UPDATE_POSTIMAGE] if plan.preimages else [UPDATE_POSTIMAGE]
+    kinds = {"insert": [INSERT], "update": updates, "delete": [DELETE]}
+    return pa.array([kind for operation in plan.operations for kind in kinds[operation]], pa.int8())
 
 
-def _cast(
-    planned: Sequence[Planned], before: pa.StructArray, after: pa.StructArray, chosen: _Chosen
-) -> dict[str, pa.Array] | None:
-    """Cast the columns of the chosen images."""
-    rows = after
-    if chosen.rows is not None:
-        rows = (pa.concat_arrays([after, before]) if before.null_count < len(before) else after).take(chosen.rows)
+def _cast(planned: Sequence[Planned], columns: dict[str, pa.Array], images: _Images) -> dict[str, pa.Array] | None:
+    """Cast the columns of the images that are wanted; None where a value does not fit."""
+    count = len(images.events) if images.wanted is None else images.wanted.true_count
     arrays = {}
     for item in planned:
         if item.run is None or item.source is None:
-            arrays[item.field.name] = pa.nulls(len(rows), item.field.arrow)
+            arrays[item.field.name] = pa.nulls(count, item.field.arrow)
             continue
-        cells = rows.field(item.source)
+        cells = columns[item.source]
+        if images.wanted is not None:
+            cells = cells.filter(images.wanted)
         as_array = cells.type == item.arrays
         if cells.type == pa.float64() and not as_array:
             return None  # of a cell it counts whether it was 1 or 1.0
