@@ -26,6 +26,7 @@ NAME = "scale"
 TITLE = "What does not grow: CPU microseconds a row with a topic's length, and a record with the tables beside"
 GROWTH = 1.15  # at most, of a row's cost from the shortest topic to the longest
 OTHERS = 1.0  # microseconds at most for a record of another table, beside its fetch
+PEAK = 300  # MiB of a worker, however long the topic
 
 _WORK = corpus.WORKS["canal-json, 3 columns"]
 _CORES = 2
@@ -60,7 +61,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
     """Measure both."""
     size = SIZES[size_name]
     result = Result(NAME, TITLE, command, asdict(size))
-    result.columns = ("what", "records", "µs", "target")
+    result.columns = ("what", "records", "µs or MiB", "target")
     with session(_CORES) as live, filled_topic(bootstrap, _WORK, size.lengths[-1], _CORES) as (topic, filled):
         rows = filled.rows / filled.records
         for length, samples in _lengths(live, bootstrap, topic, size):
@@ -70,6 +71,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
             result.samples[name] = samples
             result.figures[name] = {"records": length, "microseconds_a_row": figure}
             result.rows.append(["a row of a topic of", f"{length:,}", f"{figure:.2f}", ""])
+    peak = max(sample["worker_peak_mib"] for samples in result.samples.values() for sample in samples)
     costs = [figures["microseconds_a_row"] for figures in result.figures.values()]
     met = "met" if costs[-1] <= GROWTH * costs[0] else "missed"
     result.notes.append(f"target: the longest topic's row costs at most {GROWTH:.2f} times the shortest's: {met}")
@@ -82,6 +84,9 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
     result.figures[name] = {"records": size.others, "microseconds_a_record_of_others": figure}
     target = f"{OTHERS}: {'met' if figure <= OTHERS else 'missed'}"
     result.rows.append([f"{name}: a record of another", f"{size.others:,}", f"{figure:.2f}", target])
+    target = f"{PEAK}: {'met' if peak <= PEAK else 'missed'}"
+    result.figures["worker"] = {"records": size.lengths[-1], "peak_mib": peak}
+    result.rows.append(["the peak of a worker", f"{size.lengths[-1]:,}", f"{peak:.0f} MiB", target])
     return result
 
 

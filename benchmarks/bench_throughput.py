@@ -60,17 +60,17 @@ class Size:
 
 
 _RECORDS = {
-    "canal-json": 400_000,
-    "canal-json, 3 columns": 800_000,
-    "canal-json, 60 columns": 80_000,
-    "open-protocol": 50_000,
-    "debezium, no schema": 400_000,
-    "debezium, schema": 200_000,
+    "canal-json": 250_000,
+    "canal-json, 3 columns": 500_000,
+    "canal-json, 60 columns": 50_000,
+    "open-protocol": 35_000,
+    "debezium, no schema": 250_000,
+    "debezium, schema": 100_000,
 }
 _FEW = {name: records // 8 for name, records in _RECORDS.items()}
 _EACH_PROTOCOL = ("canal-json", "open-protocol", "debezium, no schema")
 SIZES = {
-    "full": Size(_RECORDS, 3, warm_up=1, cores={1: tuple(_RECORDS), 2: ("canal-json", "open-protocol")}),
+    "full": Size(_RECORDS, 3, warm_up=2, cores={1: tuple(_RECORDS), 2: ("canal-json", "open-protocol")}),
     "quick": Size(_FEW, 1, warm_up=1, cores={1: ("canal-json", "open-protocol")}),
     "tiny": Size(dict.fromkeys(_EACH_PROTOCOL, 100), 1, warm_up=0, cores={2: _EACH_PROTOCOL}),
 }
