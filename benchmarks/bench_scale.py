@@ -85,6 +85,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
     target = f"{OTHERS}: {'met' if figure <= OTHERS else 'missed'}"
     result.rows.append([f"{name}: a record of another", f"{size.others:,}", f"{figure:.2f}", target])
     target = f"{PEAK}: {'met' if peak <= PEAK else 'missed'}"
+    result.samples["worker"] = [{"worker_peak_mib": peak}]
     result.figures["worker"] = {"records": size.lengths[-1], "peak_mib": peak}
     result.rows.append(["the peak of a worker", f"{size.lengths[-1]:,}", f"{peak:.0f} MiB", target])
     return result
