@@ -35,7 +35,7 @@ from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.debezium_skim import BUILD_TS, COMMIT_TS, DebeziumSkim, Shape
 from ticdc_source.protocols.images import Images
 from ticdc_source.protocols.plan import Plan, Planned, WireOf
-from ticdc_source.protocols.stencils import bytes_of, messages_of, numbers_of
+from ticdc_source.protocols.stencils import are_numbers, bytes_of, messages_of
 from ticdc_source.repeated import places, repeated
 
 __all__ = ["DebeziumColumns"]
@@ -53,6 +53,7 @@ _OLD, _NEW, _BETWEEN = b'"before":{', b'"after":{', b'},"after":{'
 _LINE, _LINES = b"\n", b"}\n{"
 _END = b"}"  # of `payload`
 
+_MOST_DIGITS = 18  # of a number that is in 63 bits, whatever they are
 _OPERATIONS = 3  # insert, update, delete
 _MOST_PASSED = 64  # trays
 _REPLACEMENT = "\ufffd".encode()
@@ -118,7 +119,7 @@ class DebeziumColumns(DebeziumSkim):
         return decoded
 
     def _read(self, shape: Shape, events: TableEvents, plan: Plan, wire_of: WireOf) -> Decoded | None:
-        cut = _cut(shape, events.payloads)
+        cut = _cut(shape, events.payloads, stamped=plan.build_ts)
         if cut is None:
             return None
         boundaries, stamps = plan.boundaries(), pc.min_max(cut.commit_ts).as_py()
@@ -194,23 +195,24 @@ class DebeziumColumns(DebeziumSkim):
         return tuple(fields)
 
 
-def _cut(shape: Shape, payloads: Sequence[bytes]) -> _Cut | None:
+def _cut(shape: Shape, payloads: Sequence[bytes], *, stamped: bool) -> _Cut | None:
     """Compare what messages have in common, and leave their rows; None where one has it not."""
     messages, stencil, tail = messages_of(payloads), shape.stencil, _END + shape.tail
     if messages is None or not stencil.fits(messages) or not pc.all(pc.ends_with(messages, tail)).as_py():
         return None
-    op = len(shape.head)
+    op, widths = len(shape.head), [place.stop - place.start for place in shape.numbers]
     try:
-        numbers = [
-            numbers_of(stencil.gap(messages, gap), place.stop - place.start) for gap, place in enumerate(shape.numbers)
-        ]
         forms = pc.index_in(pc.binary_slice(messages, op, op + _TO_ROW), value_set=_ONE_ROW)
         bodies = pc.binary_slice(messages, stencil.end, -len(tail))
-    except pa.ArrowInvalid:  # a number has more than 63 bits, or nothing is between op and tail
+    except pa.ArrowInvalid:  # nothing is between op and tail
         return None
-    commit_ts, build_ts = numbers[COMMIT_TS], numbers[BUILD_TS]
-    if any(number is None for number in numbers):
+    numbers = [stencil.gap(messages, gap) for gap in range(len(widths))]
+    if max(widths) > _MOST_DIGITS or not all(map(are_numbers, numbers, widths)):
         return None
+    commit_ts = numbers[COMMIT_TS].view(pa.string()).cast(pa.int64())
+    build_ts = repeated(None, pa.int64(), len(messages))
+    if stamped:
+        build_ts = numbers[BUILD_TS].view(pa.string()).cast(pa.int64())
     rows = pc.binary_replace_slice(bodies, 0, op + _TO_ROW - 1 - stencil.end, _LINE)
     kinds, updates, has_old = _KINDS.take(forms), forms.is_null(), None
     if forms.null_count:
@@ -252,18 +254,18 @@ def _are_json(doubles: pa.Array) -> bool:
 def _are_written(columns: Sequence[pa.Array], images: _Images, rows: pa.BinaryArray) -> bool:
     """Tell whether a column that an update sets to NULL is so indeed, and not a member that is missing."""
     last = len(images.kinds) - 1
-    with_nulls = [column for column in columns if column.null_count]
-    became = [pc.and_(column.slice(0, last).is_valid(), column.slice(1).is_null()) for column in with_nulls]
+    nulls = [column.is_null() for column in columns if column.null_count]
+    became = [pc.and_not(null.slice(1), null.slice(0, last)) for null in nulls]
     if not became:
         return True
     olds = pc.equal(images.kinds.slice(0, last), UPDATE_PREIMAGE)  # behind each of which is the new one
     olds = pc.indices_nonzero(pc.and_(reduce(pc.or_, became), olds))
     if not len(olds):
         return True
-    nulls = sum(column.slice(start).take(olds).null_count for column in with_nulls for start in (0, 1))
+    count = sum(null.slice(start).take(olds).true_count for null in nulls for start in (0, 1))
     written = bytes_of(rows.take(images.events.take(olds)))
     # An escaped quote is within a text, any other one ends a name: names have no backslash.
-    return bool(written.count(b'":null') - written.count(b'\\":null') == nulls)
+    return bool(written.count(b'":null') - written.count(b'\\":null') == count)
 
 
 def _images(cut: _Cut, plan: Plan) -> _Images:

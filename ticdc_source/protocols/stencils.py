@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ticdc_source.binaries import Binaries
 
-__all__ = ["Stencil", "bytes_of", "messages_of", "numbers_of"]
+__all__ = ["Stencil", "are_numbers", "bytes_of", "messages_of", "numbers_of"]
 
 
 class Stencil:
@@ -87,9 +87,12 @@ def bytes_of(array: pa.BinaryArray) -> bytes:
     return data[: ends[len(array)]].to_pybytes()  # type: ignore[no-any-return]
 
 
+def are_numbers(gaps: pa.BinaryArray, width: int) -> bool:
+    """Tell whether a gap of fixed width has numbers only, without leading zeros."""
+    digits = bytes_of(gaps)
+    return not digits.translate(None, b"0123456789") and b"0" not in digits[::width]
+
+
 def numbers_of(gaps: pa.BinaryArray, width: int) -> pa.Int64Array | None:
     """Read a gap of fixed width as a number without leading zeros; None where one is something else."""
-    digits = bytes_of(gaps)
-    if digits.translate(None, b"0123456789") or b"0" in digits[::width]:
-        return None
-    return gaps.view(pa.string()).cast(pa.int64())
+    return gaps.view(pa.string()).cast(pa.int64()) if are_numbers(gaps, width) else None
