@@ -9,6 +9,7 @@ import kafka.errors
 import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.parser import KafkaProtocol
+from kafka.protocol.sasl import SaslBytesRequest
 
 from ticdc_source.kafka import receiving
 from ticdc_source.kafka.receiving import Memory, Receiver
@@ -110,3 +111,18 @@ def test_memory_is_used_again_unless_it_is_large() -> None:
 def test_the_installed_kafka_python_is_received_so() -> None:
     """With the kafka-python that is installed answers are read whole: a newer one that ends it is noticed here."""
     assert receiving.is_known(waiting(0))
+
+
+def test_a_login_in_raw_bytes_is_kept(ends: tuple[socket.socket, socket.socket]) -> None:
+    """What a broker before Kafka 1.0 answers to a login is bytes, also after the next answer has come."""
+    here, there = ends
+    parser = KafkaProtocol(client_id="t")
+    receiver = Receiver(parser, Memory())
+    responses = []
+    for token in (b"r=first,i=4096", b"v=2nd", b""):
+        parser.send_request(SaslBytesRequest(b"token"))
+        here.sendall(len(token).to_bytes(4, "big") + token)
+        responses += parser.receive_bytes(receiver.read(there)[0])
+    kept = [response.auth_bytes for _, response in responses]
+    assert kept == [b"r=first,i=4096", b"v=2nd", b""]
+    assert {type(part) for part in kept} == {bytes}

@@ -6,11 +6,13 @@ next one too: the decoder copies what it keeps.
 
 from __future__ import annotations
 
+import io
 import ssl
 from typing import Any
 
 import kafka.errors
 from kafka.protocol.parser import KafkaProtocol
+from kafka.protocol.sasl import SaslBytesResponse
 
 __all__ = ["Memory", "Receiver"]
 
@@ -92,9 +94,15 @@ class Receiver:
         """Decode answers: what `KafkaProtocol.receive_bytes` gives for their bytes."""
         responses = []
         for answer in answers:
-            responses.append(self._parser._process_response(_Answer(answer)))  # noqa: SLF001
+            buffer = io.BytesIO(answer) if self._is_login() else _Answer(answer)
+            responses.append(self._parser._process_response(buffer))  # noqa: SLF001
             self._memory.give_back(answer)
         return responses
+
+    def _is_login(self) -> bool:
+        """Tell whether the next answer is a login's to a broker before Kafka 1.0: bytes, which are kept as they are."""
+        asked = self._parser.in_flight_requests
+        return bool(asked) and isinstance(asked[0], SaslBytesResponse)
 
 
 class _Answer:
