@@ -17,21 +17,33 @@ BENCHMARKS = {
 }
 
 
+_WIDTH = 140  # of tables that go to a file
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmarks asked for, on one broker."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure, print, and write results.")
     parser.add_argument("--list", action="store_true", help="name the benchmarks, and run none")
     parser.add_argument("--only", action="append", choices=BENCHMARKS, help="run this one (may be repeated)")
-    parser.add_argument("--size", choices=("full", "quick", "tiny"), default="full", help="how much to measure")
+    parser.add_argument(
+        "--size",
+        choices=("full", "quick", "tiny"),
+        default="full",
+        help="how much to measure; tiny only tries the code",
+    )
     parser.add_argument("--quick", action="store_const", const="quick", dest="size", help="the same as --size quick")
     parser.add_argument("--results", type=Path, default=FOLDER, help="the folder for results (default: %(default)s)")
     given = parser.parse_args(arguments)
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
     chosen = given.only or list(BENCHMARKS)
     if given.list:
         for name, module in BENCHMARKS.items():
             console.print(f"{name:<12} {(module.__doc__ or '').splitlines()[0]}", highlight=False, soft_wrap=True)
         return 0
+    try:
+        given.results.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--results: {error}")
     try:
         with connect() as kafka:
             for name in chosen:

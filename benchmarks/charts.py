@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-NO_CHART = "no chart: pip install --group benchmarks"
+NO_CHART = "no chart without matplotlib: pip install --group benchmarks, in the clone (pip 25.1 or newer)"
 _COLOURS = ("#1f6fb4", "#b8bcc2", "#e8903a", "#5aa469", "#8e6bbd", "#c94f4f", "#5b6470")
 
 

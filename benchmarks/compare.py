@@ -22,7 +22,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
     given = parser.parse_args(arguments)
-    before, after = (json.loads(path.read_text(encoding="utf-8")) for path in (given.before, given.after))
+    try:
+        before, after = (json.loads(path.read_text(encoding="utf-8")) for path in (given.before, given.after))
+    except (OSError, ValueError) as error:
+        parser.error(f"not a result: {error}")
     if before["benchmark"] != after["benchmark"]:
         print(f"{given.before} is of {before['benchmark']}, {given.after} of {after['benchmark']}", file=sys.stderr)
         return 1
@@ -34,9 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
         if name in new:
             table.add_row(name, f"{old:,}", f"{new[name]:,}", f"{new[name] / old:.2f}" if old else "")
     console = Console()
-    console.print(table)
     for note in differences(before, after):
-        console.print(f"  {note}", highlight=False, soft_wrap=True)
+        console.print(f"  not the same: {note}", highlight=False, soft_wrap=True)
+    console.print(table)
     return 0
 
 

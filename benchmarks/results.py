@@ -99,7 +99,8 @@ class Result:
             table.add_row(*row)
         console.print(table)
         load = os.getloadavg()
-        notes = [*self.notes, f"load before {self.before[0]:.1f}, after {load[0]:.1f}, on {cores()} cores"]
+        tried = ["tiny: a trial of the code, its figures mean nothing"] if self.command.endswith("tiny") else self.notes
+        notes = [*tried, f"load before {self.before[0]:.1f}, after {load[0]:.1f}, on {cores()} cores"]
         for note in notes:
             console.print(f"  {note}", highlight=False)
 
