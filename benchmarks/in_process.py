@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
+
 from benchmarks.corpus import Message
 from ticdc_source import partitions
+from ticdc_source.binaries import Binaries
 from ticdc_source.client_config import client_config
 from ticdc_source.events import Chunk
 from ticdc_source.inference import infer_table, take_sample
@@ -44,8 +47,8 @@ def chunks_of(messages: Iterable[Message], first: int = 0) -> Iterator[Chunk]:
     source = iter(messages)
     while part := list(islice(source, _CHUNK_RECORDS)):
         offsets = list(range(first, first + len(part)))
-        keys, values = [message.key for message in part], [message.value for message in part]
-        yield Chunk(TOPIC, 0, offsets, [1_795_247_640_910] * len(part), keys, values)
+        keys, values = [message.key for message in part], pa.array([message.value for message in part], pa.binary())
+        yield Chunk(TOPIC, 0, offsets, [1_795_247_640_910] * len(part), keys, Binaries(values))
         first += len(part)
 
 
