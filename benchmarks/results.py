@@ -112,6 +112,19 @@ def markdown(path: Path) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def provenance(path: Path) -> str:
+    """Say in a line where a result comes from."""
+    result = json.loads(path.read_text(encoding="utf-8"))
+    there, load = result["environment"], result["load"]["before"][0]
+    machine = f"{there['machine']['cores']} cores ({there['machine']['cpu']}, load {load:.1f} before it began)"
+    versions = f"PySpark {there['pyspark']}, PyArrow {there['pyarrow']}, Python {there['python']}, Java {_java(there)}"
+    return f"*{result['begun'][:10]}, commit {there['commit'][:9]}, {machine}, {versions}: `{result['command']}`*"
+
+
+def _java(environment_: Mapping[str, Any]) -> str:
+    return str(environment_["java"]).partition('"')[2].partition('"')[0]
+
+
 def cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

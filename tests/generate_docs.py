@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks.results import FOLDER, markdown
+from benchmarks.results import FOLDER, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from ticdc_source.metadata import event_table, metadata_table
 from ticdc_source.options import options_table
@@ -188,8 +188,9 @@ def wire_losses_table(protocol: str) -> str:
 
 
 def result_table(benchmark: str) -> str:
-    """Return the table of a benchmark's last full run, from `benchmarks/results`."""
-    return markdown(FOLDER / f"{benchmark}.json")
+    """Return the table of a benchmark's last full run, from `benchmarks/results`, and where it was measured."""
+    path = FOLDER / f"{benchmark}.json"
+    return f"{markdown(path)}\n\n{provenance(path)}"
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -202,7 +203,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "debezium_schemas": schemas_table,
     **{
         benchmark: partial(result_table, benchmark)
-        for benchmark in ("throughput", "stages", "scale", "microbatch", "memory")
+        for benchmark in ("throughput", "stages", "fetch", "scale", "microbatch", "memory")
     },
     **{f"{protocol.replace('-', '_')}_types": partial(wire_table, protocol) for protocol in PROTOCOLS},
     **{f"{protocol.replace('-', '_')}_losses": partial(wire_losses_table, protocol) for protocol in PROTOCOLS},

@@ -472,7 +472,11 @@ class TestInvisibleRecords:
             time.sleep(0.5)
         assert kept[-1] >= 193  # the last of each key stays
         for start, end in ((0, 200), (0, 1), (0, kept[0]), (kept[0], kept[0] + 1), (50, 150), (10, 199)):
-            rows = [offset for offset, _ in read(servers, OffsetRange(name, 0, start, end))]
+            while True:
+                rows = [offset for offset, _ in read(servers, OffsetRange(name, 0, start, end))]
+                before, kept = kept, [offset for offset, _ in read(servers, everything)]
+                if kept == before:
+                    break  # else the broker has compacted more meanwhile
             assert rows == [offset for offset in kept if start <= offset < end]
 
 
