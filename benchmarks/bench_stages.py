@@ -91,7 +91,7 @@ def measure(
 ) -> tuple[list[dict[str, float]], int]:
     """Give the CPU seconds of each stage and floor, and how many rows they are for."""
     some = list(islice(messages(work.name), records))
-    chunks = list(chunks_of(some))
+    chunks = list(chunks_of(some, protocol=work.protocol))
     reading = reading_for(some, **work.options)
     with filled_topic(bootstrap, work, records, 1) as (topic, filled):
         fetching = cpu_of(lambda: fetched(bootstrap, topic, filled.records)) * records / filled.records

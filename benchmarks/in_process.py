@@ -24,7 +24,6 @@ from ticdc_source.read_schema import read_schema
 from ticdc_source.reading import Reading
 
 TOPIC = "in-process"
-_CHUNK_RECORDS = partitions._CHUNK_RECORDS
 
 
 def cpu_of(run: Callable[[], Any], times: int = 3) -> float:
@@ -42,10 +41,10 @@ def cpu_of(run: Callable[[], Any], times: int = 3) -> float:
     return min(took)
 
 
-def chunks_of(messages: Iterable[Message], first: int = 0) -> Iterator[Chunk]:
+def chunks_of(messages: Iterable[Message], first: int = 0, protocol: str = "canal-json") -> Iterator[Chunk]:
     """Make chunks of messages, as a fetcher would."""
     source = iter(messages)
-    while part := list(islice(source, _CHUNK_RECORDS)):
+    while part := list(islice(source, partitions._CHUNK_RECORDS[protocol])):
         offsets = list(range(first, first + len(part)))
         keys, values = [message.key for message in part], pa.array([message.value for message in part], pa.binary())
         yield Chunk(TOPIC, 0, offsets, [1_795_247_640_910] * len(part), keys, Binaries(values))

@@ -45,7 +45,8 @@ _PLAIN_END, _END, _END_OF_TSO = b"}]}", b'}],"_tidb":{"commitTs":', b"}}"
 _LINE, _LINES = b"\n", b"}\n{"
 
 _MOST_PASSED = 64  # trays
-_MOST_TRIED = 16  # shapes for one tray
+_MOST_TRIED = 64  # shapes for one tray, of which all but the first are looked for among the few that are left
+_MOST_DERIVED = 1024  # messages of a tray with a `sqlType` that was not met before
 _REPLACEMENT = "\ufffd".encode()
 
 
@@ -58,6 +59,20 @@ class _Cut(NamedTuple):
     has_old: pa.BooleanArray
     rows: pa.BinaryArray  # those of each message, each row behind a line break
     shapes: list[Shape]  # that were met
+
+
+class _Part(NamedTuple):
+    """Messages of a tray with one `sqlType`, and their places in it."""
+
+    codes: bytes
+    places: pa.Int32Array
+    messages: pa.BinaryArray
+
+    def filter(self, codes: bytes, mask: pa.BooleanArray) -> _Part:
+        """Return those of which the mask says so."""
+        if mask.true_count == len(mask):
+            return self._replace(codes=codes)
+        return _Part(codes, self.places.filter(mask), self.messages.filter(mask))
 
 
 class _Images(NamedTuple):
@@ -148,25 +163,36 @@ class CanalColumns(CanalShapes):
 
     def _bodies(self, messages: pa.BinaryArray, end: int) -> tuple[pa.BinaryArray, list[Shape]] | None:
         """Return what stands between `"old":` and the last bytes, so many, and the shapes that were met."""
-        met: list[Shape] = []
-        bodies: pa.BinaryArray | None = None
-        left = len(messages)
-        for codes in list(islice(reversed(self.shapes), _MOST_TRIED)):
+        parts: list[_Part] = []
+        whole = _Part(b"", places(len(messages)), messages)
+        left = self._sorted(whole, list(islice(reversed(self.shapes), _MOST_TRIED)), parts)
+        if left is not None and len(left.messages) <= _MOST_DERIVED:
+            left = self._sorted(left, self.derived(left.messages.to_pylist()), parts)
+        if left is None or len(left.messages):
+            return None
+        for part in sorted(parts, key=lambda part: len(part.messages)):  # the most frequent is tried first, next time
+            self.shapes[part.codes] = self.shapes.pop(part.codes)
+        cut = [pc.binary_slice(part.messages, self.shapes[part.codes].stencil.end, -end) for part in parts]
+        bodies = cut[0]
+        if len(parts) > 1:
+            bodies = pa.concat_arrays(cut).take(pc.sort_indices(pa.concat_arrays([part.places for part in parts])))
+        return bodies, [self.shapes[part.codes] for part in parts]
+
+    def _sorted(self, left: _Part, known: Sequence[bytes], parts: list[_Part]) -> _Part | None:
+        """Add the messages of known shapes to the parts; return those that are left, None where one is unusual."""
+        for codes in known:
             shape = self.shapes[codes]
-            fitting = shape.stencil.fitting(messages)
-            count = fitting.true_count
-            if not count:
+            fitting = shape.stencil.fitting(left.messages)
+            if not fitting.true_count:
                 continue
-            types, body = shape.stencil.gap(messages, 0), pc.binary_slice(messages, shape.stencil.end, -end)
-            if not shape.have_types(types if count == len(messages) else types.filter(fitting)):
+            part = left.filter(codes, fitting)
+            if not shape.have_types(shape.stencil.gap(part.messages, 0)):
                 return None
-            self.shapes[codes] = self.shapes.pop(codes)  # to be the first that is tried on the next tray
-            met.append(shape)
-            bodies = body if bodies is None else pc.if_else(fitting, body, bodies)
-            left -= count
-            if not left:
-                return bodies, met
-        return None
+            parts.append(part)
+            left = left.filter(b"", pc.invert(fitting))
+            if not len(left.messages):
+                break
+        return left
 
     def _parse(self, cut: _Cut, images: _Images) -> dict[str, pa.StringArray] | None:
         """Parse the rows; None where they are not one object each, with all columns."""

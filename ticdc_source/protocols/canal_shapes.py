@@ -12,6 +12,7 @@ hash map: another order in every message. So messages are alike up to `"old":` i
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -148,6 +149,37 @@ class CanalShapes:
             shape = self.shapes[codes] = Shape(frozenset(members), set(), tuple(row), {}, stencil)
         shape.columns[begun] = columns
         self._failed = 0
+
+    def derived(self, messages: Sequence[bytes]) -> list[bytes]:
+        """Make shapes for messages whose `sqlType` was not met, but each part of it was.
+
+        What a column is goes by its own mysqlType and sqlType: shapes with the same columns differ in codes of unsigned
+        columns (wide values have another one) that do not matter, in whatever combination.
+
+        Returns:
+            the `sqlType` of those messages that a shape is there for now.
+        """
+        if self.start is None or not self.shapes:
+            return []
+        like = next(reversed(self.shapes.values()))
+        alike = [
+            codes.split(b",")
+            for codes, shape in self.shapes.items()
+            if (shape.members, shape.names, shape.columns) == (like.members, like.names, like.columns)
+        ]
+        known = [set(parts) for parts in zip(*alike, strict=True)] if len({*map(len, alike)}) == 1 else []
+        begin, found = self.start.end, []
+        length = sum(map(len, like.members)) + len(like.members) - 1
+        for codes in {message[begin : message.find(_TYPES, begin)] for message in messages}:
+            parts = codes.split(b",")
+            if codes not in self.shapes and len(parts) == len(known) and len(self.shapes) < _MOST_SHAPES:
+                if not all(part in there for part, there in zip(parts, known, strict=True)):
+                    continue
+                stencil = Stencil(codes + _TYPES, length, _OLD, start=begin)
+                self.shapes[codes] = like._replace(columns=dict(like.columns), stencil=stencil)
+            if codes in self.shapes:
+                found.append(codes)
+        return found
 
     def _knows(self, payload: bytes, begun: int, columns: tuple[Column, ...]) -> bool:
         if self.start is None or not payload.startswith(self._head):
