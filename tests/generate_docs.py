@@ -203,7 +203,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "debezium_schemas": schemas_table,
     **{
         benchmark: partial(result_table, benchmark)
-        for benchmark in ("throughput", "stages", "fetch", "scale", "microbatch", "memory")
+        for benchmark in ("throughput", "stages", "scale", "microbatch", "memory")
     },
     **{f"{protocol.replace('-', '_')}_types": partial(wire_table, protocol) for protocol in PROTOCOLS},
     **{f"{protocol.replace('-', '_')}_losses": partial(wire_losses_table, protocol) for protocol in PROTOCOLS},
