@@ -35,7 +35,7 @@ lint: $(VENV)/.dev  ## Check style and formatting
 types: $(VENV)/.dev  ## Check types
 	$(RUN) $(PY) -m mypy
 
-bench: $(VENV)/.benchmarks  ## Measure, a quarter of an hour; results into benchmarks/results
+bench: $(VENV)/.benchmarks  ## Measure, some twenty minutes; results into benchmarks/results
 	$(RUN) $(PY) -m benchmarks
 
 bench-quick: $(VENV)/.benchmarks  ## Measure less, two minutes
