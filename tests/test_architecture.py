@@ -86,6 +86,7 @@ PROTOCOL_BENCH = (
     "stencils",
     "peeking",
     "plan",
+    "image_columns",
     "base",
     "images",
     "documents",

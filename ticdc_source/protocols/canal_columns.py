@@ -25,10 +25,11 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
+from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, TableEvents
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.canal_shapes import TIME_DIGITS, CanalShapes, Shape
-from ticdc_source.protocols.plan import Plan, Planned, WireOf
+from ticdc_source.protocols.image_columns import LINE, RowImages, cast_columns, on_two_lines, row_images
+from ticdc_source.protocols.plan import Plan, WireOf
 from ticdc_source.protocols.stencils import Stencil, bytes_of, messages_of, numbers_of
 from ticdc_source.repeated import places, repeated
 
@@ -42,12 +43,10 @@ _TSO_DIGITS = 18  # of a commit-ts from 1982 to 2090
 # What stands around the rows: behind `"old":`, between an old row and the new one, behind that.
 _NO_OLD, _OLD, _BETWEEN = b'null,"data":[{', b"[{", b'}],"data":[{'
 _PLAIN_END, _END, _END_OF_TSO = b"}]}", b'}],"_tidb":{"commitTs":', b"}}"
-_LINE, _LINES = b"\n", b"}\n{"
 
 _MOST_PASSED = 64  # trays
 _MOST_TRIED = 64  # shapes for one tray, of which all but the first are looked for among the few that are left
 _MOST_DERIVED = 1024  # messages of a tray with a `sqlType` that was not met before
-_REPLACEMENT = "\ufffd".encode()
 
 
 class _Cut(NamedTuple):
@@ -73,14 +72,6 @@ class _Part(NamedTuple):
         if mask.true_count == len(mask):
             return self._replace(codes=codes)
         return _Part(codes, self.places.filter(mask), self.messages.filter(mask))
-
-
-class _Images(NamedTuple):
-    """What images the rows are, in their order."""
-
-    kinds: pa.Int8Array
-    events: pa.Int32Array
-    wanted: pa.BooleanArray | None  # None for all
 
 
 class CanalColumns(CanalShapes):
@@ -130,14 +121,12 @@ class CanalColumns(CanalShapes):
             return None  # to be reported with its address
         if plan.strays(columns):
             return None
-        images = _images(cut.types, cut.has_old, plan)
+        images = row_images(_IMAGES.take(cut.types), cut.has_old, plan)
         rows = self._parse(cut, images)
-        arrays = None if rows is None else _cast(planned, rows, images)
+        arrays = None if rows is None else cast_columns(planned, rows, images)
         if arrays is None:
             return None
-        kinds, of_event = images.kinds, images.events
-        if images.wanted is not None:
-            kinds, of_event = kinds.filter(images.wanted), of_event.filter(images.wanted)
+        kinds, of_event = images.chosen(images.kinds), images.chosen(images.events)
         if plan.rescued is not None:
             arrays[plan.rescued] = pa.nulls(len(kinds), pa.string())
         indexes, cluster_id = repeated(0, pa.int32(), len(kinds)), pa.nulls(len(events), pa.string())
@@ -194,7 +183,7 @@ class CanalColumns(CanalShapes):
                 break
         return left
 
-    def _parse(self, cut: _Cut, images: _Images) -> dict[str, pa.StringArray] | None:
+    def _parse(self, cut: _Cut, images: RowImages) -> dict[str, pa.StringArray] | None:
         """Parse the rows; None where they are not one object each, with all columns."""
         names = cut.shapes[0].names
         joined = bytes_of(cut.rows)
@@ -224,18 +213,11 @@ def _rows(bodies: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BooleanArray] | No
     """Leave the row, or the old row and the new one, each on a line of its own; say which messages have an old one."""
     has_new = pc.starts_with(bodies, _NO_OLD)
     has_old = pc.invert(has_new)
-    rows = pc.binary_replace_slice(bodies, 0, len(_NO_OLD) - 1, _LINE)
+    rows = pc.binary_replace_slice(bodies, 0, len(_NO_OLD) - 1, LINE)
     if not has_old.true_count:
         return rows, has_old
-    both = bodies.filter(has_old)
-    if not pc.all(pc.starts_with(both, _OLD)).as_py():
-        return None
-    both = pc.binary_replace_slice(both, 0, len(_OLD) - 1, _LINE)
-    cut = pc.replace_substring(both, _BETWEEN, _LINES, max_replacements=1)
-    shorter = pc.subtract(pc.binary_length(both), pc.binary_length(cut))
-    if not pc.all(pc.equal(shorter, len(_BETWEEN) - len(_LINES))).as_py():
-        return None
-    return pc.replace_with_mask(rows, has_old, cut), has_old
+    both = on_two_lines(bodies.filter(has_old), _OLD, _BETWEEN)
+    return None if both is None else (pc.replace_with_mask(rows, has_old, both), has_old)
 
 
 def _ended(messages: pa.BinaryArray, es: pa.Int64Array) -> tuple[pa.Int64Array, int] | None:
@@ -252,7 +234,7 @@ def _ended(messages: pa.BinaryArray, es: pa.Int64Array) -> tuple[pa.Int64Array, 
     return None if commit_ts is None else (commit_ts, end - 1)
 
 
-def _are_written(columns: Sequence[pa.Array], images: _Images, rows: pa.BinaryArray) -> bool:
+def _are_written(columns: Sequence[pa.Array], images: RowImages, rows: pa.BinaryArray) -> bool:
     """Tell whether all NULLs are written as such, and none is a member that is missing."""
     with_nulls = [column for column in columns if column.null_count]
     if not with_nulls:
@@ -270,53 +252,3 @@ def _are_plain(names: Sequence[str]) -> bool:
     if not text.isprintable() or '"' in text or "\\" in text:
         return False
     return len({name.lower() for name in names}) == len(names)
-
-
-def _images(types: pa.Int32Array, has_old: pa.BooleanArray, plan: Plan) -> _Images:
-    """Say what images there are: of each message the old row, if it has one, and the new one."""
-    count = len(types)
-    kinds, events, wanted = _IMAGES.take(types), places(count), None
-    if has_old.true_count:
-        both = _in_turns(count)
-        order = both.filter(pa.concat_arrays([has_old, repeated(value=True, arrow=pa.bool_(), count=count)]).take(both))
-        kinds = pa.concat_arrays([repeated(UPDATE_PREIMAGE, pa.int8(), count), kinds]).take(order)
-        events = pa.concat_arrays([events, events]).take(order)
-    if len(plan.operations) < len(_TYPES) or not plan.preimages:
-        wanted = pc.is_in(kinds, value_set=_wanted(plan))
-    return _Images(kinds, events, wanted)
-
-
-def _in_turns(count: int) -> pa.Int32Array:
-    """Return the places of two arrays of this length that lie one behind the other, in turns."""
-    both = places(2 * count)
-    return pc.add(pc.shift_right(both, 1), pc.multiply(pc.bit_wise_and(both, 1), pa.scalar(count, pa.int32())))
-
-
-def _wanted(plan: Plan) -> pa.Int8Array:
-    updates = [UPDATE_PREIMAGE, UPDATE_POSTIMAGE] if plan.preimages else [UPDATE_POSTIMAGE]
-    kinds = {"insert": [INSERT], "update": updates, "delete": [DELETE]}
-    return pa.array([kind for operation in plan.operations for kind in kinds[operation]], pa.int8())
-
-
-def _cast(
-    planned: Sequence[Planned], columns: dict[str, pa.StringArray], images: _Images
-) -> dict[str, pa.Array] | None:
-    """Cast the columns of the images that are wanted; None where a value does not fit."""
-    count = len(images.events) if images.wanted is None else images.wanted.true_count
-    arrays = {}
-    for item in planned:
-        if item.run is None or item.source is None:
-            arrays[item.field.name] = pa.nulls(count, item.field.arrow)
-            continue
-        texts = columns[item.source]
-        if images.wanted is not None:
-            texts = texts.filter(images.wanted)
-        try:
-            array = item.run(texts if item.arrays == texts.type else texts.to_pylist())
-        except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage: the general path says where)
-            return None
-        data = array.buffers()[2] if item.raw is not None else None
-        if data is not None and _REPLACEMENT in data.to_pybytes():
-            return None  # bytes read as text, of which some may be no UTF-8
-        arrays[item.field.name] = array
-    return arrays

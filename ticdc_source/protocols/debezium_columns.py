@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import lru_cache, reduce
+from functools import reduce
 from math import isfinite
 from typing import NamedTuple
 
@@ -33,10 +33,11 @@ from ticdc_source.errors import SchemaError
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.debezium_skim import BUILD_TS, COMMIT_TS, DebeziumSkim, Shape
+from ticdc_source.protocols.image_columns import LINE, LINES, RowImages, cast_columns, on_two_lines, row_images
 from ticdc_source.protocols.images import Images
 from ticdc_source.protocols.plan import Plan, Planned, WireOf
 from ticdc_source.protocols.stencils import are_numbers, bytes_of, messages_of
-from ticdc_source.repeated import places, repeated
+from ticdc_source.repeated import repeated
 
 __all__ = ["DebeziumColumns"]
 
@@ -45,18 +46,15 @@ _ONE_ROW = pa.array(
     [b'c","before":null,"after":{', b'r","before":null,"after":{', b'd","after":null,"before":{'], pa.binary()
 )
 _KINDS = pa.array([INSERT, INSERT, DELETE], pa.int8())  # of those
-_PREIMAGE, _POSTIMAGE = pa.scalar(UPDATE_PREIMAGE, pa.int8()), pa.scalar(UPDATE_POSTIMAGE, pa.int8())
+_POSTIMAGE = pa.scalar(UPDATE_POSTIMAGE, pa.int8())
 _TO_ROW = len(_ONE_ROW[0].as_py())
 _UPDATE = b"u"
 # What stands around the rows of an update: behind the op, and between them; `output-old-value` leaves out the old one.
 _OLD, _NEW, _BETWEEN = b'"before":{', b'"after":{', b'},"after":{'
-_LINE, _LINES = b"\n", b"}\n{"
 _END = b"}"  # of `payload`
 
 _MOST_DIGITS = 18  # of a number that is in 63 bits, whatever they are
-_OPERATIONS = 3  # insert, update, delete
 _MOST_PASSED = 64  # trays
-_REPLACEMENT = "\ufffd".encode()
 _ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
@@ -64,18 +62,10 @@ class _Cut(NamedTuple):
     """Messages, of which the rows are left."""
 
     kinds: pa.Int8Array  # of the new row, or the only one
-    has_old: pa.BooleanArray | None  # None for none
+    has_old: pa.BooleanArray
     rows: pa.BinaryArray  # those of each message, each row behind a line break
     commit_ts: pa.Int64Array
     build_ts: pa.Int64Array
-
-
-class _Images(NamedTuple):
-    """What images the rows are, in their order."""
-
-    kinds: pa.Int8Array
-    events: pa.Int32Array
-    wanted: pa.BooleanArray | None  # None for all
 
 
 class DebeziumColumns(DebeziumSkim):
@@ -133,16 +123,14 @@ class DebeziumColumns(DebeziumSkim):
             return None  # to be reported with its address
         if plan.strays(columns):
             return None
-        images = _images(cut, plan)
+        images = row_images(cut.kinds, cut.has_old, plan)
         cells = self._parse(shape, cut, planned, len(images.events))
         if cells is None or not _are_written(list(cells.values()), images, cut.rows):
             return None
-        arrays = _cast(planned, cells, images)
+        arrays = cast_columns(planned, cells, images)
         if arrays is None:
             return None
-        kinds, of_event = images.kinds, images.events
-        if images.wanted is not None:
-            kinds, of_event = kinds.filter(images.wanted), of_event.filter(images.wanted)
+        kinds, of_event = images.chosen(images.kinds), images.chosen(images.events)
         if plan.rescued is not None:
             arrays[plan.rescued] = repeated(None, pa.string(), len(kinds))
         cluster_id = repeated(shape.cluster_id, pa.string(), len(events))
@@ -213,8 +201,9 @@ def _cut(shape: Shape, payloads: Sequence[bytes], *, stamped: bool) -> _Cut | No
     build_ts = repeated(None, pa.int64(), len(messages))
     if stamped:
         build_ts = numbers[BUILD_TS].view(pa.string()).cast(pa.int64())
-    rows = pc.binary_replace_slice(bodies, 0, op + _TO_ROW - 1 - stencil.end, _LINE)
-    kinds, updates, has_old = _KINDS.take(forms), forms.is_null(), None
+    rows = pc.binary_replace_slice(bodies, 0, op + _TO_ROW - 1 - stencil.end, LINE)
+    kinds, updates = _KINDS.take(forms), forms.is_null()
+    has_old = updates
     if forms.null_count:
         if bytes_of(stencil.gap(messages, len(numbers)).filter(updates)).translate(None, _UPDATE):
             return None
@@ -223,8 +212,8 @@ def _cut(shape: Shape, payloads: Sequence[bytes], *, stamped: bool) -> _Cut | No
         if split is None:
             return None
         rows = pc.replace_with_mask(rows, updates, split[0])
-        has_old = updates if split[1] else None
-    if not pc.all(pc.starts_with(rows, _LINES[1:])).as_py():
+        has_old = updates if split[1] else repeated(value=False, arrow=pa.bool_(), count=len(kinds))
+    if not pc.all(pc.starts_with(rows, LINES[1:])).as_py():
         return None
     return _Cut(kinds, has_old, rows, commit_ts, build_ts)
 
@@ -232,15 +221,9 @@ def _cut(shape: Shape, payloads: Sequence[bytes], *, stamped: bool) -> _Cut | No
 def _split(updates: pa.BinaryArray) -> tuple[pa.BinaryArray, bool] | None:
     """Put the rows of updates on lines of their own; say whether those are two, an old one and a new one."""
     if pc.all(pc.starts_with(updates, _NEW)).as_py():
-        return pc.binary_replace_slice(updates, 0, len(_NEW) - 1, _LINE), False
-    if not pc.all(pc.starts_with(updates, _OLD)).as_py():
-        return None
-    both = pc.binary_replace_slice(updates, 0, len(_OLD) - 1, _LINE)
-    cut = pc.replace_substring(both, _BETWEEN, _LINES, max_replacements=1)
-    shorter = pc.subtract(pc.binary_length(both), pc.binary_length(cut))
-    if not pc.all(pc.equal(shorter, len(_BETWEEN) - len(_LINES))).as_py():
-        return None
-    return cut, True
+        return pc.binary_replace_slice(updates, 0, len(_NEW) - 1, LINE), False
+    both = on_two_lines(updates, _OLD, _BETWEEN)
+    return None if both is None else (both, True)
 
 
 def _are_json(doubles: pa.Array) -> bool:
@@ -251,7 +234,7 @@ def _are_json(doubles: pa.Array) -> bool:
     return not zero.true_count or bool(pc.min(pc.divide(1.0, doubles.filter(zero))).as_py() > 0)
 
 
-def _are_written(columns: Sequence[pa.Array], images: _Images, rows: pa.BinaryArray) -> bool:
+def _are_written(columns: Sequence[pa.Array], images: RowImages, rows: pa.BinaryArray) -> bool:
     """Tell whether a column that an update sets to NULL is so indeed, and not a member that is missing."""
     last = len(images.kinds) - 1
     nulls = [column.is_null() for column in columns if column.null_count]
@@ -266,60 +249,3 @@ def _are_written(columns: Sequence[pa.Array], images: _Images, rows: pa.BinaryAr
     written = bytes_of(rows.take(images.events.take(olds)))
     # An escaped quote is within a text, any other one ends a name: names have no backslash.
     return bool(written.count(b'":null') - written.count(b'\\":null') == count)
-
-
-def _images(cut: _Cut, plan: Plan) -> _Images:
-    """Say what images there are: of each message the old row, if it has one, and the new one."""
-    kinds, events, wanted = cut.kinds, places(len(cut.kinds)), None
-    if cut.has_old is not None:
-        twice, second = _twice(len(kinds))
-        there = pc.or_(second, cut.has_old.take(twice))
-        events = twice.filter(there)
-        kinds = pc.if_else(second.filter(there), kinds.take(events), _PREIMAGE)
-    if not plan.preimages or len(plan.operations) < _OPERATIONS:
-        wanted = pc.is_in(kinds, value_set=_wanted(plan))
-    return _Images(kinds, events, wanted)
-
-
-def _twice(count: int) -> tuple[pa.Int32Array, pa.BooleanArray]:
-    """Return 0, 0, 1, 1, 2, … up to so many, and of each place whether it is the second."""
-    twice, second = _twice_as_many(max(1 << 13, 1 << (count - 1).bit_length()))
-    return twice.slice(0, 2 * count), second.slice(0, 2 * count)
-
-
-@lru_cache(maxsize=2)
-def _twice_as_many(count: int) -> tuple[pa.Int32Array, pa.BooleanArray]:
-    numbers = [number for number in range(count) for _ in range(2)]
-    return pa.array(numbers, pa.int32()), pa.array([False, True] * count)
-
-
-def _wanted(plan: Plan) -> pa.Int8Array:
-    updates = [UPDATE_PREIMAGE, UPDATE_POSTIMAGE] if plan.preimages else [UPDATE_POSTIMAGE]
-    kinds = {"insert": [INSERT], "update": updates, "delete": [DELETE]}
-    return pa.array([kind for operation in plan.operations for kind in kinds[operation]], pa.int8())
-
-
-def _cast(planned: Sequence[Planned], columns: dict[str, pa.Array], images: _Images) -> dict[str, pa.Array] | None:
-    """Cast the columns of the images that are wanted; None where a value does not fit."""
-    count = len(images.events) if images.wanted is None else images.wanted.true_count
-    arrays = {}
-    for item in planned:
-        if item.run is None or item.source is None:
-            arrays[item.field.name] = pa.nulls(count, item.field.arrow)
-            continue
-        cells = columns[item.source]
-        if images.wanted is not None:
-            cells = cells.filter(images.wanted)
-        as_array = cells.type == item.arrays
-        if cells.type == pa.float64() and not as_array:
-            return None  # of a cell it counts whether it was 1 or 1.0
-        try:
-            array = item.run(cells if as_array else cells.to_pylist())
-        except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage: the general path says where)
-            return None
-        # Bytes that became texts may be no UTF-8; texts that are handed back as they were have been checked.
-        data = array.buffers()[2] if item.raw is not None and array is not cells else None
-        if data is not None and _REPLACEMENT in data.to_pybytes():
-            return None  # it may stand for what is none, which is counted
-        arrays[item.field.name] = array
-    return arrays
