@@ -19,13 +19,13 @@ from benchmarks.bench_throughput import filled_topic
 from benchmarks.corpus import WORKS, messages
 from benchmarks.in_process import fetched, reading_for
 from benchmarks.results import Chart, Result
-from ticdc_source import partitions
-from ticdc_source.client_config import client_config
-from ticdc_source.joining import joined
 from ticdc_source.kafka import Fetcher
-from ticdc_source.offsets import OffsetRange
-from ticdc_source.options import Options
-from ticdc_source.reading import Reading, read
+from ticdc_source.options.kafka_client import client_config
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+from ticdc_source.pipeline.coalesce import joined
+from ticdc_source.pipeline.read import Reading, read
+from ticdc_source.spark import worker as partitions
 
 NAME = "fetch"
 TITLE = "Records of a topic partition, by one process: thousands a CPU second"

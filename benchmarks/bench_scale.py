@@ -20,7 +20,7 @@ from benchmarks.corpus import Message, canal_json
 from benchmarks.in_process import chunks_of, cpu_of, reading_for
 from benchmarks.results import Chart, Result
 from benchmarks.session import Session, session
-from ticdc_source.reading import read
+from ticdc_source.pipeline.read import read
 
 NAME = "scale"
 TITLE = "What does not grow: CPU microseconds a row with a topic's length, and a record with the tables beside"

@@ -29,9 +29,9 @@ from benchmarks.prebuilt import Prebuilt
 from benchmarks.results import Chart, Result
 from benchmarks.session import ROOT, Session, session
 from ticdc_source.events import Chunk
-from ticdc_source.joining import joined
-from ticdc_source.reading import Reading, read
-from ticdc_source.spark_schema import to_spark
+from ticdc_source.pipeline.coalesce import joined
+from ticdc_source.pipeline.read import Reading, read
+from ticdc_source.spark.schema import to_spark
 
 NAME = "stages"
 TITLE = "Where a worker's time goes: CPU microseconds a row; on the right what no reader in Python can do without"
@@ -96,11 +96,11 @@ def measure(
     reading = reading_for(some, **work.options)
     with filled_topic(bootstrap, work, records, 1) as (topic, filled):
         fetching = cpu_of(lambda: fetched(bootstrap, topic, filled.records)) * records / filled.records
-    trays = [tray for chunk in chunks for tray in reading.decoder.split(chunk).tables.values()]
+    tables = [table_events for chunk in chunks for table_events in reading.decoder.split(chunk).tables.values()]
 
     def decode() -> None:
-        for tray in trays:
-            reading.decoder.decode(tray, reading.plan)
+        for table_events in tables:
+            reading.decoder.decode(table_events, reading.plan)
 
     batches = list(_joined(chunks, reading))
     rows = sum(batch.num_rows for batch in batches)
@@ -179,11 +179,11 @@ def _drain(chunks: list[Chunk], reading: Reading) -> None:
 
 def _without_fast_paths(chunks: list[Chunk], reading: Reading) -> float:
     """Give the CPU seconds of all but the fetch where each message is parsed whole: the specification."""
-    reading.plan.skim = False
+    reading.plan.fast_path = False
     try:
         return cpu_of(lambda: _drain(chunks, reading))
     finally:
-        reading.plan.skim = True
+        reading.plan.fast_path = True
 
 
 def _joined(chunks: list[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:

@@ -11,17 +11,16 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.corpus import Message
-from ticdc_source import partitions
-from ticdc_source.binaries import Binaries
-from ticdc_source.client_config import client_config
-from ticdc_source.events import Chunk
-from ticdc_source.inference import infer_table, take_sample
+from ticdc_source.driver.inference import infer_table, take_sample
+from ticdc_source.driver.plan import known_of_schema, reading_of
+from ticdc_source.driver.read_schema import read_schema
+from ticdc_source.events import Binaries, Chunk
 from ticdc_source.kafka import Fetcher
-from ticdc_source.offsets import OffsetRange
-from ticdc_source.options import Options
-from ticdc_source.planning import known_of_schema, reading_of
-from ticdc_source.read_schema import read_schema
-from ticdc_source.reading import Reading
+from ticdc_source.options.kafka_client import client_config
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+from ticdc_source.pipeline.read import Reading
+from ticdc_source.spark import worker as partitions
 
 TOPIC = "in-process"
 

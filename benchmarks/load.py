@@ -14,9 +14,9 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from benchmarks.corpus import Message
-from ticdc_source.client_config import client_config
-from ticdc_source.kafka.client import Client
-from ticdc_source.options import Options
+from ticdc_source.kafka.kafka_python.client import Client
+from ticdc_source.options.kafka_client import client_config
+from ticdc_source.options.options import Options
 
 _MAGIC = 2
 _CODECS = {None: 0, "gzip": 1, "lz4": 3}

@@ -14,11 +14,12 @@ import pyarrow as pa
 
 from benchmarks.results import FOLDER, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
-from ticdc_source.metadata import event_table, metadata_table
-from ticdc_source.options import options_table
-from ticdc_source.protocols import PROTOCOLS, debezium_types
-from ticdc_source.spark_schema import to_spark
-from ticdc_source.types import CONVERSIONS, TYPES, ColumnType, parse_type
+from ticdc_source.options.options import options_table
+from ticdc_source.pipeline.metadata import event_table, metadata_table
+from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols.debezium import types as debezium_types
+from ticdc_source.schema.types import CONVERSIONS, TYPES, ColumnType, parse_type
+from ticdc_source.spark.schema import to_spark
 
 ROOT = Path(__file__).resolve().parents[1]
 

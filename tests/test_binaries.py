@@ -3,8 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from ticdc_source.binaries import Binaries
-from ticdc_source.events import Chunk, TableEvents, TableName
+from ticdc_source.events import Binaries, Chunk, TableEvents, TableName
 from ticdc_source.protocols import PROTOCOLS
 
 VALUES = [b"one", b"", b"three"]
@@ -30,14 +29,14 @@ def test_they_are_a_sequence_of_bytes() -> None:
 
 
 def test_what_is_laid_behind_them_makes_them_lists() -> None:
-    """A chunk and a tray of an array take more records: all are there, in order."""
+    """A chunk and a table's events of an array take more records: all are there, in order."""
     chunk = Chunk("topic", 0, [0, 1, 2], [0] * 3, [None] * 3, binaries())
     chunk.listed_values().append(None)
-    tray = TableEvents.of_records(chunk.part(0, 3), TableName("a", "b"), range(3), binaries())
-    tray.append(3, 0, b"four")
+    table_events = TableEvents.of_records(chunk.part(0, 3), TableName("a", "b"), range(3), binaries())
+    table_events.append(3, 0, b"four")
 
     assert chunk.values == [*VALUES, None]
-    assert (tray.positions, tray.payloads) == ([0, 1, 2, 3], [*VALUES, b"four"])
+    assert (table_events.positions, table_events.payloads) == ([0, 1, 2, 3], [*VALUES, b"four"])
 
 
 def message(table: str, kind: str = "INSERT", commit: int = 1795247640910) -> bytes:
@@ -71,9 +70,9 @@ def test_an_array_is_split_like_a_list(messages: list[bytes]) -> None:
     expected, found = decoder.split(listed), decoder.split(packed)
 
     assert list(found.tables) == list(expected.tables)
-    for table, tray in expected.tables.items():
-        assert list(found.tables[table].positions) == list(tray.positions)
-        assert list(found.tables[table].payloads) == list(tray.payloads)
+    for table, table_events in expected.tables.items():
+        assert list(found.tables[table].positions) == list(table_events.positions)
+        assert list(found.tables[table].payloads) == list(table_events.payloads)
     assert [(bad.position, str(bad.error)) for bad in found.corrupt] == [
         (bad.position, str(bad.error)) for bad in expected.corrupt
     ]

@@ -20,8 +20,8 @@ from tests.support.messages import (
     open_row,
 )
 from ticdc_source.errors import DecodeError, TiCDCSourceError
+from ticdc_source.pipeline.read import read
 from ticdc_source.protocols.compression import decompressed
-from ticdc_source.reading import read
 
 pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")
 

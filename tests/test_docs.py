@@ -20,7 +20,7 @@ from tests.conftest import ROOT, Kafka
 from tests.generate_docs import PARTS, documents, generated, parts_of
 from tests.support.captured import TOPIC, Captured, Record
 from tests.support.losses import LOSSES, MISSING, Lost
-from ticdc_source.options import OPTIONS
+from ticdc_source.options.options import OPTIONS
 from ticdc_source.protocols import PROTOCOLS
 
 README = ROOT / "README.md"

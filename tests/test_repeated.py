@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from ticdc_source.repeated import are_all, as_places, counted, places, repeated, taken
+from ticdc_source.events import are_all, as_indices, counted, repeated, row_indices, taken
 
 # Around the lengths where another array is kept, or none.
 COUNTS = [0, 1, 8191, 8192, 8193, 65536, 65537]
@@ -15,7 +15,7 @@ def test_slices_are_what_would_be_made(count: int) -> None:
     for _ in range(2):
         assert repeated("a", pa.string(), count).equals(pa.array(["a"] * count, pa.string()))
         assert repeated(None, pa.string(), count).equals(pa.nulls(count, pa.string()))
-        assert places(count).equals(pa.array(range(count), pa.int32()))
+        assert row_indices(count).equals(pa.array(range(count), pa.int32()))
         assert counted(1 << 60, count).equals(pa.array(range(1 << 60, (1 << 60) + count), pa.int64()))
 
 
@@ -29,7 +29,7 @@ def test_equal_values_of_other_types_are_kept_apart() -> None:
 @pytest.mark.parametrize("values", [range(3), range(1, 4), range(0, 6, 2), [0, 1, 2], [2, 0], []])
 def test_places_are_the_numbers_given(values: range | list[int]) -> None:
     """A range from 0, another one, or a list."""
-    assert as_places(values).equals(pa.array(list(values), pa.int32()))
+    assert as_indices(values).equals(pa.array(list(values), pa.int32()))
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [0, 2, 1], [0, 1], [0, 0, 1, 2], [], [1, 2, 2]])

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from ticdc_source.batch_reader import TiCDCReader
-from ticdc_source.bounds import validate
+from ticdc_source.driver.context import driver_fetcher
+from ticdc_source.driver.inference import infer_table, nothing_there, take_sample
+from ticdc_source.driver.read_schema import check_types, format_schema, read_schema
 from ticdc_source.errors import OptionError
-from ticdc_source.inference import infer_table, nothing_there, take_sample
 from ticdc_source.kafka import KafkaCluster
-from ticdc_source.offsets import OffsetRange
-from ticdc_source.options import Options
-from ticdc_source.partitions import driver_fetcher
-from ticdc_source.read_schema import check_types, read_schema, shape_schema
-from ticdc_source.spark_schema import to_spark
-from ticdc_source.stream_reader import new_stream_reader
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+from ticdc_source.options.ranges import validate
+from ticdc_source.spark.batch import TiCDCReader
+from ticdc_source.spark.schema import to_spark
+from ticdc_source.spark.stream import new_stream_reader
 
 __all__ = ["TiCDCDataSource"]
 
@@ -41,7 +41,7 @@ class TiCDCDataSource(DataSource):
         options = Options(self.options)
         check_types(options)
         if options.output_format == "event":  # the same columns, whatever the tables are
-            return to_spark(shape_schema(options))
+            return to_spark(format_schema(options))
         ranges = _ranges_to_sample(options)
         with driver_fetcher(options) as fetcher:
             sample = take_sample(ranges, fetcher.fetch, options)

@@ -25,7 +25,7 @@ TiCDC's debezium sends a DECIMAL as a JSON double, good for 15 digits. Its DDL m
 Spark reads decimal(p, s) all the same; no value here has more digits, and they are compared digit by digit. It
 also sends the DEFAULT of a column that is NULL; no column here may be NULL and has one, so nothing is excused.""",
 }
-"""What a protocol's messages lack. tests/test_demo_data.py holds these texts against the data."""
+"""What a protocol's messages lack. tests/examples/test_demo_data.py holds these texts against the data."""
 
 
 @dataclass(frozen=True)

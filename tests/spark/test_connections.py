@@ -22,8 +22,8 @@ from tests.spark.streams import SCHEMA, TYPED, Stream, sizes, wait_for, write_ro
 from tests.support.proxy import CountingProxy, counted_kafka
 from ticdc_source.errors import DataLossError
 from ticdc_source.kafka.pool import close_all
-from ticdc_source.options import Options
-from ticdc_source.stream_reader import HAS_ADMISSION_CONTROL, StreamReader, new_stream_reader
+from ticdc_source.options.options import Options
+from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL, StreamReader, new_stream_reader
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

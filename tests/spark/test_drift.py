@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 
 from examples.local_kafka import produce
 from tests.conftest import Kafka
+from tests.kernels.test_variants import SEED, random_document
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import failure_of, insert, write_rows
 from tests.support.messages import TSO, Message, canal
-from tests.test_variants import SEED, random_document
 from ticdc_source.kernels.variants import variant_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from tests.support.corpus import scenario
+from ticdc_source.driver.inference import infer_table, nothing_there, take_sample
+from ticdc_source.driver.plan import Known, known_of_schema, known_of_tables, reading_of
+from ticdc_source.driver.read_schema import format_schema, read_schema
 from ticdc_source.events import Chunk
-from ticdc_source.inference import infer_table, nothing_there, take_sample
-from ticdc_source.offsets import OffsetRange
-from ticdc_source.options import Options
-from ticdc_source.planning import Known, known_of_schema, known_of_tables, reading_of
-from ticdc_source.read_schema import read_schema, shape_schema
-from ticdc_source.reading import Reading, read
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+from ticdc_source.pipeline.read import Reading, read
 
 TOPIC = "captured"
 
@@ -93,7 +93,7 @@ class Captured:
         """Infer the read schema."""
         parsed = make_options(**options)
         if parsed.output_format == "event":
-            return shape_schema(parsed)
+            return format_schema(parsed)
         sample = take_sample(self.ranges(), self.fetch, parsed)
         if sample is None:
             raise nothing_there(self.ranges())

@@ -15,14 +15,14 @@ from typing import Any
 import kafka.errors
 from kafka import TopicPartition as KafkaTopicPartition
 
-from ticdc_source.bounds import EARLIEST, LATEST
 from ticdc_source.errors import Address, DecodeError, KafkaUnavailableError, TiCDCSourceError
 from ticdc_source.events import Chunk
-from ticdc_source.kafka.client import Client, translated
-from ticdc_source.kafka.cutting import Bounds, between
+from ticdc_source.kafka.batches.cut import Bounds, between
+from ticdc_source.kafka.kafka_python.client import Client, translated
+from ticdc_source.kafka.kafka_python.slicing import sliced
 from ticdc_source.kafka.lookup import report_loss
-from ticdc_source.kafka.slicing import sliced
-from ticdc_source.offsets import OffsetRange
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.ranges import EARLIEST, LATEST
 
 __all__ = ["Fetcher", "fetch"]
 

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import kafka.errors
 
-from ticdc_source.bounds import EARLIEST, LATEST, Moment, end_spec, positions, start_spec
-from ticdc_source.client_config import client_config
 from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError
-from ticdc_source.kafka.client import Client, translated
-from ticdc_source.offsets import OffsetRange, fit, ranges_between
-from ticdc_source.topics import Assign, Subscribe, SubscribePattern, TopicPartition, topic_choice
+from ticdc_source.kafka.kafka_python.client import Client, translated
+from ticdc_source.options.kafka_client import client_config
+from ticdc_source.options.offsets import OffsetRange, fit, ranges_between
+from ticdc_source.options.ranges import EARLIEST, LATEST, Moment, end_spec, positions, start_spec
+from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicPartition, topic_choice
 
 __all__ = ["DATA_LOSS", "KafkaCluster"]
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError, UnsupportedTypeError
 from ticdc_source.kernels.variants import variants
-from ticdc_source.types import CONVERSIONS, DECIMAL_MAX, VARIANT, ColumnType, convertible, kind_of, type_of
+from ticdc_source.schema.types import CONVERSIONS, DECIMAL_MAX, VARIANT, ColumnType, convertible, kind_of, type_of
 
 __all__ = [
     "Cells",

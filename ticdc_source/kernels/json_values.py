@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire, kernel
-from ticdc_source.types import ColumnType
+from ticdc_source.schema.types import ColumnType
 
 __all__ = ["JSONKernel", "base64_object", "json_kernel", "json_text"]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire, bytes_of_texts, decimals_of_text
-from ticdc_source.types import BIGINT_UNSIGNED, ColumnType
+from ticdc_source.schema.types import BIGINT_UNSIGNED, ColumnType
 
 __all__ = [
     "BIT_NUMBER",

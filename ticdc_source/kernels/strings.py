@@ -21,7 +21,7 @@ from ticdc_source.kernels.numbers import (
     text_cells,
     text_of_numbers,
 )
-from ticdc_source.types import BIGINT_UNSIGNED, VECTOR, ColumnType
+from ticdc_source.schema.types import BIGINT_UNSIGNED, VECTOR, ColumnType
 
 __all__ = [
     "BASE64_BINARY",

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ticdc_source.kernels.base import Cells, Kernel, Settings, Wire
 from ticdc_source.kernels.numbers import integers_of_numbers, require, text_cells
-from ticdc_source.types import TIME, TIMESTAMP, TIMESTAMP_NTZ, ColumnType
+from ticdc_source.schema.types import TIME, TIMESTAMP, TIMESTAMP_NTZ, ColumnType
 
 __all__ = [
     "DATETIME_NUMBER",

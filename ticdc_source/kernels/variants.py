@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ticdc_source.types import DECIMAL_MAX, VARIANT
+from ticdc_source.schema.types import DECIMAL_MAX, VARIANT
 
 __all__ = ["variant_of", "variants"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ticdc_source.options import Options
+from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import Decoder
-from ticdc_source.protocols.canal_json import CanalJSON
-from ticdc_source.protocols.debezium import Debezium
+from ticdc_source.protocols.canal_json.decoder import CanalJSON
+from ticdc_source.protocols.debezium.decoder import Debezium
 from ticdc_source.protocols.large_messages import LargeMessages
-from ticdc_source.protocols.open_protocol import OpenProtocol
+from ticdc_source.protocols.open_protocol.decoder import OpenProtocol
 
 __all__ = ["PROTOCOLS", "decoder_of"]
 

@@ -16,18 +16,18 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, every_table
 from ticdc_source.kernels import Wire
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema import TableSchema, TypeVersions
+from ticdc_source.schema.model import TableSchema, TypeVersions
 
 __all__ = ["Decoded", "Decoder"]
 
 
 @dataclass(slots=True)
 class Decoded:
-    """One tray, decoded: what is per image, and what is per event, as Arrow arrays.
+    """One table events, decoded: what is per image, and what is per event, as Arrow arrays.
 
     Attributes:
-        kinds: what each image is: an index into `events.CHANGE_TYPES`, as int8.
-        events: each image's event, as a place in the tray, int32.
+        change_types: what each image is: an index into `events.CHANGE_TYPES`, as int8.
+        events: each image's event, as a place in the table events, int32.
         indexes: each image's place in its message, from 0, as int32.
         columns: per field of the read schema, one array with a value an image.
         commit_ts: per event, int64; NULL where the event could not be read.
@@ -41,7 +41,7 @@ class Decoded:
         key_only: events that have their key columns only, as they were too large.
     """
 
-    kinds: pa.Array
+    change_types: pa.Array
     events: pa.Array
     indexes: pa.Array
     columns: dict[str, pa.Array]
@@ -95,7 +95,7 @@ class Decoder(Protocol):
         """Return, by lower-case name, the types that DDL events gave a table's columns, for messages that lack them."""
 
     def decode(self, events: TableEvents, plan: Plan) -> Decoded:
-        """Turn a tray into columns.
+        """Turn a table's events into columns.
 
         Raises:
             SchemaError: the messages do not fit the plan's fields.

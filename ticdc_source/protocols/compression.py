@@ -7,7 +7,7 @@ record batches is another thing, and the Kafka client's.
 from __future__ import annotations
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.snappy_size import promised_size
+from ticdc_source.events import promised_size
 
 __all__ = ["decompressed"]
 

@@ -23,8 +23,8 @@ from ticdc_source.kernels.base import texts
 from ticdc_source.kernels.strings import LABEL
 from ticdc_source.protocols.images import Images
 from ticdc_source.protocols.plan import Plan, WireOf
-from ticdc_source.schema import Column, ReadField
-from ticdc_source.types import TIMESTAMP, ColumnType
+from ticdc_source.schema.model import Column, ReadField
+from ticdc_source.schema.types import TIMESTAMP, ColumnType
 
 __all__ = ["DOCUMENT", "KEY_DOCUMENT", "document_images"]
 

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError, SchemaError
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
-from ticdc_source.hints import mending_hint, spark_name
 from ticdc_source.kernels import Cells, failing_cells
 from ticdc_source.kernels.json_values import base64_object
+from ticdc_source.options.hints import mending_hint, spark_name
 from ticdc_source.protocols.base import Decoded
-from ticdc_source.protocols.plan import Plan, Planned, WireOf
-from ticdc_source.schema import Column
+from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf
+from ticdc_source.schema.model import Column
 
 __all__ = ["Images", "Parsed", "Row", "cast_images"]
 
@@ -25,20 +25,20 @@ Row = dict[str, Any]
 
 
 class Images:
-    """The row images of one tray, as parsed: parallel lists, in event order.
+    """The row images of one table events, as parsed: parallel lists, in event order.
 
     Attributes:
-        kinds: what each image is: an index into `events.CHANGE_TYPES`.
-        events: each image's event, as a place in the tray.
+        change_types: what each image is: an index into `events.CHANGE_TYPES`.
+        events: each image's event, as a place in the table events.
         indexes: each image's place in its message, from 0.
         rows: each image's cells by column name.
         runs: where the columns change: (first image, columns); the first run starts at 0.
     """
 
-    __slots__ = ("events", "indexes", "kinds", "rows", "runs")
+    __slots__ = ("change_types", "events", "indexes", "rows", "runs")
 
     def __init__(self) -> None:
-        self.kinds: list[int] = []
+        self.change_types: list[int] = []
         self.events: list[int] = []
         self.indexes: list[int] = []
         self.rows: list[Row] = []
@@ -70,14 +70,14 @@ class Images:
         if type(row) is not dict:
             msg = f"a row that is a JSON {type(row).__name__}"
             raise TypeError(msg)
-        self.kinds.append(kind)
+        self.change_types.append(kind)
         self.events.append(event)
         self.indexes.append(index)
         self.rows.append(row)
 
     def take_back(self, count: int) -> None:
         """Drop all images but the first `count`: those of an event that turns out to be broken."""
-        for images in (self.kinds, self.events, self.indexes, self.rows):
+        for images in (self.change_types, self.events, self.indexes, self.rows):
             del images[count:]
 
     def start_run(self, columns: tuple[Column, ...]) -> None:
@@ -101,7 +101,7 @@ class Images:
 
 @dataclass(slots=True)
 class Parsed:
-    """One tray while its events are parsed one by one; `decoded` says of the lists what they become.
+    """One table events while its events are parsed one by one; `decoded` says of the lists what they become.
 
     Attributes:
         images: the images so far.
@@ -122,7 +122,7 @@ class Parsed:
         """Return what was parsed as arrays, beside the columns of its images."""
         images = self.images
         return Decoded(
-            kinds=pa.array(images.kinds, pa.int8()),
+            change_types=pa.array(images.change_types, pa.int8()),
             events=pa.array(images.events, pa.int32()),
             indexes=pa.array(images.indexes, pa.int32()),
             columns=columns,
@@ -139,7 +139,7 @@ class Parsed:
 
 @dataclass(slots=True)
 class _Cast:
-    """What is learned while the images of one tray are cast.
+    """What is learned while the images of one table events are cast.
 
     Attributes:
         images, events, plan: what is cast.
@@ -187,10 +187,12 @@ def cast_images(parsed: Parsed, events: TableEvents, plan: Plan, wire_of: WireOf
         cells = _cells(rows, [item.source for item in planned if item.source is not None])
         for item in planned:
             parts[item.field.name].append(_cast(item, rows, cells, start, cast))
-        for stray in plan.strays(columns):
-            there = [place for place, row in enumerate(rows) if stray.source in row]
-            for place, value in zip(there, stray.run([rows[place][stray.source] for place in there]), strict=True):
-                cast.save(start + place, stray.source, value)
+        for unknown_column in plan.unknown_columns(columns):
+            there = [place for place, row in enumerate(rows) if unknown_column.source in row]
+            for place, value in zip(
+                there, unknown_column.run([rows[place][unknown_column.source] for place in there]), strict=True
+            ):
+                cast.save(start + place, unknown_column.source, value)
     columns_out = {
         wanted.name: _joined(parts[wanted.name]) if parts[wanted.name] else pa.array([], wanted.arrow)
         for wanted in plan.fields
@@ -206,8 +208,8 @@ def _without(failures: dict[int, DecodeError], decoded: Decoded) -> Decoded:
     """Note events that fail, and drop their images."""
     if failures:
         keep = pc.invert(pc.is_in(decoded.events, value_set=pa.array(list(failures), pa.int32())))
-        decoded.kinds, decoded.events, decoded.indexes = (
-            array.filter(keep) for array in (decoded.kinds, decoded.events, decoded.indexes)
+        decoded.change_types, decoded.events, decoded.indexes = (
+            array.filter(keep) for array in (decoded.change_types, decoded.events, decoded.indexes)
         )
         decoded.columns = {name: array.filter(keep) for name, array in decoded.columns.items()}
         decoded.failures.update(failures)
@@ -228,7 +230,7 @@ def _cells(rows: list[Row], names: list[str]) -> dict[str, Cells]:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def _cast(item: Planned, rows: list[Row], columns: dict[str, Cells], start: int, cast: _Cast) -> pa.Array:
+def _cast(item: PlannedColumn, rows: list[Row], columns: dict[str, Cells], start: int, cast: _Cast) -> pa.Array:
     if item.run is None or item.source is None:
         return pa.nulls(len(rows), item.field.arrow)
     name = item.source
@@ -264,7 +266,7 @@ _REPLACEMENT = "\ufffd"
 _REPLACEMENT_BYTES = _REPLACEMENT.encode()
 
 
-def _keep_bytes(item: Planned, name: str, cells: Cells, array: pa.Array, start: int, cast: _Cast) -> None:
+def _keep_bytes(item: PlannedColumn, name: str, cells: Cells, array: pa.Array, start: int, cast: _Cast) -> None:
     """Count the texts in which a kernel put U+FFFD for what is no UTF-8, and keep their bytes for the rescued column.
 
     One look through the column's bytes tells whether there is any: U+FFFD may also be what was written.

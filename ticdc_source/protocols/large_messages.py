@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError
 from ticdc_source.events import Chunk
 from ticdc_source.protocols.compression import decompressed
-from ticdc_source.protocols.shapes import MALFORMED, text
+from ticdc_source.protocols.messages import MALFORMED, text
 
 __all__ = ["LargeMessages", "redacted", "small_portions"]
 

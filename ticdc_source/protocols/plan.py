@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.hints import mending_hint
 from ticdc_source.kernels import Kernel, Settings, Wire, arrays_taken, kernel
 from ticdc_source.kernels.json_values import JSONKernel, json_kernel
-from ticdc_source.schema import Column, ReadField
-from ticdc_source.types import ColumnType
+from ticdc_source.options.hints import mending_hint
+from ticdc_source.schema.model import Column, ReadField
+from ticdc_source.schema.types import ColumnType
 
-__all__ = ["Plan", "Planned", "Stray", "WireOf"]
+__all__ = ["Plan", "PlannedColumn", "UnknownColumn", "WireOf"]
 
 # Chooses how a message's column is read as a field of the read schema: its wire form, and its type.
 WireOf = Callable[[Column, ReadField], tuple[Wire | None, ColumnType]]
 
 
-class Planned(NamedTuple):
+class PlannedColumn(NamedTuple):
     """A field of the read schema, planned for one version of the table."""
 
     field: ReadField
@@ -32,7 +32,7 @@ class Planned(NamedTuple):
     arrays: pa.DataType | None = None  # of what type are arrays that `run` takes as well as cells
 
 
-class Stray(NamedTuple):
+class UnknownColumn(NamedTuple):
     """A column that no field of the read schema holds, and what makes JSON of its values."""
 
     source: str
@@ -41,7 +41,7 @@ class Stray(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """What a read wants of a table: fixed once, run for every tray.
+    """What a read wants of a table: fixed once, run for every table events.
 
     Attributes:
         fields: the table columns of the read schema.
@@ -55,7 +55,7 @@ class Plan:
         documents: makes the columns where they are not `fields` but JSON documents of whole rows
             (`documents.document_images`); `fields` then only say what is known of some columns.
         build_ts: whether it is wanted when messages were encoded; without, the fast path need not say it.
-        skim: whether protocols may take their fast path; both give the same.
+        fast_path: whether protocols may take their fast path; both give the same.
         columnar_from: how many events of one table are worth reading them by columns, where a protocol can.
         learned: what the fast path has learned of the messages, by protocol.
     """
@@ -69,17 +69,17 @@ class Plan:
     rescue: bool = False
     documents: Callable[..., Any] | None = None
     build_ts: bool = True
-    skim: bool = True
+    fast_path: bool = True
     columnar_from: int = 256
     learned: dict[str, Any] = field(default_factory=dict)
-    _cache: dict[tuple[Column, ...], tuple[Planned, ...]] = field(default_factory=dict)
-    _strays: dict[tuple[Column, ...], tuple[Stray, ...]] = field(default_factory=dict)
+    _cache: dict[tuple[Column, ...], tuple[PlannedColumn, ...]] = field(default_factory=dict)
+    _unknown_columns: dict[tuple[Column, ...], tuple[UnknownColumn, ...]] = field(default_factory=dict)
 
     def boundaries(self) -> list[int]:
         """Return where versions of a column begin that messages do not tell apart: commit_ts of DDL, rising."""
         return sorted({start for wanted in self.fields for start, _ in wanted.versions})
 
-    def for_columns(self, columns: tuple[Column, ...], wire_of: WireOf) -> tuple[Planned, ...]:
+    def for_columns(self, columns: tuple[Column, ...], wire_of: WireOf) -> tuple[PlannedColumn, ...]:
         """Return, for one version of the table, the kernel of each field; made at first sight, then cached.
 
         Raises:
@@ -87,33 +87,36 @@ class Plan:
         """
         planned = self._cache.get(columns)
         if planned is None:
-            strays = self._new(columns)
-            if strays and not self.rescue:
-                raise _drift(strays)
+            unknown_columns = self._new(columns)
+            if unknown_columns and not self.rescue:
+                raise _drift(unknown_columns)
             by_name = {column.name.lower(): column for column in columns}
             planned = tuple(
                 self._plan_field(wanted, by_name.get(wanted.name.lower()), wire_of) for wanted in self.fields
             )
-            strays += [
+            unknown_columns += [
                 by_name[item.field.name.lower()]
                 for item in planned
                 if item.source is None and item.field.name.lower() in by_name
             ]
-            self._strays[columns] = tuple(Stray(stray.name, self._json(stray, wire_of)) for stray in strays)
+            self._unknown_columns[columns] = tuple(
+                UnknownColumn(unknown_column.name, self._json(unknown_column, wire_of))
+                for unknown_column in unknown_columns
+            )
             self._cache[columns] = planned
         return planned
 
-    def strays(self, columns: tuple[Column, ...]) -> tuple[Stray, ...]:
+    def unknown_columns(self, columns: tuple[Column, ...]) -> tuple[UnknownColumn, ...]:
         """Return the columns of this version, planned before, that are rescued whole."""
-        return self._strays[columns]
+        return self._unknown_columns[columns]
 
-    def _plan_field(self, wanted: ReadField, column: Column | None, wire_of: WireOf) -> Planned:
+    def _plan_field(self, wanted: ReadField, column: Column | None, wire_of: WireOf) -> PlannedColumn:
         if column is None:
-            return Planned(wanted, None, None)
+            return PlannedColumn(wanted, None, None)
         saved = self.rescue and not (column.key or wanted.key)  # a row without its key could be applied to nothing
         try:
             wire, type_ = wire_of(column, wanted)
-            return Planned(
+            return PlannedColumn(
                 wanted,
                 column.name,
                 kernel(wire, type_, wanted.arrow, self.settings),
@@ -123,7 +126,7 @@ class Plan:
             )
         except SchemaError as error:
             if saved:
-                return Planned(wanted, None, None)
+                return PlannedColumn(wanted, None, None)
             msg = f"Column {column.name}: {error}. {mending_hint(column.name)}"
             raise type(error)(msg) from None
 

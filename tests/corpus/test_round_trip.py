@@ -1,0 +1,411 @@
+"""Random tables and rows, written as each protocol writes them, come back as they were; `TICDC_SEED` repeats a run."""
+
+import base64
+import json
+import os
+import random
+import re
+import tempfile
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.corpus.test_corpus import differences
+from tests.encoders.canal_json import CanalJSON
+from tests.encoders.debezium import Debezium
+from tests.encoders.native_debezium import NativeDebezium, left_of
+from tests.encoders.open_protocol import OpenProtocol
+from tests.encoders.random_tables import Changes
+from tests.encoders.random_values import FAMILIES
+from tests.encoders.tables import Event, Table, changed, images, keys_only, table_of
+from tests.support.captured import Captured, Record, random_sizes
+from tests.support.truth import TrueRow, tables_with_rows, true_rows
+from ticdc_source.errors import TiCDCSourceError
+
+pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")  # inference's notes are tested elsewhere
+
+ROWS = 10_000  # of each protocol, in each run
+PARTITIONS = 2
+NATIVE = "native debezium"
+# TiCDC up to v4.0.4 does not say which strings are binary, up to v5.3 canal-json does not say what is unsigned.
+WITHOUT_BYTES = tuple(family for family in FAMILIES if family not in ("text", "binary", "blob"))
+
+
+TEXT_KINDS = frozenset({
+    "tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "bit", "year", "date",
+    "datetime", "timestamp", "time", "char", "varchar", "tinytext", "text", "mediumtext", "longtext", "json",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to write a protocol.
+
+    Attributes:
+        name: for the report.
+        encoder: which writes it.
+        config: the changefeed's settings, as far as they change what a read must give.
+        time_zone: of the TiCDC server.
+        batch: rows in a message at most; DDL and watermarks are batched only where `ddl_batches`.
+        families: of types, all where none are named.
+        large: large-message-handle-option, of every fifth row; "raw" is claim-check with claim-check-raw-value.
+    """
+
+    name: str
+    encoder: Any
+    config: Mapping[str, Any] = field(default_factory=dict)
+    time_zone: str = "UTC"
+    batch: int = 1
+    ddl_batches: bool = False
+    families: tuple[str, ...] = ()
+    large: str = ""
+
+
+_DELETE_KEYS = {"delete-only-output-handle-key-columns": True}
+VARIANTS: Mapping[str, Sequence[Variant]] = {
+    "open-protocol": (
+        Variant("default", OpenProtocol(), batch=16),
+        Variant("max-batch-size 1", OpenProtocol()),
+        Variant("output-old-value off", OpenProtocol(old_value=False), {"open.output-old-value": False}, batch=16),
+        Variant("only-output-updated-columns", OpenProtocol(only_updated=True), batch=5),
+        Variant("delete-only-output-handle-key-columns", OpenProtocol(delete_handle_key=True), _DELETE_KEYS, batch=16),
+        Variant("v4.0 batches", OpenProtocol(), batch=4096, ddl_batches=True),
+        Variant("v4.0.4", OpenProtocol(flags=False), batch=16, families=WITHOUT_BYTES),
+        Variant("snappy", OpenProtocol(compression="snappy"), batch=3, large="claim-check"),
+        Variant("handle-key-only", OpenProtocol(), batch=4, large="handle-key-only"),
+        Variant("lz4", OpenProtocol(compression="lz4", time_zone="Asia/Shanghai"), time_zone="Asia/Shanghai", batch=3),
+    ),
+    "canal-json": (
+        Variant("plain", CanalJSON()),
+        Variant("enable-tidb-extension", CanalJSON(extension=True)),
+        Variant("content-compatible", CanalJSON(extension=True, content_compatible=True)),
+        Variant("only-output-updated-columns", CanalJSON(only_updated=True)),
+        Variant("delete-only-output-handle-key-columns", CanalJSON(delete_handle_key=True), _DELETE_KEYS),
+        Variant("before v5.4", CanalJSON(before_v5_4=True)),
+        Variant("official Canal", CanalJSON(official=True), batch=7),
+        Variant("snappy", CanalJSON(extension=True, compression="snappy"), large="claim-check"),
+        Variant("claim-check-raw-value", CanalJSON(extension=True), large="raw"),
+        Variant("handle-key-only", CanalJSON(extension=True), large="handle-key-only"),
+        Variant("lz4", CanalJSON(compression="lz4", time_zone="America/New_York"), time_zone="America/New_York"),
+    ),
+    "debezium": (
+        Variant("default", Debezium()),
+        Variant("debezium-disable-schema", Debezium(schema=False)),
+        Variant("enable-tidb-extension", Debezium(extension=True)),
+        Variant("both", Debezium(schema=False, extension=True)),
+        Variant("output-old-value off", Debezium(old_value=False), {"debezium.output-old-value": False}),
+        Variant("snappy", Debezium(extension=True, compression="snappy")),
+        Variant("lz4", Debezium(schema=False, compression="lz4")),
+    ),
+    NATIVE: (
+        Variant("defaults", NativeDebezium()),
+        Variant("snapshot", NativeDebezium(snapshot=True)),
+        Variant("strings", NativeDebezium("string", "precise", "base64", "adaptive")),
+        Variant("doubles", NativeDebezium("double", "long", "hex", "connect")),
+    ),
+}
+
+
+@dataclass
+class Topic:
+    """What was written: the capture, and the tables by version."""
+
+    captured: Captured
+    tables: dict[tuple[str, str, int], Table]
+
+
+def header_of(protocol: str, variant: Variant, entries: list[dict[str, Any]]) -> dict[str, Any]:
+    """Say of a topic what a capture's header says."""
+    return {
+        "scenario": variant.name, "protocol": protocol, "config": dict(variant.config),
+        "time_zone": variant.time_zone, "tables": entries,
+    }  # fmt: skip
+
+
+def written(protocol: str, variant: Variant, seed: int, tables: int, changes: int) -> Topic:
+    """Write a topic of random changes."""
+    chance = random.Random(seed)
+    made = Changes(seed, variant.families, defaults=protocol == "debezium")
+    queues: dict[int, list[tuple[Event, Table | None]]] = defaultdict(list)
+    versions: dict[tuple[str, str, int], Table] = {}
+    files: dict[str, bytes] = {}
+    captured = Captured(header_of(protocol, variant, []), {partition: [] for partition in range(PARTITIONS)}, files)
+
+    def flush(partition: int) -> None:
+        for part in _batches(queues.pop(partition, []), variant):
+            events, its = [event for event, _ in part], [table for _, table in part]
+            sent = [cut(*each, variant, files, chance) for each in part] if variant.large else events
+            key, value = variant.encoder.message(sent, its)
+            whole = [known(event, cut_, variant) for event, cut_ in zip(events, sent, strict=True)]
+            captured.partitions[partition].append(Record(key, value, truth_of(whole, its, variant)))
+            if protocol == NATIVE and events[0]["op"] == "delete":
+                captured.partitions[partition].append(Record(key, None, {"op": "tombstone"}))
+
+    tells = protocol == "debezium" or chance.random() < 0.5  # where DDL is in the topic, it says of types
+    for event in made.run(tables, changes):
+        if event["op"] in ("ddl", "watermark"):
+            table = None
+            if event["op"] == "ddl":
+                (entry,) = [t.versions[-1] for t in made.tables if t.name == event["table"]]
+                captured.header["tables"].append(entry)
+                table = versions[event["schema"], event["table"], entry["table_version"]] = table_of(entry)
+            elif protocol != "open-protocol" and not getattr(variant.encoder, "extension", False):
+                continue  # no watermarks
+            if protocol == NATIVE or (event["op"] == "ddl" and not tells):
+                continue  # native Debezium's DDL goes to a topic of its own
+            first_only = protocol == "canal-json" and event["op"] == "ddl"
+            for partition in range(1 if first_only else PARTITIONS):
+                queues[partition].append((event, table))
+                if not variant.ddl_batches or len(queues[partition]) >= 3:
+                    flush(partition)
+            continue
+        table = versions[event["schema"], event["table"], event["table_version"]]
+        partition = chance.randrange(PARTITIONS)
+        if variant.encoder.__class__ is OpenProtocol and _fits_none(event, table, variant.encoder):
+            continue
+        queues[partition].append((event, table))
+        if len(queues[partition]) >= variant.batch or chance.random() < 0.1:
+            flush(partition)
+    for partition in range(PARTITIONS):
+        flush(partition)
+    return Topic(captured, versions)
+
+
+def cut(event: Event, table: Table | None, variant: Variant, files: dict[str, bytes], chance: random.Random) -> Event:
+    """Take a row as too large for Kafka now and then; put what it was into claim-check storage."""
+    if event["op"] in ("ddl", "watermark") or not event["handle_key"] or chance.random() < 0.8:
+        return event
+    if variant.large == "handle-key-only":
+        return keys_only(event)
+    name = f"{uuid.UUID(int=chance.getrandbits(128))}.json"
+    key, value = variant.encoder.message([event], [table])
+    armoured = [None if not part else base64.b64encode(part).decode() for part in (key, value)]
+    files[name] = value if variant.large == "raw" else json.dumps({"key": armoured[0], "value": armoured[1]}).encode()
+    return keys_only(event, f"file:///elsewhere/{name}")
+
+
+def known(event: Event, sent: Event, variant: Variant) -> Event:
+    """Return the truth of a row as far as it can be read: with its handle key only, where that was all."""
+    if sent is event or variant.large != "handle-key-only":
+        return event
+    columns = [
+        {**column, **{side: None for side in ("before", "after") if side in column}}
+        if column["name"] not in event["handle_key"]
+        else column
+        for column in event["columns"]
+    ]
+    return {**event, "columns": columns}
+
+
+def truth_of(events: Sequence[Event], tables: Sequence[Table | None], variant: Variant) -> Event:
+    """Return a record's truth, as far as the modes of native Debezium leave it."""
+    if isinstance(variant.encoder, NativeDebezium):
+        (event,), (table,) = events, tables
+        assert table is not None
+        return left_of(variant.encoder, event, table)
+    return events[0] if len(events) == 1 else {"op": "batch", "events": events}
+
+
+def _fits_none(event: Event, table: Table, encoder: OpenProtocol) -> bool:
+    """Tell of a delete that TiCDC refuses to write: handle keys only, of a table without one."""
+    return event["op"] == "delete" and encoder.delete_handle_key and not table.handle_key
+
+
+def _batches(queue: list[tuple[Event, Table | None]], variant: Variant) -> Iterator[list[tuple[Event, Table | None]]]:
+    """Cut a queue into messages: of rows, as the variant batches them; of others, one each (v4.0 batched a kind)."""
+    part: list[tuple[Event, Table | None]] = []
+    for each in queue:
+        if part and (len(part) >= variant.batch or _sort(each, variant) != _sort(part[-1], variant)):
+            yield part
+            part = []
+        part.append(each)
+    if part:
+        yield part
+
+
+def _sort(each: tuple[Event, Table | None], variant: Variant) -> tuple[Any, ...]:
+    """Return what all events of a message have in common."""
+    event, table = each
+    if event["op"] in ("ddl", "watermark"):
+        return event["op"], *(() if variant.ddl_batches else (event["commit_ts"],))
+    if isinstance(variant.encoder, CanalJSON):  # official Canal: one statement's rows, one time
+        return event["op"], table, event["commit_ts"] >> 18
+    return ("row",)
+
+
+def expected_rows(topic: Topic, variant: Variant, database: str, table: str) -> list[TrueRow]:
+    """Return the rows that a read must give, in its order."""
+    rows = list(true_rows(topic.captured, database, table))
+    if not (isinstance(variant.encoder, OpenProtocol) and variant.encoder.only_updated):
+        return rows
+    lost = {
+        (partition, offset, index)
+        for partition, records in topic.captured.partitions.items()
+        for offset, record in enumerate(records)
+        for index, event in enumerate(record.truth.get("events", [record.truth]))
+        if event["op"] == "update" and ways(event, topic.tables, variant.encoder) > 1
+    }
+    return [
+        row
+        for row in rows
+        if row.change_type != "update_preimage" or (row.partition, row.offset, row.index) not in lost
+    ]
+
+
+def ways(event: Event, tables: Mapping[tuple[str, str, int], Table], encoder: OpenProtocol) -> int:
+    """Count the columns' orders that old values without names fit: TiCDC's bug of values that became NULL."""
+    table = tables[event["schema"], event["table"], event["table_version"]]
+    before, after = images(event)
+    assert before is not None
+    assert after is not None
+    nameless = [name for name in changed(before, after) if after[name] is None]
+    nulls = [name for name in after if after[name] is None]
+
+    def like(name: str) -> tuple[Any, ...]:
+        cell = encoder.cell(table, name, None)
+        return cell["t"], cell.get("f"), cell.get("h")
+
+    counts = [1] + [0] * len(nameless)
+    for null in nulls:
+        for place in range(len(nameless), 0, -1):
+            if like(nameless[place - 1]) == like(null):
+                counts[place] += counts[place - 1]
+    return counts[-1]
+
+
+def readable_as_text(column: Mapping[str, Any], variant: Variant) -> bool:
+    """Tell whether a column read as string must be the truth's text: MySQL's, to the last digit."""
+    kind = re.split(r"[( ]", column["mysql_type"])[0]
+    if kind in ("enum", "set"):  # the number, where the labels are not known
+        return isinstance(variant.encoder, (Debezium, NativeDebezium))
+    if isinstance(variant.encoder, NativeDebezium) and kind in ("datetime", "timestamp", "time", "float"):
+        return False  # the wire does not say how many digits a second has, and widens a float to a double
+    return kind in TEXT_KINDS and not (kind == "timestamp" and variant.time_zone != "UTC")
+
+
+def faults(topic: Topic, variant: Variant, sizes_seed: int, *, as_text: bool) -> Iterator[tuple[TrueRow | None, str]]:
+    """Read every table; yield what is wrong, with the row where that is known."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in topic.captured.files.items():
+            (Path(folder) / name).write_bytes(content)
+        yield from _faults(topic, variant, sizes_seed, folder, as_text=as_text)
+
+
+def _faults(
+    topic: Topic, variant: Variant, sizes_seed: int, folder: str, *, as_text: bool
+) -> Iterator[tuple[TrueRow | None, str]]:
+    captured = topic.captured
+    for database, table in tables_with_rows(captured):
+        true = expected_rows(topic, variant, database, table)
+        options = {"tables": quoted(database, table), "timeZone": variant.time_zone}
+        if variant.large:
+            options |= {"claimCheckLocation": folder, "onHandleKeyOnly": "null"}
+        texts = sorted({name for row in true for name in row.values if readable_as_text(row.columns[name], variant)})
+        if as_text and texts:
+            options["schemaHints"] = ", ".join(f"`{name.replace('`', '``')}` string" for name in texts)
+        try:
+            read = captured.read(sizes=random_sizes(sizes_seed), **options)
+        except TiCDCSourceError as error:
+            yield None, f"{database}.{table}: {type(error).__name__}: {error}"
+            continue
+        rows = read.to_pylist()
+        if len(rows) != len(true):
+            yield None, f"{database}.{table}: {len(rows)} rows, not {len(true)}"
+            continue
+        data = {item.name for item in read.schema if item.metadata and b"ticdc.table" in item.metadata}
+        for row, truth in zip(rows, true, strict=True):
+            wrong = differences(captured.header["protocol"], truth, row, Counter())
+            foreign = sorted(name for name in data - truth.values.keys() if row[name] is not None)
+            wrong += [f"{name} is {row[name]!r}: the row has no such column" for name in foreign]
+            if wrong:
+                yield truth, "; ".join(wrong)
+
+
+def quoted(database: str, table: str) -> str:
+    """Write a table's name as the option wants it."""
+    return ".".join(f"`{part.replace('`', '``')}`" for part in (database, table))
+
+
+def event_of(topic: Topic, row: TrueRow) -> Event:
+    """Return the event that a row comes from."""
+    truth = topic.captured.partitions[row.partition][row.offset].truth
+    events: Sequence[Event] = truth.get("events", [truth])
+    return events[row.index]
+
+
+def report(topic: Topic, variant: Variant, row: TrueRow | None, what: str, *, as_text: bool) -> str:
+    """Write a reproduction: the table's DDL, the row, and the message; with one column only where that fails too."""
+    if row is None:
+        return what
+    event = event_of(topic, row)
+    (entry,) = [e for e in topic.captured.header["tables"] if e["table_version"] == event["table_version"]]
+    for column in entry["columns"]:
+        if column["name"] not in what:
+            continue
+        small = {**entry, "columns": [c for c in entry["columns"] if c is column or c["name"] in entry["handle_key"]]}
+        names = {c["name"] for c in small["columns"]}
+        little = {**event, "columns": [c for c in event["columns"] if c["name"] in names]}
+        alone = alone_topic(topic.captured.header["protocol"], variant, small, little)
+        found = next(iter(faults(alone, variant, 0, as_text=as_text)), None)
+        if found is not None:
+            event, what, topic, entry = little, found[1], alone, small
+            break
+    key, value = variant.encoder.message([event], [table_of(entry)])
+    return f"{what}\n{entry['ddl']}\n{json.dumps(event, ensure_ascii=False)}\nkey {key!r}\nvalue {value!r}"
+
+
+def alone_topic(protocol: str, variant: Variant, entry: dict[str, Any], event: Event) -> Topic:
+    """Make a topic of one event, after the DDL of its table."""
+    table = table_of(entry)
+    ddl = {
+        "op": "ddl", "commit_ts": entry["table_version"], "schema": entry["schema"], "table": entry["table"],
+        "ddl_query": entry["ddl"], "ddl_type": "create table", "ddl_type_code": 3,
+    }  # fmt: skip
+    records = []
+    for one in (event,) if protocol == NATIVE else (ddl, event):
+        key, value = variant.encoder.message([one], [table])
+        records.append(Record(key, value, truth_of([one], [table], variant)))
+    captured = Captured(header_of(protocol, variant, [entry]), {0: records})
+    return Topic(captured, {(entry["schema"], entry["table"], entry["table_version"]): table})
+
+
+@pytest.mark.parametrize("protocol", VARIANTS)
+def test_what_is_written_comes_back(protocol: str) -> None:
+    """Ten thousand random rows a protocol, in all its variants and random chunks, are read as they were."""
+    seed = int(os.environ.get("TICDC_SEED") or random.SystemRandom().randrange(2**31))
+    print(f"TICDC_SEED={seed} repeats the {protocol} round trip")  # noqa: T201 (pytest shows it where the test fails)
+    count, case = 0, 0
+    while count < ROWS:
+        for variant in VARIANTS[protocol]:
+            case += 1
+            topic = written(protocol, variant, seed + case, tables=3, changes=400)
+            as_text = case % 3 == 0
+            found = next(faults(topic, variant, seed + case, as_text=as_text), None)
+            if found is not None:
+                what = report(topic, variant, *found, as_text=as_text)
+                pytest.fail(f"TICDC_SEED={seed}, {protocol}, {variant.name}, as text {as_text}: {what}")
+            count += sum(len(expected_rows(topic, variant, *table)) for table in tables_with_rows(topic.captured))
+
+
+def test_a_fault_is_told_with_a_reproduction() -> None:
+    """A value that does not come back is found; the report has the table, the one column's row and its message."""
+    variant = Variant("integers", CanalJSON(extension=True), families=("integer",))
+    topic = written("canal-json", variant, seed=1, tables=2, changes=60)
+    for records in topic.captured.partitions.values():
+        for record in records:
+            for column in record.truth.get("columns", ()):
+                if column.get("after") is not None:
+                    column["after"] = str(int(column["after"]) ^ 1)  # the message has been written
+
+    found = next(faults(topic, variant, 0, as_text=False))
+    told = report(topic, variant, *found, as_text=False)
+
+    assert re.search(r"int.*: .*, not ", told)
+    assert "CREATE TABLE" in told
+    assert '"op": ' in told
+    assert "\nvalue b'" in told

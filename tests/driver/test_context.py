@@ -1,0 +1,169 @@
+"""What a read knows of its messages, also by what came before its range; a stream learns on."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from examples.local_kafka import ExternalKafka, LocalKafka, produce
+from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, declared, dump
+from ticdc_source.driver.context import Knowledge, driver_fetcher
+from ticdc_source.driver.plan import reading_of
+from ticdc_source.driver.read_schema import format_schema
+from ticdc_source.errors import OptionError, SchemaError
+from ticdc_source.kafka import KafkaCluster
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.pipeline.read import read
+from ticdc_source.spark.batch import TiCDCReader
+from ticdc_source.spark.schema import to_spark
+from ticdc_source.spark.worker import read_partition
+
+pytestmark = pytest.mark.broker
+
+DDL = debezium_ddl(TSO - 9, "create table t (id int, d date)", [declared("id", "INT"), declared("d", "DATE")])
+ROW = debezium("c", None, {"id": 1, "d": 18_000})
+MARK = canal("TIDB_WATERMARK", None, None, _tidb={"watermarkTs": TSO})
+
+
+class Stream:
+    """A stream's driver and workers, without Spark: every micro-batch is one range of each partition."""
+
+    def __init__(self, servers: str, topic: str, schema: pa.Schema | None = None, **given: str) -> None:
+        self.servers, self.topic = servers, topic
+        self.options = Options({"kafka.bootstrap.servers": servers, "subscribe": topic, **given})
+        self.schema = format_schema(self.options) if schema is None else schema
+        self.cluster = KafkaCluster(self.options)
+        self.knowledge = Knowledge(self.schema, self.options, self.cluster.earliest)
+        self.at: dict[TopicPartition, int] = {}
+
+    def write(self, *messages: tuple[int, Message]) -> None:
+        """Write messages to partitions."""
+        produce(self.servers, self.topic, [(partition, *message, [], None) for partition, message in messages])
+
+    def batch(self) -> list[dict[str, Any]]:
+        """Read what came since the micro-batch before."""
+        places = self.cluster.partitions()
+        ends = self.cluster.latest(places)
+        ranges = [OffsetRange(*place, self.at.get(place, 0), ends[place]) for place in places]
+        ranges = [one for one in ranges if one.size]
+        self.at = ends
+        return self.rows(ranges, ends)
+
+    def rows(self, ranges: Sequence[OffsetRange], ends: dict[TopicPartition, int]) -> list[dict[str, Any]]:
+        """Read ranges, each as a task of its own."""
+        known = self.knowledge.of(ranges, ends)
+        found: list[dict[str, Any]] = []
+        with driver_fetcher(self.options) as fetcher:
+            for one in ranges:
+                for batch in read(fetcher.fetch(one), reading_of(self.schema, self.options, known)):
+                    found += batch.to_pylist()
+        return found
+
+    def dates(self) -> list[str | None]:
+        """Return the rows of a micro-batch, as JSON."""
+        return [row["after"] for row in self.batch() if row["_event_type"] == "row"]
+
+
+Make = Callable[..., Stream]
+
+
+@pytest.fixture
+def stream(broker: LocalKafka | ExternalKafka, topic: Callable[..., str]) -> Make:
+    """A function that begins a stream on a new topic of two partitions."""
+    return lambda schema=None, **given: Stream(broker.bootstrap_servers, topic(2), schema, **given)
+
+
+OPTIONS = {"outputFormat": "event"}
+SHOWN = '{"id":1,"d":"2019-04-14"}'
+
+
+@pytest.mark.parametrize("protocol", ["auto", "debezium"])
+def test_a_table_made_in_any_micro_batch_has_its_types(stream: Make, protocol: str) -> None:
+    """Schema-less debezium as events: the DDL may come before the rows, micro-batches ago, in the first or a later."""
+    running = stream(outputFormat="event", protocol=protocol)
+    other = debezium("c", None, {"id": 1}, source={"table": "other"})
+
+    running.write((0, other), (1, other))
+    assert running.dates() == ['{"id":1}'] * 2
+    running.write((0, DDL), (1, DDL))
+    assert running.dates() == []
+    running.write((0, ROW), (1, ROW))
+    assert running.dates() == [SHOWN] * 2
+
+
+def test_a_stream_that_starts_behind_the_ddl_has_its_types(stream: Make) -> None:
+    """So it is after a restart, and with startingOffsets=latest."""
+    running = stream(outputFormat="event")
+    running.write((0, DDL), (1, DDL), (0, ROW), (1, ROW))
+    running.at = running.cluster.latest(running.cluster.partitions())
+
+    running.write((1, ROW))
+
+    assert running.dates() == [SHOWN]
+
+
+def test_a_batch_that_starts_behind_the_ddl_has_its_types(stream: Make) -> None:
+    """The batch reader plans with what came before its range."""
+    running = stream(outputFormat="event")
+    running.write((0, DDL), (1, DDL), (0, ROW), (0, ROW), (1, ROW))
+    offsets = json.dumps({running.topic: {"0": 2, "1": 2}})
+    options = Options({**OPTIONS, "kafka.bootstrap.servers": running.servers, "subscribe": running.topic,
+                       "startingOffsets": offsets})  # fmt: skip
+
+    partitions = TiCDCReader(to_spark(running.schema), options).partitions()
+    found = [row for one in partitions for batch in read_partition(one, running.schema, options)
+             for row in batch.to_pylist()]  # fmt: skip
+
+    assert [row["after"] for row in found] == [SHOWN]
+
+
+def test_ddl_that_was_not_looked_at_is_told_of(stream: Make) -> None:
+    """History beyond inferSchema.maxScannedRecords is not read, and a warning says what may be missing."""
+    running = stream(**{"outputFormat": "event", "inferSchema.maxScannedRecords": "1"})
+    running.write((0, DDL), (0, ROW), (0, ROW))
+    running.at = running.cluster.latest(running.cluster.partitions())
+    running.write((0, ROW))
+
+    with pytest.warns(UserWarning, match=r"Not all DDL events were looked at \(inferSchema.maxScannedRecords"):
+        assert running.dates() == ['{"id":1,"d":18000}']
+
+
+def test_tables_are_not_mixed_where_the_first_micro_batch_has_no_row(stream: Make) -> None:
+    """A schema of the user's and no `tables`: a task would take the first table that it meets, another the other."""
+    schema = pa.schema([("_change_type", pa.string()), ("id", pa.int32())])
+    running = stream(schema, protocol="canal-json")
+    rows = [canal("INSERT", [{"id": "1"}], None, {"id": "int"}, table=name) for name in ("t", "u")]
+
+    running.write((0, MARK), (1, MARK))
+    with pytest.warns(UserWarning, match="No row among 2 records"):
+        assert running.batch() == []
+    running.write((0, rows[0]))
+    assert [row["id"] for row in running.batch()] == [1]
+    running.write((1, rows[1]))
+    with pytest.raises(SchemaError, match=r"a second table, test.u, beside test.t"):
+        running.batch()
+
+    running = stream(schema, protocol="canal-json")
+    running.write((0, MARK))
+    with pytest.warns(UserWarning, match="No row among 1 records"):
+        running.batch()
+    running.write((0, rows[0]), (1, rows[1]))
+    with pytest.raises(OptionError, match="2 tables"):
+        running.batch()
+
+
+def test_a_stream_without_any_record_learns_the_protocol_later(stream: Make) -> None:
+    """Tombstones alone tell nothing; what comes next does."""
+    running = stream(outputFormat="event")
+    running.write((0, (dump({"payload": {"id": 1}}), None)))
+    places = running.cluster.partitions()
+    assert running.knowledge.of([OffsetRange(*places[0], 0, 1)], running.cluster.latest(places)).protocol is None
+    running.at = running.cluster.latest(places)
+
+    running.write((0, DDL), (0, ROW))
+
+    assert running.dates() == [SHOWN]

@@ -1,0 +1,307 @@
+"""The demo's bundled data, looked at with nothing of ticdc_source, and the comparison that judges the demo."""
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pytest
+import sqlglot
+from sqlglot import expressions as sql
+
+from examples.data import FOLDER, PROTOCOLS, Message, TableTruth, read_messages, read_truth
+from examples.data.make_data import SCENARIOS, _message, _read
+from examples.demo.added_columns import added_columns
+from examples.demo.compare import WHOLE_ROW, Difference, compare
+from ticdc_source.events import Chunk
+from ticdc_source.protocols import PROTOCOLS as DECODERS
+
+MOST_BYTES = 3_000_000
+Change: TypeAlias = tuple[str, str, int]  # table, operation, commit-ts
+DEBEZIUM_OPERATIONS = {"c": "insert", "u": "update", "d": "delete"}
+
+
+@pytest.fixture(scope="module")
+def streams() -> dict[str, list[Message]]:
+    """The bundled messages."""
+    return {protocol: read_messages(protocol) for protocol in PROTOCOLS}
+
+
+@pytest.fixture(scope="module")
+def truths() -> dict[str, TableTruth]:
+    """What SQL says they come to."""
+    return read_truth()
+
+
+def frames(data: bytes) -> Iterator[bytes]:
+    """Cut open-protocol's pieces: each is behind its length."""
+    while data:
+        end = 8 + int.from_bytes(data[:8], "big")
+        yield data[8:end]
+        data = data[end:]
+
+
+def changes_of(protocol: str, message: Message) -> Iterator[Change]:
+    """Give the row changes of a message."""
+    assert message.value is not None
+    if protocol == "open-protocol":
+        assert message.key is not None
+        for key_frame, value_frame in zip(frames(message.key[8:]), frames(message.value), strict=True):
+            key = json.loads(key_frame)
+            if key["t"] == 1:
+                value = json.loads(value_frame)
+                operation = "delete" if "d" in value else "update" if "p" in value else "insert"
+                yield f"{key['scm']}.{key['tbl']}", operation, key["ts"]
+        return
+    value = json.loads(message.value)
+    if protocol == "canal-json":
+        if value["type"] in {"INSERT", "UPDATE", "DELETE"}:
+            yield f"{value['database']}.{value['table']}", value["type"].lower(), value["_tidb"]["commitTs"]
+    elif value["payload"].get("op") in DEBEZIUM_OPERATIONS:
+        source = value["payload"]["source"]
+        operation = DEBEZIUM_OPERATIONS[value["payload"]["op"]]
+        yield f"{source['db']}.{source['table']}", operation, source["commit_ts"]
+
+
+def test_the_files_are_small() -> None:
+    """The repository stays quick to clone."""
+    assert sum(path.stat().st_size for path in FOLDER.iterdir() if path.is_file()) < MOST_BYTES
+
+
+def test_all_protocols_hold_the_same_transactions(
+    streams: dict[str, list[Message]], truths: dict[str, TableTruth]
+) -> None:
+    """Each change is in each protocol, and comes as often."""
+    contents = {
+        protocol: Counter(change for message in messages for change in changes_of(protocol, message))
+        for protocol, messages in streams.items()
+    }
+    assert contents["canal-json"] == contents["open-protocol"] == contents["debezium"]
+    counted = Counter[tuple[str, str]]()
+    for (table, operation, _), count in contents["canal-json"].items():
+        counted[table, operation] += count
+    expected = {
+        (name, operation): count for name, truth in truths.items() for operation, count in truth.changes.items()
+    }
+    assert counted == Counter(expected)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_messages_can_be_split(protocol: str, streams: dict[str, list[Message]], truths: dict[str, TableTruth]) -> None:
+    """The source cuts all messages into events: as many as SQL made, and watermarks."""
+    rows = Counter[str]()
+    watermarks = 0
+    for partition in range(3):
+        messages = [message for message in streams[protocol] if message.partition == partition]
+        count = len(messages)
+        keys, values = [message.key for message in messages], [message.value for message in messages]
+        split = DECODERS[protocol].split(Chunk("demo", partition, list(range(count)), [-1] * count, keys, values))
+        assert split.corrupt == []
+        watermarks += len(split.watermarks)
+        for table, table_events in split.tables.items():
+            rows[str(table)] += len(table_events)
+    assert rows == {name: sum(truth.changes.values()) for name, truth in truths.items()}
+    assert watermarks > 100
+
+
+def test_the_truth_is_what_the_messages_come_to(
+    streams: dict[str, list[Message]], truths: dict[str, TableTruth]
+) -> None:
+    """Canal-json writes every value as SQL does, so a few lines rebuild the tables and nothing has to be converted."""
+    newest: dict[tuple[str, str], tuple[int, bool, dict[str, str | None]]] = {}
+    for message in streams["canal-json"]:
+        value = json.loads(message.value or b"")
+        if value["type"] in {"INSERT", "UPDATE", "DELETE"}:
+            (row,), (key,) = value["data"], value["pkNames"]
+            place = f"{value['database']}.{value['table']}", row[key]
+            state = value["_tidb"]["commitTs"], value["type"] != "DELETE", row
+            newest[place] = max(newest.get(place, state), state, key=lambda one: one[:2])
+    added = {
+        (column.table, column.name): column.default for column in added_columns("canal-json", streams["canal-json"])
+    }
+    for name, truth in truths.items():
+        rebuilt = {key: row for (table, key), (_, there, row) in newest.items() if table == name and there}
+        expected = [
+            {column: as_canal_writes(cell) for column, cell in zip(truth.columns, row, strict=True)}
+            for row in truth.rows
+        ]
+        defaults = {column: default for (table, column), default in added.items() if table == name}
+        assert {row[truth.key[0]]: row for row in expected} == {key: defaults | row for key, row in rebuilt.items()}
+        assert len(expected) == len(rebuilt)
+
+
+def as_canal_writes(cell: Any) -> str | None:
+    """Write a cell of the truth as canal-json does."""
+    if isinstance(cell, dict):
+        return bytes.fromhex(cell["hex"]).decode("latin-1") if "hex" in cell else str(cell["number"])
+    assert cell is None or isinstance(cell, str)
+    return cell
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_added_columns_are_found_in_the_messages(protocol: str, streams: dict[str, list[Message]]) -> None:
+    """Both `ADD COLUMN` are in each protocol, whatever its DDL messages look like."""
+    found = [column[:3] for column in added_columns(protocol, streams[protocol])]
+    assert found == [("shop.orders", "channel", "web"), ("shop.order_items", "warehouse_id", None)]
+
+
+def test_what_the_demo_says_of_debezium_is_so(streams: dict[str, list[Message]], truths: dict[str, TableTruth]) -> None:
+    """No DECIMAL has more digits than a double keeps, and no column can be NULL and has a DEFAULT."""
+    for truth in truths.values():
+        for place, type_ in enumerate(truth.columns.values()):
+            if type_.startswith("decimal"):
+                assert all(len(Decimal(str(row[place])).as_tuple().digits) <= 15 for row in truth.rows)
+    queries = {
+        value["sql"] for message in streams["canal-json"] if (value := json.loads(message.value or b""))["isDdl"]
+    }
+    columns = [
+        column for query in queries for column in sqlglot.parse_one(query, dialect="mysql").find_all(sql.ColumnDef)
+    ]
+    assert len(columns) > 20
+    for column in columns:
+        default = column.find(sql.DefaultColumnConstraint)
+        if default is not None and not isinstance(default.this, sql.Null):
+            assert column.find(sql.NotNullColumnConstraint)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_messages_are_the_corpus_own(protocol: str, streams: dict[str, list[Message]], corpus: Path) -> None:
+    """Not a byte was changed on the way from TiCDC."""
+    records = _read(corpus / f"{SCENARIOS[protocol]}.jsonl.gz")[1 : len(streams[protocol]) + 1]
+    assert [_message(record) for record in records] == streams[protocol]
+
+
+TRUTH = TableTruth(
+    table="shop.things",
+    key=["id"],
+    columns={
+        "id": "bigint(20) unsigned",
+        "price": "decimal(10,2)",
+        "ratio": "float",
+        "weight": "double",
+        "made": "timestamp(3)",
+        "day": "date",
+        "took": "time(1)",
+        "yr": "year(4)",
+        "size": "enum('s','l')",
+        "hash": "binary(2)",
+        "note": "text",
+    },
+    changes={"insert": 2, "update": 0, "delete": 0},
+    repeated=0,
+    rows=[
+        ["1", "5.00", "0.1", "1e20", "2026-01-02 03:04:05.600", "2026-01-02", "-30:00:01.5", "2026",
+         {"label": "l", "number": 2}, {"hex": "00ff"}, "a"],
+        ["2", None, None, None, None, None, None, None, None, None, None],
+    ],
+)  # fmt: skip
+ROW: dict[str, Any] = {
+    "_change_type": "insert",
+    "id": Decimal(1),
+    "price": Decimal("5.00"),
+    "ratio": 0.1,
+    "weight": 1e20,
+    "made": datetime(2026, 1, 2, 5, 4, 5, 600_000, tzinfo=timezone(timedelta(hours=2))),
+    "day": date(2026, 1, 2),
+    "took": -timedelta(hours=30, seconds=1.5),
+    "yr": 2026,
+    "size": "l",
+    "hash": b"\x00\xff",
+    "note": "a",
+}
+EMPTY: dict[str, Any] = dict.fromkeys(ROW) | {"id": Decimal(2)}
+SCHEMA = pa.schema([
+    ("_change_type", pa.string()), ("id", pa.decimal128(20, 0)), ("price", pa.decimal128(38, 2)),
+    ("ratio", pa.float32()), ("weight", pa.float64()),
+    ("made", pa.timestamp("us", "UTC")), ("day", pa.date32()), ("took", pa.duration("us")),
+    ("yr", pa.int32()), ("size", pa.string()), ("hash", pa.binary()), ("note", pa.string()),
+])  # fmt: skip
+
+
+def found(*rows: dict[str, Any]) -> pa.Table:
+    """Make the rows that Spark would have given."""
+    return pa.Table.from_pylist(list(rows), SCHEMA)
+
+
+def test_equal_rows_are_equal() -> None:
+    """The same rows in another order, in another time zone."""
+    comparison = compare(TRUTH, found(EMPTY, ROW))
+    assert (comparison.rows, comparison.equal, comparison.differences) == (2, 2, [])
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected", "text"),
+    [
+        ("price", Decimal("5.01"), "5.00", "5.01"),
+        ("ratio", 0.25, "0.10000000149011612", "0.25"),
+        ("weight", 1.0000000000000002e20, "1e+20", "1.0000000000000002e+20"),
+        ("made", datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc), "2026-01-02 03:04:05.600",
+         "2026-01-02 03:04:05.000"),
+        ("made", datetime(2026, 1, 2, 3, 4, 5, 600_001, tzinfo=timezone.utc), "2026-01-02 03:04:05.600",
+         "2026-01-02 03:04:05.600001"),
+        ("day", date(2026, 1, 1), "2026-01-02", "2026-01-01"),
+        ("took", timedelta(hours=30, seconds=1.5), "-30:00:01.5", "30:00:01.5"),
+        ("yr", 1926, "2026", "1926"),
+        ("size", "s", "l", "s"),
+        ("hash", b"\x00", "00ff", "00"),
+        ("note", "", "a", ""),
+        ("note", None, "a", None),
+    ],
+)  # fmt: skip
+def test_one_different_cell_is_found(column: str, value: Any, expected: str, text: str | None) -> None:
+    """Each kind of value can be wrong."""
+    comparison = compare(TRUTH, found(ROW | {column: value}, EMPTY))
+    assert comparison.differences == [Difference(("1",), column, expected, text)]
+    assert (comparison.rows, comparison.equal) == (2, 1)
+
+
+def test_null_is_not_a_value() -> None:
+    """NULL is no text."""
+    comparison = compare(TRUTH, found(ROW, EMPTY | {"note": "NULL"}))
+    assert comparison.differences == [Difference(("2",), "note", None, "NULL")]
+
+
+def test_a_scale_that_is_lost_is_a_difference() -> None:
+    """5.0000 is not what SQL writes for a decimal(10,2)."""
+    table = found(ROW, EMPTY)
+    place = table.schema.get_field_index("price")
+    table = table.set_column(place, "price", table["price"].cast(pa.decimal128(10, 4)))
+    assert compare(TRUTH, table).differences == [Difference(("1",), "price", "5.00", "5.0000")]
+
+
+def test_numbers_of_labels_are_compared_with_numbers() -> None:
+    """Open-protocol and canal-json send an ENUM's number alone."""
+    table = found(ROW, EMPTY)
+    place = table.schema.get_field_index("size")
+    assert compare(TRUTH, table.set_column(place, "size", pa.array([2, None]))).equal == 2
+    assert compare(TRUTH, table.set_column(place, "size", pa.array([1, None]))).equal == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "difference"),
+    [
+        ([ROW], Difference(("2",), WHOLE_ROW, "there", "missing")),
+        ([ROW, EMPTY, EMPTY], Difference(("2",), WHOLE_ROW, "there", "there twice")),
+        ([ROW, EMPTY, EMPTY | {"id": Decimal(3)}], Difference(("3",), WHOLE_ROW, "missing", "there")),
+    ],
+)
+def test_a_row_too_few_or_too_many_is_found(rows: list[dict[str, Any]], difference: Difference) -> None:
+    """Rows are counted as well."""
+    comparison = compare(TRUTH, found(*rows))
+    assert comparison.differences == [difference]
+    assert comparison.equal == comparison.rows - 1
+
+
+def test_a_column_too_few_or_too_many_is_found() -> None:
+    """A column that one side lacks is wrong in each row, even where it would be NULL."""
+    table = found(ROW, EMPTY)
+    assert {one.column for one in compare(TRUTH, table.drop(["note"])).differences} == {"note"}
+    more = dataclasses.replace(
+        TRUTH, columns=dict(list(TRUTH.columns.items())[:-1]), rows=[row[:-1] for row in TRUTH.rows]
+    )
+    assert {one.column for one in compare(more, table).differences} == {"note"}

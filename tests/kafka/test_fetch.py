@@ -1,0 +1,225 @@
+"""Fetching without a broker: a stand-in with a log full of holes, and errors that no broker makes at will."""
+
+import random
+from collections import namedtuple
+from collections.abc import Mapping
+from typing import Any
+
+import kafka.errors
+import pytest
+
+from ticdc_source.errors import (
+    DataLossError,
+    DecodeError,
+    KafkaUnavailableError,
+    OptionError,
+    TiCDCSourceError,
+)
+from ticdc_source.events import Chunk
+from ticdc_source.kafka import Fetcher, fetch
+from ticdc_source.kafka import fetch as fetch_function
+from ticdc_source.kafka.kafka_python.client import translated
+from ticdc_source.options.offsets import OffsetRange
+
+Record = namedtuple(  # noqa: PYI024 (kafka-python's is one, too)
+    "Record", "offset timestamp key value headers serialized_key_size serialized_value_size"
+)
+
+
+def record(offset: int) -> Any:
+    """A record as kafka-python gives it, with what we look at."""
+    value = b"%d" % offset
+    return Record(offset, offset * 10, None, value, [], -1, len(value))
+
+
+class StubConsumer:
+    """A consumer of one partition: polls give some visible records, and the position runs ahead of them."""
+
+    def __init__(self, visible: list[int], end: int, rng: random.Random) -> None:
+        self.visible, self.end, self.rng = visible, end, rng
+        self.at = -1
+        self.asked: list[int] = []
+
+    def assign(self, places: list[Any]) -> None:
+        assert len(places) == 1
+
+    def seek(self, _place: Any, offset: int) -> None:
+        self.at = offset
+
+    def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
+        assert timeout_ms > 0
+        self.asked.append(max_records)
+        if self.rng.random() < 0.2:
+            return {}
+        coming = [offset for offset in self.visible if offset >= self.at]
+        got = coming[: self.rng.randint(0, min(max_records, 20))]
+        if got:
+            self.at = got[-1] + 1
+        following = [offset for offset in coming if offset >= self.at]
+        if self.rng.random() < 0.5:  # a response ends with markers, or with what was compacted away
+            self.at = self.rng.randint(self.at, following[0] if following else self.end)
+        return {("t", 0): [record(offset) for offset in got]} if got else {}
+
+    def position(self, _place: Any, *, timeout_ms: float) -> int:
+        assert timeout_ms == 0
+        return self.at
+
+
+class StubClient:
+    """A client whose consumer and log bounds are given."""
+
+    servers, timeout_ms = "stub:1", 1000
+
+    def __init__(self, consumer: Any, earliest: int = 0, latest: int = 1 << 40) -> None:
+        self._consumer, self.bounds = consumer, {-2: earliest, -1: latest}
+        self.lookups = 0
+
+    def topics(self, names: list[str], _timeout_ms: float) -> dict[str, Any]:
+        assert names == ["t"]
+        return {}
+
+    def consumer(self) -> Any:
+        return self._consumer
+
+    def offsets(self, times: Mapping[Any, int], _timeout_ms: float) -> dict[Any, int]:
+        self.lookups += 1
+        return {place: self.bounds[at] for place, at in times.items()}
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def run(client: Any, wanted: OffsetRange, **how: Any) -> list[Chunk]:
+    """Read a range through the stand-in."""
+    fetcher = Fetcher({}, **{"max_records": 7, "max_bytes": 1000, "poll_timeout_ms": 1000, **how})
+    fetcher._client = client
+    return list(fetcher.fetch(wanted))
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_exactly_the_visible_records_of_the_range(seed: int) -> None:
+    """Whatever the holes and however records come: those of the range, once, in order, and then the end."""
+    rng = random.Random(seed)
+    log_end = rng.randint(1, 200)
+    density = rng.choice([0.0, 0.1, 0.5, 0.95, 1.0])
+    visible = [offset for offset in range(log_end) if rng.random() < density]
+    start = rng.randint(0, log_end)
+    end = rng.randint(start, log_end)
+    consumer = StubConsumer(visible, log_end, rng)
+    client = StubClient(consumer)
+    chunks = run(client, OffsetRange("t", 0, start, end))
+    offsets = [offset for chunk in chunks for offset in chunk.offsets]
+    assert offsets == [offset for offset in visible if start <= offset < end]
+    assert [value for chunk in chunks for value in chunk.values] == [b"%d" % offset for offset in offsets]
+    assert [time for chunk in chunks for time in chunk.timestamps] == [offset * 10 for offset in offsets]
+    assert all(1 <= len(chunk) <= 7 for chunk in chunks)
+    assert all(1 <= asked <= end - start for asked in consumer.asked)
+    if density == 1.0:
+        assert client.lookups == 0  # where there are no holes nothing is looked up
+
+
+def test_no_more_is_unpacked_than_fits_in_hand() -> None:
+    """However many records a compressed fetch holds, kafka-python is asked for some megabytes of them at a time."""
+    consumer = StubConsumer(list(range(5000)), 5000, random.Random(0))
+    plain = consumer.poll
+
+    def poll(*, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
+        polled = plain(timeout_ms=timeout_ms, max_records=max_records)
+        return {
+            place: [one._replace(value=b"", serialized_value_size=100_000) for one in records]
+            for place, records in polled.items()
+        }
+
+    consumer.poll = poll  # type: ignore[method-assign]
+    run(StubClient(consumer), OffsetRange("t", 0, 0, 5000), max_bytes=1 << 30)
+    assert consumer.asked[0] == 128
+    known = consumer.asked[consumer.asked.index(41) :]
+    assert max(known) == 41  # 4 MiB
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_hole_below_the_log_start_is_data_loss(fail: bool) -> None:
+    """A hole that the log start has passed may have held records: that is told, and the rest is read."""
+    consumer = StubConsumer([*range(10), *range(20, 30)], 30, random.Random(0))
+    client = StubClient(consumer, earliest=15)
+    if fail:
+        with pytest.raises(DataLossError, match="t-0: offsets 10 to 14 are gone"):
+            run(client, OffsetRange("t", 0, 0, 30))
+    else:
+        with pytest.warns(UserWarning, match="t-0: offsets 10 to 14 are gone"):
+            chunks = run(client, OffsetRange("t", 0, 0, 30), fail_on_data_loss=False)
+        assert [offset for chunk in chunks for offset in chunk.offsets] == [*range(10), *range(20, 30)]
+
+
+class Raising(StubConsumer):
+    """A consumer whose polls fail, the first `times` of them."""
+
+    def __init__(self, error: Exception, times: int = 1 << 40) -> None:
+        super().__init__(list(range(10)), 10, random.Random(0))
+        self.error, self.times = error, times
+
+    def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
+        self.times -= 1
+        if self.times >= 0:
+            raise self.error
+        return super().poll(timeout_ms=timeout_ms, max_records=max_records)
+
+
+@pytest.mark.parametrize(
+    ("error", "ours"),
+    [
+        (kafka.errors.CorruptRecordError("crc"), DecodeError),
+        (kafka.errors.UnsupportedCodecError("Libraries for zstd compression codec not found"), DecodeError),
+        (AssertionError("a parser at its wits' end"), DecodeError),
+        (ValueError("a varint without an end"), DecodeError),
+        (kafka.errors.TopicAuthorizationFailedError({"t"}), OptionError),
+        (kafka.errors.KafkaConnectionError("gone"), KafkaUnavailableError),
+        (RuntimeError("NetworkSelector closed!"), KafkaUnavailableError),
+        (ConnectionResetError("gone"), KafkaUnavailableError),
+    ],
+)
+def test_every_error_is_one_of_ours(error: Exception, ours: type[TiCDCSourceError]) -> None:
+    """Whatever kafka-python raises becomes an error of ours, with the original as its cause."""
+    with pytest.raises(ours) as caught:
+        run(StubClient(Raising(error)), OffsetRange("t", 0, 3, 10))
+    assert type(caught.value) is ours
+    assert caught.value.__cause__ is error
+    if isinstance(caught.value, DecodeError):
+        assert caught.value.address[:3] == ("t", 0, 3)
+
+
+def test_a_leader_that_catches_up_costs_nothing() -> None:
+    """'Out of range' from a leader that is behind is asked again, not taken for data loss."""
+    consumer = Raising(kafka.errors.OffsetOutOfRangeError({}), times=3)
+    chunks = run(StubClient(consumer, earliest=0, latest=10), OffsetRange("t", 0, 3, 10))
+    assert [offset for chunk in chunks for offset in chunk.offsets] == list(range(3, 10))
+
+
+def test_a_truncated_log_is_data_loss() -> None:
+    """A leader whose log ends before what we have read has lost records."""
+    error = kafka.errors.LogTruncationError({})
+    with pytest.raises(DataLossError, match="t-0 was truncated"):
+        run(StubClient(Raising(error)), OffsetRange("t", 0, 3, 10))
+    with pytest.warns(UserWarning, match="t-0 was truncated"):
+        chunks = run(StubClient(Raising(error, times=1)), OffsetRange("t", 0, 3, 10), fail_on_data_loss=False)
+    assert [offset for chunk in chunks for offset in chunk.offsets] == list(range(3, 10))
+
+
+def test_silence_is_an_error_in_sparks_words() -> None:
+    """A record that does not come is told with its offset and the time that was waited."""
+    silent = StubConsumer([], 3, random.Random(0))
+    with pytest.raises(KafkaUnavailableError, match="Cannot fetch record for offset 3 of t-0 in 50 ms"):
+        run(StubClient(silent), OffsetRange("t", 0, 3, 10), poll_timeout_ms=50)
+
+
+def test_a_refused_login_is_an_error_of_the_options() -> None:
+    """What another login would mend is an option's error, and says which options."""
+    error = translated(kafka.errors.SaslAuthenticationFailedError("no"), "b:1", 100)
+    assert isinstance(error, OptionError)
+    assert "kafka.sasl.jaas.config" in str(error)
+
+
+def test_fetch_is_a_fetcher_for_one_range() -> None:
+    """The short form is exported, and reads nothing from an empty range."""
+    assert fetch is fetch_function
+    assert list(fetch(OffsetRange("t", 0, 1, 1), {}, max_records=1, max_bytes=1)) == []

@@ -1,0 +1,90 @@
+"""Looking up without a broker: what is tried again, how often, and what is not."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import kafka.errors
+import pytest
+
+import ticdc_source.kafka.lookup
+from ticdc_source.errors import DataLossError, KafkaUnavailableError, OptionError
+from ticdc_source.kafka import KafkaCluster
+from ticdc_source.options.options import Options
+from ticdc_source.options.topics import TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+class StubClients:
+    """Makes clients that fail with the given errors, one after the other, and then answer."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.made = self.closed = 0
+
+    def __call__(self, config: Mapping[str, Any]) -> "StubClients":
+        assert config["bootstrap_servers"] == ["b:1"]
+        self.made += 1
+        return self
+
+    servers, timeout_ms = "b:1", 100
+
+    def offsets(self, times: Mapping[Any, int]) -> dict[Any, int]:
+        if self.errors:
+            raise self.errors.pop(0)
+        return dict.fromkeys(times, 7)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def look_up(monkeypatch: pytest.MonkeyPatch, clients: StubClients, retries: int) -> dict[TopicPartition, int]:
+    """Look the end of a partition up."""
+    monkeypatch.setattr(ticdc_source.kafka.lookup, "Client", clients)
+    options = Options(
+        {
+            "kafka.bootstrap.servers": "b:1",
+            "subscribe": "t",
+            "fetchOffset.numRetries": str(retries),
+            "fetchOffset.retryIntervalMs": "1",
+        }
+    )
+    with KafkaCluster(options) as cluster:
+        return cluster.latest([T0])
+
+
+GONE = kafka.errors.KafkaConnectionError("gone")
+
+
+def test_a_look_up_is_repeated_with_new_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt after a failure has a client of its own, and each client is closed."""
+    clients = StubClients(GONE, ConnectionResetError("gone"), kafka.errors.KafkaTimeoutError("late"))
+    assert look_up(monkeypatch, clients, 3) == {T0: 7}
+    assert clients.made == clients.closed == 4
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_at_last_it_fails(monkeypatch: pytest.MonkeyPatch, retries: int) -> None:
+    """`fetchOffset.numRetries` counts what comes after the first attempt."""
+    clients = StubClients(*[GONE] * 10)
+    with pytest.raises(KafkaUnavailableError, match=r"b:1 did not answer in 100 ms.*gone"):
+        look_up(monkeypatch, clients, retries)
+    assert clients.made == clients.closed == retries + 1
+
+
+@pytest.mark.parametrize(
+    ("error", "ours", "message"),
+    [
+        (kafka.errors.SaslAuthenticationFailedError("no"), OptionError, "refuses the login"),
+        (kafka.errors.TopicAuthorizationFailedError("t"), OptionError, "does not permit this user to read t"),
+        (kafka.errors.UnknownTopicOrPartitionError([T0]), DataLossError, "Partitions t-0 have been deleted"),
+    ],
+)
+def test_what_trying_again_does_not_mend(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, ours: type[Exception], message: str
+) -> None:
+    """A refused login, a missing permission and a deleted partition are told at once."""
+    clients = StubClients(error)
+    with pytest.raises(ours, match=message):
+        look_up(monkeypatch, clients, 5)
+    assert clients.made == clients.closed == 1

@@ -1,0 +1,271 @@
+"""Brokers that cannot be reached, refuse a login, or are not who they should be; and those that let us in."""
+
+import logging
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+
+from examples.local_kafka import ExternalKafka, LocalKafka, create_topic, produce
+from ticdc_source.errors import KafkaUnavailableError, OptionError
+from ticdc_source.kafka import KafkaCluster, fetch
+from ticdc_source.options.kafka_client import client_config
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+
+pytestmark = pytest.mark.broker
+
+Kafka = LocalKafka | ExternalKafka
+
+
+def options(servers: str, **kafka: str) -> Options:
+    """Options for a broker with `kafka.*` options."""
+    named = {f"kafka.{name.replace('_', '.')}": value for name, value in kafka.items()}
+    return Options({"kafka.bootstrap.servers": servers, "subscribe": "t", **named})
+
+
+def ranges(given: Options) -> list[OffsetRange]:
+    """Plan a batch read."""
+    with KafkaCluster(given) as cluster:
+        return cluster.resolve_ranges()
+
+
+@contextmanager
+def silent_server() -> Iterator[str]:
+    """A server that takes connections and never says a word."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        port = server.getsockname()[1]
+        yield f"127.0.0.1:{port}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    """Also a client that never came to life has ended its thread."""
+    yield
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("kafka-io")] == []
+
+
+class TestUnreachable:
+    @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+    def test_a_silent_server(self, protocol: str) -> None:
+        """A server that never answers, also not in a TLS handshake, is an error when the time is over."""
+        with silent_server() as servers:
+            began = time.monotonic()
+            with pytest.raises(KafkaUnavailableError, match=rf"{servers} did not answer in 700 ms"):
+                ranges(options(servers, security_protocol=protocol, bootstrap_timeout_ms="700"))
+            assert 0.5 < time.monotonic() - began < 3
+
+    def test_nobody_listens(self) -> None:
+        """A refused connection is tried until the time is over, and the reason is told."""
+        began = time.monotonic()
+        with pytest.raises(KafkaUnavailableError, match=r"127.0.0.1:1 did not answer in 600 ms.*ECONNREFUSED"):
+            ranges(options("127.0.0.1:1", request_timeout_ms="600"))
+        assert time.monotonic() - began < 3
+
+    def test_no_such_host(self) -> None:
+        """A name that does not resolve is told as such."""
+        with pytest.raises(KafkaUnavailableError, match=r"no-such-host\.invalid:9092.*DNS"):
+            ranges(options("no-such-host.invalid:9092", bootstrap_timeout_ms="600"))
+
+    def test_an_executor_is_told_the_same(self) -> None:
+        """Fetching has the same error as looking up."""
+        config = client_config(options("127.0.0.1:1", bootstrap_timeout_ms="300"), driver=False)
+        with pytest.raises(KafkaUnavailableError, match=r"127\.0\.0\.1:1 did not answer in 300 ms"):
+            next(fetch(OffsetRange("t", 0, 0, 1), config, max_records=1, max_bytes=1))
+
+
+class TestSASL:
+    @pytest.fixture
+    def login(self, broker: Kafka) -> dict[str, str]:
+        """The options of a login that works."""
+        if not broker.sasl_bootstrap_servers:
+            pytest.skip("the broker has no SASL listener")
+        return {
+            "bootstrap_servers": broker.sasl_bootstrap_servers,
+            "security_protocol": "SASL_PLAINTEXT",
+            "user": str(broker.user),
+            "password": str(broker.password),
+        }
+
+    def options(self, login: dict[str, str], mechanism: str, **other: str) -> Options:
+        """The options of a login with a mechanism."""
+        login = {**login, **other}
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        return options(
+            login["bootstrap_servers"],
+            security_protocol=login["security_protocol"],
+            sasl_mechanism=mechanism,
+            sasl_jaas_config=(
+                f"org.apache.kafka.common.security.{module} required "
+                f'username="{login["user"]}" password="{login["password"]}";'
+            ),
+        )
+
+    @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
+    def test_a_login_lets_us_in(self, broker: Kafka, login: dict[str, str], mechanism: str) -> None:
+        """Look-ups and fetches work with what `kafka.sasl.jaas.config` says."""
+        produce(broker.bootstrap_servers, "t", [(0, None, b"x", [], None)])
+        given = self.options(login, mechanism)
+        (wanted,) = ranges(given)
+        config = client_config(given, driver=False)
+        (chunk,) = fetch(wanted._replace(start=wanted.end - 1), config, max_records=10, max_bytes=10)
+        assert chunk.values == [b"x"]
+
+    @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
+    def test_a_wrong_password_is_told_at_once_and_not_shown(
+        self, login: dict[str, str], mechanism: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A refused login is an error with the broker's reason, without waiting; the password is nowhere."""
+        caplog.set_level(logging.DEBUG)
+        began = time.monotonic()
+        wrong = "wr0ng-s3cr3t"
+        with pytest.raises(OptionError, match=r"refuses the login: .*[Ii]nvalid.*sasl\.jaas\.config") as caught:
+            ranges(self.options(login, mechanism, password=wrong))
+        assert time.monotonic() - began < 5
+        chain: BaseException | None = caught.value
+        while chain is not None:
+            assert wrong not in f"{chain!r} {chain}"
+            chain = chain.__cause__ or chain.__context__
+        assert wrong not in caplog.text
+
+    def test_a_mechanism_that_the_broker_does_not_have(self, login: dict[str, str]) -> None:
+        """A mechanism that is not enabled is told at once, too."""
+        with pytest.raises(OptionError, match=r"refuses the login: .*UnsupportedSaslMechanism"):
+            ranges(self.options(login, "SCRAM-SHA-512"))
+
+    def test_a_plain_client_at_a_sasl_listener(self, login: dict[str, str]) -> None:
+        """Without a login the broker hangs up; the error points to the security protocol."""
+        with pytest.raises(KafkaUnavailableError, match=r"did not answer in 900 ms.*kafka\.security\.protocol"):
+            ranges(options(login["bootstrap_servers"], bootstrap_timeout_ms="900"))
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an authority (ca.pem), and a key with its certificate for broker and client."""
+    if which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test authority",
+            "-keyout", "ca.key", "-out", "ca.pem")  # fmt: skip
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    for name in ("broker", "client"):
+        openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key",
+                "-out", f"{name}.csr")  # fmt: skip
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+                "-days", "2", "-extfile", "names", "-out", f"{name}.crt")  # fmt: skip
+        both = (folder / f"{name}.key").read_text() + (folder / f"{name}.crt").read_text()
+        (folder / f"{name}.pem").write_text(both)
+    openssl("pkcs8", "-topk8", "-in", "client.key", "-passout", "pass:k3y-s3cr3t", "-out", "encrypted.key")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tls_broker(certificates: Path) -> Iterator[str]:
+    """A broker with a TLS listener that wants certificates of its clients."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
+        port = probe.getsockname()[1]
+    servers = f"127.0.0.1:{port}"
+    kafka = LocalKafka()
+    plain = f"PLAINTEXT://{kafka.bootstrap_servers}"
+    broker = LocalKafka(
+        properties={
+            "listeners": f"{plain},SSL://{servers},CONTROLLER://{kafka._controller}",
+            "advertised.listeners": f"{plain},SSL://{servers}",
+            "controller.quorum.voters": f"1@{kafka._controller}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": certificates / "broker.pem",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": certificates / "ca.pem",
+            "ssl.client.auth": "required",
+        }
+    )
+    broker.bootstrap_servers, broker._controller = kafka.bootstrap_servers, kafka._controller
+    with broker:
+        create_topic(broker.bootstrap_servers, "t")
+        produce(broker.bootstrap_servers, "t", [(0, None, b"secret?", [], None)])
+        yield servers
+
+
+class TestTLS:
+    def files(self, folder: Path, **other: Any) -> dict[str, str]:
+        """The options for stores in files."""
+        return {
+            "security_protocol": "SSL",
+            "ssl_truststore_type": "PEM",
+            "ssl_truststore_location": str(folder / "ca.pem"),
+            "ssl_keystore_type": "PEM",
+            "ssl_keystore_location": str(folder / "client.pem"),
+            **other,
+        }
+
+    def test_stores_in_files(self, tls_broker: str, certificates: Path) -> None:
+        """Look-ups and fetches work with PEM files, over several reads of a socket."""
+        given = options(tls_broker, **self.files(certificates))
+        (wanted,) = ranges(given)
+        (chunk,) = fetch(wanted, client_config(given, driver=False), max_records=10, max_bytes=10)
+        assert chunk.values == [b"secret?"]
+
+    def test_stores_in_texts(self, tls_broker: str, certificates: Path) -> None:
+        """Certificates and an encrypted key can be given as text."""
+        given = {
+            "security_protocol": "SSL",
+            "ssl_truststore_type": "PEM",
+            "ssl_truststore_certificates": (certificates / "ca.pem").read_text(),
+            "ssl_keystore_type": "PEM",
+            "ssl_keystore_key": (certificates / "encrypted.key").read_text(),
+            "ssl_keystore_certificate_chain": (certificates / "client.crt").read_text(),
+            "ssl_key_password": "k3y-s3cr3t",
+        }
+        assert ranges(options(tls_broker, **given)) == [OffsetRange("t", 0, 0, 1)]
+        with pytest.raises(OptionError, match="the key cannot be loaded") as caught:
+            ranges(options(tls_broker, **{**given, "ssl_key_password": "wr0ng"}))
+        assert "wr0ng" not in str(caught.value)
+        del given["ssl_key_password"]
+        with pytest.raises(OptionError, match="the key cannot be loaded"):  # and nobody is asked for it
+            ranges(options(tls_broker, **given))
+
+    def test_an_untrusted_broker_is_told_at_once(self, tls_broker: str, certificates: Path) -> None:
+        """A certificate that nobody we trust has signed is not tried again and again."""
+        given = self.files(certificates)
+        del given["ssl_truststore_location"], given["ssl_truststore_type"]
+        began = time.monotonic()
+        with pytest.raises(OptionError, match=r"certificate of Kafka at .* is not trusted.*ssl\.truststore"):
+            ranges(options(tls_broker, **given))
+        assert time.monotonic() - began < 5
+
+    def test_a_name_that_is_not_the_brokers(self, tls_broker: str, certificates: Path) -> None:
+        """The certificate must be for the host that is asked for, unless that check is turned off."""
+        localhost = tls_broker.replace("127.0.0.1", "localhost")
+        with pytest.raises(OptionError, match=r"is not trusted.*localhost"):
+            ranges(options(localhost, **self.files(certificates)))
+        unchecked = self.files(certificates, ssl_endpoint_identification_algorithm="")
+        assert ranges(options(localhost, **unchecked))
+
+    def test_files_that_cannot_be_read(self, certificates: Path) -> None:
+        """A missing file and a file that is no PEM are told as such, before anything is connected."""
+        for name in ("missing.pem", "names"):
+            given = self.files(certificates, ssl_truststore_location=str(certificates / name))
+            with pytest.raises(OptionError, match=r"ssl\.truststore"):
+                ranges(options("127.0.0.1:1", **given))
+            given = self.files(certificates, ssl_keystore_location=str(certificates / name))
+            with pytest.raises(OptionError, match=r"ssl\.keystore"):
+                ranges(options("127.0.0.1:1", **given))
+
+    def test_a_client_without_a_certificate(self, tls_broker: str, certificates: Path) -> None:
+        """A broker that wants a certificate and gets none is an error in time."""
+        given = self.files(certificates, bootstrap_timeout_ms="1500")
+        del given["ssl_keystore_location"], given["ssl_keystore_type"]
+        with pytest.raises(KafkaUnavailableError, match="did not answer in 1500 ms"):
+            ranges(options(tls_broker, **given))

@@ -1,0 +1,139 @@
+"""Kernels give of arrays what they give of cells, and pyarrow.json reads doubles as orjson does."""
+
+import base64
+import math
+import random
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.json as pj
+import pytest
+
+from ticdc_source.errors import SchemaError
+from ticdc_source.kernels import Settings, Wire, arrays_taken, kernel
+from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.schema.types import TYPES, ColumnType
+
+SEED = 20261121
+WIRES = [(protocol, name) for protocol in PROTOCOLS for name in TYPES]
+ALPHABET = "ABCabc019+/="
+
+
+def texts(chooser: random.Random) -> list[str]:
+    """Make texts of all kinds that a wire may have."""
+    known = ["", "0", "-1", "127", "128", "0x10", "1.5", "-0.01", "1e3", "9007199254740993", "new", "paid", "é",
+             "[1,2]", "2024-02-29", "0000-00-00", "2024-02-29 12:34:56.789012", "2024-02-29T12:34:56Z",
+             "0000-00-00T00:00:00Z", "2024-02-29T12:34:56.789+02:00", "\ufffd", "ÿþ"]  # fmt: skip
+    some = [base64.b64encode(chooser.randbytes(chooser.randrange(9))).decode() for _ in range(8)]
+    odd = ["".join(chooser.choices(ALPHABET, k=chooser.choice([3, 4, 8]))) for _ in range(4)]
+    return known + some + odd
+
+
+def numbers(chooser: random.Random) -> list[int]:
+    """Make integers at the limits of types, and others."""
+    edges = [
+        sign * (1 << bits) + by for bits in (7, 8, 15, 16, 31, 32, 53, 62) for sign in (1, -1) for by in (-1, 0, 1)
+    ]
+    return [0, 1, 1_700_000_000_000, -(1 << 63), (1 << 63) - 1, chooser.randrange(1 << 40), *edges]
+
+
+def doubles(chooser: random.Random) -> list[float]:
+    """Make doubles, mostly such as prices are."""
+    prices = [chooser.randrange(-(10**9), 10**9) / 100 for _ in range(8)]
+    return [0.0, 0.1, 1.0, -0.01, 1e-30, 1e21, 1e300, 3.1415927, 16777217.0, 9007199254740991.0, *prices]
+
+
+CELLS: dict[pa.DataType, Callable[[random.Random], Any]] = {
+    pa.string(): texts,
+    pa.int64(): numbers,
+    pa.float64(): doubles,
+}
+
+
+def attempt(run: Any, cells: Any) -> object:
+    """Return what a kernel makes of cells, or that it refuses them."""
+    try:
+        return run(cells)
+    except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage)
+        return "refused"
+
+
+@pytest.mark.parametrize(("protocol", "name"), WIRES)
+def test_a_kernel_gives_of_an_array_what_it_gives_of_cells(protocol: str, name: str) -> None:
+    """Whatever type is asked for, and whether the values fit or not; an array may be refused more often."""
+    wire: Wire = PROTOCOLS[protocol].kernels[name]
+    chooser = random.Random(f"{SEED} {protocol} {name}")
+    types = [ColumnType(name), ColumnType(name, unsigned=True), ColumnType(name, length=10, scale=2)]
+    if name in ("enum", "set"):
+        types.append(ColumnType(name, labels=("new", "paid")))
+    taken = 0
+
+    for type_ in types:
+        for target in {type_.arrow, pa.string(), pa.decimal128(20, 0), pa.int64(), pa.float64(), pa.binary()}:
+            arrow = arrays_taken(wire, target)
+            try:
+                run = kernel(wire, type_, target, Settings())
+            except SchemaError:
+                continue
+            if arrow is None:
+                continue
+            values: list[Any] = CELLS[arrow](chooser)
+            several = [chooser.choices([*values, None], k=chooser.randrange(5)) for _ in range(100)]
+            for cells in [*([value, None] for value in values), [value for value in values if value], [None], *several]:
+                expected, found = attempt(run, cells), attempt(run, pa.array(cells, arrow))
+                assert found == expected or (found == "refused" and arrow == pa.float64()), (SEED, cells)
+                taken += found != "refused"
+
+    assert taken or wire.arrays is None
+
+
+def test_decimals_of_doubles_are_their_shortest_texts() -> None:
+    """At every scale, with as many digits as a double keeps or more, a DECIMAL of an array is that of the cells."""
+    chooser = random.Random(SEED)
+    wire = PROTOCOLS["debezium"].kernels["decimal"]
+    taken = 0
+
+    for _ in range(3000):
+        precision = chooser.randrange(1, 39)
+        scale = chooser.randrange(min(precision, 30) + 1)
+        run = kernel(
+            wire, ColumnType("decimal", length=precision, scale=scale), pa.decimal128(precision, scale), Settings()
+        )
+        digits = chooser.choice([1, 8, 14, 15, 15, 16, 17])
+        largest = 10 ** min(digits, precision)
+        units = [chooser.randrange(largest), largest - 1, chooser.choice([0, 1, largest // 2, largest])]
+        cells = [chooser.choice([1, -1]) * unit / 10**scale for unit in units]
+        cells[0] = chooser.choice([cells[0], cells[0], cells[0] + 0.1, math.nextafter(cells[0], 1e30)])
+        expected, found = attempt(run, cells), attempt(run, pa.array(cells, pa.float64()))
+        assert found == expected or (found == "refused" and max(map(abs, cells)) >= 1 << 53), (SEED, cells, scale)
+        taken += found != "refused"
+
+    assert taken > 1000
+
+
+def test_doubles_are_read_to_the_bit() -> None:
+    """pyarrow.json and orjson make the same double of a number's text, which the fast path of debezium counts on."""
+    chooser = random.Random(SEED)
+    anything = [struct.unpack("<d", chooser.randbytes(8))[0] for _ in range(20_000)]
+    tiny = [struct.unpack("<d", struct.pack("<Q", chooser.randrange(1 << 53)))[0] for _ in range(5_000)]
+    written = [repr(number) for number in anything + tiny if math.isfinite(number)]
+    written += [
+        f"{number:.{chooser.randrange(25)}e}" for number in anything if math.isfinite(number) and abs(number) < 1e308
+    ]
+    written += [f"{chooser.uniform(-1e6, 1e6):.{chooser.randrange(30)}f}" for _ in range(10_000)]
+    written += [str(chooser.randrange(10 ** chooser.randrange(1, 40))) for _ in range(5_000)]
+    written.append("0." + "1" * 400)
+
+    table = pj.read_json(
+        pa.py_buffer("".join(f'{{"a":{text}}}\n' for text in written).encode()),
+        parse_options=pj.ParseOptions(explicit_schema=pa.schema([("a", pa.float64())])),
+    )
+
+    expected = [float(orjson.loads(text)) for text in written]
+    differing = [
+        text for text, one, other in zip(written, expected, table["a"].to_pylist(), strict=True) if one != other
+    ]
+    assert not differing, (SEED, differing[:5])

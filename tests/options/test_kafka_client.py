@@ -1,0 +1,302 @@
+"""`kafka.*` options → the client's settings: names, values, refusals, defaults, and silence about secrets."""
+
+import json
+import pickle
+import warnings
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer
+
+from ticdc_source.errors import OptionError
+from ticdc_source.options.credentials import Secret
+from ticdc_source.options.kafka_client import OWN_SETTINGS, SETTINGS, client_config
+from ticdc_source.options.options import Options
+
+SECRET = "s3cr3t-that-must-not-show"
+
+
+def config(given: dict[str, str] | None = None, *, driver: bool = True, **options: str) -> dict[str, Any]:
+    """The settings for `kafka.<name>` options."""
+    kafka = {"bootstrap.servers": "b:9092", **(given or {})}
+    kafka_options = {f"kafka.{name}": value for name, value in kafka.items()}
+    return client_config(Options({**kafka_options, "subscribe": "t", **options}), driver=driver)
+
+
+def test_every_name_is_one_of_kafka_pythons() -> None:
+    """The table maps to settings that KafkaConsumer has or our own package handles, each once."""
+    names = [row.name for row in SETTINGS]
+    assert len(names) == len(set(names))
+    assert set(names) - OWN_SETTINGS <= KafkaConsumer.DEFAULT_CONFIG.keys()
+    assert not OWN_SETTINGS & KafkaConsumer.DEFAULT_CONFIG.keys()
+    assert set(config()) - OWN_SETTINGS <= KafkaConsumer.DEFAULT_CONFIG.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "setting", "expected"),
+    [
+        ("bootstrap.servers", " a:1 , b:2,", "bootstrap_servers", ["a:1", "b:2"]),
+        ("Client.Id", "me", "client_id", "me"),
+        ("client_id", "me", "client_id", "me"),
+        ("isolation.level", "read_committed", "isolation_level", "read_committed"),
+        ("fetch.max.bytes", "1048576", "fetch_max_bytes", 1048576),
+        ("check.crcs", "FALSE", "check_crcs", False),
+        ("receive.buffer.bytes", "-1", "receive_buffer_bytes", None),
+        ("receive.buffer.bytes", "65536", "receive_buffer_bytes", 65536),
+        ("api_version", "3.9.0", "api_version", (3, 9, 0)),
+        ("proxy_url", "socks5://me:pw@proxy:1080", "proxy_url", Secret("socks5://me:pw@proxy:1080")),
+    ],
+)
+def test_names_and_values_are_mapped(name: str, value: str, setting: str, expected: object) -> None:
+    """Java's names and kafka-python's, in any case, give kafka-python's settings, typed."""
+    assert config({name: value})[setting] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("fetch.max.bytes", "many"),
+        ("fetch.max.bytes", "0"),
+        ("fetch.max.bytes", "1_0"),
+        ("check.crcs", "yes"),
+        ("isolation.level", "serializable"),
+        ("security.protocol", "TLS"),
+        ("bootstrap.servers", "broker"),
+        ("bootstrap.servers", "broker:kafka"),
+        ("api_version", "latest"),
+        ("ssl.keystore.type", "BCFKS"),
+        ("ssl.endpoint.identification.algorithm", "ldaps"),
+    ],
+)
+def test_values_that_do_not_parse_name_the_option(name: str, value: str) -> None:
+    """A malformed value is an error that names the option as the user wrote it."""
+    with pytest.raises(OptionError, match=rf"Option 'kafka\.{name}': expected"):
+        config({name: value})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "auto.offset.reset",
+        "key.deserializer",
+        "value.deserializer",
+        "enable.auto.commit",
+        "interceptor.classes",
+        "allow.auto.create.topics",
+    ],
+)
+def test_settings_that_we_own_are_refused(name: str) -> None:
+    """What would change which records are read, and how, is refused under Java's name and kafka-python's."""
+    for written in (name, name.replace(".", "_"), name.upper()):
+        with pytest.raises(OptionError, match=rf"Kafka option '{name}' is not supported"):
+            config({written: "x"})
+
+
+def test_what_we_own_is_set() -> None:
+    """Nothing is created, reset, committed or measured behind our back."""
+    settings = config()
+    assert settings["allow_auto_create_topics"] is False
+    assert settings["auto_offset_reset"] == "none"
+    assert settings["enable_auto_commit"] is False
+    assert settings["metrics_enabled"] is False
+    assert settings["check_crcs"] is True
+    assert "group_id" not in settings
+
+
+def test_unknown_names_are_reported_with_the_nearest() -> None:
+    """A name that is not there is dropped with a warning, and an error with `strictOptions`."""
+    with pytest.warns(UserWarning, match=r"'kafka.fetch.max.byte' is ignored; did you mean 'kafka.fetch.max.bytes'\?"):
+        assert "fetch_max_byte" not in config({"fetch.max.byte": "1"})
+    with pytest.raises(OptionError, match=r"'kafka.fetch.max.byte'.*did you mean"):
+        config({"fetch.max.byte": "1"}, strictOptions="true")
+
+
+def test_names_of_javas_client_without_effect_are_no_error() -> None:
+    """A Java setting that has nothing to act on here is said to have no effect, also with `strictOptions`."""
+    with pytest.warns(UserWarning, match=r"'session.timeout.ms' has no effect here"):
+        config({"session.timeout.ms": "1000"}, strictOptions="true")
+
+
+def test_one_setting_under_two_names_is_refused() -> None:
+    """Neither of two values for one setting is silently preferred."""
+    with pytest.raises(OptionError, match=r"'kafka\.client\.id' and 'kafka\.client_id' are the same"):
+        config({"client.id": "a", "client_id": "b"})
+
+
+def test_group_id_is_allowed_with_sparks_warning() -> None:
+    """A group id is taken over, and the driver warns of it; executors do not repeat that."""
+    with pytest.warns(UserWarning, match="'kafka.group.id' has been set on this query, it is not recommended"):
+        assert config({"group.id": "g"})["group_id"] == "g"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        config({"group.id": "g"}, groupIdPrefix="p")
+        assert "Option 'groupIdPrefix' will be ignored" in str(caught[-1].message)
+        caught.clear()
+        config({"group.id": "g", "no.such.name": "x"}, driver=False)
+        assert not caught
+
+
+def test_times_depend_on_one_another() -> None:
+    """The time to find the brokers and to look up offsets follows the request's, unless it is given."""
+    assert config()["bootstrap_timeout_ms"] == config()["request_timeout_ms"] == 30_000
+    shorter = config({"request.timeout.ms": "400"})
+    assert shorter["bootstrap_timeout_ms"] == shorter["default_api_timeout_ms"] == 400
+    assert shorter["fetch_max_wait_ms"] < 400
+    longer = config({"request.timeout.ms": "900000", "default.api.timeout.ms": "7000"})
+    assert longer["connections_max_idle_ms"] > 900_000
+    assert longer["bootstrap_timeout_ms"] == 7000
+    assert config({"bootstrap.timeout.ms": "5"})["bootstrap_timeout_ms"] == 5
+    with pytest.raises(OptionError, match="must be smaller than"):
+        config({"request.timeout.ms": "900", "fetch.max.wait.ms": "900"})
+
+
+def jaas(module: str = "scram.ScramLoginModule", rest: str = f'username="me" password="{SECRET}";') -> str:
+    """A JAAS text as Kafka's documentation has it."""
+    return f"org.apache.kafka.common.security.{module} required {rest}"
+
+
+def sasl(mechanism: str, text: str, protocol: str = "SASL_PLAINTEXT") -> dict[str, str]:
+    """The options of a SASL login."""
+    return {"security.protocol": protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": text}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "text", "user", "password"),
+    [
+        ("SCRAM-SHA-256", jaas(), "me", SECRET),
+        ("scram-sha-512", jaas(), "me", SECRET),
+        ("PLAIN", jaas("plain.PlainLoginModule"), "me", SECRET),
+        ("PLAIN", "kafkashaded." + jaas("plain.PlainLoginModule"), "me", SECRET),
+        ("PLAIN", jaas("plain.PlainLoginModule", "username='me' password='a b';"), "me", "a b"),
+        ("PLAIN", jaas("plain.PlainLoginModule", "username=me\n  password=pw ;\n"), "me", "pw"),
+        ("PLAIN", jaas("plain.PlainLoginModule", r'username="me" password="a\"b\\c;=";'), "me", 'a"b\\c;='),
+        ("PLAIN", jaas("plain.PlainLoginModule", 'password="" x=1 username="me";'), "me", ""),
+        ("PLAIN", jaas("plain.PlainLoginModule", 'username="me" password="pässwörd";'), "me", "pässwörd"),
+    ],
+)
+def test_jaas_logins(mechanism: str, text: str, user: str, password: str) -> None:
+    """A JAAS text as Java's client takes it gives user and password, whatever its quotes and package."""
+    settings = config(sasl(mechanism, text))
+    assert settings["sasl_mechanism"] == mechanism.upper()
+    assert settings["sasl_plain_username"] == user
+    assert settings["sasl_plain_password"] == Secret(password)
+    assert settings["sasl_plain_password"].reveal() == password
+    assert "sasl_jaas_config" not in settings
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "text", "message"),
+    [
+        ("PLAIN", jaas("plain.PlainLoginModule").rstrip(";"), "is not of the form"),
+        ("PLAIN", jaas("plain.PlainLoginModule", f'username="me" password="{SECRET};'), "is not of the form"),
+        ("PLAIN", jaas("plain.PlainLoginModule", f'username="me" "{SECRET}";'), "is not of the form"),
+        (
+            "PLAIN",
+            jaas("plain.PlainLoginModule", f'username=me password="{SECRET}"; more;'),
+            "is not of the form",
+        ),
+        ("PLAIN", f'PlainLoginModule username="me" password="{SECRET}";', "is not of the form"),
+        ("PLAIN", SECRET, "is not of the form"),
+        ("PLAIN", "", "is not of the form"),
+        ("PLAIN", ";", "is not of the form"),
+        ("PLAIN", jaas("plain.PlainLoginModule", f'password="{SECRET}";'), "lacks a username or a password"),
+        ("PLAIN", jaas("plain.PlainLoginModule", 'username="me";'), "lacks a username or a password"),
+        ("PLAIN", jaas(), "ScramLoginModule, which does not fit kafka.sasl.mechanism=PLAIN"),
+        ("GSSAPI", jaas("Krb5LoginModule", f'keyTab="{SECRET}";'), "only Java's client has"),
+        ("OAUTHBEARER", jaas(), "must be one of PLAIN, SCRAM-SHA-256"),
+        ("", jaas(), "must be one of PLAIN, SCRAM-SHA-256"),
+    ],
+)
+def test_logins_that_are_none_never_show_the_password(mechanism: str, text: str, message: str) -> None:
+    """Whatever is wrong with a JAAS text, the error says what is expected and nothing of what is there."""
+    with pytest.raises(OptionError, match=message) as caught:
+        config(sasl(mechanism, text))
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(caught.value)
+    assert caught.value.__context__ is None or SECRET not in str(caught.value.__context__)
+
+
+def test_kafka_pythons_names_make_a_login_too() -> None:
+    """User and password can be given under kafka-python's names; without either there is no login."""
+    given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl_plain_username": "me"}
+    settings = config({**given, "sasl_plain_password": SECRET})
+    assert settings["sasl_plain_password"] == Secret(SECRET)
+    with pytest.raises(OptionError, match=r"PLAIN needs the option 'kafka\.sasl\.jaas\.config'"):
+        config(given)
+
+
+def test_without_a_sasl_protocol_logins_are_not_looked_at() -> None:
+    """As with Java's client, SASL and TLS settings mean nothing to a plain connection."""
+    settings = config({**sasl("PLAIN", jaas(), "PLAINTEXT"), "ssl.keystore.type": "JKS"})
+    assert not [name for name in settings if name.startswith(("sasl_", "ssl_"))]
+
+
+PEM_FILES = {
+    "security.protocol": "SSL",
+    "ssl.truststore.type": "PEM",
+    "ssl.truststore.location": "/ca.pem",
+    "ssl.keystore.type": "PEM",
+    "ssl.keystore.location": "/key.pem",
+    "ssl.key.password": SECRET,
+    "ssl.endpoint.identification.algorithm": "",
+}
+PEM_TEXTS = {
+    "security.protocol": "SSL",
+    "ssl.truststore.type": "pem",
+    "ssl.truststore.certificates": "-----BEGIN CERTIFICATE-----",
+    "ssl.keystore.type": "pem",
+    "ssl.keystore.key": f"-----BEGIN PRIVATE KEY----- {SECRET}",
+    "ssl.keystore.certificate.chain": "-----BEGIN CERTIFICATE-----",
+}
+
+
+def test_pem_stores() -> None:
+    """Stores in PEM become kafka-python's files, or texts of our own."""
+    files = config(PEM_FILES)
+    assert files["ssl_cafile"] == "/ca.pem"
+    assert files["ssl_certfile"] == "/key.pem"
+    assert files["ssl_check_hostname"] is False
+    assert files["ssl_password"] == Secret(SECRET)
+    texts = config(PEM_TEXTS)
+    assert texts["ssl_truststore_pem"] == texts["ssl_keystore_chain_pem"] == "-----BEGIN CERTIFICATE-----"
+    assert SECRET in texts["ssl_keystore_key_pem"].reveal()
+    assert "ssl_keystore_type" not in texts
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"ssl.truststore.type": "JKS"},
+            r"'kafka.ssl.truststore.type': .*only PEM, not JKS.*keytool .*openssl",
+        ),
+        ({"ssl.keystore.type": "PKCS12"}, r"'kafka.ssl.keystore.type': .*only PEM, not PKCS12.*openssl"),
+        ({"ssl.truststore.location": "/a/trust.JKS"}, "only PEM, not JKS or PKCS12"),
+        ({"ssl.keystore.location": "/a/key.p12"}, "only PEM, not JKS or PKCS12"),
+        ({"ssl.keystore.key": SECRET}, "'kafka.ssl.keystore.key' and .* need one another"),
+        ({"ssl.truststore.certificates": "x", "ssl.truststore.location": "/ca.pem"}, "exclude each other"),
+    ],
+)
+def test_stores_that_python_cannot_use_are_refused(given: dict[str, str], message: str) -> None:
+    """A Java store is an error that says how to convert it; half a key is an error too."""
+    with pytest.raises(OptionError, match=message) as caught:
+        config({"security.protocol": "SASL_SSL", **sasl("PLAIN", jaas("plain.PlainLoginModule"), "SSL"), **given})
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given", [sasl("SCRAM-SHA-256", jaas()), PEM_FILES, PEM_TEXTS, {"proxy_url": f"socks5://me:{SECRET}@p:1"}]
+)
+def test_settings_pickle_and_print_without_secrets(given: dict[str, str]) -> None:
+    """Settings travel to the executors with their secrets, and no way of printing them shows one."""
+    settings = config(given)
+    assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 (made here)
+    for text in (repr(settings), str(settings), f"{settings}", json.dumps(settings, default=str)):
+        assert SECRET not in text
+
+
+def test_a_secret_is_never_formatted() -> None:
+    """A secret has its text only for the one who asks for it by name."""
+    secret = Secret(SECRET)
+    assert secret.reveal() == SECRET
+    assert {str(secret), repr(secret), f"{secret}", f"{secret!r}"} == {"Secret(***)"}

@@ -1,0 +1,298 @@
+"""The table of options: every row of it, what is refused and in which words, and that nothing secret is shown."""
+
+import pickle
+import traceback
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from ticdc_source.errors import OptionError
+from ticdc_source.options.options import OPTIONS, Option, Options, options_table
+
+REQUIRED = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
+ROWS = pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+
+
+def parsed(given: Mapping[str, str]) -> Options:
+    """Parse options beside the required ones."""
+    return Options({**REQUIRED, **given})
+
+
+def value(name: str, text: str) -> Any:
+    """Parse the value of one option."""
+    return parsed({name: text})[name]
+
+
+def refusal(name: str, text: str) -> str:
+    """Return the message with which a value is refused."""
+    with pytest.raises(OptionError) as caught:
+        parsed({name: text})
+    return str(caught.value)
+
+
+@ROWS
+def test_every_default_parses(option: Option) -> None:
+    """The default that the README prints is a value that the option takes, and what it has when it is not given."""
+    expected = option.parse(option.default) if option.default else None
+
+    options = Options({"kafka.bootstrap.servers": "b:9092", "subscribePattern": "x"})
+    if option.name != "subscribePattern":
+        assert options[option.name] == expected
+        assert getattr(options, option.attribute) == expected
+
+
+@ROWS
+def test_every_row_can_stand_in_a_markdown_table(option: Option) -> None:
+    """A meaning is one line without a bar."""
+    assert option.meaning
+    assert not set("|\n") & set(option.name + option.default + option.meaning)
+
+
+def test_names_and_attributes_are_unique_without_case() -> None:
+    """No two options differ only in case, and none hides another's attribute or a method."""
+    names = [option.name.lower() for option in OPTIONS]
+    attributes = [option.attribute for option in OPTIONS]
+
+    assert len(set(names)) == len(names)
+    assert len(set(attributes)) == len(attributes)
+    assert not set(attributes) & {*dir(Mapping), "given", "kafka", "is_given"}
+
+
+def test_the_table_has_a_line_for_every_option() -> None:
+    """README's table has each option once, and the two that are Kafka's."""
+    lines = options_table().splitlines()
+
+    assert [line.split("|")[1].strip() for line in lines[2:]] == [
+        "`kafka.bootstrap.servers`",
+        "`kafka.*`",
+        *(f"`{option.name}`" for option in OPTIONS),
+    ]
+
+
+def test_names_are_compared_without_case() -> None:
+    """Spark hands names over in lower case; users write them as they like."""
+    options = parsed({"FAILONDATALOSS": "false", "Kafka.Client.Id": "me"})
+
+    assert options.fail_on_data_loss is False
+    assert options.is_given("failOnDataLoss")
+    assert not options.is_given("mode")
+    assert options.kafka["client.id"] == "me"
+
+
+def test_options_are_a_mapping_by_documented_name() -> None:
+    """All options can be looked up, also those that were not given."""
+    options = parsed({})
+
+    assert list(options) == [option.name for option in OPTIONS]
+    assert len(options) == len(OPTIONS)
+    with pytest.raises(AttributeError, match="no_such_option"):
+        _ = options.no_such_option
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("startingOffset", "startingOffsets"),
+        ("PROTCOL", "protocol"),
+        ("inferSchema.maxRecord", "inferSchema.maxRecords"),
+        ("kafka-bootstrap.servers", "kafka.bootstrap.servers"),
+    ],
+)
+def test_an_unknown_option_names_the_nearest(name: str, nearest: str) -> None:
+    """A misspelt name is a warning that says what was probably meant; strictOptions makes it an error."""
+    with pytest.warns(UserWarning, match=f"Unknown option '{name.lower()}'; did you mean '{nearest}'"):
+        parsed({name: "x"})
+    with pytest.raises(OptionError, match=f"Unknown option '{name.lower()}'; did you mean '{nearest}'"):
+        parsed({name: "x", "strictOptions": "true"})
+
+
+def test_an_unknown_option_that_is_near_nothing_points_to_the_readme() -> None:
+    """A guess that is far off is not made."""
+    with pytest.warns(UserWarning, match="Unknown option 'zzz'; see the README"):
+        parsed({"zzz": "1"})
+
+
+def test_what_spark_adds_itself_is_no_unknown_option() -> None:
+    """The path of load() and the noise of CREATE TABLE say nothing about the user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parsed({"owner": "root", "provider": "ticdc", "option.subscribe": "t", "strictOptions": "true"})
+
+
+@pytest.mark.parametrize("text", ["yes", "1", "on", "ture", "", "t"])
+def test_booleans_are_true_or_false(text: str) -> None:
+    """Anything else is refused: a misspelt `true` must not turn a check off."""
+    assert refusal("failOnDataLoss", text) == f"Option 'failOnDataLoss': expected true or false, got '{text}'"
+
+
+def test_booleans_are_read_without_case() -> None:
+    """`TRUE` is true, also between blanks."""
+    assert value("includeHeaders", " TRUE ") is True
+    assert value("includeHeaders", "False") is False
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("250", 250), ("250ms", 250), ("30s", 30_000), ("2 m", 120_000), ("2min", 120_000), ("1H", 3_600_000),
+     ("1d", 86_400_000), ("0", 0)],
+)  # fmt: skip
+def test_durations_have_units(text: str, milliseconds: int) -> None:
+    """A duration without a unit is in milliseconds."""
+    assert value("fetchOffset.retryIntervalMs", text) == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("10b", 10), ("512k", 512 << 10), ("32 MB", 32 << 20), ("1g", 1 << 30), ("2KB", 2048)],
+)
+def test_sizes_have_units(text: str, size: int) -> None:
+    """A size without a unit is in bytes; k, m and g are powers of 1024."""
+    assert value("maxBytesPerBatch", text) == size
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("inferSchema.timeoutMs", "2 weeks", "expected a duration such as 500ms, 30s or 15m, got '2 weeks'"),
+        ("inferSchema.timeoutMs", "-1", "expected a duration"),
+        ("maxBytesPerBatch", "0", "expected a size such as 512k, 32m or 1g, got '0'"),
+        ("maxBytesPerBatch", "1.5m", "expected a size"),
+        ("startingTimestamp", "yesterday", "Expected a single long value, got 'yesterday'"),
+        ("startingTimestamp", "-1", "must be at least 0, got '-1'"),
+        ("startingOffsets", "first", 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got first'),
+        ("startingOffsetsByTimestamp", "[]", 'Expected e.g. {"topicA":{"0":1700000000000}'),
+        ("assign", "t", 'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}, got t'),
+        (
+            "protocol",
+            "canaljson",
+            "expected one of auto, open-protocol, canal-json, debezium; did you mean canal-json?",
+        ),
+        ("protocol", "avro", "expected one of auto, open-protocol, canal-json, debezium, got 'avro'"),
+        ("mode", "IGNORE", "expected one of FAILFAST, PERMISSIVE, DROPMALFORMED"),
+        ("operations", "insert,upsert", "expected one of insert, update, delete"),
+        ("operations", " , ", "expected some of insert, update, delete"),
+        ("columns", "", "expected at least one name"),
+        ("columns", "`a", "a backtick is not closed"),
+        ("timeZone", "Mars/Olympus", "a name such as Asia/Shanghai or an offset such as +08:00, got 'Mars/Olympus'"),
+        ("timeZone", "+99:99", "a name such as Asia/Shanghai or an offset such as +08:00, got '+99:99'"),
+        ("tables", "orders", "'orders' is not of the form database.table"),
+        ("tables", "a.b.c", "'a.b.c' is not of the form database.table"),
+        ("tables", "`shop.orders", "a backtick is not closed"),
+        ("tables", "", "expected database.table, or database.*"),
+    ],
+)
+def test_a_bad_value_is_refused_with_what_is_expected(name: str, text: str, said: str) -> None:
+    """The message begins with the option's name and says what would do."""
+    message = refusal(name, text)
+
+    assert message.startswith(f"Option '{name}': ")
+    assert said in message
+
+
+@pytest.mark.parametrize("name", ["minPartitions", "maxRecordsPerPartition", "inferSchema.maxRecords"])
+@pytest.mark.parametrize("text", ["0", "-3"])
+def test_counts_must_be_positive_in_sparks_words(name: str, text: str) -> None:
+    """Who knows Spark's Kafka source knows this sentence."""
+    assert refusal(name, text) == f"{name} must be positive, got {text}"
+
+
+@pytest.mark.parametrize(
+    ("text", "patterns"),
+    [
+        ("shop.orders", (("shop", "orders"),)),
+        (" shop . orders , crm.* ", (("shop", "orders"), ("crm", "*"))),
+        ("`a.b`.`c,d`", (("a.b", "c,d"),)),
+        ("`my shop`.`order items`", (("my shop", "order items"),)),
+        ("`tick``s`.t", (("tick`s", "t"),)),
+        ("日本.注文", (("日本", "注文"),)),
+    ],
+)
+def test_tables_are_databases_and_names(text: str, patterns: tuple[tuple[str, str], ...]) -> None:
+    """Dots, commas, blanks and doubled backticks belong to a name that stands in backticks."""
+    assert value("tables", text) == patterns
+
+
+def test_columns_are_names() -> None:
+    """A column's name may stand in backticks, and hold a comma there."""
+    assert value("columns", "id, `a,b`,`tick``s`") == ("id", "a,b", "tick`s")
+
+
+def test_choices_are_read_without_case() -> None:
+    """Modes and operations are given as documented, however they were written."""
+    assert value("mode", " permissive ") == "PERMISSIVE"
+    assert value("operations", "Delete, INSERT") == frozenset({"insert", "delete"})
+
+
+def test_offsets_are_a_word_or_json() -> None:
+    """Earliest and latest are words; partitions are JSON, as Spark writes them."""
+    assert value("startingOffsets", "Earliest") == "earliest"
+    assert value("endingOffsets", '{"t":{"0":-1}}') == {"t": {"0": -1}}
+
+
+def test_a_missing_broker_is_named_with_the_way_out() -> None:
+    """Spark loses the options of CREATE TABLE: whoever meets that reads of the temporary view."""
+    with pytest.raises(OptionError, match=r"'kafka\.bootstrap\.servers' must be specified.*TEMPORARY VIEW"):
+        Options({"subscribe": "t"})
+    with pytest.raises(OptionError, match="TEMPORARY VIEW"):
+        Options({**REQUIRED, "kafka.bootstrap.servers": " "})
+
+
+def test_topics_must_be_chosen() -> None:
+    """Without one of the three options there is nothing to read."""
+    with pytest.raises(OptionError, match="One of the following options must be specified"):
+        Options({"kafka.bootstrap.servers": "b:9092"})
+
+
+def test_topics_must_be_chosen_once() -> None:
+    """Two of the three options contradict one another, and the message names both."""
+    with pytest.raises(OptionError, match=r"Only one of .* Given: subscribe, assign\."):
+        parsed({"assign": '{"t":[0]}'})
+
+
+SECRET = "hunter2-s3cret"
+SECRETS = {
+    "kafka.sasl.jaas.config": f'PlainLoginModule required username="u" password="{SECRET}";',
+    "kafka.ssl.key.password": SECRET,
+    "kafka.sasl_plain_password": SECRET,
+}
+
+
+def test_a_secret_is_not_in_what_prints() -> None:
+    """`repr`, `str` and formats name the options given and show no value."""
+    options = parsed(SECRETS)
+
+    assert SECRET not in f"{options!r} {options} {options.given} {dict(options)}"
+    assert "kafka.sasl.jaas.config" in repr(options)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"kafka.bootstrap.servers": ""}, {"assign": "{}"}, {"mode": "x"}, {"zzz": "1", "strictOptions": "true"}],
+    ids=str,
+)
+def test_a_secret_is_not_in_errors(wrong: Mapping[str, str]) -> None:
+    """Whatever is wrong with the other options, the message and the traceback's lines are free of secrets."""
+    with pytest.raises(OptionError) as caught:
+        parsed({**SECRETS, **wrong})
+
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_secret_under_a_misspelt_name_is_not_in_the_warning() -> None:
+    """An unknown option is reported by its name alone."""
+    with pytest.warns(UserWarning, match="Unknown option") as caught:
+        parsed({"kafak.sasl.jaas.config": SECRET})
+
+    assert SECRET not in str(caught[0].message)
+
+
+def test_options_travel_to_workers() -> None:
+    """A pickled copy has the same values, and what was given."""
+    options = parsed({"tables": "shop.*", "kafka.client.id": "me"})
+
+    arrived = pickle.loads(pickle.dumps(options))  # noqa: S301 (what was pickled a moment ago)
+
+    assert dict(arrived) == dict(options)
+    assert (arrived.kafka, arrived.given) == (options.kafka, options.given)

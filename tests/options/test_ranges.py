@@ -1,0 +1,161 @@
+"""Where a read starts and ends: Spark's precedence, defaults, refusals and words."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ticdc_source.errors import OptionError
+from ticdc_source.options.options import Options
+from ticdc_source.options.ranges import (
+    EARLIEST,
+    LATEST,
+    AtTime,
+    ByPartition,
+    ByTime,
+    Everywhere,
+    Moment,
+    end_spec,
+    positions,
+    start_spec,
+    validate,
+)
+from ticdc_source.options.topics import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+BASE = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
+
+
+def options(**given: Any) -> Options:
+    """Options with a broker and a topic; JSON is made of what is not text."""
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
+    base = {name: value for name, value in BASE.items() if name != "subscribe" or "assign" not in texts}
+    return Options({**base, **texts})
+
+
+def test_the_precedence_is_sparks() -> None:
+    """A timestamp beats timestamps by partition, and those beat offsets; the same at the end."""
+    given: dict[str, Any] = {"startingOffsets": {"t": {"0": 5}}, "endingOffsets": {"t": {"0": 9}}}
+    assert start_spec(options(**given), streaming=False) == ByPartition({T0: 5})
+    assert end_spec(options(**given)) == ByPartition({T0: 9})
+    given |= {"startingOffsetsByTimestamp": {"t": {"0": 77}}, "endingOffsetsByTimestamp": {"t": {"0": 99}}}
+    assert start_spec(options(**given), streaming=False) == ByTime({T0: 77})
+    assert end_spec(options(**given)) == ByTime({T0: 99})
+    given |= {"startingTimestamp": "7", "endingTimestamp": "9"}
+    assert start_spec(options(**given), streaming=False) == AtTime(7)
+    assert end_spec(options(**given)) == AtTime(9)
+
+
+@pytest.mark.parametrize(("streaming", "start"), [(False, EARLIEST), (True, LATEST)])
+def test_defaults_differ_between_batch_and_streaming(streaming: bool, start: int) -> None:
+    """A batch read starts at the earliest and ends at the latest; a stream starts at the latest."""
+    assert start_spec(options(), streaming=streaming) == Everywhere(start)
+    assert end_spec(options()) == Everywhere(LATEST)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries on Kafka"),
+        ({"startingOffsets": {"t": {"0": 3, "1": -1}}}, "startingOffsets for t-1 can't be latest for batch"),
+        ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries on Kafka"),
+        ({"endingOffsets": {"t": {"0": -2}}}, "ending offset for t-0 can't be earliest for batch queries"),
+    ],
+)
+def test_batch_reads_refuse_what_spark_refuses(given: dict[str, Any], message: str) -> None:
+    """A batch read cannot start at the latest or end at the earliest."""
+    with pytest.raises(OptionError, match=message):
+        validate(options(**given), streaming=False)
+
+
+@pytest.mark.parametrize("given", [{"startingOffsets": "latest"}, {"startingOffsets": {"t": {"0": -1}}}, {}])
+def test_streams_may_start_at_the_latest(given: dict[str, Any]) -> None:
+    """What a batch read refuses at its start, a stream allows."""
+    validate(options(**given), streaming=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"endingOffsets": "latest"}, "ending offset not valid in streaming queries"),
+        ({"endingOffsetsByTimestamp": {"t": {"0": 1}}}, "ending timestamp not valid in streaming queries"),
+        ({"endingTimestamp": "1"}, "ending timestamp not valid in streaming queries"),
+    ],
+)
+def test_streams_have_no_end(given: dict[str, Any], message: str) -> None:
+    """An end is an error in a stream, also where it says what is the default of a batch read."""
+    with pytest.raises(OptionError, match=message):
+        validate(options(**given), streaming=True)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"t": [0]},
+        {"t": 3},
+        {"t": {"0": "3"}},
+        {"t": {"0": 3.0}},
+        {"t": {"0": True}},
+        {"t": {"0": None}},
+        {"t": {"x": 3}},
+        {"t": {"-1": 3}},
+        {"t": {"00": 3}},
+        {"t": {"٣": 3}},
+    ],
+)
+@pytest.mark.parametrize(
+    "option", ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"]
+)
+def test_json_of_another_form_is_refused(option: str, value: object) -> None:
+    """What is not topics, of partitions, of whole numbers is an error that shows the form."""
+    with pytest.raises(OptionError, match=rf"'{option}': Expected e\.g\. \{{\"topicA\""):
+        validate(options(**{option: value}), streaming=False)
+
+
+@pytest.mark.parametrize(
+    ("option", "number"),
+    [("startingOffsets", -3), ("endingOffsets", -3), ("startingOffsetsByTimestamp", -1)],
+)
+def test_numbers_below_sparks_own_are_refused(option: str, number: int) -> None:
+    """An offset below -2 and a time before the epoch mean nothing."""
+    with pytest.raises(OptionError, match=f"{number} for t-0 is below"):
+        validate(options(**{option: {"t": {"0": number}}}), streaming=False)
+
+
+def test_explicit_start_behind_explicit_end_is_refused_without_a_broker() -> None:
+    """Two numbers the wrong way round need no look-up."""
+    given = {"startingOffsets": {"t": {"0": 5}}, "endingOffsets": {"t": {"0": 4}}}
+    with pytest.raises(OptionError, match="specified start offset 5 is greater than the end offset 4 for topic t"):
+        validate(options(**given), streaming=False)
+    validate(options(startingOffsets={"t": {"0": -2}}, endingOffsets={"t": {"0": 4}}), streaming=False)
+    validate(options(startingOffsets={"t": {"0": 5}}, endingOffsets={"t": {"0": -1}}), streaming=False)
+
+
+def test_start_and_end_name_the_same_partitions() -> None:
+    """Different partitions at the start and at the end need no look-up to be wrong."""
+    given = {"startingOffsets": {"t": {"0": 5}}, "endingOffsets": {"t": {"1": 9}}}
+    with pytest.raises(OptionError, match=r"should have the same topic-partitions.*\[t-0\].*\[t-1\]"):
+        validate(options(**given), streaming=False)
+
+
+def test_json_must_name_exactly_the_partitions_there_are() -> None:
+    """A partition too few or too many is an error with both lists, for offsets and for times."""
+    for offsets in ({T0: 5}, {T0: 5, T1: 6, TopicPartition("u", 0): 7}):
+        with pytest.raises(OptionError, match=r"for Kafka start offsets don't match.*Assigned: \[t-0, t-1\]"):
+            positions(ByPartition(offsets), [T1, T0], "start")
+        with pytest.raises(OptionError, match=r"timestamp based end offsets don't match.*Assigned: \[t-0, t-1\]"):
+            positions(ByTime(offsets), [T1, T0], "end")
+
+
+def test_assigned_partitions_are_compared_without_a_broker() -> None:
+    """With `assign` the partitions are known from the options alone."""
+    with pytest.raises(OptionError, match=r"Specified: \[t-0\] Assigned: \[t-0, t-1\]"):
+        validate(options(assign={"t": [0, 1]}, startingOffsets={"t": {"0": 5}}), streaming=False)
+
+
+def test_positions_of_each_kind() -> None:
+    """Every kind of start says for each partition what it asks for."""
+    assert positions(Everywhere(LATEST), [T1, T0], "start") == {T0: LATEST, T1: LATEST}
+    assert positions(AtTime(7), [T0], "start") == {T0: Moment(7)}
+    assert positions(ByPartition({T0: -2, T1: 4}), [T0, T1], "start") == {T0: EARLIEST, T1: 4}
+    assert positions(ByTime({T0: 8}), [T0], "start") == {T0: Moment(8)}

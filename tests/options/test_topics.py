@@ -1,0 +1,83 @@
+"""Which topics to read: the three ways to say it, and Java's patterns in Python."""
+
+import json
+
+import pytest
+
+from ticdc_source.errors import OptionError
+from ticdc_source.options.options import Options
+from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicChoice, TopicPartition, topic_choice
+
+
+def choice(**given: str) -> TopicChoice:
+    """What the options choose."""
+    return topic_choice(Options({"kafka.bootstrap.servers": "b:9092", **given}))
+
+
+def pattern(text: str) -> SubscribePattern:
+    """A chosen pattern."""
+    chosen = choice(subscribePattern=text)
+    assert isinstance(chosen, SubscribePattern)
+    return chosen
+
+
+def test_subscribe_is_a_list_of_names() -> None:
+    """Names are trimmed, empty ones dropped, and one that is given twice is read once."""
+    assert choice(subscribe=" a , b,,a") == Subscribe(("a", "b"))
+
+
+def test_assign_is_json() -> None:
+    """Partitions come in order, each of them once."""
+    assert choice(assign='{"b":[1,0,1],"a":[2]}') == Assign(
+        (TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1))
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"subscribe": " , "},
+            "No topics to subscribe to as specified value for option 'subscribe' is ' , '",
+        ),
+        ({"assign": "{}"}, "No topicpartitions to assign as specified value for option 'assign' is"),
+        ({"assign": '{"t":[]}'}, "No topicpartitions to assign as specified value for option 'assign' is"),
+        ({"subscribePattern": " "}, "Pattern to subscribe is empty as specified value for option"),
+    ],
+)
+def test_naming_nothing_is_refused_in_sparks_words(given: dict[str, str], message: str) -> None:
+    """An option that chooses nothing is an error, not an empty read."""
+    with pytest.raises(OptionError, match=message):
+        choice(**given)
+
+
+@pytest.mark.parametrize("value", [{"t": 0}, {"t": {"0": 1}}, {"t": ["0"]}, {"t": [True]}, {"t": [-1]}])
+def test_assign_of_another_form_is_refused(value: object) -> None:
+    """Partitions are a list of whole numbers."""
+    with pytest.raises(OptionError, match=r"'assign': Expected e\.g\."):
+        choice(assign=json.dumps(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "matches"),
+    [
+        ("tidb-.*", "tidb-orders", True),
+        ("tidb-.*", "x-tidb-orders", False),  # the whole name, as Java's matches()
+        ("tidb", "tidb-orders", False),
+        (r"\Qa.b\E-\d+", "a.b-12", True),
+        (r"\Qa.b\E-\d+", "axb-12", False),
+        (r"\Qa.b", "a.b", True),
+        (r"(?<kind>\w+)-x", "orders-x", True),
+        (r"(?<!y)x", "x", True),  # a look-behind is no named group
+        ("[a-z&&x]", "x", None),  # an intersection: Python has none
+        ("[", "x", None),
+        (r"\p{Lower}+", "x", None),
+    ],
+)
+def test_patterns_mean_what_they_mean_in_java(text: str, name: str, matches: bool | None) -> None:
+    """Java's spellings are rewritten where Python has others, and refused where it has none."""
+    if matches is None:
+        with pytest.raises(OptionError, match="no regular expression that Python reads"):
+            pattern(text)
+    else:
+        assert (pattern(text).pattern.fullmatch(name) is not None) is matches

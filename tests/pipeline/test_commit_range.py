@@ -1,0 +1,207 @@
+"""`startingCommitTs`, `endingCommitTs` and its `resolved`: a read bounded by TiDB's time."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.support.captured import TOPIC, Captured, Record, load, rows
+from tests.support.messages import TSO, Message, canal, dump, open_message
+from ticdc_source.driver.resolved import resolved_end
+from ticdc_source.errors import DecodeError, OptionError, SchemaError
+from ticdc_source.events import Chunk
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+from ticdc_source.options.ranges import CommitRange
+from ticdc_source.protocols import PROTOCOLS
+
+
+def insert(commit_ts: int, number: int) -> Message:
+    """Make an INSERT of test.t."""
+    return canal("INSERT", [{"id": str(number)}], None, {"id": "int"}, _tidb={"commitTs": commit_ts})
+
+
+def mark(ts: int) -> Message:
+    """Make an open-protocol watermark."""
+    return open_message(({"ts": ts, "t": 3}, b""))
+
+
+def ddl(ts: int, query: str) -> Message:
+    """Make an open-protocol DDL."""
+    return open_message(({"ts": ts, "scm": "test", "tbl": "t", "t": 2}, {"q": query, "t": 4}))
+
+
+class Topics:
+    """Captured records by topic partition, as a well."""
+
+    def __init__(self, **topics: Sequence[Sequence[Message]]) -> None:
+        self.topics = topics
+
+    def ranges(self) -> list[OffsetRange]:
+        """Return all there is."""
+        return [
+            OffsetRange(topic, partition, 0, len(messages))
+            for topic, partitions in self.topics.items()
+            for partition, messages in enumerate(partitions)
+        ]
+
+    def fetch(self, wanted: OffsetRange) -> list[Chunk]:
+        """Return the range as one chunk."""
+        messages = self.topics[wanted.topic][wanted.partition][wanted.start : wanted.end]
+        places = list(range(wanted.start, wanted.end))
+        return [Chunk(
+            wanted.topic, wanted.partition, places, [10**13 + place for place in places],
+            [key for key, _ in messages], [value for _, value in messages],
+        )]  # fmt: skip
+
+    def end(self) -> int:
+        """Return what `resolved` stands for."""
+        return resolved_end(self.ranges(), self.fetch, PROTOCOLS["open-protocol"])
+
+
+def test_the_range_holds_its_start_and_not_its_end() -> None:
+    """`[start, end)`: what one read ends with, the next begins with, and nothing comes twice."""
+    messages = [insert(TSO + step, step) for step in range(5)]
+
+    first = rows(*messages, endingCommitTs=str(TSO + 2))
+    second = rows(*messages, startingCommitTs=str(TSO + 2))
+
+    assert [row["id"] for row in first] == [0, 1]
+    assert [row["id"] for row in second] == [2, 3, 4]
+    assert not CommitRange()
+
+
+EDGES = [None, 0, 1, TSO, (1 << 63) - 1, 1 << 63, 1 << 70]
+
+
+@pytest.mark.parametrize("end", EDGES)
+@pytest.mark.parametrize("start", EDGES)
+def test_many_commit_ts_are_held_as_each_is(start: int | None, end: int | None) -> None:
+    """Also where an option is larger than a commit-ts can be."""
+    stamps = [0, 1, 2, TSO - 1, TSO, TSO + 1, (1 << 63) - 1]
+
+    held = CommitRange(start, end).held(pa.array(stamps, pa.int64()))
+
+    assert held.to_pylist() == [CommitRange(start, end).holds(ts) for ts in stamps]
+
+
+def test_a_row_without_time_cannot_be_bounded() -> None:
+    """Rows that have neither commit-ts nor event time are not silently kept or left out."""
+    message = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, es=None)
+
+    with pytest.raises(DecodeError, match=r"without a commit-ts.*offset=0"):
+        rows(message, startingCommitTs="1")
+
+
+def test_other_words_than_resolved_are_refused() -> None:
+    """`endingCommitTs` is a number or `resolved`."""
+    with pytest.raises(OptionError, match=r"endingCommitTs.*resolved"):
+        Options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "endingCommitTs": "soon"})
+
+
+def test_resolved_is_the_smallest_of_the_largest_watermarks() -> None:
+    """A watermark that falls back after a restart of TiCDC does not count; of the partitions the slowest does."""
+    topics = Topics(t=[[mark(TSO), mark(TSO + 9), mark(TSO + 5)], [mark(TSO + 1), mark(TSO + 7)]])
+
+    assert topics.end() == TSO + 7
+
+
+def test_a_partition_without_watermark_is_named() -> None:
+    """Where nothing tells what is whole the read fails, and says which partition and which setting of TiCDC."""
+    topics = Topics(t=[[mark(TSO)], [ddl(TSO, "create table t (id int)")]])
+
+    with pytest.raises(SchemaError, match="no watermark in the range of t-1"):
+        topics.end()
+    captured = Captured.of(insert(TSO, 1))
+    with pytest.raises(SchemaError, match="enable-tidb-extension=true"):
+        resolved_end(captured.ranges(), captured.fetch, PROTOCOLS["canal-json"])
+
+
+def test_a_topic_whose_table_was_dropped_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    """A topic gone silent after DROP TABLE does not hold back the others, and that is logged."""
+    gone = [mark(TSO), ddl(TSO + 1, "DROP TABLE `test`.`t`")]
+    later = TSO + (120_000 << 18)
+    topics = Topics(alive=[[mark(later)]], gone=[gone, gone])
+
+    with caplog.at_level(logging.WARNING):
+        assert topics.end() == later
+    assert "gone has gone silent" in caplog.text
+    assert Topics(alive=[[mark(later)]], slow=[[ddl(TSO - 1, "DROP TABLE t"), mark(TSO)]]).end() == TSO
+
+
+@pytest.mark.parametrize("query", ["ALTER TABLE t ADD c INT", "ALTER TABLE `t` RENAME COLUMN `a` TO `b`",
+                                   "ALTER TABLE `t` RENAME INDEX `a` TO `b`"])  # fmt: skip
+def test_a_topic_is_waited_for_after_ddl_that_leaves_its_table(query: str) -> None:
+    """What is silent after such a DDL is slow, and its transactions would be cut."""
+    later = TSO + (120_000 << 18)
+
+    assert Topics(alive=[[mark(later)]], slow=[[mark(TSO), ddl(TSO + 1, query)]]).end() == TSO
+
+
+def test_a_topic_is_not_silent_at_once() -> None:
+    """A range that ends between a DROP TABLE and the next watermark, seconds later, cuts no row of other tables."""
+    topics = Topics(alive=[[mark(TSO + (5_000 << 18))]], slow=[[mark(TSO), ddl(TSO + 1, "DROP TABLE `test`.`t`")]])
+
+    assert topics.end() == TSO
+
+
+@pytest.mark.parametrize("scenario", ["stream.open-protocol", "stream.canal-json.tidb-extension"])
+def test_resolved_cuts_no_transaction(scenario: str) -> None:
+    """Wherever a captured stream is cut, all rows of every commit below the resolved end are there."""
+    captured = load(scenario)
+    whole: dict[int, int] = {}
+    for commit_ts in events_of(captured, {partition: len(found) for partition, found in captured.partitions.items()}):
+        whole[commit_ts] = whole.get(commit_ts, 0) + 1
+    for share in (0.3, 0.55, 0.8):
+        lengths = {partition: int(len(found) * share) for partition, found in captured.partitions.items()}
+        ranges = [OffsetRange(TOPIC, partition, 0, length) for partition, length in lengths.items()]
+        end = resolved_end(ranges, captured.fetch, PROTOCOLS[captured.header["protocol"]])
+        part: dict[int, int] = {}
+        for commit_ts in events_of(captured, lengths):
+            part[commit_ts] = part.get(commit_ts, 0) + 1
+        below = {commit_ts for commit_ts in whole if commit_ts < end}
+        assert below
+        assert all(part.get(commit_ts, 0) >= 1 for commit_ts in below)
+        replayed = {commit_ts for commit_ts in below if part[commit_ts] < whole[commit_ts]}
+        assert replayed <= replays(captured)
+
+
+def events_of(captured: Captured, lengths: dict[int, int]) -> list[int]:
+    """Return the commit-ts of each row event of the first records of each partition."""
+    return [
+        event["commit_ts"]
+        for partition, length in lengths.items()
+        for record in captured.partitions[partition][:length]
+        for event in events(record)
+        if event["op"] in ("insert", "update", "delete")
+    ]
+
+
+def replays(captured: Captured) -> set[int]:
+    """Return the commit-ts that TiCDC's restart delivered twice."""
+    return {
+        event["commit_ts"]
+        for found in captured.partitions.values()
+        for record in found
+        for event in events(record)
+        if event.get("replay")
+    }
+
+
+def events(record: Record) -> list[dict[str, Any]]:
+    """Return the true events of a record."""
+    return list(record.truth["events"]) if record.truth["op"] == "batch" else [dict(record.truth)]
+
+
+def test_watermarks_of_canal_json_are_read_too() -> None:
+    """TIDB_WATERMARK messages tell what is resolved."""
+    watermark = (None, dump({
+        "id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False, "type": "TIDB_WATERMARK", "es": 1,
+        "ts": 1, "sql": "", "sqlType": None, "mysqlType": None, "data": None, "old": None,
+        "_tidb": {"watermarkTs": TSO + 3},
+    }))  # fmt: skip
+    captured = Captured.of(insert(TSO, 1), watermark)
+
+    assert resolved_end(captured.ranges(), captured.fetch, PROTOCOLS["canal-json"]) == TSO + 3

@@ -1,0 +1,142 @@
+"""Garbage gives rows or a TiCDCSourceError with an address, never anything else."""
+
+import json
+import random
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from tests.support.captured import Captured, Record, load, make_options
+from ticdc_source.driver.plan import known_of_schema, reading_of
+from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.pipeline.read import read
+
+pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")
+
+SEED = 20261121
+SCENARIOS = [
+    "open-protocol.default",
+    "canal-json.tidb-extension",
+    "canal-json.content-compatible",
+    "debezium.default",
+    "debezium.disable-schema",
+]
+WORDS = [b"null", b"true", b"[]", b"{}", b'""', b"-1", b"1e400", b"9" * 20, b'"\xff"', b'"\\ud800"', b"0.5",
+         b'{"t":1}', b'"0x10"', b'"nan"', b"[[[[", b"\x00" * 9]  # fmt: skip
+
+
+def mangled(data: bytes, chooser: random.Random) -> bytes:
+    """Cut, flip, repeat or replace a part."""
+    if not data:
+        return bytes(chooser.randrange(256) for _ in range(chooser.randrange(12)))
+    place, end = sorted((chooser.randrange(len(data)), chooser.randrange(len(data) + 1)))
+    match chooser.randrange(6):
+        case 0:
+            return data[:place]
+        case 1:
+            return data[:place] + bytes([data[place] ^ 1 << chooser.randrange(8)]) + data[place + 1 :]
+        case 2:
+            return data[:place] + data[end:]
+        case 3:
+            return data[:end] + data[place:]
+        case 4:
+            return data[:place] + chooser.choice(WORDS) + data[place + 1 :]
+        case _:
+            return _other_value(data, chooser)
+
+
+def _other_value(data: bytes, chooser: random.Random) -> bytes:
+    """Replace one JSON value, so that the message still parses."""
+    places = [place for place in range(len(data)) if data[place : place + 1] == b":"]
+    if not places:
+        return data[::-1]
+    place = chooser.choice(places) + 1
+    end = place
+    while end < len(data) and data[end] not in b",}]":
+        end += 1
+    return data[:place] + chooser.choice(WORDS) + data[end:]
+
+
+def mutants(captured: Captured, chooser: random.Random, count: int) -> Iterator[Captured]:
+    """Yield captures of one mangled record each."""
+    records = [record for partition in captured.partitions.values() for record in partition]
+    for _ in range(count):
+        record = chooser.choice(records)
+        key, value = record.key, record.value
+        if key and chooser.random() < 0.3:
+            key = mangled(key, chooser)
+        else:
+            value = mangled(value or b"", chooser)
+        yield Captured({}, {0: [Record(key, value)]})
+
+
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE", "DROPMALFORMED"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_mangled_record_gives_rows_or_an_error_of_ours(scenario: str, mode: str) -> None:
+    """Every mutant of a real record reads, or fails with a TiCDCSourceError, in every mode."""
+    captured = load(f"{scenario}.types")
+    chooser = random.Random(f"{SEED} {scenario} {mode}")
+    options = make_options(tables="types_a.t_all", mode=mode)
+    schema = captured.schema(tables="types_a.t_all", mode=mode)
+    known = known_of_schema(schema, options)
+    assert known is not None
+    outcomes = {"rows": 0, "errors": 0}
+
+    for mutant in mutants(captured, chooser, 400):
+        try:
+            batches = list(read(mutant.fetch(mutant.ranges()[0]), reading_of(schema, options, known)))
+        except TiCDCSourceError:
+            outcomes["errors"] += 1
+        else:
+            outcomes["rows"] += 1
+            pa.Table.from_batches(batches, schema).validate(full=True)
+
+    assert outcomes["rows"] > 0
+    if mode == "FAILFAST":
+        assert outcomes["errors"] > 0
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_inference_over_a_mangled_record_never_fails_in_another_way(scenario: str) -> None:
+    """The sample of a load may hold garbage: inference gives a schema or a TiCDCSourceError."""
+    captured = load(f"{scenario}.types")
+    chooser = random.Random(f"{SEED} {scenario}")
+    schemas = 0
+
+    for mutant in mutants(captured, chooser, 400):
+        try:
+            mutant.schema()
+        except TiCDCSourceError:
+            continue
+        else:
+            schemas += 1
+
+    assert schemas > 0
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_permissive_keeps_the_bytes_of_what_it_cannot_read(scenario: str) -> None:
+    """A cut record between two good ones becomes one row without data, in its place, with reason and bytes."""
+    captured = load(f"{scenario}.types")
+    name = "types_a.t_int"
+    good = [
+        record
+        for records in captured.partitions.values()
+        for record in records
+        if (record.truth["op"] == "insert" and record.truth["table"] == "t_int")
+        or (record.truth["op"] == "batch" and all(event["table"] == "t_int" for event in record.truth["events"]))
+    ][:2]  # fmt: skip
+    cut = Record(good[0].key, (good[0].value or b"")[:-9])
+    mixed = Captured({}, {0: [good[0], cut, good[1]]})
+
+    rows = mixed.read(tables=name, mode="PERMISSIVE", includeMetadata="kafka").to_pylist()
+
+    bad = [row for row in rows if row["_corrupt_record"] is not None]
+    assert [row["_offset"] for row in rows] == sorted(row["_offset"] for row in rows)
+    assert len(bad) == 1
+    report = json.loads(bad[0]["_corrupt_record"])
+    assert (report["topic"], report["partition"], report["offset"]) == ("captured", 0, 1)
+    assert report["reason"]
+    assert bad[0]["_change_type"] is None
+    assert bad[0]["id"] is None

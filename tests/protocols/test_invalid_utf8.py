@@ -1,0 +1,116 @@
+"""Text that is not UTF-8, as TiCDC's encoders write it: kept by two of the wires, and what a read makes of it."""
+
+import pytest
+
+from tests.support.captured import Captured, load, make_options, rows
+from tests.support.messages import canal, cell, debezium, open_message, open_row
+from tests.support.truth import TrueRow, tables_with_rows, true_rows
+from ticdc_source.driver.plan import known_of_schema, reading_of
+from ticdc_source.errors import DecodeError
+from ticdc_source.pipeline.read import read
+
+KEPT = ["open-protocol.default.invalid-utf8", "debezium.tidb-extension.disable-schema.invalid-utf8"]
+LOST = "canal-json.tidb-extension.invalid-utf8"
+
+
+def truth_of(captured: Captured) -> list[TrueRow]:
+    """Return the rows of the one table."""
+    ((database, table),) = tables_with_rows(captured)
+    return list(true_rows(captured, database, table))
+
+
+def invalid_texts(captured: Captured) -> list[tuple[int, str, bytes]]:
+    """Return what SQL says of the texts that are not UTF-8: row, column, bytes."""
+    return [
+        (place, name, bytes.fromhex(truth["hex"]))
+        for place, row in enumerate(truth_of(captured))
+        for name, truth in row.values.items()
+        if isinstance(truth, dict) and "invalid_utf8" in truth
+    ]
+
+
+@pytest.mark.parametrize("scenario", KEPT)
+def test_each_is_counted(scenario: str) -> None:
+    """`invalid_utf8` of the metrics is the number of such texts in all row images."""
+    captured = load(scenario)
+    schema, options = captured.schema(), make_options()
+    known = known_of_schema(schema, options)
+    assert known is not None
+    reading = reading_of(schema, options, known)
+
+    for wanted in captured.ranges():
+        list(read(captured.fetch(wanted), reading))
+
+    assert reading.counters.invalid_utf8 == len(invalid_texts(captured)) > 0
+
+
+@pytest.mark.parametrize("scenario", KEPT)
+def test_binary_gives_their_bytes(scenario: str) -> None:
+    """A hint of binary reads a text column's bytes as SQL has them."""
+    captured = load(scenario)
+    names = sorted({name for _, name, _ in invalid_texts(captured)})
+
+    found = captured.read(schemaHints=", ".join(f"`{name}` binary" for name in names)).to_pylist()
+
+    assert len(names) > 2
+    assert [found[place][name] for place, name, _ in invalid_texts(captured)] == [
+        data for _, _, data in invalid_texts(captured)
+    ]
+
+
+@pytest.mark.parametrize("scenario", KEPT)
+def test_the_rescued_column_keeps_them(scenario: str) -> None:
+    """Each row that has one has it in the rescued column."""
+    captured = load(scenario)
+
+    found = captured.read(rescuedDataColumn="_rescued").to_pylist()
+
+    assert {place for place, row in enumerate(found) if row["_rescued"]} == {
+        place for place, _, _ in invalid_texts(captured)
+    }
+
+
+@pytest.mark.parametrize("scenario", KEPT)
+def test_fail_makes_them_bad_records(scenario: str) -> None:
+    """The error has the address of the first, with its column."""
+    captured = load(scenario)
+    first = invalid_texts(captured)[0]
+
+    with pytest.raises(DecodeError, match="not UTF-8; invalidUtf8=replace") as raised:
+        captured.read(invalidUtf8="fail")
+
+    row = truth_of(captured)[first[0]]
+    assert raised.value.address.column == first[1]
+    assert (raised.value.address.partition, raised.value.address.offset) == (row.partition, row.offset)
+
+
+def test_what_canal_json_has_lost_is_no_failure() -> None:
+    """TiCDC has put U+FFFD there itself: the message is UTF-8, and nothing tells."""
+    captured = load(LOST)
+
+    assert len(captured.read(invalidUtf8="fail")) == 4
+    assert any("\ufffd" in row["v"] for row in captured.read().to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"\xe4\xb8", "\ufffd\ufffd"),
+        (b"a\xf0\x9f\x98b", "a\ufffd\ufffd\ufffdb"),
+        (b"\xed\xa0\x80", "\ufffd\ufffd\ufffd"),
+        (b"\xc0\x80", "\ufffd\ufffd"),
+        ("\ufffd☃".encode(), "\ufffd☃"),
+    ],
+)
+def test_each_bad_byte_is_one_replacement_on_every_wire(data: bytes, expected: str) -> None:
+    """Also in sequences that only break off: the wires agree with canal-json, where Go's encoder has done it."""
+    place = b"@" * len(data)
+    column = place.decode()
+    messages = [
+        open_message(open_row({"u": {"id": cell(3, 1, 3), "c": cell(15, column, 64)}})),
+        debezium("c", None, {"c": column}, [{"type": "string", "optional": True, "field": "c"}]),
+        canal("INSERT", [{"c": column}], None, {"c": "varchar"}, {"c": 12}),
+    ]
+
+    for key, value in messages:
+        assert rows((key, (value or b"").replace(place, data)))[0]["c"] == expected

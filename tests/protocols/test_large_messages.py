@@ -1,0 +1,512 @@
+"""Large messages: claim check and handle-key-only, as TiCDC's encoders write them, and broken in every way."""
+
+import base64
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.corpus.test_corpus import LARGE, differences, quoted
+from tests.support.captured import Captured, Record, load, make_options, random_sizes, rows, single, whole
+from tests.support.messages import TSO, canal, cell, dump, framed, open_message, open_row
+from tests.support.truth import true_rows
+from ticdc_source.driver.plan import known_of_schema, reading_of
+from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError, OptionError, SchemaError, TiCDCSourceError
+from ticdc_source.pipeline.read import read
+from ticdc_source.protocols import large_messages
+from ticdc_source.protocols.large_messages import redacted, small_portions
+
+CLAIMED = [scenario for scenario in LARGE if "claim-check" in scenario]
+KEY_ONLY = [scenario for scenario in LARGE if "handle-key-only" in scenario]
+TABLE = quoted("large", "doc")
+SEED = 20261121
+
+
+def stored(files: Mapping[str, bytes], folder: Path) -> str:
+    """Write claim-check files to a folder; return it."""
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return str(folder)
+
+
+def hold(captured: Captured, found: list[dict[str, Any]]) -> Counter[str]:
+    """Hold rows to their truth; return the losses."""
+    losses: Counter[str] = Counter()
+    true = list(true_rows(captured, "large", "doc"))
+    assert len(found) == len(true)
+    for row, truth in zip(found, true, strict=True):
+        assert not differences(captured.header["protocol"], truth, row, losses), truth
+    return losses
+
+
+@pytest.mark.parametrize("sizes", [whole, single, random_sizes(SEED)], ids=["whole", "single", f"random-{SEED}"])
+@pytest.mark.parametrize("scenario", CLAIMED)
+def test_every_row_in_claim_check_storage_is_the_sql_truth(scenario: str, sizes: Any, tmp_path: Path) -> None:
+    """Raw or wrapped, compressed or not: the schema and all values are those of the whole messages."""
+    captured = load(scenario)
+
+    found = captured.read(tables=TABLE, sizes=sizes, claimCheckLocation=stored(captured.files, tmp_path)).to_pylist()
+
+    assert not hold(captured, found)
+    assert any(len(row["body"] or "") > 3000 for row in found)
+
+
+@pytest.mark.parametrize("sizes", [whole, single], ids=["whole", "single"])
+@pytest.mark.parametrize("scenario", KEY_ONLY)
+def test_every_key_is_the_sql_truth(scenario: str, sizes: Any) -> None:
+    """With onHandleKeyOnly=null the keys of a large row are there, and nothing else; other rows are whole."""
+    captured = load(scenario)
+
+    found = captured.read(tables=TABLE, sizes=sizes, onHandleKeyOnly="null").to_pylist()
+
+    assert hold(captured, found)["handle-key-only"] > 0
+    assert any(row["body"] is not None for row in found)
+    assert all(row["tenant"] is not None and row["name"] is not None for row in found)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "option", "expected"),
+    [
+        *((scenario, "claimCheckLocation", "set 'claimCheckLocation'") for scenario in CLAIMED),
+        *((scenario, "onHandleKeyOnly", "onHandleKeyOnly=null reads the others as NULL") for scenario in KEY_ONLY),
+    ],
+)
+def test_without_its_option_a_large_message_is_an_error(scenario: str, option: str, expected: str) -> None:
+    """The error has the address, and names the option; the schema is that of the rows that are whole."""
+    captured = load(scenario)
+
+    with pytest.raises(DecodeError, match=expected) as raised:
+        captured.read(tables=TABLE)
+
+    assert raised.value.address[:4] == ("captured", 0, 2, "large.doc")
+    assert option in str(raised.value)
+
+
+@pytest.mark.parametrize("scenario", [*CLAIMED, *KEY_ONLY])
+def test_what_is_large_is_counted(scenario: str, tmp_path: Path) -> None:
+    """Metrics say how many events came out of storage, and how many have their keys only."""
+    captured = load(scenario)
+    options = {"claimCheckLocation": stored(captured.files, tmp_path), "onHandleKeyOnly": "null"}
+    schema = captured.schema(tables=TABLE, **options)
+    parsed = make_options(tables=TABLE, **options)
+    known = known_of_schema(schema, parsed)
+    assert known is not None
+    reading = reading_of(schema, parsed, known)
+
+    for wanted in captured.ranges():
+        list(read(captured.fetch(wanted), reading))
+
+    large = sum(flag for records in captured.partitions.values() for record in records for flag in record.large)
+    assert large > 0
+    assert (reading.counters.claim_checks, reading.counters.key_only) == (
+        (large, 0) if scenario in CLAIMED else (0, large)
+    )
+
+
+def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update has two images and one file; other tables' files are not touched."""
+    captured = load("open-protocol.claim-check.large")
+    location = stored(captured.files, tmp_path)
+    schema = captured.schema(tables=TABLE, claimCheckLocation=location)
+    other = open_message(open_row({"u": {"id": cell(3, 1)}}, table="other", ccl="s3://nowhere/x.json", ohk=True))
+    captured = Captured(captured.header, {**captured.partitions, 9: [Record(*other)]}, captured.files)
+    opened: Counter[str] = Counter()
+    original = large_messages._read
+    monkeypatch.setattr(large_messages, "_read", lambda where, name: (opened.update([name]), original(where, name))[1])
+
+    captured.read(tables=TABLE, schema=schema, claimCheckLocation=location)
+
+    assert opened == dict.fromkeys(captured.files, 1)
+
+
+@pytest.mark.parametrize("scenario", [*CLAIMED, *KEY_ONLY])
+def test_other_output_formats_have_the_same_rows(scenario: str, tmp_path: Path) -> None:
+    """Envelopes and events are made of the whole rows, or of the keys: an event's JSON then has the keys alone."""
+    captured = load(scenario)
+    location = stored(captured.files, tmp_path)
+    true = {(row.partition, row.offset, row.index): row for row in true_rows(captured, "large", "doc")}
+    large = {
+        (partition, offset, index)
+        for partition, records in captured.partitions.items()
+        for offset, record in enumerate(records)
+        for index, flag in enumerate(record.large)
+        if flag
+    }
+    for output in ("envelope", "event"):
+        found = captured.read(
+            tables=TABLE, outputFormat=output, claimCheckLocation=location, onHandleKeyOnly="null"
+        ).to_pylist()
+        rows_found = [row for row in found if row["before"] or row["after"]]
+        assert len(rows_found) == len(true)
+        for row in rows_found:
+            place = tuple(row["_sequence"][part] for part in ("partition", "offset", "index"))
+            image = row["after"] or row["before"]
+            cells = image if output == "envelope" else json.loads(image)
+            cut = scenario in KEY_ONLY and place in large
+            body = true[place].values["body"]
+            assert cells.get("body") == (None if cut else body)
+            assert cells["name"] == true[place].values["name"]
+            if output == "event":
+                assert (len(cells) == 2) == cut
+
+
+def claimed_canal(address: str, **extension: Any) -> tuple[bytes | None, bytes | None]:
+    """Make a canal-json message whose row is in storage."""
+    return canal(
+        "INSERT", [{"id": "1"}], None, {"id": "int"}, {"id": 4},
+        _tidb={"commitTs": TSO, "claimCheckLocation": address, **extension},
+    )  # fmt: skip
+
+
+def whole_canal(**more: Any) -> bytes:
+    """Make the value of the whole message."""
+    message = canal(
+        "INSERT", [{"id": "1", "body": "x" * 5000}], None, {"id": "int", "body": "longtext"}, {"id": 4, "body": 2005},
+        **{"_tidb": {"commitTs": TSO}, **more},
+    )  # fmt: skip
+    return message[1] or b""
+
+
+def wrapped(value: bytes, key: bytes | None = None) -> bytes:
+    """Make a file without claim-check-raw-value."""
+    return dump({"key": None if key is None else base64.b64encode(key).decode(),
+                 "value": base64.b64encode(value).decode()})  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [whole_canal(), wrapped(whole_canal())], ids=["raw", "wrapped"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "file:///tmp/claims/a.json",
+        "s3://bucket/some/prefix/a.json",
+        "a.json",
+        "gcs://b//a.json",
+        "file:///tmp/../../etc/a.json",
+        "azblob://c/ü/a.json",
+    ],
+)
+def test_only_the_base_name_of_an_address_counts(address: str, content: bytes, tmp_path: Path) -> None:
+    """Wherever TiCDC has written the file, it is looked for in claimCheckLocation."""
+    location = stored({"a.json": content}, tmp_path)
+
+    (found,) = rows(claimed_canal(address), claimCheckLocation=location)
+
+    assert (found["id"], found["body"]) == (1, "x" * 5000)
+
+
+@pytest.mark.parametrize("name", ["a b.json", "Größe-1.json", "1.2.json", "a..b.json", "no-suffix", ".hidden"])
+def test_odd_names_are_names(name: str, tmp_path: Path) -> None:
+    """A name need not look like TiCDC's own."""
+    location = stored({name: whole_canal()}, tmp_path)
+
+    assert len(rows(claimed_canal(f"s3://bucket/{name}"), claimCheckLocation=location)) == 1
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/", "file:///tmp/", "..", "s3://b/..", "s3://b/.", "s3://b/ ", "s3://b/...", "s3://b/a\\..\\b.json",
+        "s3://b/a.json\0", "s3://b/a.json\n", "s3://b/a*.json", "s3://b/%2e%2e%2fa.json", "s3://b/zip:::a.json",
+        "s3://b/a.json?versionId=secret", "s3://b/a.json#x", "C:a.json", "s3://b/$HOME", "s3://b/~root",
+    ],
+)  # fmt: skip
+def test_what_could_be_another_place_is_refused(address: str, tmp_path: Path) -> None:
+    """A name that leads out of the folder, or that a storage may take for more than a name, is an error."""
+    location = stored({"a.json": whole_canal()}, tmp_path / "claims")
+    stored({"a.json": b"no", "b.json": b"no"}, tmp_path)
+
+    good = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, {"id": 4})
+
+    with pytest.raises(DecodeError, match="does not end in the name of a file") as raised:
+        rows(good, claimed_canal(address), claimCheckLocation=location)
+
+    assert raised.value.address.offset == 1
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("address", [7, True, ["a.json"], {"a": 1}])
+def test_an_address_that_is_no_text_is_an_error(address: Any, tmp_path: Path) -> None:
+    """It is a broken message."""
+    with pytest.raises(DecodeError, match="where a name is expected"):
+        rows(claimed_canal(address), claimCheckLocation=str(tmp_path))
+
+
+OPEN_HEAD = {"ts": TSO, "scm": "test", "tbl": "t", "t": 1}
+OPEN_ROW = {"u": {"id": cell(3, 1, 11), "body": cell(251, "eA==", 64)}}
+
+
+def open_file(head: Mapping[str, Any] = OPEN_HEAD, body: Any = OPEN_ROW, version: int = 1) -> bytes:
+    """Make open-protocol's file of one event."""
+    return wrapped(framed(dump(body)), version.to_bytes(8, "big") + framed(dump(head)))
+
+
+def test_an_open_protocol_file_is_a_whole_record(tmp_path: Path) -> None:
+    """Key and value of the file are framed as in Kafka."""
+    stub = open_message(open_row({"u": {"id": cell(3, 1, 11)}}, ohk=True, ccl="file:///x/a.json"))
+
+    (found,) = rows(stub, claimCheckLocation=stored({"a.json": open_file()}, tmp_path))
+
+    assert (found["id"], found["body"]) == (1, "x")
+
+
+CANAL, OPEN = "canal-json", "open-protocol"
+BROKEN: list[tuple[str, bytes | None, str]] = [
+    (CANAL, None, "no file a.json of claimCheckLocation"),
+    (OPEN, None, "no file a.json of claimCheckLocation"),
+    (CANAL, b"", "it is empty"),
+    (OPEN, b"", "it is empty"),
+    (CANAL, whole_canal()[:-9], "the JSON is broken"),
+    (CANAL, wrapped(whole_canal())[:-9], "Unterminated string"),
+    (OPEN, open_file()[:-9], "Unterminated string"),
+    (CANAL, wrapped(whole_canal()[:-9]), "the JSON is broken"),
+    (OPEN, wrapped(framed(dump(OPEN_ROW))[:-3], (1).to_bytes(8, "big") + framed(dump(OPEN_HEAD))), "cut short"),
+    (CANAL, b"null", "the JSON is broken|where an object is expected"),
+    (CANAL, b"[]", "where an object is expected"),
+    (CANAL, b"\x00\xff", "the JSON is broken"),
+    (OPEN, whole_canal(), "not open-protocol: no key"),
+    (OPEN, wrapped(framed(dump(OPEN_ROW))), "not open-protocol: no key"),
+    (OPEN, open_file(version=2), "not version 1"),
+    (CANAL, b'{"key":null,"value":"*"}', "base64|padding|Non-base64|Incorrect"),
+    (CANAL, b'{"key":null,"value":null}', "NoneType|bytes-like"),
+    (CANAL, b'{"key":7,"value":"e30="}', "int|bytes-like"),
+    (CANAL, b"{}", "holds another event"),
+    (CANAL, wrapped(whole_canal(database="other")), "holds another event"),
+    (CANAL, wrapped(whole_canal(type="DELETE")), "holds another event"),
+    (CANAL, wrapped(whole_canal(_tidb={"commitTs": TSO + 1})), "holds another event"),
+    (CANAL, wrapped(whole_canal(_tidb=None)), "holds another event"),
+    (CANAL, wrapped(claimed_canal("s3://b/a.json")[1] or b""), "the row is not there either"),
+    (CANAL, wrapped(whole_canal(_tidb={"commitTs": TSO, "onlyHandleKey": True})), "the row is not there either"),
+    (OPEN, open_file({**OPEN_HEAD, "ts": TSO + 1}), "holds another event"),
+    (OPEN, open_file({**OPEN_HEAD, "tbl": "u"}), "holds another event"),
+    (OPEN, open_file({**OPEN_HEAD, "ohk": True}), "the row is not there either"),
+    (OPEN, open_file({**OPEN_HEAD, "ccl": "s3://b/a.json"}), "the row is not there either"),
+    (OPEN, wrapped(b"", (1).to_bytes(8, "big")), "it holds 0 events"),
+    (
+        OPEN,
+        wrapped(framed(b"{}", b"{}"), (1).to_bytes(8, "big") + framed(dump(OPEN_HEAD), dump(OPEN_HEAD))),
+        "2 events",
+    ),
+]
+
+
+@pytest.mark.parametrize(("protocol", "content", "expected"), BROKEN)
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE", "DROPMALFORMED"])
+def test_a_broken_file_is_a_bad_record(
+    protocol: str, content: bytes | None, expected: str, mode: str, tmp_path: Path
+) -> None:
+    """Missing, cut, of another form or of another event: an error with the message's address, or what `mode` says."""
+    location = stored({} if content is None else {"a.json": content}, tmp_path)
+    if protocol == CANAL:
+        good = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, {"id": 4}, _tidb={"commitTs": TSO})
+        stub = claimed_canal("file:///x/a.json")
+    else:
+        good = open_message(open_row({"u": {"id": cell(3, 1, 11)}}))
+        stub = open_message(open_row({"u": {"id": cell(3, 1, 11)}}, ohk=True, ccl="file:///x/a.json"))
+    options = {"claimCheckLocation": location, "mode": mode}
+
+    if mode == "FAILFAST":
+        with pytest.raises(DecodeError, match=expected) as raised:
+            rows(good, stub, **options)
+        assert raised.value.address[:4] == ("captured", 0, 1, "test.t")
+        assert "a.json" in raised.value.reason
+        return
+    found = rows(good, stub, **options)
+
+    assert [row["id"] for row in found] == ([1, None] if mode == "PERMISSIVE" else [1])
+    if mode == "PERMISSIVE":
+        report = json.loads(found[1]["_corrupt_record"])
+        assert (report["offset"], base64.b64decode(report["value"])) == (1, stub[1])
+
+
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE", "DROPMALFORMED"])
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        (
+            "nosuch://bucket/claims",
+            r"file a.json of claimCheckLocation nosuch://bucket/claims cannot be read: ValueError",
+        ),
+        ("nosuch://user:secret@bucket/claims", "claimCheckLocation nosuch://bucket/claims cannot be read"),
+    ],
+)
+def test_storage_that_cannot_be_read_is_an_error_in_every_mode(location: str, expected: str, mode: str) -> None:
+    """It says nothing of the message: no row is dropped or marked as bad because a storage is not there."""
+    with pytest.raises(ClaimCheckUnavailableError, match=expected) as raised:
+        rows(claimed_canal("s3://b/a.json"), claimCheckLocation=location, mode=mode)
+
+    assert "secret" not in str(raised.value)
+    assert raised.value.__suppress_context__
+
+
+def test_a_folder_that_may_not_be_read_is_such_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's own reason is in the error."""
+    from fsspec.implementations import local
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise PermissionError(13, "Permission denied", f"{tmp_path}?token=secret")
+
+    monkeypatch.setattr(local.LocalFileSystem, "cat_file", refuse)
+    with pytest.raises(ClaimCheckUnavailableError, match=r"PermissionError \(Permission denied\)$") as raised:
+        rows(claimed_canal("s3://b/a.json"), claimCheckLocation=str(tmp_path))
+
+    assert "secret" not in str(raised.value)
+
+
+def test_without_fsspec_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A worker without the library says what to install."""
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+
+    with pytest.raises(ClaimCheckUnavailableError, match=r"ticdc-source\[large-messages\]"):
+        rows(claimed_canal("s3://b/a.json"), claimCheckLocation=str(tmp_path))
+
+
+def test_a_url_of_fsspec_is_a_location() -> None:
+    """Any file system that fsspec knows will do."""
+    import fsspec
+
+    storage = fsspec.filesystem("memory")
+    storage.pipe("/claims/deep/a.json", wrapped(whole_canal()))
+    try:
+        for location in ("memory://claims/deep", "memory:///claims/deep/", "memory://claims/deep//"):
+            assert len(rows(claimed_canal("s3://b/a.json"), claimCheckLocation=location)) == 1
+    finally:
+        storage.rm("/claims", recursive=True)
+
+
+def test_a_path_with_file_before_it_is_a_location(tmp_path: Path) -> None:
+    """As TiCDC's own claim-check-storage-uri of a local folder."""
+    location = stored({"a.json": whole_canal()}, tmp_path / "a folder")
+
+    assert len(rows(claimed_canal("x/a.json"), claimCheckLocation=f"file://{location}/")) == 1
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("/data/claims", "/data/claims"),
+        ("s3://bucket/a", "s3://bucket/a"),
+        ("s3://key:secret@bucket/a", "s3://bucket/a"),
+        ("s3://key:sec/ret@bucket/a", "s3://bucket/a"),
+        ("https://u:secret@h/a?sig=secret#secret", "https://h/a"),
+        ("zip://a.zip::ftp://u:secret@h/b?x=secret", "zip://a.zip::ftp://h/b"),
+        ("s3://bucket/a?secret-access-key=secret&region=x", "s3://bucket/a"),
+    ],
+)
+def test_secrets_of_a_location_are_not_shown(location: str, shown: str) -> None:
+    """User, password, query and fragment are left out."""
+    assert redacted(location) == shown
+
+
+@pytest.mark.parametrize("location", ["s3://bucket/a?secret-access-key=secret&region=x", "gcs://b?secret", "", " "])
+def test_ticdcs_own_storage_uri_is_refused_without_being_shown(location: str) -> None:
+    """Its query is nothing fsspec knows."""
+    with pytest.raises(
+        OptionError, match="Option 'claimCheckLocation': expected a path, or a URL without query"
+    ) as raised:
+        make_options(claimCheckLocation=location)
+
+    assert "secret" not in str(raised.value)
+
+
+def test_a_message_without_the_option_shows_no_secret_of_its_address() -> None:
+    """The error says where TiCDC has put the file, and not how it may write there."""
+    with pytest.raises(DecodeError, match=r"s3://bucket/a/b\.json;") as raised:
+        rows(claimed_canal("s3://u:secret@bucket/a/b.json?secret-access-key=secret"))
+
+    assert "secret" not in str(raised.value)
+
+
+def test_rows_with_keys_only_do_not_narrow_the_schema() -> None:
+    """The columns of the whole rows are all there, in the table's order."""
+    key_only = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, _tidb={"commitTs": TSO, "onlyHandleKey": True})
+    full = canal("INSERT", [{"a": "x", "id": "2", "b": "y"}], None, {"id": "int", "a": "text", "b": "text"})
+
+    found = rows(key_only, full, key_only, onHandleKeyOnly="null")
+
+    assert [name for name in found[0] if not name.startswith("_")] == ["a", "id", "b"]
+    assert [(row["id"], row["a"]) for row in found] == [(1, None), (2, "x"), (1, None)]
+
+
+def test_not_null_in_a_users_schema_stays_a_promise() -> None:
+    """A NULL for what the wire does not have is an error where the user said NOT NULL."""
+    key_only = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, _tidb={"commitTs": TSO, "onlyHandleKey": True})
+    full = canal("INSERT", [{"id": "2", "a": "x"}], None, {"id": "int", "a": "text"})
+    captured = Captured.of(full, key_only)
+    schema = captured.schema(onHandleKeyOnly="null")
+    place = schema.get_field_index("a")
+    schema = schema.set(place, schema.field(place).with_nullable(nullable=False))
+
+    with pytest.raises(SchemaError, match="Column a is NOT NULL"):
+        captured.read(schema=schema, onHandleKeyOnly="null")
+
+
+def test_chunks_stand_for_few_files() -> None:
+    """However small the messages are, no more than sixteen files are read at a time; no record is lost or moved."""
+    stub, plain = claimed_canal("s3://b/a.json"), canal("INSERT", [{"id": "1"}], None, {"id": "int"})
+    opened = open_message(*[open_row({"u": {"id": cell(3, 1)}}, ohk=True, ccl="s3://b/a.json") for _ in range(5)])
+    files = {stub[1]: 1, plain[1]: 0, opened[1]: 5}
+    chooser = random.Random(SEED)
+    captured = Captured.of(*(chooser.choice((stub, plain, opened)) for _ in range(500)))
+    (chunk,) = captured.fetch(captured.ranges()[0])
+
+    portions = list(small_portions([chunk], "auto"))
+
+    assert [offset for portion in portions for offset in portion.offsets] == chunk.offsets
+    assert [value for portion in portions for value in portion.values] == chunk.values
+    assert [key for portion in portions for key in portion.keys] == chunk.keys
+    assert all(0 < sum(files[value] for value in portion.values) <= 16 for portion in portions)
+
+
+def test_chunks_without_large_messages_stay_as_they_are() -> None:
+    """Nothing is copied for nothing."""
+    captured = Captured.of(*[canal("INSERT", [{"id": "1"}], None, {"id": "int"})] * 99)
+    (chunk,) = captured.fetch(captured.ranges()[0])
+
+    assert [portion is chunk for portion in small_portions([chunk], "auto")] == [True]
+
+
+def mangled(content: bytes, chooser: random.Random) -> bytes:
+    """Break a file somewhere."""
+    place = chooser.randrange(len(content))
+    match chooser.randrange(4):
+        case 0:
+            return content[:place]
+        case 1:
+            return content[:place] + bytes([content[place] ^ 1 << chooser.randrange(8)]) + content[place + 1 :]
+        case 2:
+            return content[:place] + content[place + chooser.randrange(50) :]
+        case _:
+            return content[:place] + chooser.choice((b"null", b"{}", b'"', b"\xff", b"[[")) + content[place + 1 :]
+
+
+@pytest.mark.parametrize("scenario", CLAIMED)
+def test_a_mangled_file_gives_rows_or_an_error_of_ours(scenario: str, tmp_path: Path) -> None:
+    """Whatever is in a file, a read ends with rows or a DecodeError that has the message's address."""
+    captured = load(scenario)
+    location = stored(captured.files, tmp_path)
+    schema = captured.schema(tables=TABLE, claimCheckLocation=location)
+    chooser = random.Random(f"{SEED} {scenario}")
+    addresses, others = [], Counter[str]()
+
+    for _ in range(60):
+        name = chooser.choice(sorted(captured.files))
+        (tmp_path / name).write_bytes(mangled(captured.files[name], chooser))
+        try:
+            found = captured.read(schema=schema, tables=TABLE, claimCheckLocation=location)
+        except DecodeError as error:
+            addresses.append(error.address)
+        except TiCDCSourceError:
+            others["errors"] += 1
+        else:
+            others["rows"] += 1
+            found.validate(full=True)
+        (tmp_path / name).write_bytes(captured.files[name])
+
+    assert len(addresses) > 30, others
+    assert all(address.offset is not None for address in addresses)

@@ -1,0 +1,211 @@
+"""Many messages are sorted at once as each would be sorted alone."""
+
+import dataclasses
+import random
+from collections.abc import Callable
+from typing import Any
+
+import cramjam
+import pytest
+
+from tests.pipeline.test_robustness import mangled
+from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, open_message, open_row
+from ticdc_source.events import Chunk, Split, TableName, every_table
+from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols import prefix_match as peeking
+from ticdc_source.protocols.canal_json import decoder as canal_json
+
+SEED = 20261121
+ID = {"id": "int"}
+
+
+def chunk_of(values: list[bytes | None]) -> Chunk:
+    """Make a chunk of messages at offsets from 100 on."""
+    count = len(values)
+    return Chunk("t", 3, list(range(100, 100 + count)), [-1] * count, [None] * count, values)
+
+
+def canal_row(number: int, table: str = "t", kind: str = "INSERT", **more: Any) -> bytes:
+    """Make a row message of canal-json."""
+    made = canal(kind, [{"id": str(number)}], None, ID, {"id": 4}, table=table, es=(TSO >> 18) + number, **more)[1]
+    assert made is not None
+    return made
+
+
+def debezium_row(number: int, table: str = "t", kind: str = "c", **more: Any) -> bytes:
+    """Make a row message of debezium whose times are others in each."""
+    source = {"table": table, "ts_ms": (TSO >> 18) + number, "commit_ts": TSO + number, **more}
+    made = debezium(kind, None if kind == "c" else {"id": 1}, {"id": number}, source=source)[1]
+    assert made is not None
+    return made
+
+
+MAKERS: dict[str, tuple[Callable[..., bytes], tuple[str, ...], list[Message]]] = {
+    "canal-json": (canal_row, ("INSERT", "UPDATE", "DELETE"), [
+        canal("CREATE", isDdl=True, sql="CREATE TABLE t(id int)"),
+        canal("TIDB_WATERMARK", _tidb={"watermarkTs": TSO}),
+        canal("INSERT", [{"id": "1"}], None, ID, id=10**12),
+        canal("INSERT", [{"id": "1"}], None, ID, table='a"b'),
+        canal("INSERT", [{"id": "1"}], None, ID, pkNames=None),
+    ]),
+    "debezium": (debezium_row, ("c", "u", "r"), [
+        debezium_ddl(TSO, "CREATE TABLE t(id int)", []),
+        debezium("m", source={"db": "", "table": ""}),
+        debezium("c", None, {"id": 1}, source={"ts_ms": 0, "commit_ts": 1}),
+        debezium("c", None, {"id": 1}, source={"table": 'a"b'}),
+    ]),
+}  # fmt: skip
+
+
+def told(split: Split, first: int = 0) -> dict[str, Any]:
+    """Tell all that a split holds, of a chunk that is the part of another from `first` on."""
+    tables = {}
+    for table, table_events in split.tables.items():
+        assert list(table_events.indexes) == [0] * len(table_events)
+        assert list(table_events.headers) == [None] * len(table_events)
+        tables[table] = [
+            (first + place, payload)
+            for place, payload in zip(table_events.positions, table_events.payloads, strict=True)
+        ]
+    return {
+        "tables": tables,
+        "ddl": [dataclasses.replace(event, position=first + event.position) for event in split.ddl],
+        "watermarks": [dataclasses.replace(event, position=first + event.position) for event in split.watermarks],
+        "corrupt": [(first + bad.position, bad.index, str(bad.error)) for bad in split.corrupt],
+        "skipped": split.skipped,
+        "others": split.others,
+    }
+
+
+def one_by_one(protocol: str, chunk: Chunk, wants: Callable[[TableName], bool]) -> dict[str, Any]:
+    """Split the messages of a chunk each in a chunk of its own."""
+    whole = told(Split())
+    for position in range(len(chunk)):
+        alone = told(PROTOCOLS[protocol].split(chunk.part(position, position + 1), wants), position)
+        for table, events in alone.pop("tables").items():
+            whole["tables"].setdefault(table, []).extend(events)
+        for kind, found in alone.items():
+            whole[kind] += found
+    return whole
+
+
+def assert_same(protocol: str, values: list[bytes | None], wants: Callable[[TableName], bool] = every_table) -> Split:
+    """Compare a chunk's split with that of its messages, the order of tables included."""
+    chunk = chunk_of(values)
+    split = PROTOCOLS[protocol].split(chunk, wants)
+    found, expected = told(split), one_by_one(protocol, chunk, wants)
+    assert found == expected, SEED
+    assert list(found["tables"]) == list(expected["tables"])
+    return split
+
+
+def mixture(protocol: str, chooser: random.Random) -> list[bytes | None]:
+    """Make messages of a few tables, mostly of one, and some of all else that there is."""
+    make, kinds, rare = MAKERS[protocol]
+    tables = chooser.sample(["t", "u", "T", "other", "o1", "o2", "é"], chooser.randrange(1, 5))
+    strange = chooser.choice([0, 0.02, 0.5])
+    values: list[bytes | None] = []
+    for number in range(chooser.choice([1, 2, 5, 60])):
+        table = chooser.choice([tables[0]] * 4 + tables)
+        value: bytes | None = make(number, table, chooser.choice(kinds))
+        if chooser.random() < strange:
+            assert value is not None
+            value = chooser.choice([
+                None, b"", mangled(value[:300], chooser), mangled(value, chooser), chooser.choice(rare)[1],
+                bytes(cramjam.lz4.compress(value)), bytes(cramjam.snappy.compress_raw(value)), value[:40],
+            ])  # fmt: skip
+        values.append(value)
+    return values
+
+
+@pytest.mark.parametrize("protocol", MAKERS)
+def test_any_mixture_is_sorted_as_each_message_alone(protocol: str) -> None:
+    """Tables, DDL, watermarks, tombstones, compressed and broken messages: the same events in the same order."""
+    chooser = random.Random(SEED)
+    wanted = frozenset({"t", "o1", "é"})
+    for _ in range(150):
+        values = mixture(protocol, chooser)
+        assert_same(protocol, values)
+        assert_same(protocol, values, lambda table: table.table in wanted)
+
+
+@pytest.mark.parametrize("protocol", MAKERS)
+def test_a_message_that_differs_at_any_byte_of_its_head_is_sorted_by_itself(protocol: str) -> None:
+    """Among messages that are alike, one in which any byte is another one, or at which it ends, is none of them."""
+    make, kinds, _ = MAKERS[protocol]
+    head = make(0).index(kinds[0].encode() + b'",') + len(kinds[0]) + 2
+    for place in range(head):
+        value = make(1)
+        others = [value[:place] + bytes([byte]) + value[place + 1 :] for byte in b'0x"{']
+        assert_same(protocol, [make(0), others[0], make(2), others[1], make(3), others[2], value[:place], others[3]])
+
+
+@pytest.mark.parametrize("protocol", MAKERS)
+def test_a_chunk_of_one_table_is_one_range(protocol: str) -> None:
+    """Where all messages are rows of one table, their places are a range, whatever happened to the rows."""
+    make, kinds, _ = MAKERS[protocol]
+    values: list[bytes | None] = [make(number, "t", kinds[number % 3]) for number in range(30)]
+
+    (table_events,) = assert_same(protocol, values).tables.values()
+
+    assert table_events.positions == range(30)
+    table_events.append(30, 0, b"one more")
+    assert list(table_events.positions) == list(range(31))
+    assert len(values) == 30
+
+
+@pytest.mark.parametrize("protocol", MAKERS)
+def test_one_message_that_is_not_as_the_others_stays_in_its_place(protocol: str) -> None:
+    """A row of the same table that only a parse can tell, first, amid or last, and one of another table."""
+    make, _, rare = MAKERS[protocol]
+    for place in (0, 7, 14):
+        for other in (b'{"_":0,' + make(1)[1:], make(1, "u"), make(1, "d"), rare[0][1], None):
+            values: list[bytes | None] = [make(number) for number in range(15)]
+            values[place] = other
+            assert_same(protocol, values)
+
+
+@pytest.mark.parametrize("protocol", MAKERS)
+def test_tables_come_in_the_order_of_their_first_events(protocol: str) -> None:
+    """Whichever table has the most messages."""
+    make, _, _ = MAKERS[protocol]
+    names = ["c", "a", "b", "b", "b", "b", "b", "a", "c", "d"]
+
+    split = assert_same(protocol, [make(number, name) for number, name in enumerate(names)])
+
+    assert [table.table for table in split.tables] == ["c", "a", "b", "d"]
+
+
+@pytest.mark.parametrize("protocol", [*MAKERS, "open-protocol"])
+def test_tables_that_are_not_wanted_are_counted(protocol: str) -> None:
+    """They have no table events; what is told of them is how many row events they have."""
+    if protocol == "open-protocol":
+        records = [open_message(open_row({}), open_row({}, "u")), open_message(open_row({}, "u"))]
+        chunk = Chunk("t", 0, [0, 1], [-1, -1], [key for key, _ in records], [value for _, value in records])
+    else:
+        make = MAKERS[protocol][0]
+        chunk = chunk_of([make(0), make(1, "u"), bytes(cramjam.lz4.compress(make(2, "u")))])
+
+    split = PROTOCOLS[protocol].split(chunk, lambda table: table == TableName("test", "t"))
+
+    assert list(split.tables) == [TableName("test", "t")]
+    assert (split.others, split.corrupt) == (2, [])
+
+
+def test_what_is_remembered_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that all begin otherwise are sorted all the same, and do not fill the memory."""
+    monkeypatch.setattr(peeking, "_MOST_KNOWN", 10)
+    values: list[bytes | None] = [canal_row(number, f"t{number}") for number in range(35)]
+
+    for _ in range(2):
+        assert len(assert_same("canal-json", values).tables) == len(values)
+
+
+def test_numbers_that_differ_in_each_message_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer that counts its messages in `id` fills nothing; its messages are sorted all the same."""
+    known: dict[bytes, TableName] = {}
+    monkeypatch.setattr(canal_json._PREFIX, "_known", known)
+
+    assert_same("canal-json", [canal_row(number, id=number) for number in range(20)])
+
+    assert list(known.values()) == [TableName("test", "t")]  # of id 0

@@ -1,0 +1,204 @@
+"""Column types out of DDL texts."""
+
+import sys
+
+import pytest
+
+from tests.support.captured import Captured, load, make_options
+from ticdc_source.driver.inference import infer_table, take_sample
+from ticdc_source.driver.read_schema import check_types
+from ticdc_source.errors import OptionError
+from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.options.options import Options
+from ticdc_source.schema.model import Column
+from ticdc_source.schema.mysql_ddl import declared_tables, versions_of
+from ticdc_source.schema.mysql_ddl.statements import Add, Create, Drop, Rename, RenameTable, steps
+
+SHOWN = r"""
+CREATE TABLE `t` (
+  `id` bigint(20) unsigned NOT NULL /*T![auto_rand] AUTO_RANDOM(5) */ COMMENT 'the, (id',
+  `a` int(8) unsigned zerofill DEFAULT NULL,
+  `b` bit(3) DEFAULT b'101',
+  `e` enum('a','b,c','d''e','"q")','日本','') COLLATE utf8mb4_bin DEFAULT 'a',
+  `s` set('x','y') CHARACTER SET latin1 DEFAULT NULL,
+  `v` vector(3) DEFAULT NULL,
+  `g` int(11) GENERATED ALWAYS AS (`a` + 1) VIRTUAL,
+  `g2` varchar(20) GENERATED ALWAYS AS (json_unquote(json_extract(`j`, _utf8mb4'$.k'))) STORED,
+  `j` json DEFAULT NULL,
+  `ts` timestamp(6) NULL DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6),
+  `vb` varchar(10) CHARACTER SET binary,
+  `Mixed ``Case` decimal(10, 2) unsigned DEFAULT '1.00',
+  `flag` tinyint(1) NOT NULL DEFAULT '0',
+  `d0` decimal DEFAULT NULL, `y` year(4), `f` float(10,3), `f53` float(53), `dp` double precision, `lv` long varchar,
+  PRIMARY KEY (`id`) /*T![clustered_index] CLUSTERED */,
+  UNIQUE KEY `k` (`a`,`b`) /*T![global_index] GLOBAL */, KEY `ke` ((lower(`s`))),
+  VECTOR INDEX `vi` ((VEC_COSINE_DISTANCE(`v`))), CONSTRAINT `c1` CHECK ((`a` > 1))
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin /*T![auto_rand_base] AUTO_RANDOM_BASE=30001 */ COMMENT='x;y'
+/*T![ttl] TTL=`ts` + INTERVAL 1 DAY */ /*T![ttl] TTL_ENABLE='ON' */
+PARTITION BY RANGE COLUMNS(`ts`) (PARTITION `p0` VALUES LESS THAN ('2024'));
+"""
+TYPES = {
+    "id": "bigint unsigned", "a": "int unsigned", "b": "bit(3)", "e": """enum('a','b,c','d''e','"q")','日本','')""",
+    "s": "set('x','y')", "v": "vector(3)", "g": "int", "g2": "varchar(20)", "j": "json", "ts": "timestamp(6)",
+    "vb": "varbinary(10)", "mixed `case": "decimal(10,2) unsigned", "flag": "tinyint(1)", "d0": "decimal(10,0)",
+    "y": "year", "f": "float", "f53": "double", "dp": "double", "lv": "mediumtext",
+}  # fmt: skip
+
+
+def test_every_column_of_a_create_table_has_its_type() -> None:
+    """Comments, defaults, keys, checks and partitions of SHOW CREATE TABLE change nothing."""
+    (step,) = steps(SHOWN, "db")
+
+    assert isinstance(step, Create)
+    assert step.table == ("db", "t")
+    assert {name: str(type_) for name, type_ in step.columns.items()} == TYPES
+
+
+def test_several_texts_are_several_tables() -> None:
+    """With and without a database, in one text."""
+    tables = declared_tables(f"{SHOWN} create table if not exists `x`.`y` (a serial, primary key (a) nonclustered)")
+
+    assert {str(name): len(columns) for name, columns in tables.items()} == {"``.t": len(TYPES), "x.y": 1}
+
+
+T = TableName("db", "t")
+
+
+@pytest.mark.parametrize(("sql", "found"), [
+    ("alter table t add column (x int, y bit)", ["Add x int", "Add y bit(1)"]),
+    ("alter table t add c decimal(5) not null first, add index i (c), add key (c), add constraint x unique (c)",
+     ["Add c decimal(5,0)"]),
+    ("alter table t add `index` int, drop `key`, drop index i, drop primary key, drop column if exists x",
+     ["Add index int", "Drop key", "Drop x"]),
+    ("alter table db.t modify column a varchar(3) character set utf8mb4 collate utf8mb4_bin after b",
+     ["Set a varchar(3)"]),
+    ("alter table t modify t.a text charset = binary", ["Set a blob"]),
+    ("alter table t change a b enum('x') , change c c int", ["Drop a", "Add b enum('x')", "Set c int"]),
+    ("alter table t rename column a to B, rename index i to j", ["Rename a b"]),
+    ("alter table t alter column e set default 77, comment = 'add x int', auto_increment = 5", []),
+    ("alter table t add partition (partition p values less than ('1'))", []),
+    ("alter table t exchange partition p with table o", []),
+    ("alter table t rename to u", ["To db.u"]),
+    ("RENAME TABLE `db`.`t` TO `x`.`u`, a to b;", ["To x.u", "To db.b"]),
+    ("create view v as select a, b from t", []),
+    ("create unique index i on t (a)", []),
+    ("truncate table t", []),
+    ("create table t (a char(3), b text, c char(2) charset utf8mb4) charset=binary",
+     ["Create a binary(3), b blob, c char(2)"]),
+    ("set x = 1; insert into t values ('create table')", []),
+])  # fmt: skip
+def test_what_a_statement_does_to_columns(sql: str, found: list[str]) -> None:
+    """Each form that TiDB has, quoted or not; keys, partitions and options do nothing."""
+    told = []
+    for step in steps(sql, "db"):
+        match step:
+            case Add(_, column, type_, new):
+                told.append(f"{'Add' if new else 'Set'} {column} {type_}")
+            case Drop(_, column):
+                told.append(f"Drop {column}")
+            case Rename(_, column, to):
+                told.append(f"Rename {column} {to}")
+            case RenameTable(_, to):
+                told.append(f"To {to}")
+            case Create(_, columns):
+                told.append("Create " + ", ".join(f"{name} {type_}" for name, type_ in columns.items()))
+    assert told == found
+
+
+def history(*ddl: tuple[int, str], table: TableName = T) -> dict[str, list[str]]:
+    """Return the versions of a table's columns, as texts."""
+    events = [DDLEvent(0, 0, ts, T, sql, "") for ts, sql in ddl]
+    found = versions_of(events, table)
+    return {name: [f"{start} {type_}" for start, type_ in known] for name, known in found.items()}
+
+
+def test_versions_begin_behind_their_ddl() -> None:
+    """A changed type holds for rows after the DDL's commit-ts; a new column had no rows before."""
+    found = history(
+        (30, "alter table t modify a decimal(12,4), add c bit(3)"),
+        (10, "create table t (a decimal(10,2), b int)"),
+        (20, "alter table t drop b"),
+        (40, "alter table t add b varchar(5)"),
+        (50, "alter table t rename column c to d"),
+    )
+
+    assert found == {
+        "a": ["9 decimal(10,2)", "30 decimal(12,4)"],
+        "b": ["9 int", "40 varchar(5)"],
+        "c": ["29 bit(3)"],
+        "d": ["49 bit(3)"],
+    }
+
+
+def test_a_copy_of_a_ddl_counts_once() -> None:
+    """open-protocol sends DDL to every partition, and a restart of TiCDC sends it again."""
+    ddl = [(10, "create table t (a int)"), (20, "alter table t rename column a to b")]
+
+    assert history(*ddl, *ddl) == history(*ddl) == {"a": ["9 int"], "b": ["19 int"]}
+
+
+def test_a_table_takes_its_types_to_its_new_name() -> None:
+    """RENAME TABLE, and CREATE TABLE … LIKE, carry what is known."""
+    ddl = (10, "create table t (a int)"), (20, "rename table t to db.u"), (30, "create table t (b int)")
+
+    assert history(*ddl, table=TableName("db", "U")) == {"a": ["19 int"]}
+    assert history(*ddl) == {"a": ["9 int"], "b": ["29 int"]}
+    like = [DDLEvent(0, 0, 10, T, "create table t (a int)", ""),
+            DDLEvent(0, 0, 20, TableName("db", "u"), "create table u like t", "")]  # fmt: skip
+    assert list(versions_of(like, TableName("db", "u"))) == ["a"]
+
+
+@pytest.mark.parametrize("sql", ["alter table t modify a enum('x", "alter table t change", "create table t (a int"])
+def test_a_text_that_is_not_understood_is_passed_over(sql: str, caplog: pytest.LogCaptureFixture) -> None:
+    """DDL never fails a read: a line in the log says so, and what it may have changed is known no more."""
+    assert history((10, "create table t (a int)"), (20, sql)) == {}
+    assert "db.t is passed over" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text", ["nonsense", "alter table t add a int", "create table t (a enum('x)", "create table t"]
+)
+def test_an_option_that_is_no_create_table_is_an_error(text: str) -> None:
+    """It is checked at load(), whether it is needed or not."""
+    with pytest.raises(OptionError, match="tableDDL"):
+        check_types(make_options(tableDDL=text))
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install."""
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+
+    with pytest.raises(OptionError, match="pip install sqlglot"):
+        check_types(make_options(tableDDL=SHOWN))
+
+
+def columns_of(captured: Captured, options: Options) -> tuple[Column, ...]:
+    """Infer a table's columns."""
+    sample = take_sample(captured.ranges(), captured.fetch, options)
+    assert sample is not None
+    return infer_table(sample).columns
+
+
+def test_ddl_texts_say_what_content_compatible_messages_say() -> None:
+    """For every column, the type out of the DDL event's text is the one that TiCDC's encoder writes out in full."""
+    plain = load("canal-json.plain.types")
+    full = load("canal-json.content-compatible.types")
+    checked = 0
+    for table in ("t_int", "t_num", "t_str", "t_bin", "t_time", "t_enum", "t_json", "t_all", "t_default"):
+        options = make_options(tables=f"types_a.{table}")
+        told, said = (columns_of(each, options) for each in (plain, full))
+        for text, message in zip(told, said, strict=True):
+            assert (text.name, str(text.type)) == (message.name, str(message.type))
+            checked += 1
+    assert checked > 150
+
+
+def test_a_backslash_in_a_printed_label_stands_for_itself() -> None:
+    """`SHOW CREATE TABLE` of TiDB escapes no backslash; a statement of a hand that does is still read."""
+    name = TableName("", "t")
+    printed = declared_tables(r"CREATE TABLE `t` (`a` enum('back\slash','c:\new','x''y'), `b\c` int)")
+    written = declared_tables(r"CREATE TABLE t (a enum('it\'s','b') COMMENT 'don\'t')")
+
+    assert printed[name]["a"].labels == ("back\\slash", "c:\\new", "x'y")
+    assert "b\\c" in printed[name]
+    assert written[name]["a"].labels == ("it's", "b")

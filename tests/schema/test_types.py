@@ -1,0 +1,378 @@
+"""The type table: what each TiDB type becomes, how its name is read and written, and how versions merge."""
+
+import itertools
+import random
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from ticdc_source.errors import SchemaError
+from ticdc_source.kernels import Settings, kernel
+from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.schema.types import (
+    ALIASES,
+    CONVERSIONS,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    TYPES,
+    VECTOR,
+    ColumnType,
+    convertible,
+    kind_of,
+    merge_types,
+    parse_type,
+    quote_labels,
+    type_of,
+)
+from ticdc_source.spark.schema import to_arrow, to_spark
+
+SEED = 20261121
+
+# What design/0002 promises: the Arrow type of the values, by the type as MySQL writes it.
+ARROW = {
+    "tinyint": pa.int8(),
+    "tinyint(1)": pa.int8(),
+    "tinyint unsigned": pa.int16(),
+    "smallint": pa.int16(),
+    "smallint unsigned": pa.int32(),
+    "mediumint": pa.int32(),
+    "mediumint unsigned": pa.int64(),
+    "int": pa.int32(),
+    "int unsigned": pa.int64(),
+    "bigint": pa.int64(),
+    "bigint unsigned": pa.decimal128(20, 0),
+    "decimal": pa.decimal128(38, 18),
+    "decimal(10,2)": pa.decimal128(10, 2),
+    "decimal(10,2) unsigned": pa.decimal128(10, 2),
+    "decimal(38,38)": pa.decimal128(38, 38),
+    "decimal(39,0)": pa.string(),
+    "decimal(65,30)": pa.string(),
+    "year": pa.int32(),
+    "float": pa.float32(),
+    "float unsigned": pa.float32(),
+    "double": pa.float64(),
+    "double unsigned": pa.float64(),
+    "bit": pa.int64(),
+    "bit(1)": pa.bool_(),
+    "bit(64)": pa.int64(),
+    "date": pa.date32(),
+    "datetime": TIMESTAMP_NTZ,
+    "datetime(6)": TIMESTAMP_NTZ,
+    "timestamp": TIMESTAMP,
+    "timestamp(3)": TIMESTAMP,
+    "time": TIME,
+    "time(6)": TIME,
+    "char(10)": pa.string(),
+    "varchar(20)": pa.string(),
+    "tinytext": pa.string(),
+    "text": pa.string(),
+    "mediumtext": pa.string(),
+    "longtext": pa.string(),
+    "binary(10)": pa.binary(),
+    "varbinary(20)": pa.binary(),
+    "tinyblob": pa.binary(),
+    "blob": pa.binary(),
+    "mediumblob": pa.binary(),
+    "longblob": pa.binary(),
+    "enum": pa.int32(),
+    "enum('a','b')": pa.string(),
+    "set": pa.int64(),
+    "set(64)": pa.decimal128(20, 0),
+    "set('a','b')": pa.string(),
+    "json": pa.string(),
+    "vector": VECTOR,
+    "vector(3)": VECTOR,
+}
+FORMS = [parse_type(text) for text in ARROW]
+
+
+def test_the_promises_leave_no_type_out() -> None:
+    """Every row of the type table is among the types that these tests are about."""
+    assert {form.name for form in FORMS} == set(TYPES)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_protocol_reads_exactly_the_types_there_are(protocol: str) -> None:
+    """A type that is added to the table must be added to each wire, and none may have more."""
+    assert set(PROTOCOLS[protocol].kernels) == set(TYPES)
+
+
+@pytest.mark.parametrize("text", ARROW)
+def test_a_type_has_the_arrow_type_that_is_documented(text: str) -> None:
+    """Unsigned types have room for all their values, and long decimals are text."""
+    assert parse_type(text).arrow == ARROW[text]
+
+
+def test_every_arrow_type_has_a_spark_type_and_comes_back() -> None:
+    """What inference decides survives the way to Spark and back to the worker."""
+    schema = pa.schema([pa.field(text, arrow) for text, arrow in ARROW.items()])
+
+    assert to_arrow(to_spark(schema)).types == schema.types
+
+
+def test_an_arrow_type_alone_has_a_mysql_type() -> None:
+    """For every Arrow type there is a MySQL type with exactly its values."""
+    for arrow in ARROW.values():
+        assert type_of(arrow).arrow == arrow
+
+
+def test_other_names_lead_to_the_table() -> None:
+    """An alias is not a type itself, and what it stands for is one."""
+    assert set(ALIASES.values()) <= set(TYPES)
+    assert not set(ALIASES) & set(TYPES)
+
+
+@pytest.mark.parametrize(
+    ("text", "type_"),
+    [
+        ("INT(11) UNSIGNED", ColumnType("int", unsigned=True)),
+        ("int(8) unsigned zerofill", ColumnType("int", unsigned=True)),
+        ("int zerofill", ColumnType("int", unsigned=True)),
+        ("bigint unsigned", ColumnType("bigint", unsigned=True)),
+        ("mediumint(9) signed", ColumnType("mediumint")),
+        ("tinyint(4)", ColumnType("tinyint")),
+        ("tinyint(1)", ColumnType("tinyint", length=1)),
+        ("bool", ColumnType("tinyint", length=1)),
+        ("int8", ColumnType("bigint")),
+        ("year(4)", ColumnType("year")),
+        ("decimal(10,4)", ColumnType("decimal", length=10, scale=4)),
+        ("decimal(10, 4)", ColumnType("decimal", length=10, scale=4)),
+        ("numeric(10)", ColumnType("decimal", length=10, scale=0)),
+        ("decimal unsigned", ColumnType("decimal", unsigned=True)),
+        ("float(10,3)", ColumnType("float")),
+        ("double precision", ColumnType("double")),
+        ("datetime(6)", ColumnType("datetime", length=6)),
+        ("var_string(20)", ColumnType("varchar", length=20)),
+        ("enum('a','b')", ColumnType("enum", labels=("a", "b"))),
+        ("enum('a', 'b')", ColumnType("enum", labels=("a", "b"))),
+        (
+            "set('x,y','it''s',')(','back\\slash','')",
+            ColumnType("set", labels=("x,y", "it's", ")(", "back\\slash", "")),
+        ),
+        ("enum('unsigned') ", ColumnType("enum", labels=("unsigned",))),
+        ("set(64)", ColumnType("set", wide=True)),
+        ("Geometry", ColumnType("geometry")),
+        ("type code 255", ColumnType("type code 255")),
+    ],
+)
+def test_a_type_is_read_as_mysql_writes_it(text: str, type_: ColumnType) -> None:
+    """Display widths say nothing, precisions and labels do, and unknown names are kept for the error."""
+    assert parse_type(text) == type_
+
+
+@pytest.mark.parametrize(
+    "text", ["", "(10)", "int(x)", "enum('a", "enum('a' 'b')", "enum('a',b)", "decimal(1,2", "1nt"]
+)
+def test_what_is_no_type_is_refused(text: str) -> None:
+    """Garbage is a ValueError, which its reader turns into an error with an address."""
+    with pytest.raises(ValueError, match=r"is not a MySQL type|are not a list of quoted texts|invalid literal"):
+        parse_type(text)
+
+
+@pytest.mark.parametrize("text", ARROW)
+def test_a_type_is_written_as_it_is_read(text: str) -> None:
+    """Types travel to the workers as text: nothing of them is lost on the way."""
+    type_ = parse_type(text)
+
+    assert parse_type(str(type_)) == type_
+
+
+def test_any_labels_are_written_as_they_are_read() -> None:
+    """Quotes, commas, brackets, backslashes, blanks and any other character are part of a label."""
+    chooser = random.Random(SEED)
+    alphabet = "',()\\\"` ab\n\t\0é日😀"
+    for _ in range(2000):
+        labels = tuple(
+            "".join(chooser.choice(alphabet) for _ in range(chooser.randrange(6)))
+            for _ in range(chooser.randrange(1, 6))
+        )
+        type_ = ColumnType(chooser.choice(("enum", "set")), labels=labels)
+
+        assert parse_type(str(type_)) == type_, f"seed {SEED}: {labels!r}"
+
+
+def test_labels_that_are_no_text_are_refused() -> None:
+    """A lone surrogate stands for a byte that is not UTF-8: no schema could hold it."""
+    with pytest.raises(ValueError, match="surrogates"):
+        parse_type("enum('\udcff')")
+
+
+def test_labels_are_quoted_as_mysql_does() -> None:
+    """Only the single quote is doubled."""
+    assert quote_labels(("it's", 'say "no"', "a\\b")) == "'it''s','say \"no\"','a\\b'"
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "refined"),
+    [
+        ("decimal", "decimal(10,2)", "decimal(10,2)"),
+        ("decimal(12,4)", "decimal(10,2)", "decimal(12,4)"),
+        ("enum", "enum('a')", "enum('a')"),
+        ("enum('a','b')", "enum('a')", "enum('a','b')"),
+        ("bit", "bit(1)", "bit(1)"),
+        ("bigint", "bigint unsigned", "bigint unsigned"),
+        ("set", "set(64)", "set(64)"),
+        ("int", "decimal(10,2)", "int"),
+    ],
+)
+def test_a_message_is_completed_by_what_is_known_otherwise(own: str, other: str, refined: str) -> None:
+    """What a message says itself stands; only what it leaves out comes from elsewhere, and only for the same type."""
+    assert parse_type(own).refined_by(parse_type(other)) == parse_type(refined)
+
+
+def test_nothing_known_completes_nothing() -> None:
+    """Without a second source a type stays as it is."""
+    assert parse_type("decimal").refined_by(None) == parse_type("decimal")
+
+
+MERGES = [
+    ("tinyint", "bigint", "bigint"),
+    ("tinyint(1)", "tinyint", "tinyint"),
+    ("tinyint unsigned", "smallint unsigned", "smallint unsigned"),
+    ("tinyint", "tinyint unsigned", "smallint"),
+    ("int", "int unsigned", "bigint"),
+    ("mediumint", "mediumint unsigned", "int"),
+    ("bigint", "tinyint unsigned", "bigint"),
+    ("bigint unsigned", "tinyint", "decimal(20,0)"),
+    ("bigint unsigned", "int unsigned", "bigint unsigned"),
+    ("year", "int", "int"),
+    ("year", "tinyint", "smallint"),
+    ("decimal(10,2)", "decimal(8,4)", "decimal(12,4)"),
+    ("decimal(10,2)", "int", "decimal(12,2)"),
+    ("decimal(5,2)", "bigint unsigned", "decimal(22,2)"),
+    ("decimal(30,0)", "decimal(30,20)", "decimal(50,20)"),
+    ("decimal(5,2)", "year", "decimal(6,2)"),
+    ("float", "double", "double"),
+    ("bit(1)", "bit(8)", "bit"),
+    ("date", "datetime(3)", "datetime"),
+    ("datetime(3)", "datetime(6)", "datetime(6)"),
+    ("time(0)", "time(3)", "time(3)"),
+    ("char(10)", "text", "text"),
+    ("varchar(10)", "varchar(20)", "varchar(20)"),
+    ("binary(4)", "blob", "blob"),
+    ("enum('a','b')", "enum('a','b','c')", "enum('a','b','c')"),
+    ("enum('a','b')", "enum", "enum('a','b')"),
+    ("set", "set(64)", "set(64)"),
+    ("int", "varchar(10)", None),
+    ("int", "double", None),
+    ("datetime", "timestamp", None),
+    ("date", "timestamp", None),
+    ("time", "datetime", None),
+    ("varchar(10)", "varbinary(10)", None),
+    ("enum", "set", None),
+    ("json", "text", None),
+    ("bit(1)", "tinyint", None),
+    ("geometry", "geometry", "geometry"),
+    ("geometry", "point", None),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "merged"), MERGES)
+def test_versions_merge_to_the_widest_of_a_family(first: str, second: str, merged: str | None) -> None:
+    """Inside a family the wider type wins, whichever came first; across families only text holds both."""
+    expected = None if merged is None else parse_type(merged)
+
+    assert merge_types(parse_type(first), parse_type(second)) == expected
+    assert merge_types(parse_type(second), parse_type(first)) == expected
+
+
+def test_an_unspecified_decimal_merges_by_what_was_seen() -> None:
+    """Without a precision, the digits that samples showed decide; more than 38 are text."""
+    seen = ColumnType("decimal", whole=20, scale=4)
+
+    more = merge_types(seen, ColumnType("decimal", whole=3, scale=10))
+    with_integer = merge_types(seen, parse_type("bigint"))
+    too_long = merge_types(seen, ColumnType("decimal", whole=1, scale=30))
+
+    assert more == ColumnType("decimal", whole=20, scale=10)
+    assert more.arrow == pa.decimal128(38, 10)
+    assert with_integer is not None
+    assert with_integer.arrow == pa.decimal128(38, 4)
+    assert too_long is not None
+    assert too_long.arrow == pa.string()
+
+
+def test_merging_does_not_depend_on_the_order() -> None:
+    """For any two types the Arrow type of the result is the same both ways."""
+    for first, second in itertools.combinations(FORMS, 2):
+        one, other = merge_types(first, second), merge_types(second, first)
+
+        assert (one is None) == (other is None), f"{first}, {second}"
+        if one is not None and other is not None:
+            assert one.arrow == other.arrow, f"{first}, {second}"
+
+
+def test_a_type_merged_with_itself_is_itself() -> None:
+    """Two equal versions change nothing."""
+    for form in FORMS:
+        assert merge_types(form, form) == form
+
+
+# The outermost values of types whose Arrow type depends on the width, as text.
+EXTREMES = {
+    "tinyint": ("-128", "127"),
+    "tinyint unsigned": ("0", "255"),
+    "smallint": ("-32768", "32767"),
+    "smallint unsigned": ("65535",),
+    "mediumint": ("-8388608", "8388607"),
+    "mediumint unsigned": ("16777215",),
+    "int": ("-2147483648", "2147483647"),
+    "int unsigned": ("4294967295",),
+    "bigint": ("-9223372036854775808", "9223372036854775807"),
+    "bigint unsigned": ("18446744073709551615",),
+    "decimal(10,2)": ("-99999999.99", "99999999.99"),
+    "decimal(38,38)": ("0." + "9" * 38,),
+    "decimal(39,0)": ("9" * 39,),
+    "year": ("0", "1901", "2155"),
+}
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.combinations(EXTREMES, 2)))
+def test_a_merged_type_holds_the_values_of_both(first: str, second: str) -> None:
+    """The smallest and the largest value of either version are in the range of the merged type, exactly."""
+    merged = merge_types(parse_type(first), parse_type(second))
+    assert merged is not None
+    texts = [*EXTREMES[first], *EXTREMES[second]]
+
+    held = pa.array(texts).cast(merged.arrow).cast(pa.string()).to_pylist()
+
+    assert [Decimal(text) for text in held] == [Decimal(text) for text in texts]
+
+
+TARGETS = sorted({*ARROW.values(), pa.decimal128(5, 0), pa.decimal128(38, 10)}, key=str)
+
+
+def test_every_arrow_type_is_of_a_kind() -> None:
+    """The matrix of conversions has a row for every type of column, and knows no other kinds."""
+    kinds = {kind_of(arrow) for arrow in ARROW.values()}
+
+    assert kinds == set(CONVERSIONS)
+    assert {target for targets in CONVERSIONS.values() for target in targets} <= kinds
+    assert not kind_of(pa.null())
+
+
+def test_everything_can_be_read_as_itself_and_as_string() -> None:
+    """A hint may name the type that a column has anyway, and may always ask for text."""
+    for arrow in ARROW.values():
+        assert convertible(arrow, arrow), arrow
+        assert convertible(arrow, pa.string()), arrow
+
+
+# Wires that write labels alone: whether numbers can be had of them is theirs to say.
+LABELS_ALONE = {("debezium", "enum"), ("debezium", "set")}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("text", ARROW)
+def test_a_kernel_gives_the_type_that_is_asked_for(protocol: str, text: str) -> None:
+    """What the matrix allows is made, and whatever is made has exactly the type of the read schema, on every wire."""
+    type_ = parse_type(text)
+    for target in TARGETS:
+        try:
+            run = kernel(PROTOCOLS[protocol].kernels[type_.name], type_, target, Settings())
+        except SchemaError:
+            assert not convertible(type_.arrow, target) or (protocol, type_.name) in LABELS_ALONE, str(target)
+        else:
+            assert run([None]).type == target, f"{protocol}: {type_} as {target}"

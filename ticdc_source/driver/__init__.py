@@ -1,0 +1,1 @@
+"""The driver: what happens once per query, without Spark."""

@@ -1,0 +1,328 @@
+"""Inference: sample both ends of the range → split → describe → merge; on the driver, once per load."""
+
+from __future__ import annotations
+
+import difflib
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ticdc_source.errors import DecodeError, OptionError, SchemaError
+from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+from ticdc_source.options.tables import TableFilter
+from ticdc_source.protocols import PROTOCOLS, decoder_of
+from ticdc_source.protocols.base import Decoder
+from ticdc_source.protocols.large_messages import small_portions
+from ticdc_source.protocols.plan import Plan
+from ticdc_source.schema.ddl import as_the_user_declares, could_tell, types_of_texts
+from ticdc_source.schema.model import TableSchema, merge_schemas
+from ticdc_source.schema.mysql_ddl import available
+
+__all__ = [
+    "Sample",
+    "Sampler",
+    "describe_table",
+    "detect_protocol",
+    "infer_table",
+    "lacks_types",
+    "nothing_there",
+    "take_sample",
+]
+
+_LEAST_WINDOW = 16  # records of each partition to look at first
+
+Fetch = Callable[[OffsetRange], Iterable[Chunk]]
+
+
+class Sampler:
+    """Walks offset ranges from both ends towards the middle, a window of every topic partition at a time."""
+
+    def __init__(self, ranges: Sequence[OffsetRange], fetch: Fetch) -> None:
+        self._left = {(r.topic, r.partition): (r.start, r.end) for r in ranges if r.start < r.end}
+        self._fetch = fetch
+
+    def __bool__(self) -> bool:
+        """Tell whether anything is left between the ends."""
+        return bool(self._left)
+
+    @property
+    def left(self) -> int:
+        """The number of offsets between the ends."""
+        return sum(end - start for start, end in self._left.values())
+
+    def forward(self, size: int) -> Iterator[Chunk]:
+        """Read the next `size` offsets of every topic partition from the start."""
+        for (topic, partition), (start, end) in list(self._left.items()):
+            middle = min(start + size, end)
+            self._set(topic, partition, middle, end)
+            yield from self._fetch(OffsetRange(topic, partition, start, middle))
+
+    def backward(self, size: int) -> Iterator[Chunk]:
+        """Read the last `size` offsets of every topic partition before what was read from the end."""
+        for (topic, partition), (start, end) in list(self._left.items()):
+            middle = max(end - size, start)
+            self._set(topic, partition, start, middle)
+            yield from self._fetch(OffsetRange(topic, partition, middle, end))
+
+    def _set(self, topic: str, partition: int, start: int, end: int) -> None:
+        if start < end:
+            self._left[topic, partition] = (start, end)
+        else:
+            del self._left[topic, partition]
+
+
+@dataclass(slots=True)
+class Sample:
+    """What was found.
+
+    Attributes:
+        decoder: the protocol of the messages.
+        tables: which tables are wanted.
+        rows: row events of wanted tables, head before tail.
+        ddl: DDL events of any table.
+        others: tables that were seen and are not wanted.
+        corrupt: the first record that could not be cut into events.
+        scanned: records looked at.
+        whole: whether `ddl` has every DDL event of the range.
+        table_ddl: the option.
+    """
+
+    decoder: Decoder
+    tables: TableFilter
+    rows: dict[TableName, list[TableEvents]] = field(default_factory=dict)
+    ddl: list[DDLEvent] = field(default_factory=list)
+    others: set[TableName] = field(default_factory=set)
+    corrupt: Corrupt | None = None
+    scanned: int = 0
+    whole: bool = True
+    table_ddl: str | None = None
+    _tail: dict[TableName, list[TableEvents]] = field(default_factory=dict)
+
+    def add(self, chunk: Chunk, *, rows: bool = True) -> int:
+        """Take what a chunk holds; return how many row events of wanted tables those were."""
+        split = self.decoder.split(chunk)
+        self.scanned += len(chunk)
+        if split.corrupt and self.corrupt is None:
+            self.corrupt = split.corrupt[0]
+        self.ddl += split.ddl
+        found = 0
+        for table, table_events in split.tables.items():
+            if not self.tables.matches(table):
+                self.others.add(table)
+            elif rows:
+                self.rows.setdefault(table, []).append(table_events)
+                found += len(table_events)
+        return found
+
+
+def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
+    """Tell the protocol by the look of records.
+
+    Returns:
+        The protocol's name, None where there is no record.
+
+    Raises:
+        OptionError: records of two protocols, or records of none.
+    """
+    seen: dict[str, str] = {}
+    unknown: tuple[str, bytes | None] | None = None
+    for chunk in chunks:
+        for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
+            names = [name for name, decoder in PROTOCOLS.items() if decoder.recognises(key, value)]
+            if names:
+                seen.setdefault(names[0], str(chunk.address(position)))
+            elif unknown is None and value is not None:
+                unknown = str(chunk.address(position)), value
+    if len(seen) > 1:
+        listed = "; ".join(f"{name} at {where}" for name, where in seen.items())
+        msg = f"The topics hold more than one protocol: {listed}. Read them apart, each with its own 'subscribe'"
+        raise OptionError(msg)
+    if seen:
+        return next(iter(seen))
+    if unknown is not None:
+        msg = f"The protocol of the messages is none of {', '.join(PROTOCOLS)}: {_describe(unknown[1])} ({unknown[0]})"
+        raise OptionError(msg)
+    return None
+
+
+def _describe(value: bytes | None) -> str:
+    value = value or b""
+    if b'"commitTs":' in value and b'"schemaVersion":' in value:
+        return "it looks like TiCDC's simple protocol, which this release does not read"
+    if value[:4] == b"\x04\x22\x4d\x18" or b'{"' in value[1:8]:  # an LZ4 frame; raw snappy begins with the plain text
+        return "it looks compressed by TiCDC's large-message-handle-compression: pip install cramjam"
+    if value[:1] == b"\x00" and len(value) > 5:  # noqa: PLR2004 (magic byte and schema id)
+        return "it looks like Avro from a schema registry, which this release does not read"
+    return f"the value begins {value[:40]!r}"
+
+
+def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> Sample | None:
+    """Sample rows of the wanted tables, half from each end of the ranges, within the limits of `inferSchema.*`.
+
+    With `protocol=auto` the first and the last records tell the protocol.
+
+    Returns:
+        None where the ranges hold no record at all, and the protocol is not given.
+
+    Raises:
+        OptionError: as `detect_protocol`.
+    """
+    if options.claim_check_location:
+        fetch = _portioned(fetch, options.value_compression)
+    sampler, name = Sampler(ranges, fetch), options.protocol
+    half = max(1, options.infer_schema_max_records // 2)
+    deadline = time.monotonic() + options.infer_schema_timeout_ms / 1000
+    limit = options.infer_schema_max_scanned_records
+    size = max(_LEAST_WINDOW, half // max(1, len(ranges)))
+    first, last = list(sampler.forward(size)), list(sampler.backward(size))
+    if name == "auto":
+        name = detect_protocol([*first, *last])
+        if name is None:
+            return None
+    tables = TableFilter(options.tables or ())
+    decoder = decoder_of(name, options)
+    sample, tail = Sample(decoder, tables, table_ddl=options.table_ddl), Sample(decoder, tables)
+    for part, chunks, step in ((sample, first, sampler.forward), (tail, last, sampler.backward)):
+        window, found = size, sum(part.add(chunk) for chunk in chunks)
+        while found < half and sampler and sample.scanned + tail.scanned < limit and time.monotonic() < deadline:
+            window *= 2
+            found += sum(part.add(chunk) for chunk in step(window))
+    _join(sample, tail)
+    # Messages without types (schema-less debezium) have them in DDL events alone, and a column may change its type
+    # more than once: look for all of those in between.
+    # Where DDL texts could tell what messages lack, that is done where all of them can be had.
+    if sampler and (lacks_types(sample) or (_lacks_details(sample) and sampler.left <= limit - sample.scanned)):
+        while sampler and sample.scanned < limit and time.monotonic() < deadline:
+            for chunk in sampler.forward(4096):
+                sample.add(chunk, rows=False)
+    sample.whole = not sampler
+    return sample
+
+
+def _portioned(fetch: Fetch, codec: str) -> Fetch:
+    return lambda wanted: small_portions(fetch(wanted), codec)
+
+
+def _join(head: Sample, tail: Sample) -> None:
+    for table, parts in tail.rows.items():
+        head.rows.setdefault(table, []).extend(reversed(parts))
+    head.ddl += tail.ddl
+    head.others |= tail.others
+    head.corrupt = head.corrupt or tail.corrupt
+    head.scanned += tail.scanned
+
+
+def lacks_types(sample: Sample) -> bool:
+    """Tell whether the messages leave types to DDL events (in debezium all of them, or some open)."""
+    parts = [parts[0] for parts in sample.rows.values()]
+    return any(
+        column.type is None or (column.vague and sample.decoder.ddl_tells)
+        for table_events in parts
+        for schema in sample.decoder.describe(table_events)
+        for column in schema.columns
+    )
+
+
+def _lacks_details(sample: Sample) -> bool:
+    """Tell whether DDL texts in the sample may say what the messages of a wanted table leave open."""
+    if sample.decoder.ddl_tells or not available():
+        return False
+    tables = {event.table for event in sample.ddl if event.query}
+    return any(
+        could_tell(schema.columns)
+        for table, parts in sample.rows.items()
+        if any(table.is_same(name) for name in tables)
+        for schema in sample.decoder.describe(parts[0])
+    )
+
+
+def describe_table(sample: Sample, table: TableName) -> list[TableSchema]:
+    """Return the versions of a table that a sample shows."""
+    decoder, parts = sample.decoder, sample.rows.get(table, ())
+    declared = {} if decoder.ddl_tells else types_of_texts(sample.ddl, table, whole=sample.whole)
+    return [schema for table_events in parts for schema in decoder.describe(table_events, sample.ddl, declared)]
+
+
+def infer_table(sample: Sample) -> TableSchema:
+    """Find the one wanted table of a sample and merge its versions.
+
+    Raises:
+        OptionError: the sample holds several wanted tables; the error lists them.
+        SchemaError: it holds none.
+        DecodeError: nothing could be read at all.
+    """
+    found = sorted(sample.rows, key=str)
+    names: list[TableName] = []
+    for table in found:
+        if not any(table.is_same(name) for name in names):
+            names.append(table)
+    if len(names) > 1:
+        listed = ", ".join(map(str, names))
+        msg = (
+            f"The topics hold {len(names)} tables, and outputFormat=changelog gives the rows of one: {listed}. "
+            f"Choose it, e.g. .option('tables', '{names[0]}')"
+        )
+        raise OptionError(msg)
+    if not names:
+        raise _nothing_found(sample)
+    schemas = [schema for table in found for schema in describe_table(sample, table)]
+    merged = merge_schemas(schemas)
+    if merged is not None:
+        _warn_of_unread_ddl(sample, merged)
+    if merged is None:  # rows, none of which can be read: decoding says what is wrong with the first
+        raise _first_failure(sample, names[0])
+    return as_the_user_declares(merged, sample.table_ddl)
+
+
+def _warn_of_unread_ddl(sample: Sample, merged: TableSchema) -> None:
+    """Warn where types would be others with sqlglot: a job is not to change them on the day it is installed."""
+    told = any(event.query and event.table.is_same(merged.table) for event in sample.ddl)
+    if told and not sample.decoder.ddl_tells and not available() and could_tell(merged.columns):
+        warnings.warn(
+            f"DDL in the topic may tell types of {merged.table} exactly that the messages leave open (precisions, "
+            "labels, lengths): pip install sqlglot on the driver, or give schemaHints",
+            stacklevel=2,
+        )
+
+
+def nothing_there(ranges: Sequence[OffsetRange]) -> SchemaError:
+    """Make the error for topics without a record."""
+    topics = ", ".join(sorted({one.topic for one in ranges})) or "the topics"
+    msg = (
+        f"No record in the range to read of {topics}: the schema cannot be inferred. Give it with .schema(…) and the "
+        "options 'protocol' and 'tables', or load again when TiCDC has written something"
+    )
+    return SchemaError(msg)
+
+
+def _nothing_found(sample: Sample) -> Exception:
+    if sample.corrupt is not None and not sample.others:
+        return sample.corrupt.error
+    wanted = ", ".join(".".join(pattern) for pattern in sample.tables.patterns)
+    if sample.others:
+        others = sorted(map(str, sample.others))
+        near = difflib.get_close_matches(wanted.lower(), [name.lower() for name in others], n=1)
+        hint = f" Did you mean {next(name for name in others if name.lower() == near[0])}?" if near else ""
+        msg = (
+            f"No row of {wanted} among {sample.scanned} records; the tables there are: {', '.join(others)}.{hint} "
+            "(inferSchema.maxScannedRecords and inferSchema.timeoutMs say how far it looks)"
+        )
+        return OptionError(msg)
+    what = f"row of {wanted}" if wanted else "row"
+    msg = (
+        f"No {what} among {sample.scanned} records of the range: the schema cannot be inferred. Give it with "
+        ".schema(…) (and the options 'protocol' and 'tables'), raise inferSchema.maxScannedRecords, or read from "
+        "an earlier startingOffsets"
+    )
+    return SchemaError(msg)
+
+
+def _first_failure(sample: Sample, table: TableName) -> Exception:
+    for table_events in sample.rows[table]:
+        failures = sample.decoder.decode(table_events, Plan(())).failures
+        if failures:
+            return failures[min(failures)]
+    return DecodeError(f"no event of {table} could be read")

@@ -1,0 +1,210 @@
+"""The read schema: from what inference found, and the options, to the columns that Spark is told of."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import warnings
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
+from ticdc_source.options.hints import mending_hint, parse_hint_type, parse_hints, spark_name
+from ticdc_source.options.options import Options
+from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMAT_COLUMNS, JSON_COLUMNS, RESCUED_DATA, metadata_columns
+from ticdc_source.schema.ddl import check_table_ddl
+from ticdc_source.schema.model import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, Column, TableSchema
+from ticdc_source.schema.types import CONVERSIONS, TYPES, VARIANT, convertible, kind_of
+
+__all__ = ["check_types", "format_schema", "read_schema"]
+
+
+def read_schema(table: TableSchema, protocol: str, options: Options) -> pa.Schema:
+    """Return the columns of `outputFormat` changelog or envelope for a table.
+
+    Each table column's field metadata says `ticdc.mysql_type`, `ticdc.key`, `ticdc.table` and `ticdc.protocol`:
+    the reader gets them back from Spark, and needs no second inference.
+
+    Raises:
+        OptionError: a hint or `columns` names no column, or a name is taken by a metadata column.
+        UnsupportedTypeError: a column's type is not known.
+    """
+    hints = parse_hints(options.schema_hints or "")
+    _refuse_unknown("schemaHints", hints, table)
+    chosen = None if options.columns is None else [name.lower() for name in options.columns]
+    _refuse_unknown("columns", chosen or (), table)
+    columns = [column for column in table.columns if chosen is None or column.name.lower() in chosen]
+    data = [_field(column, hints.get(column.name.lower()), table, protocol, options) for column in columns]
+
+    if options.output_format == "envelope":
+        return format_schema(options, pa.struct(data))
+    metadata = metadata_columns(options.include_metadata, headers=options.include_headers)
+    prefix = options.metadata_column_prefix
+    core = [pa.field(prefix + column.name, column.arrow) for column in metadata if column.level == "core"]
+    extra = [pa.field(prefix + column.name, column.arrow) for column in metadata if column.level != "core"]
+    if options.mode == "PERMISSIVE":
+        extra.append(pa.field(options.column_name_of_corrupt_record, CORRUPT_RECORD))
+    if options.rescued_data_column is not None:
+        extra.append(pa.field(options.rescued_data_column, RESCUED_DATA))
+    _refuse_collisions([*core, *extra], data, options)
+    return pa.schema([*core, *data, *extra])
+
+
+def format_schema(options: Options, row: pa.DataType | None = None) -> pa.Schema:
+    """Return the columns of an `outputFormat` other than changelog; `row` is the struct of the table's columns.
+
+    Raises:
+        OptionError: two columns have one name.
+    """
+    prefix = options.metadata_column_prefix
+    format_columns = FORMAT_COLUMNS[options.output_format]
+    names = [(prefix if column.prefixed else "") + column.name for column in format_columns]
+    as_variant = JSON_COLUMNS if options.variant_json and options.output_format == "event" else frozenset()
+    fields = [
+        pa.field(name, VARIANT if column.name in as_variant else column.arrow or row)
+        for name, column in zip(names, format_columns, strict=True)
+    ]
+    metadata = metadata_columns(options.include_metadata, headers=options.include_headers)
+    own = {column.name for column in format_columns if column.prefixed}
+    fields += [
+        pa.field(prefix + column.name, column.arrow)
+        for column in metadata
+        if column.level != "core" and column.name not in own
+    ]
+    if options.mode == "PERMISSIVE":
+        fields.append(pa.field(options.column_name_of_corrupt_record, CORRUPT_RECORD))
+    if options.rescued_data_column is not None and row is not None:
+        fields.append(pa.field(options.rescued_data_column, RESCUED_DATA))
+    seen: set[str] = set()
+    for field in fields:
+        if field.name.lower() in seen:
+            msg = (
+                f"outputFormat={options.output_format} has two columns {field.name}: choose another "
+                "'metadataColumnPrefix' or 'columnNameOfCorruptRecord'"
+            )
+            raise OptionError(msg)
+        seen.add(field.name.lower())
+    return pa.schema(fields)
+
+
+def check_types(options: Options) -> None:
+    """Check the types that options name, also where a schema of the user's makes them idle.
+
+    Raises:
+        OptionError: `schemaHints` or `unspecifiedDecimal` is not in Spark's DDL, or `tableDDL` not in MySQL's.
+    """
+    check_table_ddl(options.table_ddl)
+    parse_hints(options.schema_hints or "")
+    if options.unspecified_decimal:
+        parse_hint_type(options.unspecified_decimal, "unspecifiedDecimal")
+
+
+def _field(column: Column, hint: pa.DataType | None, table: TableSchema, protocol: str, options: Options) -> pa.Field:
+    arrow = _arrow(column, hint, table, options)
+    metadata = {TABLE: _json_name(table), PROTOCOL: protocol}
+    if column.type is not None and column.type.name in TYPES:
+        metadata[MYSQL_TYPE] = str(column.type)
+    if column.key:
+        metadata[KEY] = "true"
+    if len(column.versions) > 1:
+        metadata[VERSIONS] = json.dumps([[start, str(type_)] for start, type_ in column.versions])
+    return pa.field(column.name, arrow, metadata=metadata)
+
+
+def _json_name(table: TableSchema) -> str:
+    return ".".join(f"`{part.replace('`', '``')}`" for part in table.table)
+
+
+def _arrow(column: Column, hint: pa.DataType | None, table: TableSchema, options: Options) -> pa.DataType:
+    where = f"Column {column.name} of {table.table}"
+    if column.type is None:
+        return _arrow_of_json(column, hint, where)
+    if column.type.name not in TYPES:
+        if hint == pa.string():
+            return hint
+        msg = f"{where}: type {column.type} is not supported; {mending_hint(column.name)}"
+        raise UnsupportedTypeError(msg)
+    natural = column.type.arrow
+    if column.type.is_unspecified and hint is None and options.unspecified_decimal:
+        hint = parse_hint_type(options.unspecified_decimal, "unspecifiedDecimal")
+    if hint is not None:
+        numbers = column.type.family in ("enum", "set") and (pa.types.is_integer(hint) or pa.types.is_decimal(hint))
+        if not (convertible(natural, hint) or numbers or (column.type.name == "decimal" and pa.types.is_decimal(hint))):
+            allowed = ", ".join(sorted({"string", *CONVERSIONS.get(kind_of(natural), ())}))
+            msg = (
+                f"{where}: {column.type} cannot be read as {spark_name(hint)} without loss; it can be read as "
+                f"{spark_name(natural)}, or as {allowed}: cast it afterwards"
+            )
+            raise SchemaError(msg)
+        return hint
+    if column.conflict:
+        _warn(f"{where}: its versions have types of different kinds; it is read as string, with the text MySQL prints")
+        return pa.string()
+    if column.type.name == "json" and options.variant_json:
+        return VARIANT
+    if column.type.is_unspecified:
+        _warn_of_decimal(column, natural, where)
+    return natural
+
+
+def _arrow_of_json(column: Column, hint: pa.DataType | None, where: str) -> pa.DataType:
+    if hint is not None:
+        return hint
+    if column.json_type is None:
+        _warn(f"{where}: the sample holds only NULLs and no type; it is read as string. schemaHints can say the type")
+        return pa.string()
+    _warn(f"{where}: the messages do not say its type; by the look of its values it is read as {column.json_type}. "
+          "schemaHints can say the type")  # fmt: skip
+    return column.json_type
+
+
+def _warn_of_decimal(column: Column, arrow: pa.DataType, where: str) -> None:
+    help_ = "schemaHints or unspecifiedDecimal can say the type"
+    if column.type is not None and column.type.scale is None:
+        _warn(
+            f"{where}: the wire does not tell the precision of DECIMAL, and the sample holds only NULLs; "
+            f"it is read as {arrow}. {help_}"
+        )
+    elif pa.types.is_string(arrow):
+        _warn(f"{where}: a DECIMAL with more than 38 digits, which Spark does not have; it is read as string. {help_}")
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=2)
+
+
+def _refuse_unknown(option: str, names: Iterable[str] | Mapping[str, object], table: TableSchema) -> None:
+    known = {column.name.lower(): column.name for column in table.columns}
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean '{known[near[0]]}'?" if near else ""
+            msg = f"Option '{option}': {table.table} has no column '{name}'{hint} It has: {', '.join(known.values())}"
+            raise OptionError(msg)
+
+
+def _refuse_collisions(metadata: list[pa.Field], data: list[pa.Field], options: Options) -> None:
+    taken = {field.name.lower(): field.name for field in metadata}
+    own = {
+        name.lower(): (option, example)
+        for option, name, example in (
+            ("columnNameOfCorruptRecord", options.column_name_of_corrupt_record, "_bad_record"),
+            ("rescuedDataColumn", options.rescued_data_column, "_drift"),
+        )
+        if name is not None
+    }
+    if len(taken) < len(metadata):
+        names = [field.name.lower() for field in metadata]
+        option, _ = next(own[name] for name in names[::-1] if names.count(name) > 1)
+        msg = f"Option '{option}': {options[option]} is a metadata column's name too"
+        raise OptionError(msg)
+    for field in data:
+        if field.name.lower() in taken:
+            option, example = own.get(field.name.lower(), ("metadataColumnPrefix", "_ticdc_"))
+            msg = (
+                f"The table has a column '{field.name}', and '{taken[field.name.lower()]}' is a metadata column: "
+                f"choose another name for that one with the option '{option}', e.g. .option('{option}', "
+                f"'{example}')"
+            )
+            raise OptionError(msg)

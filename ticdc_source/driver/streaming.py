@@ -1,0 +1,277 @@
+"""Planning a stream: where the next micro-batch ends, and which ranges lie between two offsets.
+
+The offset has the layout of Spark's Kafka source, `{"topic": {"0": 42}}`: the next offset to read. Two members
+whose names no topic can have carry what Spark's Python API has no place for (docs/design/0005-streams.md):
+
+    "$initial": true        the offset that `initialOffset()` resolved; Spark does not keep it
+    "$init": {"topic": …}   in the first end offset: where the stream started, so that a crash in batch 0, or a
+                            restart before any data, starts there again and not at a moved "latest"
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from ticdc_source.errors import DataLossError
+from ticdc_source.options.offsets import OffsetRange, from_json_dict, shares, split_ranges, to_json_dict
+from ticdc_source.options.topics import TopicPartition
+
+__all__ = ["INITIAL", "Limits", "Lookup", "StreamPlanner", "pack", "places_of"]
+
+INITIAL, START = "$initial", "$init"
+
+# How old the list of topics and partitions may be; new ones start at their first record, so none is missed.
+_LIST_EVERY_S = 10.0
+
+# A task costs about as much as reading this many records (28 ms at 100,000 a second, rounded up).
+_WORTH_A_TASK = 5_000
+
+Offsets = dict[TopicPartition, int]
+
+
+class Lookup(Protocol):
+    """What a stream asks the brokers; `kafka.KafkaCluster` answers."""
+
+    def partitions(self, *, missing: bool = False) -> list[TopicPartition]:
+        """Return the partitions there are."""
+
+    def starts(self, places: Iterable[TopicPartition]) -> Offsets:
+        """Return where a new stream starts in each partition."""
+
+    def earliest(self, places: Iterable[TopicPartition]) -> Offsets:
+        """Return the log start of each partition."""
+
+    def latest(self, places: Iterable[TopicPartition]) -> Offsets:
+        """Return the end of each partition."""
+
+
+class Limits(NamedTuple):
+    """Patience, in seconds.
+
+    Attributes:
+        max_delay: how long to wait for the least number of offsets (`maxTriggerDelay`).
+        min_interval: how long an answer of the brokers is good for (`fetchOffset.minIntervalMs`).
+    """
+
+    max_delay: float = 900.0
+    min_interval: float = 0.2
+
+
+@dataclass
+class StreamPlanner:
+    """Plans the micro-batches of one query; lives in the driver's Python process, and is never pickled.
+
+    Attributes:
+        lookup: the brokers.
+        limits: how long to wait.
+        report_loss: called with a sentence where records or partitions are gone; raises unless
+            `failOnDataLoss` is off.
+        clock: a monotonic clock, in seconds.
+    """
+
+    lookup: Lookup
+    limits: Limits
+    report_loss: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    _start: Offsets | None = None
+    _latest: Offsets = field(default_factory=dict)
+    _places: list[TopicPartition] = field(default_factory=list)
+    _looked_at: float | None = None
+    _listed_at: float | None = None
+    _idle: bool = False
+    _stops_at_target: bool = False
+    _target: Offsets | None = None
+    _waiting_since: float | None = None
+
+    def initial(self) -> dict[str, Any]:
+        """Return where a new stream starts: resolved once."""
+        if self._start is None:
+            self._start = self.lookup.starts(self.lookup.partitions(missing=True))
+        return {INITIAL: True, **to_json_dict(self._start)}
+
+    def stop_at_latest(self) -> None:
+        """Fix the end of the stream (Trigger.AvailableNow): what is there at the next look."""
+        self._stops_at_target = True
+
+    def newest(self) -> dict[str, Any]:
+        """Return the ends of all partitions, for Spark's report."""
+        return to_json_dict(self._look())
+
+    def ends(self) -> Offsets:
+        """Return the ends of all partitions as they were last looked up."""
+        return self._latest
+
+    def next(
+        self, start: Mapping[str, Any], max_offsets: int | None = None, min_offsets: int | None = None
+    ) -> dict[str, Any]:
+        """Return where the micro-batch that begins at `start` ends; `start` itself where there is nothing to do.
+
+        Args:
+            start: the offset of the batch before, as `initial()` or this method returned it (via JSON).
+            max_offsets: offsets to read at most, None for all there is.
+            min_offsets: offsets to wait for, None for none.
+
+        Raises:
+            DataLossError: partitions are gone, or their offsets went back.
+        """
+        first = bool(start.get(INITIAL))
+        begins = self._offsets(start)
+        ends = self._target_of(begins) if self._stops_at_target else self._look()
+        # What is gone is told at once, and not waited with.
+        intact = all(place in ends and ends[place] >= begins[place] for place in begins)
+        if min_offsets is not None and intact and not first and not self._stops_at_target:
+            new = sum(ends[place] - begins.get(place, 0) for place in ends)
+            if self._must_wait(new, min_offsets):
+                return dict(start)
+        begins = self._with_new_partitions(begins, ends)
+        ends = self._checked(begins, ends)
+        behind = {place: ends[place] - begins[place] for place in ends}
+        backlog = sum(size for size in behind.values() if size > 0)
+        if max_offsets is not None and backlog > max_offsets:
+            granted = shares(behind, max_offsets)
+            ends = {place: begins[place] + granted[place] if behind[place] > 0 else ends[place] for place in ends}
+        end = to_json_dict(ends)
+        if first:
+            return {START: {name: start[name] for name in start if name != INITIAL}, **end}
+        return dict(start) if end == {name: start[name] for name in start if name != START} else end
+
+    def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
+        """Return what lies between two offsets, by topic and partition; empty ranges left out.
+
+        Raises:
+            DataLossError: partitions are gone, or their offsets went back.
+        """
+        begins, ends = self._offsets(start, end), self._offsets(end)
+        begins = self._with_new_partitions(begins, ends)
+        self._report_gone(begins, ends)
+        for place in sorted(ends):
+            if ends[place] < begins[place]:
+                self._report_went_back(place, begins[place], ends[place])
+        return [
+            OffsetRange(*place, begins[place], ends[place]) for place in sorted(ends) if ends[place] > begins[place]
+        ]
+
+    def _offsets(self, offset: Mapping[str, Any], end: Mapping[str, Any] | None = None) -> Offsets:
+        """Read an offset; an initial one is replaced by the start that its end offset carries."""
+        if end is not None and offset.get(INITIAL) and START in end:
+            offset = end[START]
+        return places_of(offset)
+
+    def _look(self) -> Offsets:
+        """Return the ends of all partitions, asking the brokers no more often than need be.
+
+        Spark asks some 90 times a second while a stream is idle.
+        """
+        now = self.clock()
+        interval = self.limits.min_interval * (2.5 if self._idle else 1)
+        if self._looked_at is None or now - self._looked_at >= interval:
+            if self._listed_at is None or now - self._listed_at >= _LIST_EVERY_S:
+                self._list(now)
+            try:
+                found = self.lookup.latest(self._places) if self._places else {}
+            except DataLossError:  # listed a while ago, and gone: whether that fails the query is decided later
+                self._list(now)
+                found = self.lookup.latest(self._places) if self._places else {}
+            self._idle = found == self._latest
+            self._latest = found
+            self._looked_at = self.clock()
+        return self._latest
+
+    def _list(self, now: float) -> None:
+        self._places = self.lookup.partitions(missing=True)
+        self._listed_at = now if self._places else None
+
+    def _target_of(self, begins: Offsets) -> Offsets:
+        """Return the fixed end of the stream, checked again against what is there now."""
+        if self._target is None:
+            self._target = self._look()
+            return self._target
+        now = self._look()
+        moved = {place for place in self._target if place in now and now[place] < self._target[place]}
+        changed = sorted((set(now) ^ set(self._target)) | moved)
+        if changed:
+            msg = (
+                f"Trigger.AvailableNow: {', '.join(map(str, changed))} changed while the query ran (partitions added "
+                "or deleted, or offsets that went back). This could be transient: restart your query"
+            )
+            raise DataLossError(msg)
+        return {place: max(end, begins.get(place, end)) for place, end in self._target.items()}
+
+    def _with_new_partitions(self, begins: Offsets, ends: Offsets) -> Offsets:
+        """Add partitions that came up since: they start at their earliest record, which must be the first."""
+        new = sorted(set(ends) - set(begins))
+        if not new:
+            return begins
+        earliest = self.lookup.earliest(new)
+        late = [f"{place} at {earliest[place]}" for place in new if earliest[place] != 0]
+        if late:
+            self.report_loss(
+                f"Added partitions do not start from offset 0: {', '.join(late)}. Some data may be missed."
+            )
+        return {**begins, **{place: min(earliest[place], ends[place]) for place in new}}
+
+    def _checked(self, begins: Offsets, ends: Offsets) -> Offsets:
+        """Report what is gone since `begins`; return the ends."""
+        self._report_gone(begins, ends)
+        back = sorted(place for place in ends if ends[place] < begins[place])
+        if back:
+            # A follower may not know the newest records yet (KAFKA-7703): look again before believing it.
+            ends = {**ends, **self.lookup.latest(back)}
+        for place in back:
+            if ends[place] < begins[place]:
+                self._report_went_back(place, begins[place], ends[place])
+        return ends
+
+    def _report_gone(self, begins: Offsets, ends: Offsets) -> None:
+        gone = sorted(set(begins) - set(ends))
+        if gone:
+            self.report_loss(f"Partitions {', '.join(map(str, gone))} have been deleted.")
+
+    def _report_went_back(self, place: TopicPartition, begin: int, end: int) -> None:
+        self.report_loss(
+            f"Partition {place}'s offset was changed from {begin} to {end}: the topic may have been deleted and "
+            "made again."
+        )
+
+    def _must_wait(self, backlog: int, min_offsets: int) -> bool:
+        now = self.clock()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if backlog >= min_offsets or (backlog > 0 and now - self._waiting_since >= self.limits.max_delay):
+            self._waiting_since = now
+            return False
+        return True
+
+
+def places_of(offset: Mapping[str, Any]) -> Offsets:
+    """Read an offset of Spark's checkpoint by topic partition."""
+    return from_json_dict({name: value for name, value in offset.items() if name not in (INITIAL, START)})
+
+
+def pack(
+    ranges: Iterable[OffsetRange], at_least: int | None = None, max_records: int | None = None
+) -> list[list[OffsetRange]]:
+    """Put small ranges together, in order, so that each input partition is worth its task; big ones stay alone.
+
+    Args:
+        ranges: what to read.
+        at_least: `minPartitions`: cut, and do not pack, where packing would go below it.
+        max_records: `maxRecordsPerPartition`: cut ranges with more offsets, and put no more together.
+    """
+    ranges = split_ranges(list(ranges), None, max_records)
+    packed: list[list[OffsetRange]] = []
+    most = _WORTH_A_TASK if max_records is None else min(max_records, _WORTH_A_TASK)
+    room = 0
+    for one in ranges:
+        if one.size <= room:
+            packed[-1].append(one)
+            room -= one.size
+        else:
+            packed.append([one])
+            room = most - one.size
+    if at_least is not None and len(packed) < at_least:
+        return [[one] for one in split_ranges(ranges, at_least)]
+    return packed

@@ -1,0 +1,1 @@
+"""Record batches: the bytes of a fetch → chunks."""

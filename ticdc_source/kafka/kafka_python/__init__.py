@@ -1,0 +1,1 @@
+"""kafka-python: everything that touches its private names."""

@@ -1,0 +1,1 @@
+"""Options: what the user typed, parsed and checked without I/O."""

@@ -1,0 +1,121 @@
+"""The types of Spark's DDL that `schemaHints` and `unspecifiedDecimal` may name.
+
+`StructType.fromDDL` needs a JVM session, which `DataSource.schema()` does not have: so a small parser of our own.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from ticdc_source.errors import OptionError
+from ticdc_source.options.parsers import split_names, unquote_name
+from ticdc_source.schema.types import DECIMAL_MAX, TIME, TIMESTAMP, TIMESTAMP_NTZ, VECTOR
+
+__all__ = ["mending_hint", "parse_hint_type", "parse_hints", "spark_name"]
+
+_TYPES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "byte": pa.int8(),
+    "smallint": pa.int16(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": TIMESTAMP,
+    "timestamp_ltz": TIMESTAMP,
+    "timestamp_ntz": TIMESTAMP_NTZ,
+    "interval day to second": TIME,
+    "interval hour to second": TIME,
+    "array<float>": VECTOR,
+    "decimal": pa.decimal128(10, 0),
+    "dec": pa.decimal128(10, 0),
+    "numeric": pa.decimal128(10, 0),
+}
+_DECIMAL = re.compile(r"^(?:decimal|dec|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)$")
+_COMMENT = re.compile(r"""\s+comment\s+('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", re.IGNORECASE)
+_BACKTICKED = re.compile(r"`[^`]*`")
+_HINT = re.compile(r"^(`(?:[^`]|``)+`|[^\s:`]+)\s*(?::|\s)\s*(.+?)(?:\s+not\s+null)?$", re.IGNORECASE | re.DOTALL)
+
+
+def parse_hint_type(text: str, option: str) -> pa.DataType:
+    """Read a type of Spark's DDL.
+
+    Raises:
+        OptionError: it is none, or one that no TiDB column can be read as.
+    """
+    name = " ".join(text.lower().split())
+    name = re.sub(r"\s*([<>])\s*", r"\1", name)
+    match = _DECIMAL.match(name)
+    if match:
+        precision, scale = int(match[1]), int(match[2] or 0)
+        if not 0 < precision <= DECIMAL_MAX or scale > precision:
+            msg = f"Option '{option}': {text.strip()} is not a decimal that Spark has (at most {DECIMAL_MAX} digits)"
+            raise OptionError(msg)
+        return pa.decimal128(precision, scale)
+    arrow = _TYPES.get(name)
+    if arrow is None:
+        msg = f"Option '{option}': unknown type {text.strip()!r}; known are decimal(p,s), {', '.join(_TYPES)}"
+        raise OptionError(msg)
+    return arrow
+
+
+def parse_hints(text: str) -> dict[str, pa.DataType]:
+    """Read `amount decimal(10,2), flag boolean` into types by lower-case column name.
+
+    Raises:
+        OptionError: it is not a list of names and types.
+    """
+    hints: dict[str, pa.DataType] = {}
+    try:
+        items = _join_brackets(split_names(_COMMENT.sub("", text)))
+    except ValueError as error:
+        msg = f"Option 'schemaHints': {error}"
+        raise OptionError(msg) from None
+    for item in items:
+        match = _HINT.match(item)
+        if match is None:
+            msg = f"Option 'schemaHints': expected e.g. amount decimal(10,2), flag boolean; got {item!r}"
+            raise OptionError(msg)
+        name = unquote_name(match[1]).lower()
+        if name in hints:
+            msg = f"Option 'schemaHints': {unquote_name(match[1])} is given twice"
+            raise OptionError(msg)
+        hints[name] = parse_hint_type(match[2], "schemaHints")
+    return hints
+
+
+def spark_name(arrow: pa.DataType) -> str:
+    """Return what Spark's DDL calls a type."""
+    if pa.types.is_decimal(arrow):
+        return f"decimal({arrow.precision},{arrow.scale})"
+    return next((name for name, known in _TYPES.items() if known == arrow), str(arrow))
+
+
+def mending_hint(column: str) -> str:
+    """Return the option that reads a column's text whatever its type is."""
+    name = column if re.fullmatch(r"\w+", column) else f"`{column.replace('`', '``')}`"
+    return f'schemaHints="{name} string" reads its text'
+
+
+def _join_brackets(parts: list[str]) -> list[str]:
+    """Put back together what was split at a comma inside brackets."""
+    items: list[str] = []
+    depth = 0
+    for part in parts:
+        if depth:
+            items[-1] += f",{part}"
+        else:
+            items.append(part)
+        bare = _BACKTICKED.sub("", part)
+        depth += bare.count("(") - bare.count(")")
+    return items

@@ -1,0 +1,1 @@
+"""The pipeline: chunks of Kafka records → record batches of the read schema."""

@@ -1,0 +1,146 @@
+"""The layout of a read: what each field of the read schema is."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ticdc_source.errors import SchemaError
+from ticdc_source.options.options import Options
+from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMAT_COLUMNS, JSON_COLUMNS, METADATA, RESCUED_DATA
+from ticdc_source.schema.model import TABLE
+from ticdc_source.schema.types import VARIANT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Layout"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What each field of the read schema is.
+
+    Attributes:
+        schema: the read schema.
+        metadata: name in the schema → name in `assembly._FILL`.
+        corrupt: the name of the corrupt-record column, None where the schema has none.
+        rescued: the name of the rescued column, None where the schema has none.
+        output: the option `outputFormat`.
+        own: for `outputFormat` other than changelog, what the rows bring: its name → the name in the schema.
+        fields: each field's name, and its name in `assembly._FILL` if that fills it.
+        required: the fields that may not be NULL, or are structs of such, by their places.
+    """
+
+    schema: pa.Schema
+    metadata: Mapping[str, str]
+    corrupt: str | None
+    rescued: str | None = None
+    output: str = "changelog"
+    own: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    fields: tuple[tuple[str, str | None], ...] = dataclasses.field(init=False)
+    required: tuple[tuple[int, pa.Field], ...] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        """Look at the schema once, and not for each chunk."""
+        fills = dict(self.metadata) if self.corrupt is None else {self.corrupt: "corrupt", **self.metadata}
+        object.__setattr__(self, "fields", tuple((name, fills.get(name)) for name in self.schema.names))
+        required = tuple((place, field) for place, field in enumerate(self.schema) if _is_required(field))
+        object.__setattr__(self, "required", required)
+
+    @classmethod
+    def of(cls, schema: pa.Schema, options: Options) -> Layout:
+        """Tell the fields apart by their names, without case.
+
+        Raises:
+            SchemaError: a metadata column has another type than it must have, or `outputFormat` has no such column.
+        """
+        output, corrupt, rescued = (
+            options.output_format, options.column_name_of_corrupt_record, options.rescued_data_column,
+        )  # fmt: skip
+        if FORMAT_COLUMNS[output]:
+            return cls._of_shape(schema, options)
+        by_name = {(options.metadata_column_prefix + column.name).lower(): column for column in METADATA}
+        metadata, corrupt_name, rescued_name = {}, None, None
+        for field in schema:
+            if field.metadata and TABLE.encode() in field.metadata:
+                continue  # inference found it in the table, whatever metadata columns there might have been
+            column = by_name.get(field.name.lower())
+            expected = column.arrow if column else None
+            if field.name.lower() == corrupt.lower():
+                corrupt_name, expected = field.name, CORRUPT_RECORD
+            elif rescued is not None and field.name.lower() == rescued.lower():
+                rescued_name, expected = field.name, RESCUED_DATA
+            elif column:
+                metadata[field.name] = column.name
+            _require_type(field, expected)
+        return cls(schema, metadata, corrupt_name, rescued_name)
+
+    @classmethod
+    def _of_shape(cls, schema: pa.Schema, options: Options) -> Layout:
+        output, prefix = options.output_format, options.metadata_column_prefix
+        corrupt, rescued = options.column_name_of_corrupt_record, options.rescued_data_column
+        extra = {(prefix + column.name).lower(): column for column in METADATA if column.level != "core"}
+        format_columns = {
+            ((prefix if column.prefixed else "") + column.name).lower(): column for column in FORMAT_COLUMNS[output]
+        }
+        metadata, own, corrupt_name, rescued_name = {}, {}, None, None
+        for field in schema:
+            name = field.name.lower()
+            if name in format_columns:
+                if not (output == "event" and name in JSON_COLUMNS and field.type == VARIANT):
+                    _require_type(field, format_columns[name].arrow)
+                if format_columns[name].arrow is None and not pa.types.is_struct(field.type):
+                    msg = f"Column {field.name} has the type {field.type}; it must be a struct of the table's columns"
+                    raise SchemaError(msg)
+                if format_columns[name].fill:
+                    metadata[field.name] = format_columns[name].fill
+                else:
+                    own[format_columns[name].name] = field.name
+            elif name == corrupt.lower():
+                corrupt_name = field.name
+                _require_type(field, CORRUPT_RECORD)
+            elif rescued is not None and name == rescued.lower():
+                rescued_name = field.name
+                _require_type(field, RESCUED_DATA)
+            elif name in extra:
+                metadata[field.name] = extra[name].name
+                _require_type(field, extra[name].arrow)
+            else:
+                msg = (
+                    f"Column {field.name}: outputFormat={output} has no such column; it has {', '.join(format_columns)}"
+                )
+                raise SchemaError(msg)
+        return cls(schema, metadata, corrupt_name, rescued_name, output, own)
+
+    def data_fields(self) -> list[pa.Field]:
+        """Return the fields that are table columns.
+
+        Raises:
+            SchemaError: `before` and `after` give one column different types.
+        """
+        if self.output == "changelog":
+            others = {*self.metadata, self.corrupt, self.rescued}
+            return [field for field in self.schema if field.name not in others]
+        fields: dict[str, pa.Field] = {}
+        for image in ("before", "after") if self.output == "envelope" else ():
+            for field in self.schema.field(self.own[image]).type if image in self.own else ():
+                if fields.setdefault(field.name.lower(), field).type != field.type:
+                    msg = f"Column {field.name} has one type in 'before' and another in 'after'"
+                    raise SchemaError(msg)
+        return list(fields.values())
+
+
+def _require_type(field: pa.Field, expected: pa.DataType | None) -> None:
+    if expected is not None and field.type != expected:
+        msg = f"Column {field.name} has the type {field.type}; as a metadata column it must be {expected}"
+        raise SchemaError(msg)
+
+
+def _is_required(field: pa.Field) -> bool:
+    if pa.types.is_struct(field.type) and not all(child.nullable for child in field.type):
+        return True
+    return not field.nullable

@@ -1,0 +1,1 @@
+"""canal-json, TiCDC's and official Canal's."""

@@ -1,0 +1,1 @@
+"""debezium JSON, TiCDC's and native Debezium's."""

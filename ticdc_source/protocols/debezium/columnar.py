@@ -1,0 +1,252 @@
+"""The columnar path of debezium: the rows of many messages are parsed into Arrow columns at once.
+
+What messages of one table have in common is compared by Arrow too, all messages of a table's events at a time: constant
+stretches, and numbers as wide as in the message that was parsed whole. What is left behind the op are one row or two,
+each put on a line of its own, which one call of `pyarrow.json` reads into columns, without a Python object a value.
+This path takes all events of a table in a chunk or none: where a message differs from those before it, a value does not
+fit, or anything else is unusual, it declines, and the general path reads the events and reports what is wrong. What
+`pyarrow.json` accepts and JSON does not is checked (docs/design/0008-fast-paths.md):
+
+* each row is one object: it begins on a line of its own, where nothing goes on that began before (a raw line break is
+  in no text, and an object in no row), and there are as many objects as rows;
+* nothing ends the text early: there is no NUL in it;
+* texts are UTF-8;
+* NaN and Infinity are no numbers, and -0 is 0.
+
+A member that is missing gives NULL, as it does elsewhere; but a column that the row after an update lacks, the other
+paths leave out of the row before, too: where that may be, NULLs are counted in the bytes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import reduce
+from math import isfinite
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from ticdc_source.errors import SchemaError
+from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents, repeated
+from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.byte_template import are_numbers, bytes_of, messages_of
+from ticdc_source.protocols.columnar import LINE, LINES, RowImages, cast_columns, on_two_lines, row_images
+from ticdc_source.protocols.debezium.known_layout import BUILD_TS, COMMIT_TS, DebeziumKnownLayout, MessageLayout
+from ticdc_source.protocols.images import Images
+from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf
+
+__all__ = ["DebeziumColumns"]
+
+# What stands from the op to the only row, as TiCDC writes it, all of one length.
+_ONE_ROW = pa.array(
+    [b'c","before":null,"after":{', b'r","before":null,"after":{', b'd","after":null,"before":{'], pa.binary()
+)
+_CHANGE_TYPES = pa.array([INSERT, INSERT, DELETE], pa.int8())  # of those
+_POSTIMAGE = pa.scalar(UPDATE_POSTIMAGE, pa.int8())
+_TO_ROW = len(_ONE_ROW[0].as_py())
+_UPDATE = b"u"
+# What stands around the rows of an update: behind the op, and between them; `output-old-value` leaves out the old one.
+_OLD, _NEW, _BETWEEN = b'"before":{', b'"after":{', b'},"after":{'
+_END = b"}"  # of `payload`
+
+_MOST_DIGITS = 18  # of a number that is in 63 bits, whatever they are
+_MOST_PASSED = 64  # table events
+_ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+
+
+class _Cut(NamedTuple):
+    """Messages, of which the rows are left."""
+
+    change_types: pa.Int8Array  # of the new row, or the only one
+    has_old: pa.BooleanArray
+    rows: pa.BinaryArray  # those of each message, each row behind a line break
+    commit_ts: pa.Int64Array
+    build_ts: pa.Int64Array
+
+
+class DebeziumColumns(DebeziumKnownLayout):
+    """What was learned of one table's messages; where table events were read in vain, the next ones are left alone."""
+
+    __slots__ = ("_declined", "_options", "_types", "passes")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._declined = 0
+        self.passes = 0  # table events to leave alone
+        self._types: dict[str, set[type]] = {}  # of a column's values in JSON
+        self._options: dict[tuple[pa.Field, ...], pj.ParseOptions] = {}
+
+    def observe(self, images: Images) -> None:
+        """Remember of what JSON types the values of parsed rows are, those with the last columns."""
+        if not images.runs or (start := images.runs[-1][0]) >= len(images.rows):
+            return
+        rows = images.rows[start:]
+        for name in rows[-1]:
+            if types := {type(row.get(name)) for row in rows} - {type(None)}:
+                numbers = self._types.get(name, set()) | types
+                self._types[name] = numbers if numbers <= {int, float} else types
+
+    def decode(self, events: TableEvents, plan: Plan, wire_of: WireOf) -> Decoded | None:
+        """Decode a table's events; None where it is left to the other paths."""
+        if plan.documents is not None or len(events) < plan.columnar_from:
+            return None
+        if self.passes:
+            self.passes -= 1
+            return None
+        layout = next((layout for layout in self._layouts.values() if layout.fits(events.payloads[0])), None)
+        if layout is None:
+            return None
+        decoded = self._read(layout, events, plan, wire_of)
+        if decoded is None:  # and in vain: the next ones are not likely to be others
+            self._declined += 1
+            self.passes = min(_MOST_PASSED, 1 << self._declined)
+        else:
+            self._declined = 0
+        return decoded
+
+    def _read(self, layout: MessageLayout, events: TableEvents, plan: Plan, wire_of: WireOf) -> Decoded | None:
+        cut = _cut(layout, events.payloads, stamped=plan.build_ts)
+        if cut is None:
+            return None
+        boundaries, stamps = plan.boundaries(), pc.min_max(cut.commit_ts).as_py()
+        begun = {bisect_left(boundaries, stamp) for stamp in stamps.values()}
+        columns = layout.columns.get(begun.pop())
+        if begun or columns is None:
+            return None
+        try:
+            planned = plan.for_columns(columns, wire_of)
+        except SchemaError:
+            return None  # to be reported with its address
+        if plan.unknown_columns(columns):
+            return None
+        images = row_images(cut.change_types, cut.has_old, plan)
+        cells = self._parse(layout, cut, planned, len(images.events))
+        if cells is None or not _are_written(list(cells.values()), images, cut.rows):
+            return None
+        arrays = cast_columns(planned, cells, images)
+        if arrays is None:
+            return None
+        change_types, of_event = images.chosen(images.change_types), images.chosen(images.events)
+        if plan.rescued is not None:
+            arrays[plan.rescued] = repeated(None, pa.string(), len(change_types))
+        cluster_id = repeated(layout.cluster_id, pa.string(), len(events))
+        indexes = repeated(0, pa.int32(), len(change_types))
+        return Decoded(change_types, of_event, indexes, arrays, cut.commit_ts, cut.build_ts, cluster_id)
+
+    def _parse(
+        self, layout: MessageLayout, cut: _Cut, planned: Sequence[PlannedColumn], count: int
+    ) -> dict[str, pa.Array] | None:
+        """Parse the rows; None where they are not one object each, with values of the types that were met."""
+        fields = self._fields(layout.names, planned)
+        written = bytes_of(cut.rows)
+        if fields is None or b"\0" in written:
+            return None
+        options = self._options.get(fields)
+        if options is None:
+            options = pj.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="error")
+            self._options[fields] = options
+        try:
+            table = pj.read_json(
+                pa.py_buffer(written),
+                read_options=pj.ReadOptions(use_threads=False, block_size=len(written) + 1),
+                parse_options=options,
+            )
+            if not written.isascii():
+                table.validate(full=True)  # that texts are UTF-8
+        except pa.ArrowInvalid:
+            return None
+        batches = table.to_batches()
+        if table.num_rows != count or len(batches) != 1:
+            return None
+        columns = dict(zip(layout.names, batches[0].columns, strict=True))
+        return columns if all(_are_json(column) for column in columns.values() if column.type == pa.float64()) else None
+
+    def _fields(self, names: Sequence[str], planned: Sequence[PlannedColumn]) -> tuple[pa.Field, ...] | None:
+        """Say as what each column's JSON is read; None where it has more types than Arrow columns have."""
+        if len({name.lower() for name in names}) < len(names):
+            return None
+        taken = {item.source: item.arrays for item in planned if item.arrays is not None}
+        fields = []
+        for name in names:
+            types = self._types.get(name, set())
+            if not types or taken.get(name) in map(_ARROW.get, types):
+                arrow = taken.get(name, pa.null())
+            elif types <= {int, float}:
+                arrow = pa.float64() if float in types or taken.get(name) == pa.float64() else pa.int64()
+            else:
+                arrow = _ARROW.get(*types) if len(types) == 1 else None
+            if arrow is None:
+                return None
+            fields.append(pa.field(name, arrow))
+        return tuple(fields)
+
+
+def _cut(layout: MessageLayout, payloads: Sequence[bytes], *, stamped: bool) -> _Cut | None:
+    """Compare what messages have in common, and leave their rows; None where one has it not."""
+    messages, template, tail = messages_of(payloads), layout.template, _END + layout.tail
+    if messages is None or not template.fits(messages) or not pc.all(pc.ends_with(messages, tail)).as_py():
+        return None
+    op, widths = len(layout.head), [place.stop - place.start for place in layout.numbers]
+    try:
+        forms = pc.index_in(pc.binary_slice(messages, op, op + _TO_ROW), value_set=_ONE_ROW)
+        bodies = pc.binary_slice(messages, template.end, -len(tail))
+    except pa.ArrowInvalid:  # nothing is between op and tail
+        return None
+    numbers = [template.gap(messages, gap) for gap in range(len(widths))]
+    if max(widths) > _MOST_DIGITS or not all(map(are_numbers, numbers, widths)):
+        return None
+    commit_ts = numbers[COMMIT_TS].view(pa.string()).cast(pa.int64())
+    build_ts = repeated(None, pa.int64(), len(messages))
+    if stamped:
+        build_ts = numbers[BUILD_TS].view(pa.string()).cast(pa.int64())
+    rows = pc.binary_replace_slice(bodies, 0, op + _TO_ROW - 1 - template.end, LINE)
+    change_types, updates = _CHANGE_TYPES.take(forms), forms.is_null()
+    has_old = updates
+    if forms.null_count:
+        if bytes_of(template.gap(messages, len(numbers)).filter(updates)).translate(None, _UPDATE):
+            return None
+        change_types = change_types.fill_null(_POSTIMAGE)
+        split = _split(bodies.filter(updates))
+        if split is None:
+            return None
+        rows = pc.replace_with_mask(rows, updates, split[0])
+        has_old = updates if split[1] else repeated(value=False, arrow=pa.bool_(), count=len(change_types))
+    if not pc.all(pc.starts_with(rows, LINES[1:])).as_py():
+        return None
+    return _Cut(change_types, has_old, rows, commit_ts, build_ts)
+
+
+def _split(updates: pa.BinaryArray) -> tuple[pa.BinaryArray, bool] | None:
+    """Put the rows of updates on lines of their own; say whether those are two, an old one and a new one."""
+    if pc.all(pc.starts_with(updates, _NEW)).as_py():
+        return pc.binary_replace_slice(updates, 0, len(_NEW) - 1, LINE), False
+    both = on_two_lines(updates, _OLD, _BETWEEN)
+    return None if both is None else (both, True)
+
+
+def _are_json(doubles: pa.Array) -> bool:
+    """Tell whether doubles are what a JSON parser makes of their texts: no NaN, no Infinity, and no -0."""
+    if not isfinite(pc.sum(doubles, min_count=0).as_py()):  # or a sum beyond a double's range
+        return False
+    zero = pc.equal(doubles, 0.0)
+    return not zero.true_count or bool(pc.min(pc.divide(1.0, doubles.filter(zero))).as_py() > 0)
+
+
+def _are_written(columns: Sequence[pa.Array], images: RowImages, rows: pa.BinaryArray) -> bool:
+    """Tell whether a column that an update sets to NULL is so indeed, and not a member that is missing."""
+    last = len(images.change_types) - 1
+    nulls = [column.is_null() for column in columns if column.null_count]
+    became = [pc.and_not(null.slice(1), null.slice(0, last)) for null in nulls]
+    if not became:
+        return True
+    olds = pc.equal(images.change_types.slice(0, last), UPDATE_PREIMAGE)  # behind each of which is the new one
+    olds = pc.indices_nonzero(pc.and_(reduce(pc.or_, became), olds))
+    if not len(olds):
+        return True
+    count = sum(null.slice(start).take(olds).true_count for null in nulls for start in (0, 1))
+    written = bytes_of(rows.take(images.events.take(olds)))
+    # An escaped quote is within a text, any other one ends a name: names have no backslash.
+    return bool(written.count(b'":null') - written.count(b'\\":null') == count)

@@ -1,0 +1,129 @@
+"""What native Debezium writes differently: Kafka Connect's own logical types, and more of Debezium's.
+
+The facts are those of Debezium's documentation of its MySQL connector, "Data type mappings" (debezium/debezium
+documentation/modules/ROOT/partials/modules/all-connectors/shared-mariadb-mysql.adoc): `decimal.handling.mode`,
+`bigint.unsigned.handling.mode`, `binary.handling.mode`, `time.precision.mode`. TiCDC writes none of these forms.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ticdc_source.kernels import Kernel, Settings, Wire, numbers, strings, temporal
+from ticdc_source.schema.types import BIGINT_UNSIGNED, DECIMAL_MAX, ColumnType
+
+__all__ = ["DECIMAL", "NATIVE", "NATIVE_STRING", "Native", "decimal_type", "wire_name"]
+
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+
+# A string that Debezium itself wrote: text, a decimal with decimal.handling.mode=string, or a binary of which nothing
+# says whether it is base64, base64-url-safe or hex (binary.handling.mode), so that it stays text.
+NATIVE_STRING = "string of native Debezium"
+
+
+class Native(NamedTuple):
+    """A semantic type of a Connect schema.
+
+    Attributes:
+        behind: the MySQL types that it may stand for, the likely one first.
+        wire: makes how it is read, of the type that the message says; None where KERNELS has it right.
+        fraction: digits of fraction that a DATETIME's unit has room for.
+    """
+
+    behind: tuple[str, ...]
+    wire: Callable[[ColumnType], Wire] | None = None
+    fraction: int | None = None
+
+
+def _through(wire: Wire, change: Callable[[Any], Any]) -> Wire:
+    """Read cells that must be changed first: the result is what `wire` reads."""
+
+    def made(maker: Callable[[ColumnType, Settings], Kernel]) -> Callable[[ColumnType, Settings], Kernel]:
+        def make(type_: ColumnType, settings: Settings) -> Kernel:
+            run = maker(type_, settings)
+            return lambda cells: run([None if cell is None else change(cell) for cell in cells])
+
+        return make
+
+    return Wire(
+        made(wire.natural),
+        made(wire.text),
+        None if wire.number is None else made(wire.number),
+        None if wire.raw is None else made(wire.raw),
+        wire.written,
+    )
+
+
+def _times(factor: int) -> Callable[[Any], Any]:
+    """Make a whole number of another unit; what is no number is left for the kernel to refuse."""
+    return lambda cell: cell * factor if type(cell) is int else cell
+
+
+def _thousandth(cell: Any) -> Any:
+    """Turn nanoseconds to microseconds: MySQL has no more."""
+    return cell // 1000 if type(cell) is int else cell
+
+
+def _decimal(type_: ColumnType) -> Wire:
+    """Read Connect's Decimal: base64 of the unscaled number, big-endian in two's complement, at the schema's scale.
+
+    The converter's decimal.format=NUMERIC writes a number instead.
+    """
+    scale = type_.scale or 0
+
+    def text(cell: Any) -> Any:
+        if type(cell) is not str:
+            return cell
+        digits = str(int.from_bytes(strings.base64_bytes(cell), "big", signed=True))
+        sign, digits = ("-", digits[1:]) if digits[0] == "-" else ("", digits)
+        digits = digits.rjust(scale + 1, "0")
+        return f"{sign}{digits[: len(digits) - scale]}.{digits[len(digits) - scale :]}" if scale else sign + digits
+
+    return _through(numbers.DECIMAL_FLOAT, text)
+
+
+def decimal_type(field: Mapping[str, Any]) -> ColumnType:
+    """Return the type behind Connect's Decimal.
+
+    Debezium says the precision of a DECIMAL. Without it, a number without a fraction is a BIGINT UNSIGNED with
+    bigint.unsigned.handling.mode=precise.
+    """
+    parameters = field.get("parameters") or {}
+    precision, scale = parameters.get("connect.decimal.precision"), int(parameters.get("scale", 0))
+    if precision is None:
+        precision = DECIMAL_MAX if scale else BIGINT_UNSIGNED.precision
+    return ColumnType("decimal", length=int(precision), scale=scale)
+
+
+def wire_name(field: Mapping[str, Any], *, native: bool) -> str:
+    """Return the name by which the tables of types know a field: its semantic type, else its literal one."""
+    name, literal = field.get("name"), field["type"]
+    if name == _TIME and literal == "int64":
+        return _MICROSECONDS
+    return str(name or (NATIVE_STRING if native and literal == "string" else literal))
+
+
+def _numbers_in_text(cell: Any) -> Any:
+    return json.dumps(cell) if type(cell) is list else cell
+
+
+# Kafka Connect's own Time has 32 bits and counts milliseconds; Debezium's documentation says 64 and microseconds.
+_TIME = "org.apache.kafka.connect.data.Time"
+_MICROSECONDS = f"{_TIME} int64"
+_MILLISECOND_TIME = _through(temporal.TIME_NUMBER, _times(1000))
+
+NATIVE: Mapping[str, Native] = {
+    DECIMAL: Native(("decimal",), _decimal),
+    "org.apache.kafka.connect.data.Date": Native(("date",)),
+    _TIME: Native(("time",), lambda _: _MILLISECOND_TIME),
+    _MICROSECONDS: Native(("time",)),
+    "org.apache.kafka.connect.data.Timestamp": Native(("datetime",), None, 3),
+    "io.debezium.time.Time": Native(("time",), lambda _: _MILLISECOND_TIME),
+    "io.debezium.time.NanoTime": Native(("time",), lambda _: _through(temporal.TIME_NUMBER, _thousandth)),
+    "io.debezium.time.NanoTimestamp": Native(
+        ("datetime",), lambda _: _through(temporal.DATETIME_NUMBER, _thousandth), 6
+    ),
+    "io.debezium.data.FloatVector": Native(("vector",), lambda _: _through(strings.VECTOR_TEXT, _numbers_in_text)),
+}

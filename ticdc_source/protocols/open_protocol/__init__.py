@@ -1,0 +1,1 @@
+"""TiCDC open-protocol."""

@@ -1,0 +1,1 @@
+"""Schemas: MySQL types, tables, and what DDL says of them."""

@@ -1,0 +1,51 @@
+"""The option `tableDDL`: one or several `CREATE TABLE` texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ticdc_source.errors import OptionError
+from ticdc_source.events import TableName
+from ticdc_source.schema.mysql_ddl.statements import Create, Step, steps
+from ticdc_source.schema.types import ColumnType
+
+__all__ = ["declared_tables"]
+
+_QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?:[^']|'')*'")
+
+
+def declared_tables(text: str) -> Mapping[TableName, Mapping[str, ColumnType]]:
+    """Return the columns, by lower-case name, of the tables that the texts create; a database may be "".
+
+    Raises:
+        OptionError: sqlglot is not installed, or the text is not what it should be.
+    """
+    try:
+        found = _steps(text)
+    except ValueError as error:
+        msg = f"Option 'tableDDL': not a CREATE TABLE as SHOW CREATE TABLE prints it: {error}"
+        raise OptionError(msg) from None
+    tables = {step.table: step.columns for step in found if isinstance(step, Create)}
+    if not tables or len(tables) < len(found):
+        msg = (
+            "Option 'tableDDL': expected CREATE TABLE statements as SHOW CREATE TABLE prints them, and nothing else; "
+            f"it begins {text.strip()[:40]!r}"
+        )
+        raise OptionError(msg)
+    return tables
+
+
+def _steps(text: str) -> list[Step]:
+    """Read the texts as TiDB prints them: a backslash in a text stands for itself.
+
+    (`SHOW CREATE TABLE` doubles the quotes of a label and leaves backslashes as they are; corpus of TiCDC's encoders,
+    table `c_enum`.) Statements that are no statements so, as a hand has written them, are read as SQL.
+    """
+    printed = _QUOTED.sub(lambda match: match[0].replace("\\", "\\\\") if match[0][0] == "'" else match[0], text)
+    try:
+        return steps(printed, "")
+    except ValueError:
+        if printed == text:
+            raise
+        return steps(text, "")

@@ -1,0 +1,403 @@
+"""The type table: every MySQL type that TiDB has, its family, and the Arrow type that its values get.
+
+The Spark side follows from the Arrow type. The rule behind the table: the type that `spark.read.jdbc` gives for
+the same column, except where that loses something (docs/design/0002-types.md).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ticdc_source.errors import SchemaError
+
+__all__ = [
+    "BIGINT_UNSIGNED",
+    "CONVERSIONS",
+    "DECIMAL_MAX",
+    "TIMESTAMP",
+    "TYPES",
+    "VARIANT",
+    "ColumnType",
+    "TypeRow",
+    "convertible",
+    "kind_of",
+    "merge_types",
+    "parse_type",
+    "quote_labels",
+    "type_of",
+]
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+TIMESTAMP_NTZ = pa.timestamp("us")
+TIME = pa.duration("us")
+VECTOR = pa.list_(pa.field("element", pa.float32()))
+# How Spark's VARIANT travels (pyspark/sql/pandas/types.py, `to_arrow_type`); the flag is what tells it from a struct.
+VARIANT = pa.struct([
+    pa.field("value", pa.binary(), nullable=False),
+    pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"}),
+])  # fmt: skip
+DECIMAL_MAX = 38  # digits; Spark's and Arrow decimal128's
+UNSPECIFIED_SCALE = 18  # of a DECIMAL column of which only NULLs were seen
+BIGINT_UNSIGNED = pa.decimal128(20, 0)
+
+
+class TypeRow(NamedTuple):
+    """One MySQL type.
+
+    Attributes:
+        family: types of one family merge to the widest of them; `rank` orders them.
+        rank: the place in the family.
+        arrow: the Arrow type of its values.
+        unsigned: the Arrow type of the unsigned variant, where there is one.
+    """
+
+    family: str
+    rank: int
+    arrow: pa.DataType
+    unsigned: pa.DataType | None = None
+
+
+TYPES: dict[str, TypeRow] = {
+    "tinyint": TypeRow("number", 1, pa.int8(), pa.int16()),
+    "smallint": TypeRow("number", 2, pa.int16(), pa.int32()),
+    "mediumint": TypeRow("number", 3, pa.int32(), pa.int64()),
+    "int": TypeRow("number", 4, pa.int32(), pa.int64()),
+    "bigint": TypeRow("number", 5, pa.int64(), BIGINT_UNSIGNED),
+    "decimal": TypeRow("number", 6, pa.decimal128(DECIMAL_MAX, UNSPECIFIED_SCALE), None),
+    "year": TypeRow("number", 0, pa.int32()),
+    "float": TypeRow("float", 1, pa.float32(), pa.float32()),
+    "double": TypeRow("float", 2, pa.float64(), pa.float64()),
+    "bit": TypeRow("bit", 1, pa.int64()),
+    "date": TypeRow("datetime", 1, pa.date32()),
+    "datetime": TypeRow("datetime", 2, TIMESTAMP_NTZ),
+    "timestamp": TypeRow("timestamp", 1, TIMESTAMP),
+    "time": TypeRow("time", 1, TIME),
+    "char": TypeRow("text", 1, pa.string()),
+    "varchar": TypeRow("text", 2, pa.string()),
+    "tinytext": TypeRow("text", 3, pa.string()),
+    "text": TypeRow("text", 4, pa.string()),
+    "mediumtext": TypeRow("text", 5, pa.string()),
+    "longtext": TypeRow("text", 6, pa.string()),
+    "binary": TypeRow("binary", 1, pa.binary()),
+    "varbinary": TypeRow("binary", 2, pa.binary()),
+    "tinyblob": TypeRow("binary", 3, pa.binary()),
+    "blob": TypeRow("binary", 4, pa.binary()),
+    "mediumblob": TypeRow("binary", 5, pa.binary()),
+    "longblob": TypeRow("binary", 6, pa.binary()),
+    "enum": TypeRow("enum", 1, pa.int32()),
+    "set": TypeRow("set", 1, pa.int64()),
+    "json": TypeRow("json", 1, pa.string()),
+    "vector": TypeRow("vector", 1, VECTOR),
+}
+
+# Other names that MySQL, TiDB or a wire gives to the same types.
+ALIASES = {
+    "bool": "tinyint",
+    "boolean": "tinyint",
+    "integer": "int",
+    "int1": "tinyint",
+    "int2": "smallint",
+    "int3": "mediumint",
+    "int4": "int",
+    "int8": "bigint",
+    "dec": "decimal",
+    "numeric": "decimal",
+    "fixed": "decimal",
+    "real": "double",
+    "double precision": "double",
+    "character": "char",
+    "nchar": "char",
+    "nvarchar": "varchar",
+    "var_string": "varchar",
+    "datetime2": "datetime",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A column's MySQL type, as far as it is known.
+
+    Attributes:
+        name: a key of `TYPES`, or what the wire calls a type that is not there.
+        unsigned: whether it is UNSIGNED.
+        length: precision of decimal, bits of bit, digits of a second's fraction for datetime, timestamp and
+            time, characters or bytes of strings; None where not known. tinyint keeps only 1.
+        scale: digits after the decimal point; for a decimal without precision, what a sample showed.
+        whole: for a decimal without precision, the most digits before the point that a sample showed.
+        labels: members of enum and set; None where not known.
+        wide: for a set without labels: a sample showed the 64th member.
+    """
+
+    name: str
+    unsigned: bool = False
+    length: int | None = None
+    scale: int | None = None
+    whole: int | None = None
+    labels: tuple[str, ...] | None = None
+    wide: bool = False
+
+    @property
+    def family(self) -> str:
+        """The family in `TYPES`, "" for a type that is not there."""
+        row = TYPES.get(self.name)
+        return row.family if row else ""
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type of the values.
+
+        Raises:
+            KeyError: the type is not in `TYPES`.
+        """
+        row = TYPES[self.name]
+        if self.name == "decimal":
+            return self._decimal_arrow()
+        if self.unsigned and row.unsigned is not None:
+            return row.unsigned
+        if self.name == "bit" and self.length == 1:
+            return pa.bool_()
+        if self.labels is not None:
+            return pa.string()
+        if self.name == "set" and self.wide:
+            return BIGINT_UNSIGNED
+        return row.arrow
+
+    def _decimal_arrow(self) -> pa.DataType:
+        if self.length is not None:
+            if self.length > DECIMAL_MAX:
+                return pa.string()
+            return pa.decimal128(self.length, self.scale or 0)
+        if self.scale is None:
+            return TYPES["decimal"].arrow
+        if (self.whole or 0) + self.scale > DECIMAL_MAX:
+            return pa.string()
+        return pa.decimal128(DECIMAL_MAX, self.scale)
+
+    @property
+    def is_unspecified(self) -> bool:
+        """Whether this is a DECIMAL of which the precision is not known."""
+        return self.name == "decimal" and self.length is None
+
+    def refined_by(self, other: ColumnType | None) -> ColumnType:
+        """Return this type with what only `other` (the same type, from another source) knows of it."""
+        if other is None or other.name != self.name:
+            return self
+        return replace(
+            self,
+            unsigned=self.unsigned or other.unsigned,
+            length=self.length if self.length is not None else other.length,
+            scale=self.scale if self.length is not None or other.length is None else other.scale,
+            labels=self.labels if self.labels is not None else other.labels,
+            wide=self.wide or other.wide,
+        )
+
+    def __str__(self) -> str:
+        """Return the type as MySQL writes it, `decimal(10,2) unsigned`; `parse_type` reads it back."""
+        if self.labels is not None:
+            return f"{self.name}({quote_labels(self.labels)})"
+        if self.name == "set" and self.wide:
+            return "set(64)"
+        text = self.name
+        if self.length is not None:
+            scale = f",{self.scale}" if self.scale is not None else ""
+            text += f"({self.length}{scale})"
+        return f"{text} unsigned" if self.unsigned else text
+
+
+def quote_labels(labels: tuple[str, ...]) -> str:
+    """Write labels as MySQL does: in single quotes, a single quote doubled, nothing else escaped."""
+    return ",".join("'" + label.replace("'", "''") + "'" for label in labels)
+
+
+_NO_ROW = TypeRow("", 0, pa.null())
+_TYPE = re.compile(
+    r"^\s*([a-z_][a-z0-9_ ]*?)\s*(?:\(\s*(.*)\s*\))?\s*((?:unsigned|signed|zerofill|\s)*)$", re.IGNORECASE | re.DOTALL
+)
+_LABEL = re.compile(r"\s*'((?:[^']|'')*)'\s*(?:,|$)", re.DOTALL)
+
+
+def parse_type(text: str) -> ColumnType:
+    """Read a type as MySQL, `SHOW CREATE TABLE` or canal-json's `mysqlType` writes it.
+
+    A name that is not in `TYPES` is kept, in lower case, for the error that names it. zerofill implies unsigned.
+
+    Raises:
+        ValueError: the text is not a type at all.
+    """
+    text.encode()  # labels with bytes that are no UTF-8 could not be kept anywhere
+    match = _TYPE.match(text)
+    if match is None:
+        msg = f"{text!r} is not a MySQL type"
+        raise ValueError(msg)
+    name, arguments, attributes = match[1].lower(), match[2], match[3].lower()
+    if name.endswith((" unsigned", " zerofill", " signed")):  # no brackets between the name and its attributes
+        words = name.split()
+        name, attributes = words[0], " ".join(words[1:])
+    unsigned = "unsigned" in attributes.split() or "zerofill" in attributes
+    if name in ("bool", "boolean"):
+        return ColumnType("tinyint", length=1)
+    name = ALIASES.get(name, name)
+    if name in ("enum", "set") and arguments is not None and "'" in arguments:
+        return ColumnType(name, labels=_parse_labels(arguments))
+    if name == "set" and arguments is not None:
+        return ColumnType(name, wide=True)
+    numbers = [int(part) for part in arguments.split(",")] if arguments else []
+    length = numbers[0] if numbers else None
+    scale = numbers[1] if len(numbers) > 1 else None
+    if name == "decimal" and length is not None:
+        return ColumnType(name, unsigned, length, scale or 0)
+    if TYPES.get(name, _NO_ROW).family == "number" and name != "decimal" and not (name == "tinyint" and length == 1):
+        length = None  # a display width
+    if name in ("float", "double"):
+        length = scale = None  # rounding that TiDB has done before
+    if name == "bit" and length is None and arguments is not None:
+        length = 1
+    return ColumnType(name, unsigned, length, scale)
+
+
+def _parse_labels(text: str) -> tuple[str, ...]:
+    labels, place = [], 0
+    while place < len(text):
+        match = _LABEL.match(text, place)
+        if match is None:
+            msg = f"the labels {text!r} are not a list of quoted texts"
+            raise ValueError(msg)
+        labels.append(match[1].replace("''", "'"))
+        place = match.end()
+    return tuple(labels)
+
+
+# What a hint or a merged schema may ask for, beside a column's own type and string: from → to, by kind. Every
+# value is checked on the way: one that does not survive is an error, never rounded.
+CONVERSIONS: dict[str, tuple[str, ...]] = {
+    "integer": ("integer", "decimal", "double", "float", "boolean"),
+    "decimal": ("integer", "decimal"),
+    "float": ("float", "double"),
+    "double": ("double",),
+    "boolean": ("boolean", "integer", "decimal"),
+    "date": ("date", "timestamp_ntz"),
+    "timestamp_ntz": ("timestamp_ntz",),
+    "timestamp": ("timestamp",),
+    "interval": ("interval",),
+    "string": ("string", "binary"),
+    "binary": ("binary",),
+    "array": ("array",),
+}
+
+
+def kind_of(arrow: pa.DataType) -> str:
+    """Return the kind of an Arrow type: a key of `CONVERSIONS`, "" for any other."""
+    checks = (
+        ("integer", pa.types.is_integer(arrow)),
+        ("decimal", pa.types.is_decimal(arrow)),
+        ("float", arrow == pa.float32()),
+        ("double", arrow == pa.float64()),
+        ("boolean", pa.types.is_boolean(arrow)),
+        ("date", arrow == pa.date32()),
+        ("timestamp", pa.types.is_timestamp(arrow) and arrow.tz is not None),
+        ("timestamp_ntz", pa.types.is_timestamp(arrow)),
+        ("interval", pa.types.is_duration(arrow)),
+        ("string", pa.types.is_string(arrow)),
+        ("binary", pa.types.is_binary(arrow)),
+        ("array", pa.types.is_list(arrow)),
+    )
+    return next((kind for kind, matches in checks if matches), "")
+
+
+def convertible(source: pa.DataType, target: pa.DataType) -> bool:
+    """Tell whether a column of Arrow type `source` can be read as `target`."""
+    return kind_of(target) == "string" or kind_of(target) in CONVERSIONS.get(kind_of(source), ())
+
+
+_TYPE_OF_KIND = {
+    "decimal": "decimal", "float": "float", "double": "double", "date": "date", "timestamp": "timestamp",
+    "timestamp_ntz": "datetime", "interval": "time", "string": "varchar", "binary": "varbinary", "array": "vector",
+}  # fmt: skip
+_TYPE_OF_INTEGER = {pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint"}
+
+
+def type_of(arrow: pa.DataType) -> ColumnType:
+    """Return the MySQL type whose values an Arrow type is for, where nothing else tells the type.
+
+    Raises:
+        SchemaError: there is none.
+    """
+    if arrow in _TYPE_OF_INTEGER:
+        return ColumnType(_TYPE_OF_INTEGER[arrow])
+    if arrow == VARIANT:
+        return ColumnType("json")
+    kind = kind_of(arrow)
+    if kind == "boolean":
+        return ColumnType("bit", length=1)
+    if kind == "decimal":
+        return ColumnType("decimal", length=arrow.precision, scale=arrow.scale)
+    if kind not in _TYPE_OF_KIND:
+        msg = f"nothing that TiDB has is read as {arrow}"
+        raise SchemaError(msg)
+    return ColumnType(_TYPE_OF_KIND[kind])
+
+
+_SIGNED_RANGE = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+# Decimal digits that hold every value, for merging an integer with a DECIMAL.
+_INTEGER_DIGITS = {"year": 4, "tinyint": 3, "smallint": 5, "mediumint": 8, "int": 10, "bigint": 20}
+
+
+def merge_types(first: ColumnType, second: ColumnType) -> ColumnType | None:
+    """Return the type that holds every value of both; None where only text can."""
+    if first == second:
+        return first
+    if first.family != second.family or not first.family:
+        return None
+    match first.family:
+        case "number":
+            return _merge_numbers(first, second)
+        case "bit" | "enum" | "set":
+            return _merge_lists(first, second)
+        case _:
+            wider, other = sorted((first, second), key=lambda t: (TYPES[t.name].rank, t.length or 0), reverse=True)
+            length = None if None in (wider.length, other.length) else max(wider.length or 0, other.length or 0)
+            return replace(wider, unsigned=wider.unsigned and other.unsigned, length=length)
+
+
+def _merge_lists(first: ColumnType, second: ColumnType) -> ColumnType:
+    length = first.length if first.length == second.length else None
+    labels = first.labels
+    if second.labels is not None and (labels is None or len(second.labels) >= len(labels)):
+        labels = second.labels
+    return replace(first, length=length, labels=labels, wide=first.wide or second.wide)
+
+
+def _merge_numbers(first: ColumnType, second: ColumnType) -> ColumnType:
+    if "decimal" in (first.name, second.name):
+        return _merge_decimals(first, second)
+    # A year (to 2155) fits what a smallint holds; both are years only where they are equal.
+    first, second = (ColumnType("smallint") if t.name == "year" else t for t in (first, second))
+    wider, other = sorted((first, second), key=lambda t: TYPES[t.name].rank, reverse=True)
+    if wider.unsigned == other.unsigned:
+        return replace(wider, length=None) if wider.length != other.length else wider
+    signed, unsigned = (wider, other) if other.unsigned else (other, wider)
+    needed = _SIGNED_RANGE[unsigned.name] + 1
+    for name, bits in _SIGNED_RANGE.items():
+        if bits >= needed and bits >= _SIGNED_RANGE[signed.name]:
+            return ColumnType(name)
+    return ColumnType("decimal", length=20, scale=0)
+
+
+def _merge_decimals(first: ColumnType, second: ColumnType) -> ColumnType:
+    whole, scale, known = 0, 0, True
+    for type_ in (first, second):
+        if type_.name != "decimal":
+            whole = max(whole, _INTEGER_DIGITS[type_.name])
+        elif type_.length is not None:
+            whole, scale = max(whole, type_.length - (type_.scale or 0)), max(scale, type_.scale or 0)
+        else:
+            known = False
+            whole, scale = max(whole, type_.whole or 0), max(scale, type_.scale or 0)
+    if known:
+        return ColumnType("decimal", length=whole + scale, scale=scale)
+    nothing_seen = not any(t.name == "decimal" and t.scale is not None for t in (first, second))
+    return ColumnType("decimal", whole=None if nothing_seen else whole, scale=None if nothing_seen else scale)

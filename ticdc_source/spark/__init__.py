@@ -1,0 +1,1 @@
+"""Spark: the data source readers, the only package that imports pyspark."""
