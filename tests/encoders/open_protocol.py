@@ -1,4 +1,4 @@
-"""open-protocol (pingcap/ticdc pkg/sink/codec/open/codec.go and encoder.go; the bug of `p`: item 35 of the findings).
+"""open-protocol (pingcap/ticdc pkg/sink/codec/open/codec.go and encoder.go; the bug of `p`: docs/wire.md, item 35).
 
 Every option that changes what is written is a field; the defaults are TiCDC's own.
 """

@@ -142,7 +142,7 @@ def test_a_topic_of_many_tables_gives_exactly_the_events_that_were_written(scena
                 wrong = wrong_members(row[image], full, image, protocol)
                 assert not wrong, f"{place} {event['table']} {image}: {wrong}"
             key = {} if row["key"] is None else json.loads(row["key"])
-            if protocol != "canal-json" or key:  # which has no handle key but the primary key (wire.md item 42)
+            if protocol != "canal-json" or key:  # which has no handle key but the primary key (docs/wire.md, item 42)
                 assert set(key) == set(full["handle_key"])
     assert set(seen) == {"row", "ddl", "watermark"}
 

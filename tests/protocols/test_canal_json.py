@@ -69,7 +69,7 @@ def test_an_update_without_old_has_no_preimage() -> None:
 
 
 def test_messages_of_ticdc_before_5_4() -> None:
-    """`old:[null]` of an INSERT, `old` equal to `data` of a DELETE, `ts` 0, data before old (wire.md §3.4)."""
+    """`old:[null]` of an INSERT, `old` equal to `data` of a DELETE, `ts` 0, data before old (docs/wire.md, item 75)."""
     row = {"id": "1"}
     messages = [
         canal("INSERT", [row], [None], ID, {"id": -5}, ts=0),

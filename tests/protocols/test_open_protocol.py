@@ -39,7 +39,7 @@ def test_events_of_one_message_keep_their_order_and_place() -> None:
 
 
 def test_an_update_without_its_old_row_is_an_insert() -> None:
-    """`u` without `p` may be an update: it is given as insert, to be taken as an upsert (wire.md item 10)."""
+    """`u` without `p` may be an update: it is given as insert, to be taken as an upsert (docs/wire.md, item 10)."""
     assert rows(open_message(open_row({"u": {"id": cell(INT, 1)}})))[0]["_change_type"] == "insert"
 
 
@@ -62,7 +62,7 @@ def test_a_partial_old_row_is_the_new_row_overlaid_with_it() -> None:
 
 
 def test_old_values_without_names_are_put_back() -> None:
-    """TiCDC's flattened `p` (wire.md item 35): by type and flags, in table order, among columns that became NULL."""
+    """TiCDC's flattened `p` (docs/wire.md, item 35) is matched by type and flags, in table order."""
     new = {"id": cell(INT, 1, HANDLE), "t": cell(INT, None, 65), "s": cell(VARCHAR, None, 64), "v": cell(INT, 9, 65)}
     flat = b'{"u":%b,"p":{"v":{"t":3,"f":65,"v":8},"t":3,"f":65,"v":7,"t":15,"f":64,"v":"x"}}' % dump(new)
     lost = b'{"u":%b,"p":{"t":3,"f":65,"v":7}}' % dump(
@@ -90,7 +90,7 @@ def test_header_only_and_resolved_messages_hold_no_rows() -> None:
 
 
 def test_ddl_and_rows_may_share_a_message() -> None:
-    """v4.0 batched DDL and resolved events; they never fail a read (wire.md item 5)."""
+    """v4.0 batched DDL and resolved events; they never fail a read (docs/wire.md, item 5)."""
     message = open_message(
         ({"ts": TSO, "scm": "test", "tbl": "t", "t": 2}, {"q": "CREATE TABLE t(id INT)", "t": 3}),
         ({"ts": TSO, "scm": "test", "t": 2}, {"q": "CREATE DATABASE test", "t": "1"}),
@@ -102,7 +102,7 @@ def test_ddl_and_rows_may_share_a_message() -> None:
 
 
 def test_strings_without_flags_are_base64() -> None:
-    """TiCDC up to v4.0.4 wrote no flags and base64 for VARCHAR, CHAR and blobs (wire.md §2.4)."""
+    """TiCDC up to v4.0.4 wrote no flags and base64 for VARCHAR, CHAR and blobs (docs/wire.md, item 65)."""
     encoded = base64.b64encode("aä".encode()).decode()
 
     assert one_value(VARCHAR, encoded, None) == "aä"
@@ -154,7 +154,7 @@ def test_null_columns_take_their_type_from_other_messages() -> None:
 
 
 def test_a_lost_binary_flag_is_made_good_by_other_messages() -> None:
-    """Flags 0 from TiCDC's stale cache: the column is binary where other messages say so (wire.md §2.3)."""
+    """Flags 0 from TiCDC's stale cache: the column is binary where other messages say so (docs/wire.md, item 104)."""
     first = open_message(open_row({"u": {"id": cell(INT, 1), "c": cell(VARCHAR, r"\xff", BINARY | 64)}}))
     second = open_message(open_row({"u": {"id": cell(INT, 2), "c": cell(VARCHAR, r"\xfe", 0)}}))
 
@@ -260,7 +260,7 @@ def test_times_without_their_fraction_are_times() -> None:
 
 
 def test_duplicate_members_of_a_key_are_last_wins() -> None:
-    """`"ohk":true,"ohk":false` of TiCDC's claim-check keys is not handle-key-only (wire.md item 12)."""
+    """`"ohk":true,"ohk":false` of TiCDC's claim-check keys is not handle-key-only (docs/wire.md, item 12)."""
     head = b'{"ts":%d,"scm":"test","tbl":"t","t":1,"ohk":true,"ohk":false}' % TSO
     message = ((1).to_bytes(8, "big") + framed(head), framed(dump({"u": {"id": cell(INT, 1)}})))
 

@@ -74,7 +74,7 @@ def _zeros(column: Column) -> str:
 
 
 def _default_of(column: Column) -> Any:
-    """Return the value that debezium sends for a NULL of a column with a default (wire.md items 25 and 37)."""
+    """Return the value that debezium sends for a NULL of a column with a default (docs/wire.md, items 25 and 37)."""
     default, name = column["default"], kind(column)
     if name == "time":
         return "00:00:00" + _zeros(column)
@@ -234,7 +234,7 @@ LOSSES: tuple[Loss, ...] = (
         "null-as-default",
         "NULL in a column that has a DEFAULT is sent as the default (TIME as 0, "
         "CURRENT_TIMESTAMP of DATETIME as the epoch)",
-        "wire.md items 25, 37",
+        "docs/wire.md, items 25 and 37",
         _is_null_with_default,
         lambda column, _: _default_of(column),
     ),
@@ -242,7 +242,7 @@ LOSSES: tuple[Loss, ...] = (
         "debezium",
         "zero-date",
         "zero and invalid DATE and DATETIME are sent as NULL, in a NOT NULL column as the epoch",
-        "wire.md item 26",
+        "docs/wire.md, item 26",
         _is_zero_date,
         _null_or_epoch,
     ),
@@ -250,7 +250,7 @@ LOSSES: tuple[Loss, ...] = (
         "debezium",
         "zero-timestamp",
         "a zero TIMESTAMP is sent as the epoch",
-        "wire.md items 26, 40",
+        "docs/wire.md, items 26 and 40",
         _is_zero_timestamp,
         lambda column, _truth: _EPOCH["timestamp"] + _zeros(column),
     ),
@@ -258,7 +258,7 @@ LOSSES: tuple[Loss, ...] = (
         "debezium",
         "two-digit-year",
         "DATE and DATETIME before the year 70 are sent 2000 years later, before 100 1900 years later",
-        "wire.md item 26",
+        "docs/wire.md, item 26",
         _has_two_digit_year,
         _four_digit_year,
     ),
@@ -266,7 +266,7 @@ LOSSES: tuple[Loss, ...] = (
         "debezium",
         "decimal-as-double",
         "DECIMAL is sent as a double: about 15 digits are exact",
-        "wire.md item 24",
+        "docs/wire.md, item 24",
         _is_long_decimal,
         lambda _, truth: {"double": float(Decimal(truth))},
     ),

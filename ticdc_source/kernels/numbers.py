@@ -99,7 +99,7 @@ def text_cells(cells: Cells) -> pa.Array:
 
 
 def _wrapped_integers(type_: ColumnType, _settings: Settings) -> Kernel:
-    """Debezium writes BIGINT UNSIGNED as a signed 64-bit number (wire.md item 24), newer ones as text."""
+    """Debezium writes BIGINT UNSIGNED as a signed 64-bit number (docs/wire.md, item 24), newer ones as text."""
     direct = integers_of_numbers(type_.arrow)
     if not (type_.name == "bigint" and type_.unsigned):
         return lambda cells: direct(cells if isinstance(cells, pa.Int64Array) else _from_text(cells))
@@ -151,7 +151,7 @@ def _decimals_of_text(type_: ColumnType, _settings: Settings) -> Kernel:
 
 
 def _decimals_of_floats(type_: ColumnType, _settings: Settings) -> Kernel:
-    """Read a DECIMAL that the wire sends as a double (debezium, wire.md item 24) at its declared scale.
+    """Read a DECIMAL that the wire sends as a double (debezium, docs/wire.md, item 24) at its declared scale.
 
     The shortest text of the double is what TiDB printed as long as it has no more than 15 digits. A double that
     rounds up past the declared precision (9999999999999999.99 is sent as 1e16) is the largest value that the

@@ -82,7 +82,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 
 def unquote(cell: str) -> bytes:
-    """Undo Go's `strconv.Quote` (its body: without the outer quotes), wire.md §2.4.
+    """Undo Go's `strconv.Quote` (its body: without the outer quotes), docs/wire.md, item 64.
 
     Raises:
         ValueError: a backslash starts no escape that Quote writes.
@@ -92,7 +92,7 @@ def unquote(cell: str) -> bytes:
 
 
 def _latin1(cell: str) -> bytes:
-    """Undo canal-json's ISO-8859-1 reading of the bytes (wire.md item 16)."""
+    """Undo canal-json's ISO-8859-1 reading of the bytes (docs/wire.md, item 16)."""
     try:
         return cell.encode("latin-1")
     except UnicodeEncodeError:

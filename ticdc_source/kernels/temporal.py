@@ -78,7 +78,7 @@ def _timestamps_of_text(_type: ColumnType, settings: Settings) -> Kernel:
     """Cast wall-clock texts of the TiCDC server's zone to instants.
 
     Two instants an hour apart share one text where a zone turns its clocks back: the wire has lost which one it
-    was (wire.md item 39), the earlier is taken.
+    was (docs/wire.md, item 39), the earlier is taken.
     """
     wall_clock, zone = _dates_of_text(TIMESTAMP_NTZ, settings), settings.time_zone
 

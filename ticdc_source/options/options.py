@@ -256,7 +256,7 @@ def options_table() -> str:
     return "\n".join(lines)
 
 
-# What Spark itself puts among the options: `load(path)`, and the noise of CREATE TABLE (spark.md §2.7).
+# What Spark itself puts among the options: `load(path)`, and the noise of CREATE TABLE.
 _SPARK_NOISE = re.compile(r"^(option\..*|owner|provider|__.*)$")
 
 

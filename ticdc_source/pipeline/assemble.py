@@ -26,7 +26,7 @@ _MOST_MS = (1 << 63) // 1000  # of a timestamp in microseconds; producers may wr
 _LOGICAL_BITS = pa.scalar(18, pa.int64())  # of a TSO: physical milliseconds above, logical counter below
 _MICROSECONDS = pa.scalar(1000, pa.int64())  # in a millisecond
 # By kind (`CHANGE_TYPES`, then DDL and watermark). At one commit-ts old rows come first, and a DDL after the rows: a
-# row with the commit-ts of a DDL belongs to the schema before it (wire.md item 31).
+# row with the commit-ts of a DDL belongs to the schema before it (docs/wire.md, item 31).
 _RANKS = pa.array([1, 0, 1, 0, 2, 3], pa.int32())
 _CHANGE_TYPES = pa.array(CHANGE_TYPES, pa.string())
 _EVENT_TYPES = pa.array(["row", "row", "row", "row", "ddl", "watermark"], pa.string())

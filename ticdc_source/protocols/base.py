@@ -73,7 +73,7 @@ class Decoder(Protocol):
 
     @property
     def broadcasts_ddl(self) -> bool:
-        """Whether a DDL event is sent to every partition of its topic (wire.md item 29)."""
+        """Whether a DDL event is sent to every partition of its topic (docs/wire.md, item 29)."""
 
     def split(self, chunk: Chunk, wants: Wants = every_table) -> Split:
         """Cut a chunk into events; never raises, what cannot be cut goes to `Split.corrupt`.

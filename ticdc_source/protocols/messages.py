@@ -30,9 +30,9 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def parse_json(payload: bytes) -> Any:
-    r"""Parse one JSON document. A repeated member's last value stands (wire.md item 12).
+    r"""Parse one JSON document. A repeated member's last value stands (docs/wire.md, item 12).
 
-    TiCDC writes bytes of text columns that are no UTF-8 as they are (wire.md item 13), which orjson refuses, as
+    TiCDC writes bytes of text columns that are no UTF-8 as they are (docs/wire.md, item 13), which orjson refuses, as
     it refuses lone surrogates in \u escapes: the slower parse keeps both as lone surrogates (PEP 383), and the
     text kernels decide by `invalidUtf8`.
 

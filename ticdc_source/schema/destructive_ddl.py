@@ -45,7 +45,7 @@ def removes_rows_of(event: DDLEvent, table: TableName) -> bool:
 
 
 def _exchanged(event: DDLEvent) -> list[TableName]:
-    """Return both tables of an EXCHANGE PARTITION: the event names but one of them (wire.md items 46, 51)."""
+    """Return both tables of an EXCHANGE PARTITION: the event names but one of them (docs/wire.md, items 46 and 51)."""
     found = _EXCHANGED.match(event.query)
     if found is None:
         return []

@@ -32,7 +32,7 @@ PROTOCOL = "ticdc.protocol"
 VERSIONS = "ticdc.versions"
 
 # The types that DDL events gave a column: (commit_ts of the DDL, type), oldest first. A row belongs to the last one
-# whose commit_ts is below its own (wire.md item 31).
+# whose commit_ts is below its own (docs/wire.md, item 31).
 TypeVersions = tuple[tuple[int, ColumnType], ...]
 
 

@@ -1,4 +1,4 @@
-"""canal-json, TiCDC's and official Canal's (wire.md §3; pingcap/ticdc pkg/sink/codec/canal).
+"""canal-json, TiCDC's and official Canal's (docs/wire.md, items 68 to 76; pingcap/ticdc pkg/sink/codec/canal).
 
 One JSON object a message; every value in it is text. `mysqlType` and `sqlType` describe the columns.
 """
@@ -81,14 +81,14 @@ _PREFIX = PrefixMatch(
     behind=b'"es":',
 )
 
-# sqlType (java.sql.Types) that tells binary from text whatever mysqlType says (wire.md item 16).
+# sqlType (java.sql.Types) that tells binary from text whatever mysqlType says (docs/wire.md, item 16).
 _BLOB = 2004
 _TEXT_TO_BINARY = {
     "char": "binary", "varchar": "varbinary", "tinytext": "tinyblob", "text": "blob", "mediumtext": "mediumblob",
     "longtext": "longblob",
 }  # fmt: skip
-# TiCDC before v5.4 never wrote "unsigned" and always promoted the sqlType (wire.md §3.4): the sign is not on the
-# wire, so that the type with room for both is taken. A signed column of later versions is never promoted.
+# TiCDC before v5.4 never wrote "unsigned" and always promoted the sqlType (docs/wire.md, item 75). The sign is not on
+# the wire, so the column gets the type with room for both. Later versions never promote a signed column.
 _PROMOTED = {"tinyint": 5, "smallint": 4, "int": -5, "bigint": 3}
 
 
@@ -249,7 +249,7 @@ def _add(images: Images, event: int, message: dict[str, Any], rows: list[dict[st
             images.add(event, index, row, None, plan, update=False)
         else:
             old = olds[index] if olds else None
-            # `old` may hold only what changed: the old row is the new one overlaid with it (wire.md item 11).
+            # `old` may hold only what changed: the old row is the new one overlaid with it (docs/wire.md, item 11).
             images.add(event, index, None if old is None else {**row, **old}, row, plan, update=True)
 
 

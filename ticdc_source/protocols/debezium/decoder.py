@@ -1,4 +1,4 @@
-"""debezium JSON, TiCDC's and native Debezium's (wire.md §4; pingcap/ticdc pkg/sink/codec/debezium).
+"""debezium JSON, TiCDC's and native Debezium's (docs/wire.md, items 77 to 91; pingcap/ticdc pkg/sink/codec/debezium).
 
     {"payload": {"source": {…}, "ts_ms": …, "op": "c", "before": {…}, "after": {…}}, "schema": {…}}
 

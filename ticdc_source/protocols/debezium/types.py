@@ -20,7 +20,7 @@ __all__ = ["KERNELS", "declared_columns", "described_columns", "type_versions", 
 
 
 def _little_endian_bits(type_: ColumnType, _settings: Settings) -> Kernel:
-    """Read BIT: true and false for BIT(1), else base64 of the little-endian bytes (wire.md item 24)."""
+    """Read BIT: true and false for BIT(1), else base64 of the little-endian bytes (docs/wire.md, item 24)."""
 
     def cast(cells: Cells) -> pa.Array:
         numbers.require(cells, bool, str)

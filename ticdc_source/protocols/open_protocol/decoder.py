@@ -1,4 +1,4 @@
-"""TiCDC open-protocol: frames, events, types (wire.md §2; pingcap/ticdc pkg/sink/codec/open).
+"""TiCDC open-protocol: frames, events, types (docs/wire.md, items 58 to 67; pingcap/ticdc pkg/sink/codec/open).
 
 key   := u64be version(=1)  { u64be length, JSON }*      one frame an event: what and when
 value :=                    { u64be length, JSON }*      the i-th belongs to the i-th key frame
@@ -51,7 +51,7 @@ _UNSIGNED_NAMES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"
 
 # How a string column is written where its type alone does not tell; `Column.wire`.
 _LEGACY = "base64"  # no flags at all: TiCDC up to v4.0.4
-_UNFLAGGED = "unflagged"  # flags 0: right for a plain NOT NULL text, or lost in TiCDC's cache (wire.md §2.3)
+_UNFLAGGED = "unflagged"  # flags 0: right for a plain NOT NULL text, or lost in TiCDC's cache (docs/wire.md, item 104)
 
 KERNELS: dict[str, Wire] = {
     "tinyint": numbers.INTEGER_NUMBER,
@@ -165,7 +165,7 @@ class OpenProtocol:
                     raise ValueError(msg)
                 if after is not None:
                     row = {name: cell["v"] for name, cell in after.items()}
-                    # Only changed columns may be there: the old row is the new one overlaid (wire.md item 11).
+                    # Only changed columns may be there: the old row is the new one overlaid (docs/wire.md, item 11).
                     old = None if before is None else {**row, **{name: cell["v"] for name, cell in before.items()}}
                     images.add(event, events.indexes[event], old, row, plan, update=update)
                 elif deleted is not None:
@@ -230,7 +230,7 @@ def _column(name: str, code: int, flags: int | None, handle: bool | None) -> Col
             type_name = _BINARY_NAMES[code]
         elif flags == 0:
             wire = _UNFLAGGED
-    # Also set on YEAR and BIT (item 9). Without flags the sign is not on the wire: the type with room for both.
+    # Also set on YEAR and BIT (docs/wire.md, item 9). Without flags the sign is unknown: take the type with room for both.
     unsigned = (flags is None or bool(flags & _UNSIGNED)) and type_name in _UNSIGNED_NAMES
     return Column(name, ColumnType(type_name, unsigned), key, wire, vague=wire == _UNFLAGGED)
 
