@@ -1,4 +1,4 @@
-"""Undoing `large-message-handle-compression`: TiCDC compresses each message, and marks none (docs/wire.md, items 96, 97).
+"""Undoing `large-message-handle-compression`: TiCDC marks no compressed message (docs/wire.md, items 96 and 97).
 
 snappy is a raw block, lz4 the frame format (pingcap/ticdc pkg/compression/compress.go). Kafka's own compression of
 record batches is another thing, and the Kafka client's.

@@ -230,7 +230,7 @@ def _column(name: str, code: int, flags: int | None, handle: bool | None) -> Col
             type_name = _BINARY_NAMES[code]
         elif flags == 0:
             wire = _UNFLAGGED
-    # Also set on YEAR and BIT (docs/wire.md, item 9). Without flags the sign is unknown: take the type with room for both.
+    # Also set on YEAR and BIT (docs/wire.md, item 9). Without flags the sign is unknown: both must fit.
     unsigned = (flags is None or bool(flags & _UNSIGNED)) and type_name in _UNSIGNED_NAMES
     return Column(name, ColumnType(type_name, unsigned), key, wire, vague=wire == _UNFLAGGED)
 
