@@ -87,7 +87,7 @@ def _measured(runs: Mapping[str, Callable[[], int]], records: int, turns: int) -
 
 def _read(bootstrap: str, topic: str, records: int, reading: Reading) -> int:
     """Read as `partitions.read_partition` does, and drop what comes."""
-    options = Options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
+    options = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
     before = reading.counters.records
     with Fetcher(client_config(options, driver=False), **partitions._fetch_settings(options)) as fetcher:
         chunks = partitions._with_gc(fetcher.fetch(OffsetRange(topic, 0, 0, records)), on=True)

@@ -52,7 +52,7 @@ def chunks_of(messages: Iterable[Message], first: int = 0, protocol: str = "cana
 
 def reading_for(messages: Sequence[Message], **options: str) -> Reading:
     """Infer a schema from messages, and put together what a worker needs to read them."""
-    parsed = Options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": TOPIC, **options})
+    parsed = Options.of({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": TOPIC, **options})
 
     def fetch(wanted: OffsetRange) -> Iterator[Chunk]:
         return chunks_of(messages[wanted.start : wanted.end], wanted.start)
@@ -67,6 +67,6 @@ def reading_for(messages: Sequence[Message], **options: str) -> Reading:
 
 def fetched(bootstrap: str, topic: str, records: int) -> int:
     """Fetch a topic's partition 0, as a worker does, and drop it; return how many records came."""
-    options = Options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
+    options = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
     with Fetcher(client_config(options, driver=False), **partitions._fetch_settings(options)) as fetcher:
         return sum(len(chunk) for chunk in fetcher.fetch(OffsetRange(topic, 0, 0, records)))

@@ -114,7 +114,7 @@ class Loader:
 @contextmanager
 def loader(bootstrap: str) -> Iterator[Loader]:
     """Connect to a broker."""
-    options: Any = Options({"kafka.bootstrap.servers": bootstrap, "subscribe": "any"})
+    options: Any = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": "any"})
     with closing(Client(client_config(options, driver=True))) as client:
         yield Loader(client)
 

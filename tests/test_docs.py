@@ -119,7 +119,7 @@ def test_every_option_is_documented() -> None:
     """The README names each option with its meaning."""
     text = README.read_text(encoding="utf-8")
 
-    for option in OPTIONS:
+    for option in OPTIONS.values():
         assert f"| `{option.name}` |" in text
         assert option.meaning in text
 

@@ -38,7 +38,7 @@ class TiCDCDataSource(DataSource):
         Raises:
             TiCDCSourceError: the options are wrong, the brokers silent, or the messages do not tell a schema.
         """
-        options = Options(self.options)
+        options = Options.of(self.options)
         check_types(options)
         if options.output_format == "event":  # the same columns, whatever the tables are
             return to_spark(format_schema(options))
@@ -51,14 +51,14 @@ class TiCDCDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch reader."""
-        options = Options(self.options)
+        options = Options.of(self.options)
         validate(options, streaming=False)
         check_types(options)
         return TiCDCReader(schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Return the stream reader."""
-        options = Options(self.options)
+        options = Options.of(self.options)
         validate(options, streaming=True)
         check_types(options)
         if options.ending_commit_ts == "resolved":

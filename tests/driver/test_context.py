@@ -34,7 +34,7 @@ class Stream:
 
     def __init__(self, servers: str, topic: str, schema: pa.Schema | None = None, **given: str) -> None:
         self.servers, self.topic = servers, topic
-        self.options = Options({"kafka.bootstrap.servers": servers, "subscribe": topic, **given})
+        self.options = Options.of({"kafka.bootstrap.servers": servers, "subscribe": topic, **given})
         self.schema = format_schema(self.options) if schema is None else schema
         self.cluster = KafkaCluster(self.options)
         self.knowledge = Knowledge(self.schema, self.options, self.cluster.earliest)
@@ -111,7 +111,7 @@ def test_a_batch_that_starts_behind_the_ddl_has_its_types(stream: Make) -> None:
     running = stream(outputFormat="event")
     running.write((0, DDL), (1, DDL), (0, ROW), (0, ROW), (1, ROW))
     offsets = json.dumps({running.topic: {"0": 2, "1": 2}})
-    options = Options({**OPTIONS, "kafka.bootstrap.servers": running.servers, "subscribe": running.topic,
+    options = Options.of({**OPTIONS, "kafka.bootstrap.servers": running.servers, "subscribe": running.topic,
                        "startingOffsets": offsets})  # fmt: skip
 
     partitions = TiCDCReader(to_spark(running.schema), options).partitions()

@@ -37,7 +37,7 @@ def options(servers: str, **given: Any) -> Options:
     texts = {
         name.replace("__", "."): value if isinstance(value, str) else json.dumps(value) for name, value in given.items()
     }
-    return Options({"kafka.bootstrap.servers": servers, "fetchOffset.retryIntervalMs": "50", **texts})
+    return Options.of({"kafka.bootstrap.servers": servers, "fetchOffset.retryIntervalMs": "50", **texts})
 
 
 def settings(servers: str, **kafka: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class StubClients:
 def look_up(monkeypatch: pytest.MonkeyPatch, clients: StubClients, retries: int) -> dict[TopicPartition, int]:
     """Look the end of a partition up."""
     monkeypatch.setattr(ticdc_source.kafka.lookup, "Client", clients)
-    options = Options(
+    options = Options.of(
         {
             "kafka.bootstrap.servers": "b:1",
             "subscribe": "t",

@@ -28,7 +28,7 @@ Kafka = LocalKafka | ExternalKafka
 def options(servers: str, **kafka: str) -> Options:
     """Options for a broker with `kafka.*` options."""
     named = {f"kafka.{name.replace('_', '.')}": value for name, value in kafka.items()}
-    return Options({"kafka.bootstrap.servers": servers, "subscribe": "t", **named})
+    return Options.of({"kafka.bootstrap.servers": servers, "subscribe": "t", **named})
 
 
 def ranges(given: Options) -> list[OffsetRange]:

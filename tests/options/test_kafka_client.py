@@ -20,7 +20,7 @@ def config(given: dict[str, str] | None = None, *, driver: bool = True, **option
     """The settings for `kafka.<name>` options."""
     kafka = {"bootstrap.servers": "b:9092", **(given or {})}
     kafka_options = {f"kafka.{name}": value for name, value in kafka.items()}
-    return client_config(Options({**kafka_options, "subscribe": "t", **options}), driver=driver)
+    return client_config(Options.of({**kafka_options, "subscribe": "t", **options}), driver=driver)
 
 
 def test_every_name_is_one_of_kafka_pythons() -> None:

@@ -1,10 +1,12 @@
 """The table of options: every row of it, what is refused and in which words, and that nothing secret is shown."""
 
 import pickle
+import re
 import traceback
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import FrozenInstanceError, fields
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -12,17 +14,19 @@ from ticdc_source.errors import OptionError
 from ticdc_source.options.options import OPTIONS, Option, Options, options_table
 
 REQUIRED = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
-ROWS = pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+ROWS = pytest.mark.parametrize(("attribute", "option"), OPTIONS.items(), ids=OPTIONS)
+ATTRIBUTES = {option.name: attribute for attribute, option in OPTIONS.items()}
 
 
 def parsed(given: Mapping[str, str]) -> Options:
     """Parse options beside the required ones."""
-    return Options({**REQUIRED, **given})
+    return Options.of({**REQUIRED, **given})
 
 
-def value(name: str, text: str) -> Any:
+def value(name: str, text: str) -> object:
     """Parse the value of one option."""
-    return parsed({name: text})[name]
+    found: object = getattr(parsed({name: text}), ATTRIBUTES[name])
+    return found
 
 
 def refusal(name: str, text: str) -> str:
@@ -33,31 +37,28 @@ def refusal(name: str, text: str) -> str:
 
 
 @ROWS
-def test_every_default_parses(option: Option) -> None:
+def test_every_default_parses(attribute: str, option: Option) -> None:
     """The default that the README prints is a value that the option takes, and what it has when it is not given."""
     expected = option.parse(option.default) if option.default else None
 
-    options = Options({"kafka.bootstrap.servers": "b:9092", "subscribePattern": "x"})
+    options = Options.of({"kafka.bootstrap.servers": "b:9092", "subscribePattern": "x"})
     if option.name != "subscribePattern":
-        assert options[option.name] == expected
-        assert getattr(options, option.attribute) == expected
+        assert getattr(options, attribute) == expected
 
 
 @ROWS
-def test_every_row_can_stand_in_a_markdown_table(option: Option) -> None:
-    """A meaning is one line without a bar."""
+def test_every_row_can_stand_in_a_markdown_table(attribute: str, option: Option) -> None:
+    """A meaning is one line without a bar; the attribute is the documented name in snake case."""
+    assert attribute == re.sub(r"(?<=[a-z])(?=[A-Z])", "_", option.name).replace(".", "_").lower()
     assert option.meaning
     assert not set("|\n") & set(option.name + option.default + option.meaning)
 
 
 def test_names_and_attributes_are_unique_without_case() -> None:
-    """No two options differ only in case, and none hides another's attribute or a method."""
-    names = [option.name.lower() for option in OPTIONS]
-    attributes = [option.attribute for option in OPTIONS]
+    """No two options differ only in case."""
+    names = [option.name.lower() for option in OPTIONS.values()]
 
     assert len(set(names)) == len(names)
-    assert len(set(attributes)) == len(attributes)
-    assert not set(attributes) & {*dir(Mapping), "given", "kafka", "is_given"}
 
 
 def test_the_table_has_a_line_for_every_option() -> None:
@@ -67,7 +68,7 @@ def test_the_table_has_a_line_for_every_option() -> None:
     assert [line.split("|")[1].strip() for line in lines[2:]] == [
         "`kafka.bootstrap.servers`",
         "`kafka.*`",
-        *(f"`{option.name}`" for option in OPTIONS),
+        *(f"`{option.name}`" for option in OPTIONS.values()),
     ]
 
 
@@ -81,14 +82,29 @@ def test_names_are_compared_without_case() -> None:
     assert options.kafka["client.id"] == "me"
 
 
-def test_options_are_a_mapping_by_documented_name() -> None:
-    """All options can be looked up, also those that were not given."""
+def test_options_cannot_be_changed() -> None:
+    """The dataclass is frozen: a stage cannot change what another one reads."""
     options = parsed({})
 
-    assert list(options) == [option.name for option in OPTIONS]
-    assert len(options) == len(OPTIONS)
-    with pytest.raises(AttributeError, match="no_such_option"):
-        _ = options.no_such_option
+    for attribute in (*OPTIONS, "given", "kafka"):
+        with pytest.raises(FrozenInstanceError):
+            setattr(options, attribute, None)
+
+
+def test_the_table_is_the_fields_of_the_dataclass() -> None:
+    """Every field is a row of the table, but for the two that hold what was given."""
+    assert list(OPTIONS) == [field.name for field in fields(Options) if field.name not in {"given", "kafka"}]
+
+
+def mentions_any(annotation: object) -> bool:
+    """Return whether a type is Any, or has Any among its arguments."""
+    return annotation is Any or any(mentions_any(argument) for argument in get_args(annotation))
+
+
+@pytest.mark.parametrize(("attribute", "annotation"), get_type_hints(Options).items())
+def test_every_attribute_has_a_precise_type(attribute: str, annotation: object) -> None:
+    """No attribute is Any, or a container of Any."""
+    assert not mentions_any(annotation), attribute
 
 
 @pytest.mark.parametrize(
@@ -161,9 +177,9 @@ def test_sizes_have_units(text: str, size: int) -> None:
         ("maxBytesPerBatch", "1.5m", "expected a size"),
         ("startingTimestamp", "yesterday", "Expected a single long value, got 'yesterday'"),
         ("startingTimestamp", "-1", "must be at least 0, got '-1'"),
-        ("startingOffsets", "first", 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got first'),
+        ("startingOffsets", "first", 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got \'first\''),
         ("startingOffsetsByTimestamp", "[]", 'Expected e.g. {"topicA":{"0":1700000000000}'),
-        ("assign", "t", 'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}, got t'),
+        ("assign", "t", 'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}, got \'t\''),
         (
             "protocol",
             "canaljson",
@@ -228,21 +244,21 @@ def test_choices_are_read_without_case() -> None:
 def test_offsets_are_a_word_or_json() -> None:
     """Earliest and latest are words; partitions are JSON, as Spark writes them."""
     assert value("startingOffsets", "Earliest") == "earliest"
-    assert value("endingOffsets", '{"t":{"0":-1}}') == {"t": {"0": -1}}
+    assert value("endingOffsets", '{"t":{"0":-1}}') == {"t": {0: -1}}
 
 
 def test_a_missing_broker_is_named_with_the_way_out() -> None:
     """Spark loses the options of CREATE TABLE: whoever meets that reads of the temporary view."""
     with pytest.raises(OptionError, match=r"'kafka\.bootstrap\.servers' must be specified.*TEMPORARY VIEW"):
-        Options({"subscribe": "t"})
+        Options.of({"subscribe": "t"})
     with pytest.raises(OptionError, match="TEMPORARY VIEW"):
-        Options({**REQUIRED, "kafka.bootstrap.servers": " "})
+        Options.of({**REQUIRED, "kafka.bootstrap.servers": " "})
 
 
 def test_topics_must_be_chosen() -> None:
     """Without one of the three options there is nothing to read."""
     with pytest.raises(OptionError, match="One of the following options must be specified"):
-        Options({"kafka.bootstrap.servers": "b:9092"})
+        Options.of({"kafka.bootstrap.servers": "b:9092"})
 
 
 def test_topics_must_be_chosen_once() -> None:
@@ -263,7 +279,7 @@ def test_a_secret_is_not_in_what_prints() -> None:
     """`repr`, `str` and formats name the options given and show no value."""
     options = parsed(SECRETS)
 
-    assert SECRET not in f"{options!r} {options} {options.given} {dict(options)}"
+    assert SECRET not in f"{options!r} {options} {options.given} {vars(options).keys()}"
     assert "kafka.sasl.jaas.config" in repr(options)
 
 
@@ -294,5 +310,5 @@ def test_options_travel_to_workers() -> None:
 
     arrived = pickle.loads(pickle.dumps(options))  # noqa: S301 (what was pickled a moment ago)
 
-    assert dict(arrived) == dict(options)
+    assert arrived == options
     assert (arrived.kafka, arrived.given) == (options.kafka, options.given)

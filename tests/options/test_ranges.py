@@ -30,7 +30,7 @@ def options(**given: Any) -> Options:
     """Options with a broker and a topic; JSON is made of what is not text."""
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
     base = {name: value for name, value in BASE.items() if name != "subscribe" or "assign" not in texts}
-    return Options({**base, **texts})
+    return Options.of({**base, **texts})
 
 
 def test_the_precedence_is_sparks() -> None:

@@ -11,7 +11,7 @@ from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, Top
 
 def choice(**given: str) -> TopicChoice:
     """What the options choose."""
-    return topic_choice(Options({"kafka.bootstrap.servers": "b:9092", **given}))
+    return topic_choice(Options.of({"kafka.bootstrap.servers": "b:9092", **given}))
 
 
 def pattern(text: str) -> SubscribePattern:

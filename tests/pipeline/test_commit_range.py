@@ -98,7 +98,7 @@ def test_a_row_without_time_cannot_be_bounded() -> None:
 def test_other_words_than_resolved_are_refused() -> None:
     """`endingCommitTs` is a number or `resolved`."""
     with pytest.raises(OptionError, match=r"endingCommitTs.*resolved"):
-        Options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "endingCommitTs": "soon"})
+        Options.of({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "endingCommitTs": "soon"})
 
 
 def test_resolved_is_the_smallest_of_the_largest_watermarks() -> None:

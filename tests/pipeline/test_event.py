@@ -299,7 +299,7 @@ def test_the_lowest_partition_of_each_topic_keeps_ddl() -> None:
 
 def test_a_read_without_partition_0_warns_of_missing_ddl() -> None:
     """canal-json has its DDL in partition 0 only: a read without it says so, a read with it does not."""
-    options = Options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "outputFormat": "event"})
+    options = Options.of({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "outputFormat": "event"})
 
     with pytest.warns(UserWarning, match="Partition 0 of t is not read; canal-json has its DDL in partition 0 only"):
         warn_of_missing_ddl(Known("canal-json", ddl_from={"t": 1}), options)

@@ -72,7 +72,7 @@ class Driven:
     def __init__(self, kafka: LocalKafka, topic: str, **options: str) -> None:
         given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic, "groupidprefix": "counted"}
         typed = {name.lower(): value for name, value in {**TYPED, **options}.items()}
-        self.reader = new_stream_reader(StructType([StructField("id", IntegerType())]), Options({**given, **typed}))
+        self.reader = new_stream_reader(StructType([StructField("id", IntegerType())]), Options.of({**given, **typed}))
 
     def next(self, start: dict[str, Any]) -> dict[str, Any]:
         """Plan a micro-batch."""

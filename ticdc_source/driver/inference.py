@@ -172,18 +172,17 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
     """
     if options.claim_check_location:
         fetch = _portioned(fetch, options.value_compression)
-    sampler, name = Sampler(ranges, fetch), options.protocol
+    sampler = Sampler(ranges, fetch)
     half = max(1, options.infer_schema_max_records // 2)
     deadline = time.monotonic() + options.infer_schema_timeout_ms / 1000
     limit = options.infer_schema_max_scanned_records
     size = max(_LEAST_WINDOW, half // max(1, len(ranges)))
     first, last = list(sampler.forward(size)), list(sampler.backward(size))
-    if name == "auto":
-        name = detect_protocol([*first, *last])
-        if name is None:
-            return None
+    protocol = detect_protocol([*first, *last]) if options.protocol == "auto" else options.protocol
+    if protocol is None:
+        return None
     tables = TableFilter(options.tables or ())
-    decoder = decoder_of(name, options)
+    decoder = decoder_of(protocol, options)
     sample, tail = Sample(decoder, tables, table_ddl=options.table_ddl), Sample(decoder, tables)
     for part, chunks, step in ((sample, first, sampler.forward), (tail, last, sampler.backward)):
         window, found = size, sum(part.add(chunk) for chunk in chunks)

@@ -196,8 +196,8 @@ def _refuse_collisions(metadata: list[pa.Field], data: list[pa.Field], options: 
     }
     if len(taken) < len(metadata):
         names = [field.name.lower() for field in metadata]
-        option, _ = next(own[name] for name in names[::-1] if names.count(name) > 1)
-        msg = f"Option '{option}': {options[option]} is a metadata column's name too"
+        twice = next(name for name in names[::-1] if names.count(name) > 1)
+        msg = f"Option '{own[twice][0]}': {taken[twice]} is a metadata column's name too"
         raise OptionError(msg)
     for field in data:
         if field.name.lower() in taken:

@@ -1,341 +1,390 @@
-"""The options of one read, parsed and checked by the table of options.
+"""The options of one read: a typed, frozen dataclass whose field metadata is the table of options.
 
-Spark hands option names over in lower case; names are compared without case everywhere.
+README's table is generated from that metadata. Spark passes option names in lower case, so names are compared without
+case everywhere.
 """
+
+# ruff: noqa: RUF009 (`_option` returns a dataclass field; its default is made once, and never changed)
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeVar, overload
 
 from ticdc_source.errors import OptionError
-from ticdc_source.options.parsers import (
-    TIMES_EXAMPLE,
-    boolean,
-    duration_ms,
-    folder,
-    integer,
-    integer_or,
-    json_object,
-    names,
-    offsets_or,
-    one_of,
-    size_bytes,
-    subset_of,
-    tables,
-    text,
-    time_zone,
-)
+from ticdc_source.options import parsers
+from ticdc_source.options.parsers import PartitionLists, PartitionNumbers
 
 __all__ = ["OPTIONS", "Option", "Options", "options_table"]
 
+Value = TypeVar("Value")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option.
+    """One row of the table of options: the metadata of one field of `Options`.
 
     Attributes:
-        name: the name as documented.
-        default: the default as the README prints it ("" for none).
-        parse: text to value; raises ValueError with a sentence that does not repeat the option's name.
-        meaning: one line for the README.
-        attribute: the attribute of `Options` that holds the value.
-        stream_only: ignored, with a warning, by batch reads.
+        name: The documented name.
+        parse: Turns text into the value; raises ValueError with a sentence that does not repeat the option's name.
+        default: The default as the README prints it ("" for none).
+        meaning: One line for the README.
+        stream_only: Batch reads ignore the option, with a warning.
+        secret: Error messages do not repeat the text that was given.
     """
 
     name: str
+    parse: Callable[[str], object]
     default: str
-    parse: Callable[[str], Any]
     meaning: str
-    attribute: str
-    stream_only: bool = False
+    stream_only: bool
+    secret: bool
 
 
-def _row(name: str, default: str, parse: Callable[[str], Any], meaning: str, *, stream_only: bool = False) -> Option:
-    attribute = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).replace(".", "_").lower()
-    return Option(name, default, parse, meaning, attribute, stream_only)
+@overload
+def _option(
+    name: str, parse: Callable[[str], Value], meaning: str, *, stream_only: bool = ..., secret: bool = ...
+) -> Value | None: ...
+@overload
+def _option(
+    name: str, parse: Callable[[str], Value], meaning: str, *, default: str, stream_only: bool = ..., secret: bool = ...
+) -> Value: ...
+def _option(
+    name: str,
+    parse: Callable[[str], Value],
+    meaning: str,
+    *,
+    default: str = "",
+    stream_only: bool = False,
+    secret: bool = False,
+) -> Value | None:
+    """Declare a field of `Options`; type checkers compare what `parse` returns with the field's annotation."""
+    row = Option(name=name, parse=parse, default=default, meaning=meaning, stream_only=stream_only, secret=secret)
+    return dataclasses.field(default=parse(default) if default else None, metadata={"option": row})
 
 
-OPTIONS: tuple[Option, ...] = (
-    _row(
-        "assign",
-        "",
-        json_object('{"topicA":[0,1],"topicB":[0,1]}'),
-        'topic partitions to read, as JSON: `{"topicA":[0,1]}`',
-    ),
-    _row("subscribe", "", text, "topics to read, separated by commas"),
-    _row("subscribePattern", "", text, "a regular expression that the whole topic name must match"),
-    _row(
-        "protocol",
-        "auto",
-        one_of("auto", "open-protocol", "canal-json", "debezium"),
-        "TiCDC's `protocol`; `auto` looks at the first messages and refuses a mix",
-    ),
-    _row(
-        "tables",
-        "",
-        tables,
-        "`db.t, db2.*`; names with dots, commas or blanks in backticks. Needed where a topic holds several tables",
-    ),
-    _row(
-        "outputFormat",
-        "changelog",
-        one_of("changelog", "envelope", "event"),
-        "`changelog`: one table, one row per row image, flat and typed; `envelope`: one table, one row per event, "
-        "with `before` and `after`; `event`: all tables, with DDL and watermarks, rows as JSON",
-    ),
-    _row(
-        "startingOffsets",
-        "earliest",
-        offsets_or("earliest", "latest"),
-        "`earliest`, `latest`, or JSON with every partition (-2 earliest, -1 latest); a stream starts at `latest` "
-        "by default, a batch read refuses that",
-    ),
-    _row("startingTimestamp", "", integer(0), "start at the first record at or after this time, ms since the epoch"),
-    _row("startingOffsetsByTimestamp", "", json_object(TIMES_EXAMPLE), "the same by partition, as JSON"),
-    _row(
-        "startingOffsetsByTimestampStrategy",
-        "error",
-        one_of("error", "latest"),
-        "what to do where no record is that young",
-    ),
-    _row(
-        "endingOffsets",
-        "latest",
-        offsets_or("latest", "earliest"),
-        "`latest`, or JSON with every partition (-1 latest); batch only",
-    ),
-    _row("endingTimestamp", "", integer(0), "end before the first record at or after this time; batch only"),
-    _row("endingOffsetsByTimestamp", "", json_object(TIMES_EXAMPLE), "the same by partition, as JSON; batch only"),
-    _row("startingCommitTs", "", integer(0), "only what has this commit-ts or a later one; looked at after decoding"),
-    _row(
-        "endingCommitTs",
-        "",
-        integer_or("resolved", at_least=1),
-        "only what has an earlier commit-ts; `resolved` (batch only): earlier than the smallest, over the topic "
-        "partitions, of each one's largest watermark, so that no transaction is cut",
-    ),
-    _row(
-        "failOnDataLoss",
-        "true",
-        boolean,
-        "fail where records of the range are gone; `false` warns and reads what is left",
-    ),
-    _row(
-        "maxOffsetsPerTrigger", "", integer(1), "offsets of a micro-batch at most, shared by backlog", stream_only=True
-    ),
-    _row("minOffsetsPerTrigger", "", integer(1), "wait for so many offsets before a micro-batch", stream_only=True),
-    _row("maxTriggerDelay", "15m", duration_ms, "how long to wait for those", stream_only=True),
-    _row("minPartitions", "", integer(1), "split the ranges into at least so many input partitions"),
-    _row("maxRecordsPerPartition", "", integer(1), "split ranges with more offsets than this"),
-    _row("preimages", "true", boolean, "`false` drops `update_preimage` rows (AUTO CDC must not see them)"),
-    _row(
-        "operations", "insert,update,delete", subset_of("insert", "update", "delete"), "only rows of these operations"
-    ),
-    _row("columns", "", names, "only these table columns, separated by commas"),
-    _row(
-        "includeMetadata",
-        "core",
-        one_of("core", "kafka", "all"),
-        "`kafka` adds `_topic _partition _offset _timestamp _key`; `all` adds "
-        "`_database _table _protocol _build_ts _cluster_id _value` too",
-    ),
-    _row("includeHeaders", "false", boolean, "adds `_headers`, the Kafka headers"),
-    _row("metadataColumnPrefix", "_", text, "replaces the underscore before the metadata columns' names"),
-    _row(
-        "inferSchema.maxRecords",
-        "1000",
-        integer(1),
-        "rows of the wanted table to infer the schema from, half from each end of the range",
-    ),
-    _row("inferSchema.maxScannedRecords", "100000", integer(1), "records to scan for those rows at most"),
-    _row("inferSchema.timeoutMs", "10000", duration_ms, "time to spend on that at most"),
-    _row("schemaHints", "", text, "types for some columns, in Spark's DDL: `amount decimal(10,2), flag boolean`"),
-    _row(
-        "tableDDL",
-        "",
-        text,
-        "`CREATE TABLE` texts, as `SHOW CREATE TABLE` prints them: precisions, labels and lengths that the wire lacks",
-    ),
-    _row(
-        "unspecifiedDecimal",
-        "",
-        text,
-        "type of DECIMAL columns whose precision is not on the wire, such as `decimal(20,4)` or `string`",
-    ),
-    _row(
-        "variantJson",
-        "false",
-        boolean,
-        "`true` reads json columns, and the JSON of `outputFormat=event`, as Spark's VARIANT",
-    ),
-    _row("timeZone", "UTC", time_zone, "the `--tz` of the TiCDC server: TIMESTAMP texts are in it, unmarked"),
-    _row("zeroDate", "null", one_of("null", "fail"), "what to do with zero and invalid dates such as `0000-00-00`"),
-    _row(
-        "invalidUtf8",
-        "replace",
-        one_of("replace", "fail"),
-        "what to do with text that is not UTF-8: put U+FFFD for each bad byte, counted; or fail",
-    ),
-    _row(
-        "mode",
-        "FAILFAST",
-        one_of("FAILFAST", "PERMISSIVE", "DROPMALFORMED"),
-        "for a record that cannot be read or a value that does not fit: fail; keep it in a row of its own; "
-        "or drop, count and log it",
-    ),
-    _row("columnNameOfCorruptRecord", "_corrupt_record", text, "the column that `PERMISSIVE` adds"),
-    _row(
-        "onSchemaDrift",
-        "fail",
-        one_of("fail", "ignore", "rescue"),
-        "what to do with a column that the schema lacks: fail; leave it out; or keep its values, and "
-        "such as do not fit their column's type, as JSON in the rescued column",
-    ),
-    _row(
-        "rescuedDataColumn",
-        "",
-        text,
-        "a column for what is rescued, `_rescued_data` with `onSchemaDrift=rescue`; it "
-        "also keeps the bytes of text that is not UTF-8",
-    ),
-    _row(
-        "onDestructiveDDL",
-        "warn",
-        one_of("warn", "fail", "ignore"),
-        "what to do at a DDL that removes rows without delete events: DROP TABLE, TRUNCATE, DROP, TRUNCATE or "
-        "EXCHANGE PARTITION, DROP DATABASE",
-    ),
-    _row(
-        "valueCompression",
-        "auto",
-        one_of("auto", "none", "snappy", "lz4"),
-        "TiCDC's `large-message-handle-compression`; `auto` tells by the first bytes of each message",
-    ),
-    _row("claimCheckLocation", "", folder, "the folder of TiCDC's claim-check files: a path, or a URL of fsspec"),
-    _row("onHandleKeyOnly", "fail", one_of("fail", "null"), "messages with key columns only: fail, or read NULLs"),
-    _row("fetchOffset.numRetries", "3", integer(0), "how often to retry an offset look-up"),
-    _row("fetchOffset.retryIntervalMs", "1000", duration_ms, "wait between those"),
-    _row("fetchOffset.minIntervalMs", "200", duration_ms, "how long an offset look-up is good for", stream_only=True),
-    _row("kafkaConsumer.pollTimeoutMs", "120000", duration_ms, "fail when no record comes for this long"),
-    _row("groupIdPrefix", "", text, "prefix of the client id that the brokers see (no consumer group is joined)"),
-    _row("maxRowsPerBatch", "8192", integer(1), "rows in an Arrow record batch at most"),
-    _row(
-        "maxBytesPerBatch",
-        "32m",
-        size_bytes,
-        "about how many bytes an Arrow record batch holds at most, one Kafka record excepted",
-    ),
-    _row(
-        "commitGroupOffsets",
-        "false",
-        boolean,
-        "commit what a stream has finished to the group `kafka.group.id`, for monitoring; best effort",
-        stream_only=True,
-    ),
-    _row("metricsPath", "", text, "a folder that gets a JSON line per topic partition and micro-batch"),
-    _row("strictOptions", "false", boolean, "`true` makes an unknown option an error"),
-)
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Options:
+    """The options of one read, parsed and checked by `Options.of`; safe to print, as `repr` shows names only.
 
+    Every option is an attribute in snake case, such as `options.starting_offsets`. An option that was not given has
+    the value of its default, or None if it has no default.
 
-def options_table() -> str:
-    """Return README's table of options."""
-    lines = ["| option | default | meaning |", "|---|---|---|"]
-    lines.append("| `kafka.bootstrap.servers` | required | brokers, `host:port` separated by commas |")
-    lines.append(
-        "| `kafka.*` | | passed to the Kafka client under its Java name; settings the source owns are refused |"
-    )
-    lines += [
-        f"| `{option.name}` | {f'`{option.default}`' if option.default else ''} | {option.meaning} |"
-        for option in OPTIONS
-    ]
-    return "\n".join(lines)
-
-
-# What Spark itself puts among the options: `load(path)`, and the noise of CREATE TABLE.
-_SPARK_NOISE = re.compile(r"^(option\..*|owner|provider|__.*)$")
-
-
-_BY_LOWER = {option.name.lower(): option for option in OPTIONS}
-
-
-class Options(Mapping[str, Any]):
-    """The options of one read: parsed, checked, and safe to print (values of `kafka.*` are never shown).
-
-    Every option is an attribute, in snake case: `options.starting_offsets`; an option that was not given has
-    its default's value, or None where there is no default. `kafka` holds what followed `kafka.`, by lower-case
-    Java name. As a mapping it holds the parsed values by documented name.
-
-    Raises:
-        OptionError: a value does not parse, or `strictOptions` is on and a name is unknown.
+    Attributes:
+        given: The names that were given, in lower case.
+        kafka: The settings after `kafka.`, by lower-case name. They may be secrets.
     """
 
-    kafka: Mapping[str, str]
+    given: frozenset[str]
+    kafka: Mapping[str, str] = dataclasses.field(repr=False)
 
-    def __init__(self, given: Mapping[str, str]) -> None:
+    assign: PartitionLists | None = _option(
+        "assign", parsers.partition_lists, 'topic partitions to read, as JSON: `{"topicA":[0,1]}`'
+    )
+    subscribe: str | None = _option("subscribe", parsers.text, "topics to read, separated by commas")
+    subscribe_pattern: str | None = _option(
+        "subscribePattern", parsers.text, "a regular expression that the whole topic name must match"
+    )
+    protocol: str = _option(
+        "protocol",
+        parsers.one_of("auto", "open-protocol", "canal-json", "debezium"),
+        "TiCDC's `protocol`; `auto` looks at the first messages and refuses a mix",
+        default="auto",
+    )
+    tables: tuple[tuple[str, str], ...] | None = _option(
+        "tables",
+        parsers.tables,
+        "`db.t, db2.*`; names with dots, commas or blanks in backticks. Needed where a topic holds several tables",
+    )
+    output_format: Literal["changelog", "envelope", "event"] = _option(
+        "outputFormat",
+        parsers.one_of("changelog", "envelope", "event"),
+        "`changelog`: one table, one row per row image, flat and typed; `envelope`: one table, one row per event, "
+        "with `before` and `after`; `event`: all tables, with DDL and watermarks, rows as JSON",
+        default="changelog",
+    )
+    starting_offsets: Literal["earliest", "latest"] | PartitionNumbers = _option(
+        "startingOffsets",
+        parsers.offsets,
+        "`earliest`, `latest`, or JSON with every partition (-2 earliest, -1 latest); a stream starts at `latest` "
+        "by default, a batch read refuses that",
+        default="earliest",
+    )
+    starting_timestamp: int | None = _option(
+        "startingTimestamp", parsers.integer(0), "start at the first record at or after this time, ms since the epoch"
+    )
+    starting_offsets_by_timestamp: PartitionNumbers | None = _option(
+        "startingOffsetsByTimestamp", parsers.times, "the same by partition, as JSON"
+    )
+    starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = _option(
+        "startingOffsetsByTimestampStrategy",
+        parsers.one_of("error", "latest"),
+        "what to do where no record is that young",
+        default="error",
+    )
+    ending_offsets: Literal["earliest", "latest"] | PartitionNumbers = _option(
+        "endingOffsets",
+        parsers.offsets,
+        "`latest`, or JSON with every partition (-1 latest); batch only",
+        default="latest",
+    )
+    ending_timestamp: int | None = _option(
+        "endingTimestamp", parsers.integer(0), "end before the first record at or after this time; batch only"
+    )
+    ending_offsets_by_timestamp: PartitionNumbers | None = _option(
+        "endingOffsetsByTimestamp", parsers.times, "the same by partition, as JSON; batch only"
+    )
+    starting_commit_ts: int | None = _option(
+        "startingCommitTs", parsers.integer(0), "only what has this commit-ts or a later one; looked at after decoding"
+    )
+    ending_commit_ts: int | Literal["resolved"] | None = _option(
+        "endingCommitTs",
+        parsers.resolved_or_integer,
+        "only what has an earlier commit-ts; `resolved` (batch only): earlier than the smallest, over the topic "
+        "partitions, of each one's largest watermark, so that no transaction is cut",
+    )
+    fail_on_data_loss: bool = _option(
+        "failOnDataLoss",
+        parsers.boolean,
+        "fail where records of the range are gone; `false` warns and reads what is left",
+        default="true",
+    )
+    max_offsets_per_trigger: int | None = _option(
+        "maxOffsetsPerTrigger",
+        parsers.integer(1),
+        "offsets of a micro-batch at most, shared by backlog",
+        stream_only=True,
+    )
+    min_offsets_per_trigger: int | None = _option(
+        "minOffsetsPerTrigger", parsers.integer(1), "wait for so many offsets before a micro-batch", stream_only=True
+    )
+    max_trigger_delay: int = _option(
+        "maxTriggerDelay", parsers.duration_ms, "how long to wait for those", default="15m", stream_only=True
+    )
+    min_partitions: int | None = _option(
+        "minPartitions", parsers.integer(1), "split the ranges into at least so many input partitions"
+    )
+    max_records_per_partition: int | None = _option(
+        "maxRecordsPerPartition", parsers.integer(1), "split ranges with more offsets than this"
+    )
+    preimages: bool = _option(
+        "preimages",
+        parsers.boolean,
+        "`false` drops `update_preimage` rows (AUTO CDC must not see them)",
+        default="true",
+    )
+    operations: frozenset[Literal["insert", "update", "delete"]] = _option(
+        "operations",
+        parsers.subset_of("insert", "update", "delete"),
+        "only rows of these operations",
+        default="insert,update,delete",
+    )
+    columns: tuple[str, ...] | None = _option("columns", parsers.names, "only these table columns, separated by commas")
+    include_metadata: Literal["core", "kafka", "all"] = _option(
+        "includeMetadata",
+        parsers.one_of("core", "kafka", "all"),
+        "`kafka` adds `_topic _partition _offset _timestamp _key`; `all` adds "
+        "`_database _table _protocol _build_ts _cluster_id _value` too",
+        default="core",
+    )
+    include_headers: bool = _option(
+        "includeHeaders", parsers.boolean, "adds `_headers`, the Kafka headers", default="false"
+    )
+    metadata_column_prefix: str = _option(
+        "metadataColumnPrefix", parsers.text, "replaces the underscore before the metadata columns' names", default="_"
+    )
+    infer_schema_max_records: int = _option(
+        "inferSchema.maxRecords",
+        parsers.integer(1),
+        "rows of the wanted table to infer the schema from, half from each end of the range",
+        default="1000",
+    )
+    infer_schema_max_scanned_records: int = _option(
+        "inferSchema.maxScannedRecords", parsers.integer(1), "records to scan for those rows at most", default="100000"
+    )
+    infer_schema_timeout_ms: int = _option(
+        "inferSchema.timeoutMs", parsers.duration_ms, "time to spend on that at most", default="10000"
+    )
+    schema_hints: str | None = _option(
+        "schemaHints", parsers.text, "types for some columns, in Spark's DDL: `amount decimal(10,2), flag boolean`"
+    )
+    table_ddl: str | None = _option(
+        "tableDDL",
+        parsers.text,
+        "`CREATE TABLE` texts, as `SHOW CREATE TABLE` prints them: precisions, labels and lengths that the wire lacks",
+    )
+    unspecified_decimal: str | None = _option(
+        "unspecifiedDecimal",
+        parsers.text,
+        "type of DECIMAL columns whose precision is not on the wire, such as `decimal(20,4)` or `string`",
+    )
+    variant_json: bool = _option(
+        "variantJson",
+        parsers.boolean,
+        "`true` reads json columns, and the JSON of `outputFormat=event`, as Spark's VARIANT",
+        default="false",
+    )
+    time_zone: str = _option(
+        "timeZone",
+        parsers.time_zone,
+        "the `--tz` of the TiCDC server: TIMESTAMP texts are in it, unmarked",
+        default="UTC",
+    )
+    zero_date: Literal["null", "fail"] = _option(
+        "zeroDate",
+        parsers.one_of("null", "fail"),
+        "what to do with zero and invalid dates such as `0000-00-00`",
+        default="null",
+    )
+    invalid_utf8: Literal["replace", "fail"] = _option(
+        "invalidUtf8",
+        parsers.one_of("replace", "fail"),
+        "what to do with text that is not UTF-8: put U+FFFD for each bad byte, counted; or fail",
+        default="replace",
+    )
+    mode: Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"] = _option(
+        "mode",
+        parsers.one_of("FAILFAST", "PERMISSIVE", "DROPMALFORMED"),
+        "for a record that cannot be read or a value that does not fit: fail; keep it in a row of its own; "
+        "or drop, count and log it",
+        default="FAILFAST",
+    )
+    column_name_of_corrupt_record: str = _option(
+        "columnNameOfCorruptRecord", parsers.text, "the column that `PERMISSIVE` adds", default="_corrupt_record"
+    )
+    on_schema_drift: Literal["fail", "ignore", "rescue"] = _option(
+        "onSchemaDrift",
+        parsers.one_of("fail", "ignore", "rescue"),
+        "what to do with a column that the schema lacks: fail; leave it out; or keep its values, and "
+        "such as do not fit their column's type, as JSON in the rescued column",
+        default="fail",
+    )
+    rescued_data_column: str | None = _option(
+        "rescuedDataColumn",
+        parsers.text,
+        "a column for what is rescued, `_rescued_data` with `onSchemaDrift=rescue`; it "
+        "also keeps the bytes of text that is not UTF-8",
+    )
+    on_destructive_ddl: Literal["warn", "fail", "ignore"] = _option(
+        "onDestructiveDDL",
+        parsers.one_of("warn", "fail", "ignore"),
+        "what to do at a DDL that removes rows without delete events: DROP TABLE, TRUNCATE, DROP, TRUNCATE or "
+        "EXCHANGE PARTITION, DROP DATABASE",
+        default="warn",
+    )
+    value_compression: Literal["auto", "none", "snappy", "lz4"] = _option(
+        "valueCompression",
+        parsers.one_of("auto", "none", "snappy", "lz4"),
+        "TiCDC's `large-message-handle-compression`; `auto` tells by the first bytes of each message",
+        default="auto",
+    )
+    claim_check_location: str | None = _option(
+        "claimCheckLocation",
+        parsers.folder,
+        "the folder of TiCDC's claim-check files: a path, or a URL of fsspec",
+        secret=True,
+    )
+    on_handle_key_only: Literal["fail", "null"] = _option(
+        "onHandleKeyOnly",
+        parsers.one_of("fail", "null"),
+        "messages with key columns only: fail, or read NULLs",
+        default="fail",
+    )
+    fetch_offset_num_retries: int = _option(
+        "fetchOffset.numRetries", parsers.integer(0), "how often to retry an offset look-up", default="3"
+    )
+    fetch_offset_retry_interval_ms: int = _option(
+        "fetchOffset.retryIntervalMs", parsers.duration_ms, "wait between those", default="1000"
+    )
+    fetch_offset_min_interval_ms: int = _option(
+        "fetchOffset.minIntervalMs",
+        parsers.duration_ms,
+        "how long an offset look-up is good for",
+        default="200",
+        stream_only=True,
+    )
+    kafka_consumer_poll_timeout_ms: int = _option(
+        "kafkaConsumer.pollTimeoutMs", parsers.duration_ms, "fail when no record comes for this long", default="120000"
+    )
+    group_id_prefix: str | None = _option(
+        "groupIdPrefix", parsers.text, "prefix of the client id that the brokers see (no consumer group is joined)"
+    )
+    max_rows_per_batch: int = _option(
+        "maxRowsPerBatch", parsers.integer(1), "rows in an Arrow record batch at most", default="8192"
+    )
+    max_bytes_per_batch: int = _option(
+        "maxBytesPerBatch",
+        parsers.size_bytes,
+        "about how many bytes an Arrow record batch holds at most, one Kafka record excepted",
+        default="32m",
+    )
+    commit_group_offsets: bool = _option(
+        "commitGroupOffsets",
+        parsers.boolean,
+        "commit what a stream has finished to the group `kafka.group.id`, for monitoring; best effort",
+        default="false",
+        stream_only=True,
+    )
+    metrics_path: str | None = _option(
+        "metricsPath", parsers.text, "a folder that gets a JSON line per topic partition and micro-batch"
+    )
+    strict_options: bool = _option(
+        "strictOptions", parsers.boolean, "`true` makes an unknown option an error", default="false"
+    )
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Options:
+        """Parse and check options by name, in any case.
+
+        Raises:
+            OptionError: A value does not parse, options contradict one another, a required one is missing, or
+                `strictOptions` is on and a name is unknown.
+        """
         lowered = {name.lower(): str(value) for name, value in given.items()}
-        self.given = frozenset(lowered)
-        self.kafka = {
-            name.removeprefix("kafka."): value for name, value in lowered.items() if name.startswith("kafka.")
+        # Any: what a parser returns has been compared with its field's type where the field is declared.
+        parsed: dict[str, Any] = {
+            attribute: _parse(option, lowered[option.name.lower()])
+            for attribute, option in OPTIONS.items()
+            if option.name.lower() in lowered
         }
-        self._values: dict[str, Any] = {}
-        for option in OPTIONS:
-            value_text = lowered.get(option.name.lower())
-            if value_text is None:
-                value = option.parse(option.default) if option.default else None
-            else:
-                value = _parsed(option, value_text)
-            self._set(option, value)
-        if self._values["onSchemaDrift"] == "rescue" and self._values["rescuedDataColumn"] is None:
-            self._set(_BY_LOWER["rescueddatacolumn"], "_rescued_data")
-        self._report_unknown(lowered)
-        self._cross_check()
-
-    def _set(self, option: Option, value: Any) -> None:
-        self._values[option.name] = value
-        setattr(self, option.attribute, value)
-
-    def __getattr__(self, name: str) -> Any:
-        """Fail for an attribute that no row of `OPTIONS` makes (the others are set by `__init__`)."""
-        raise AttributeError(name)
-
-    def __getitem__(self, name: str) -> Any:
-        """Return the parsed value of the option with this documented name."""
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the documented names."""
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        """Return the number of options there are."""
-        return len(self._values)
+        if parsed.get("on_schema_drift") == "rescue":
+            parsed.setdefault("rescued_data_column", "_rescued_data")
+        kafka = {name.removeprefix("kafka."): value for name, value in lowered.items() if name.startswith("kafka.")}
+        options = cls(given=frozenset(lowered), kafka=kafka, **parsed)
+        options._report_unknown()
+        options._check()
+        return options
 
     def __repr__(self) -> str:
-        """Name what was given; no values, as some may be secrets."""
+        """Return the names that were given, without values: some may be secrets."""
         return f"Options({', '.join(sorted(self.given))})"
 
     def is_given(self, name: str) -> bool:
-        """Tell whether the option was given, in any case."""
+        """Return whether the option was given, in any case."""
         return name.lower() in self.given
 
-    def _report_unknown(self, lowered: Mapping[str, str]) -> None:
-        for name in sorted(lowered):
-            if name in _BY_LOWER or name.startswith("kafka.") or _SPARK_NOISE.match(name):
+    def _report_unknown(self) -> None:
+        by_lower = {option.name.lower(): option.name for option in OPTIONS.values()}
+        for name in sorted(self.given):
+            if name in by_lower or name.startswith("kafka.") or _SPARK_NOISE.match(name):
                 continue
-            near = difflib.get_close_matches(name, [*_BY_LOWER, "kafka.bootstrap.servers"], n=1)
-            known = _BY_LOWER[near[0]].name if near and near[0] in _BY_LOWER else (near[0] if near else None)
-            hint = f"; did you mean '{known}'?" if known else "; see the README for the options there are"
-            message = f"Unknown option '{name}'{hint}"
+            near = difflib.get_close_matches(name, [*by_lower, "kafka.bootstrap.servers"], n=1)
+            hint = (
+                f"did you mean '{by_lower.get(near[0], near[0])}'?"
+                if near
+                else "see the README for the options there are"
+            )
+            message = f"Unknown option '{name}'; {hint}"
             if self.strict_options:
                 raise OptionError(message)
             warnings.warn(message, stacklevel=4)
 
-    def _cross_check(self) -> None:
+    def _check(self) -> None:
         if not self.kafka.get("bootstrap.servers", "").strip():
             msg = (
                 "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer. (Spark does not "
@@ -345,7 +394,8 @@ class Options(Mapping[str, Any]):
         if self.commit_group_offsets and not self.kafka.get("group.id"):
             msg = "Option 'commitGroupOffsets' needs 'kafka.group.id', the group to commit to"
             raise OptionError(msg)
-        chosen = [name for name in ("subscribe", "subscribePattern", "assign") if self._values[name] is not None]
+        choices = {"subscribe": self.subscribe, "subscribePattern": self.subscribe_pattern, "assign": self.assign}
+        chosen = [name for name, value in choices.items() if value is not None]
         if not chosen:
             msg = (
                 "One of the following options must be specified for Kafka source: subscribe, subscribePattern, "
@@ -360,14 +410,35 @@ class Options(Mapping[str, Any]):
             raise OptionError(msg)
 
 
-def _parsed(option: Option, given: str) -> Any:
+# The table of options by attribute, in the README's order.
+OPTIONS: Mapping[str, Option] = {
+    field.name: field.metadata["option"] for field in dataclasses.fields(Options) if "option" in field.metadata
+}
+
+# What Spark itself adds to the options: `load(path)`, and the properties of CREATE TABLE.
+_SPARK_NOISE = re.compile(r"^(option\..*|owner|provider|__.*)$")
+
+
+def options_table() -> str:
+    """Return README's table of options."""
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    lines.append("| `kafka.bootstrap.servers` | required | brokers, `host:port` separated by commas |")
+    lines.append(
+        "| `kafka.*` | | passed to the Kafka client under its Java name; settings the source owns are refused |"
+    )
+    lines += [
+        f"| `{option.name}` | {f'`{option.default}`' if option.default else ''} | {option.meaning} |"
+        for option in OPTIONS.values()
+    ]
+    return "\n".join(lines)
+
+
+def _parse(option: Option, text: str) -> object:
     try:
-        return option.parse(given)
+        return option.parse(text)
     except ValueError as error:
         if str(error) == "must be positive":
-            msg = f"{option.name} must be positive, got {given}"
-        elif "got " in str(error):
-            msg = f"Option '{option.name}': {error}"
+            msg = f"{option.name} must be positive, got {text}"
         else:
-            msg = f"Option '{option.name}': {error}, got '{given}'"
+            msg = f"Option '{option.name}': {error}" + ("" if option.secret else f", got '{text}'")
         raise OptionError(msg) from None

@@ -5,29 +5,40 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 __all__ = [
-    "TIMES_EXAMPLE",
+    "PartitionLists",
+    "PartitionNumbers",
     "boolean",
     "duration_ms",
     "folder",
     "integer",
-    "integer_or",
-    "json_object",
     "names",
-    "offsets_or",
+    "offsets",
     "one_of",
+    "partition_lists",
+    "resolved_or_integer",
     "size_bytes",
     "split_names",
     "subset_of",
     "tables",
     "text",
     "time_zone",
+    "times",
     "unquote_name",
 ]
+
+Word = TypeVar("Word", bound=str)
+
+PartitionNumbers: TypeAlias = Mapping[str, Mapping[int, int]]  # offsets or times by topic and partition
+PartitionLists: TypeAlias = Mapping[str, Sequence[int]]  # partitions by topic
+
+_ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[0,1]}'
+_OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+_TIMES_EXAMPLE = '{"topicA":{"0":1700000000000},"topicB":{"0":1700000000000}}'
 
 _DURATION = re.compile(r"^(\d+)\s*(ms|s|m|min|h|d)?$")
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
@@ -66,20 +77,15 @@ def integer(minimum: int) -> Callable[[str], int]:
     return parse
 
 
-def integer_or(word: str, *, at_least: int) -> Callable[[str], int | str]:
-    """Make the parser of whole numbers from `at_least` on, or of one word."""
-    number = integer(at_least)
-
-    def parse(value: str) -> int | str:
-        if value.strip().lower() == word:
-            return word
-        try:
-            return number(value)
-        except ValueError as error:
-            msg = f"{error}, or '{word}'" if str(error).startswith("Expected") else str(error)
-            raise ValueError(msg) from None
-
-    return parse
+def resolved_or_integer(value: str) -> int | Literal["resolved"]:
+    """Read `resolved`, or a positive whole number."""
+    if value.strip().lower() == "resolved":
+        return "resolved"
+    try:
+        return integer(1)(value)
+    except ValueError as error:
+        msg = f"{error}, or 'resolved'" if str(error).startswith("Expected") else str(error)
+        raise ValueError(msg) from None
 
 
 def duration_ms(value: str) -> int:
@@ -100,11 +106,11 @@ def size_bytes(value: str) -> int:
     return int(match[1]) * _SIZE_BYTES[match[2]]
 
 
-def one_of(*choices: str) -> Callable[[str], str]:
+def one_of(*choices: Word) -> Callable[[str], Word]:
     """Make the parser of one word of several, in any case."""
     by_lower = {choice.lower(): choice for choice in choices}
 
-    def parse(value: str) -> str:
+    def parse(value: str) -> Word:
         choice = by_lower.get(value.strip().lower())
         if choice is None:
             near = difflib.get_close_matches(value.strip().lower(), by_lower, n=1)
@@ -116,11 +122,11 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
-def subset_of(*choices: str) -> Callable[[str], frozenset[str]]:
+def subset_of(*choices: Word) -> Callable[[str], frozenset[Word]]:
     """Make the parser of a list of such words."""
     one = one_of(*choices)
 
-    def parse(value: str) -> frozenset[str]:
+    def parse(value: str) -> frozenset[Word]:
         chosen = frozenset(one(part) for part in value.split(",") if part.strip())
         if not chosen:
             msg = f"expected some of {', '.join(choices)}"
@@ -212,33 +218,57 @@ def folder(value: str) -> str:
     return location
 
 
-def json_object(example: str) -> Callable[[str], dict[str, Any]]:
-    """Make the parser of a JSON object; `example` is for its error."""
-
-    def parse(value: str) -> dict[str, Any]:
-        try:
-            parsed = json.loads(value)
-        except json.JSONDecodeError:
-            parsed = None
-        if not isinstance(parsed, dict):
-            msg = f"Expected e.g. {example}, got {value}"
-            raise ValueError(msg)  # noqa: TRY004 (every parser of this table raises ValueError)
-        return parsed
-
-    return parse
+def offsets(value: str) -> Literal["earliest", "latest"] | PartitionNumbers:
+    """Read `earliest`, `latest`, or JSON with an offset for each partition, -2 (earliest) and -1 (latest) included."""
+    match value.strip().lower():
+        case "earliest":
+            return "earliest"
+        case "latest":
+            return "latest"
+    return _partition_numbers(value, -2, "-2 (earliest)", _OFFSETS_EXAMPLE)
 
 
-OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
-TIMES_EXAMPLE = '{"topicA":{"0":1700000000000},"topicB":{"0":1700000000000}}'
+def times(value: str) -> PartitionNumbers:
+    """Read JSON with a time for each partition, in milliseconds since the epoch."""
+    return _partition_numbers(value, 0, "0", _TIMES_EXAMPLE)
 
 
-def offsets_or(*words: str) -> Callable[[str], Any]:
-    """Parse `earliest`, `latest` or JSON; the text is checked here, its partitions against the brokers later."""
+def partition_lists(value: str) -> PartitionLists:
+    """Read JSON with the partitions of each topic."""
+    found: dict[str, list[int]] = {}
+    for topic, partitions in _json_object(value, _ASSIGN_EXAMPLE).items():
+        if not isinstance(partitions, list) or not all(type(number) is int and number >= 0 for number in partitions):
+            raise _unexpected_json(_ASSIGN_EXAMPLE)
+        found[topic] = partitions
+    return found
 
-    def parse(value: str) -> Any:
-        word = value.strip().lower()
-        if word in words:
-            return word
-        return json_object(OFFSETS_EXAMPLE)(value)
 
-    return parse
+def _partition_numbers(value: str, minimum: int, minimum_name: str, example: str) -> PartitionNumbers:
+    found: dict[str, dict[int, int]] = {}
+    for topic, partitions in _json_object(value, example).items():
+        if not isinstance(partitions, dict):
+            raise _unexpected_json(example)
+        numbers = found.setdefault(topic, {})
+        for partition, number in partitions.items():
+            # "00" would be a second name of partition 0; to Python, a bool is an int.
+            if not partition.isdecimal() or str(int(partition)) != partition or type(number) is not int:
+                raise _unexpected_json(example)
+            if number < minimum:
+                msg = f"{number} for {topic}-{partition} is below {minimum_name}"
+                raise ValueError(msg)
+            numbers[int(partition)] = number
+    return found
+
+
+def _json_object(value: str, example: str) -> dict[str, object]:
+    try:
+        parsed = json.loads(value)
+    except json.JSONDecodeError:
+        raise _unexpected_json(example) from None
+    if not isinstance(parsed, dict):
+        raise _unexpected_json(example)
+    return parsed
+
+
+def _unexpected_json(example: str) -> ValueError:
+    return ValueError(f"Expected e.g. {example}")

@@ -7,12 +7,14 @@ kafka-error-conditions.json).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import OptionError
+from ticdc_source.options.options import Options
+from ticdc_source.options.parsers import PartitionNumbers
 from ticdc_source.options.topics import Assign, TopicPartition, topic_choice
 
 __all__ = [
@@ -33,9 +35,6 @@ __all__ = [
 
 # Kafka's own numbers (ListOffsets), which Spark's JSON uses too.
 EARLIEST, LATEST = -2, -1
-
-_OFFSETS = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
-_TIMES = '{"topicA":{"0":1700000000000},"topicB":{"0":1700000000000}}'
 
 
 class Everywhere(NamedTuple):
@@ -71,7 +70,7 @@ class Moment(NamedTuple):
     time: int
 
 
-def start_spec(options: Any, *, streaming: bool) -> Spec:
+def start_spec(options: Options, *, streaming: bool) -> Spec:
     """Return where the read starts: startingTimestamp, else startingOffsetsByTimestamp, else startingOffsets.
 
     Raises:
@@ -80,13 +79,13 @@ def start_spec(options: Any, *, streaming: bool) -> Spec:
     if options.starting_timestamp is not None:
         return AtTime(options.starting_timestamp)
     if options.starting_offsets_by_timestamp is not None:
-        return ByTime(_by_partition("startingOffsetsByTimestamp", options.starting_offsets_by_timestamp, 0, _TIMES))
+        return ByTime(_by_partition(options.starting_offsets_by_timestamp))
     if not options.is_given("startingOffsets"):
         return Everywhere(LATEST if streaming else EARLIEST)
-    return _offsets("startingOffsets", options.starting_offsets)
+    return _offset_spec(options.starting_offsets)
 
 
-def end_spec(options: Any) -> Spec:
+def end_spec(options: Options) -> Spec:
     """Return where a batch read ends, with the same precedence.
 
     Raises:
@@ -95,37 +94,25 @@ def end_spec(options: Any) -> Spec:
     if options.ending_timestamp is not None:
         return AtTime(options.ending_timestamp)
     if options.ending_offsets_by_timestamp is not None:
-        return ByTime(_by_partition("endingOffsetsByTimestamp", options.ending_offsets_by_timestamp, 0, _TIMES))
-    return _offsets("endingOffsets", options.ending_offsets)
+        return ByTime(_by_partition(options.ending_offsets_by_timestamp))
+    return _offset_spec(options.ending_offsets)
 
 
-def _offsets(option: str, value: Any) -> Spec:
-    if isinstance(value, str):
-        return Everywhere(EARLIEST if value == "earliest" else LATEST)
-    return ByPartition(_by_partition(option, value, EARLIEST, _OFFSETS))
+def _offset_spec(offsets: Literal["earliest", "latest"] | PartitionNumbers) -> Spec:
+    if isinstance(offsets, str):
+        return Everywhere(EARLIEST if offsets == "earliest" else LATEST)
+    return ByPartition(_by_partition(offsets))
 
 
-def _by_partition(option: str, value: Any, minimum: int, example: str) -> dict[TopicPartition, int]:
-    """Turn `{"topic": {"0": 23}}` into topic partitions, refusing all that is not exactly of that form."""
-    flat: dict[TopicPartition, int] = {}
-    for topic, numbers in value.items():
-        if not isinstance(numbers, dict):
-            msg = f"Option '{option}': Expected e.g. {example}, got {value}"
-            raise OptionError(msg)
-        for partition, number in numbers.items():
-            # `00` would be a second name of partition 0; bool is an int to Python only.
-            if not partition.isdecimal() or str(int(partition)) != partition or type(number) is not int:
-                msg = f"Option '{option}': Expected e.g. {example}, got {value}"
-                raise OptionError(msg)
-            if number < minimum:
-                least = "-2 (earliest)" if minimum == EARLIEST else str(minimum)
-                msg = f"Option '{option}': {number} for {topic}-{partition} is below {least}"
-                raise OptionError(msg)
-            flat[TopicPartition(topic, int(partition))] = number
-    return flat
+def _by_partition(given: PartitionNumbers) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, partition): number
+        for topic, partitions in given.items()
+        for partition, number in partitions.items()
+    }
 
 
-def validate(options: Any, *, streaming: bool) -> None:
+def validate(options: Options, *, streaming: bool) -> None:
     """Check, without a broker, everything about topics and offsets that can be checked so.
 
     Raises:

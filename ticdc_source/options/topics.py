@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ticdc_source.errors import OptionError
+from ticdc_source.options.options import Options
+from ticdc_source.options.parsers import PartitionLists
 
 __all__ = ["Assign", "Subscribe", "SubscribePattern", "TopicChoice", "TopicPartition", "topic_choice"]
 
@@ -47,7 +48,7 @@ class Assign(NamedTuple):
 TopicChoice: TypeAlias = Subscribe | SubscribePattern | Assign
 
 
-def topic_choice(options: Any) -> TopicChoice:
+def topic_choice(options: Options) -> TopicChoice:
     """Return which topics to read.
 
     Args:
@@ -67,17 +68,12 @@ def topic_choice(options: Any) -> TopicChoice:
     return SubscribePattern(_pattern(options.subscribe_pattern))
 
 
-def _assign(given: Mapping[str, Any]) -> Assign:
-    wanted = []
-    for topic, partitions in given.items():
-        if not isinstance(partitions, list) or not all(type(one) is int and one >= 0 for one in partitions):
-            msg = f'Option \'assign\': Expected e.g. {{"topicA":[0,1],"topicB":[0,1]}}, got {given}'
-            raise OptionError(msg)
-        wanted += [TopicPartition(topic, number) for number in partitions]
-    if not wanted:
+def _assign(given: PartitionLists) -> Assign:
+    partitions = {TopicPartition(topic, partition) for topic in given for partition in given[topic]}
+    if not partitions:
         msg = f"No topicpartitions to assign as specified value for option 'assign' is '{given}'"
         raise OptionError(msg)
-    return Assign(tuple(sorted(set(wanted))))
+    return Assign(tuple(sorted(partitions)))
 
 
 def _pattern(text: str | None) -> re.Pattern[str]:
