@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from benchmarks.results import FOLDER, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
+from tests.test_architecture import LAYERS, OUTSIDERS
 from ticdc_source.options.options import options_table
 from ticdc_source.pipeline.metadata import event_table, metadata_table
 from ticdc_source.protocols import PROTOCOLS
@@ -74,6 +75,9 @@ _TOLD: dict[tuple[str, str], tuple[tuple[str, ColumnType], ...]] = {
     ("debezium", "enum"): (("", parse_type("enum('a')")),),
     ("debezium", "set"): (("", parse_type("set('a')")),),
 }
+
+# Packages whose name on the package index is not the one that is imported.
+_PACKAGES = {"kafka": "kafka-python"}
 
 # What README calls the kinds of `CONVERSIONS`, where Spark has another name.
 _KINDS = {
@@ -188,6 +192,20 @@ def wire_losses_table(protocol: str) -> str:
     return "\n".join(["| lost |", "|---|", *(f"| {loss.what} |" for loss in LOSSES if loss.protocol == protocol)])
 
 
+def layers_table() -> str:
+    """Return the layers from the top down, and which outside packages each folder may import."""
+    lines = [
+        "| layer | folder or file | holds | may import, beside lower layers, Python's library and pyarrow |",
+        "| --: |---|---|---|",
+    ]
+    for number, layer in enumerate(LAYERS, 1):
+        for name, holds in layer.items():
+            outsiders = [outsider for outsider, folders in sorted(OUTSIDERS.items()) if name in folders]
+            shown = [_PACKAGES.get(outsider, outsider) for outsider in outsiders]
+            lines.append(f"| {number} | `{name}` | {holds} | {', '.join(shown)} |")
+    return "\n".join(lines)
+
+
 def result_table(benchmark: str) -> str:
     """Return the table of a benchmark's last full run, from `benchmarks/results`, and where it was measured."""
     path = FOLDER / f"{benchmark}.json"
@@ -202,6 +220,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "conversions": conversions_table,
     "losses": losses_table,
     "debezium_schemas": schemas_table,
+    "layers": layers_table,
     **{
         benchmark: partial(result_table, benchmark)
         for benchmark in ("throughput", "stages", "scale", "microbatch", "memory")

@@ -4,7 +4,8 @@ import base64
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,19 @@ DOCUMENTS = pytest.mark.parametrize("path", documents(), ids=lambda path: str(pa
 _BLOCK = re.compile(r"^(?:<!-- ([^\n]*?) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+
+WIRE = ROOT / "docs" / "wire.md"
+DESIGN = ROOT / "docs" / "design"
+_FACT = re.compile(r"^- \*\*(\d+)\.\*\* ", re.MULTILINE)
+_NUMBERS = r"items? (\d+(?:(?:, | and | to )\d+)*)"
+_CITATION = re.compile(rf"docs/wire\.md(?:, {_NUMBERS})?")
+_PAGE = re.compile(r"(?<![\w/.-])((?:[\w.-]+/)*[\w.-]+\.md)\b")
+_DESIGN = re.compile(r"\bdesign/(\d{4})([\w-]*)")
+_URL = re.compile(r"[a-z]+://\S+")
+
+# Where the project's own texts are.
+FOLDERS = ("ticdc_source", "pyspark_ticdc", "tests", "examples", "benchmarks", "docs")
+SUFFIXES = (".py", ".md", ".case")
 
 
 class Block(NamedTuple):
@@ -144,6 +158,102 @@ def test_links_lead_somewhere(path: Path) -> None:
 
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+def texts() -> dict[Path, str]:
+    """Read the source and documentation files of the project, except this one, by their path below its root."""
+    found = [path for folder in FOLDERS for suffix in SUFFIXES for path in (ROOT / folder).rglob(f"*{suffix}")]
+    found += [*ROOT.glob("*.md"), *ROOT.glob("*.toml"), ROOT / "Makefile", ROOT / ".ci" / "run"]
+    own = Path(__file__).resolve()
+    return {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in sorted(found) if path != own}
+
+
+def unwrapped(text: str) -> str:
+    """Return a text without its line breaks, and without the signs with which lines of a comment begin."""
+    return re.sub(r"\s*\n\s*(?:# ?)?", " ", text)
+
+
+def numbers(listed: str) -> set[int]:
+    """Return the numbers of `25 and 37`, `96, 97` or `58 to 67`; a range has all between its ends."""
+    found: set[int] = set()
+    for part in re.split(", | and ", listed):
+        first, *last = (int(number) for number in part.split(" to "))
+        found |= set(range(first, (last or [first])[0] + 1))
+    return found
+
+
+def unresolved(sources: Mapping[Path, str], facts: AbstractSet[int]) -> list[str]:
+    """Return what is wrong with citations of docs/wire.md: no item, or an item that is not there."""
+    wrong = []
+    for path, text in sources.items():
+        for match in _CITATION.finditer(unwrapped(text)):
+            if match[1] is None and path.suffix == ".py":
+                wrong.append(f"{path} cites docs/wire.md without an item")
+            elif match[1] is not None and not numbers(match[1]) <= facts:
+                wrong.append(f"{path}: {match[0]} is not there")
+    return wrong
+
+
+def missing_pages(sources: Mapping[Path, str]) -> list[str]:
+    """Return the Markdown pages that texts name and that are not in the repository."""
+    return [
+        f"{path} names {name}"
+        for path, text in sources.items()
+        for name in sorted(set(_PAGE.findall(_URL.sub("", text))))
+        if not (ROOT / name).exists() and not (ROOT / path.parent / name).exists()
+    ]
+
+
+def facts_of(text: str) -> list[int]:
+    """Return the numbers of the items of docs/wire.md, in the order of the page."""
+    return [int(number) for number in _FACT.findall(text)]
+
+
+def test_citations_of_the_wire_resolve() -> None:
+    """Each cited item is an item of docs/wire.md, whose numbers are unique and have no gap."""
+    text = WIRE.read_text(encoding="utf-8")
+    facts = facts_of(text)
+    within = set().union(*(numbers(listed) for listed in re.findall(_NUMBERS, unwrapped(text))))
+
+    assert sorted(facts) == list(range(1, len(facts) + 1))
+    assert within <= set(facts)
+    assert not unresolved(texts(), set(facts))
+
+
+def test_the_check_of_citations_sees() -> None:
+    """An item that is not there, a range that ends beyond the last one, and a citation without an item are found."""
+    lines = [
+        "(docs/wire.md, item 900)",
+        "# docs/wire.md, items 29 and",
+        "# 901. docs/wire.md,",
+        "    # items 1 to 902; docs/wire.md",
+    ]
+
+    assert unresolved({Path("x.py"): "\n".join(lines)}, set(range(1, 111))) == [
+        "x.py: docs/wire.md, item 900 is not there",
+        "x.py: docs/wire.md, items 29 and 901 is not there",
+        "x.py: docs/wire.md, items 1 to 902 is not there",
+        "x.py cites docs/wire.md without an item",
+    ]
+
+
+def test_no_text_names_a_page_that_is_not_there() -> None:
+    """A Markdown page that code, tests or documentation name is in the repository."""
+    assert not missing_pages(texts())
+    assert missing_pages({Path("x.py"): "see design.md and README.md"}) == ["x.py names design.md"]
+
+
+def test_design_pages_have_numbers_of_their_own() -> None:
+    """Pages are numbered from 1 without gaps, begin with their number, and citations of them resolve."""
+    pages = {path.name: path.read_text(encoding="utf-8") for path in DESIGN.glob("*.md")}
+
+    assert [int(name[:4]) for name in sorted(pages)] == list(range(1, len(pages) + 1))
+    assert all(text.startswith(f"# {name[:4]}: ") for name, text in pages.items())
+    for path, text in texts().items():
+        for number, rest in _DESIGN.findall(text):
+            named = [name for name in pages if name.startswith(number)]
+            assert named, f"{path} cites design/{number}"
+            assert not rest or f"{number}{rest}.md" in named, f"{path} cites design/{number}{rest}"
 
 
 @DOCUMENTS
