@@ -19,13 +19,14 @@ from benchmarks.bench_throughput import filled_topic
 from benchmarks.corpus import WORKS, messages
 from benchmarks.in_process import fetched, reading_for
 from benchmarks.results import Chart, Result
+from ticdc_source.driver.context import fetch_settings
 from ticdc_source.kafka import Fetcher
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.coalesce import joined
 from ticdc_source.pipeline.read import Reading, read
-from ticdc_source.spark import worker as partitions
+from ticdc_source.spark import worker
 
 NAME = "fetch"
 TITLE = "Records of a topic partition, by one process: thousands a CPU second"
@@ -86,13 +87,13 @@ def _measured(runs: Mapping[str, Callable[[], int]], records: int, turns: int) -
 
 
 def _read(bootstrap: str, topic: str, records: int, reading: Reading) -> int:
-    """Read as `partitions.read_partition` does, and drop what comes."""
+    """Read as `spark.worker.read_partition` does, and drop what comes."""
     options = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
     before = reading.counters.records
-    with Fetcher(client_config(options, driver=False), **partitions._fetch_settings(options)) as fetcher:
-        chunks = partitions._with_gc(fetcher.fetch(OffsetRange(topic, 0, 0, records)), on=True)
-        batches = joined(read(chunks, reading), options.max_rows_per_batch, partitions._JOINED_BYTES)
-        for _ in partitions._with_gc(batches, on=False):
+    with Fetcher(client_config(options, driver=False), **fetch_settings(options)) as fetcher:
+        chunks = worker._with_gc(fetcher.fetch(OffsetRange(topic, 0, 0, records)), on=True)
+        batches = joined(read(chunks, reading), options.max_rows_per_batch, worker._JOINED_BYTES)
+        for _ in worker._with_gc(batches, on=False):
             pass
     return reading.counters.records - before
 

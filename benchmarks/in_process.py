@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.corpus import Message
+from ticdc_source.driver import context
 from ticdc_source.driver.inference import infer_table, take_sample
 from ticdc_source.driver.plan import known_of_schema, reading_of
 from ticdc_source.driver.read_schema import read_schema
@@ -20,7 +21,6 @@ from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.read import Reading
-from ticdc_source.spark import worker as partitions
 
 TOPIC = "in-process"
 
@@ -43,7 +43,7 @@ def cpu_of(run: Callable[[], Any], times: int = 3) -> float:
 def chunks_of(messages: Iterable[Message], first: int = 0, protocol: str = "canal-json") -> Iterator[Chunk]:
     """Make chunks of messages, as a fetcher would."""
     source = iter(messages)
-    while part := list(islice(source, partitions._CHUNK_RECORDS[protocol])):
+    while part := list(islice(source, context._CHUNK_RECORDS[protocol])):
         offsets = list(range(first, first + len(part)))
         keys, values = [message.key for message in part], pa.array([message.value for message in part], pa.binary())
         yield Chunk(TOPIC, 0, offsets, [1_795_247_640_910] * len(part), keys, Binaries(values))
@@ -68,5 +68,5 @@ def reading_for(messages: Sequence[Message], **options: str) -> Reading:
 def fetched(bootstrap: str, topic: str, records: int) -> int:
     """Fetch a topic's partition 0, as a worker does, and drop it; return how many records came."""
     options = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
-    with Fetcher(client_config(options, driver=False), **partitions._fetch_settings(options)) as fetcher:
+    with Fetcher(client_config(options, driver=False), **context.fetch_settings(options)) as fetcher:
         return sum(len(chunk) for chunk in fetcher.fetch(OffsetRange(topic, 0, 0, records)))
