@@ -13,6 +13,7 @@ from ticdc_source.kafka import KafkaCluster
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import validate
+from ticdc_source.protocols import checked_protocol
 from ticdc_source.spark.batch import TiCDCReader
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.stream import new_stream_reader
@@ -39,6 +40,7 @@ class TiCDCDataSource(DataSource):
             TiCDCSourceError: the options are wrong, the brokers silent, or the messages do not tell a schema.
         """
         options = Options.of(self.options)
+        checked_protocol(options)
         check_types(options)
         if options.output_format == "event":  # the same columns, whatever the tables are
             return to_spark(format_schema(options))
@@ -53,6 +55,7 @@ class TiCDCDataSource(DataSource):
         """Return the batch reader."""
         options = Options.of(self.options)
         validate(options, streaming=False)
+        checked_protocol(options)
         check_types(options)
         return TiCDCReader(schema, options)
 
@@ -60,6 +63,7 @@ class TiCDCDataSource(DataSource):
         """Return the stream reader."""
         options = Options.of(self.options)
         validate(options, streaming=True)
+        checked_protocol(options)
         check_types(options)
         if options.ending_commit_ts == "resolved":
             msg = "endingCommitTs=resolved is of batch reads only: a stream has no end"

@@ -92,7 +92,7 @@ class Options:
     )
     protocol: str = _option(
         "protocol",
-        parsers.one_of("auto", "open-protocol", "canal-json", "debezium"),
+        parsers.lower_case,
         "TiCDC's `protocol`; `auto` looks at the first messages and refuses a mix",
         default="auto",
     )

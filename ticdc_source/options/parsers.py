@@ -16,6 +16,7 @@ __all__ = [
     "duration_ms",
     "folder",
     "integer",
+    "lower_case",
     "names",
     "offsets",
     "one_of",
@@ -50,6 +51,11 @@ _FIXED_OFFSET = re.compile(r"^[+-](0\d|1[0-4]):[0-5]\d$")
 def text(value: str) -> str:
     """Take the value as it is."""
     return value
+
+
+def lower_case(value: str) -> str:
+    """Take a word in lower case, without the blanks around it."""
+    return value.strip().lower()
 
 
 def boolean(value: str) -> bool:
