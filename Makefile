@@ -6,12 +6,20 @@ OLDEST := 3.10
 VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
+WORKERS ?= logical
 
 # The tools of .venv before all others, and Spark's workers on the same Python as the driver.
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" PYSPARK_PYTHON="$(CURDIR)/$(PY)" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(PY)"
 
+# One process runs all tests that need a broker or Spark (tests/conftest.py), the others run beside it.
+SPREAD := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=20
+
+# $(call timed,command): run it, and print how long it took.
+timed = @began=$$(date +%s); $(RUN) $(1); code=$$?; took=$$(($$(date +%s) - began)); \
+	echo "make $@: $$((took / 60)) min $$((took % 60)) s"; exit $$code
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-core test-restarts lint types bench bench-quick docs clean
+.PHONY: help demo test test-all test-core test-restarts lint types bench bench-quick docs clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -19,11 +27,14 @@ help:  ## Show the targets
 demo: $(VENV)/.dev  ## See it work: a broker, messages of TiCDC, Spark reading them
 	$(RUN) $(PY) -m examples.demo
 
-test: $(VENV)/.dev  ## Run all tests (Java 17 or newer; Maven the first time); PYTEST_ARGS="-k time" for some
-	$(RUN) $(PY) -m pytest $(PYTEST_ARGS)
+test: $(VENV)/.dev  ## Run what a commit needs, in 5 minutes (Java 17 or newer; Maven the first time); PYTEST_ARGS="-k time" for some
+	$(call timed,$(PY) -m pytest $(SPREAD) -m "not slow" $(PYTEST_ARGS))
 
-test-core: $(VENV)/.dev  ## Run the tests that need neither a broker nor Spark: no Java, seconds
-	$(RUN) $(PY) -m pytest -m "not broker and not spark" $(PYTEST_ARGS)
+test-all: $(VENV)/.dev  ## Run all tests, in 20 minutes; `make test test-all` runs none twice
+	$(call timed,$(PY) -m pytest $(SPREAD) $(if $(filter test,$(MAKECMDGOALS)),-m slow) $(PYTEST_ARGS))
+
+test-core: $(VENV)/.dev  ## Run the part of `make test` that needs neither a broker nor Spark: no Java, a minute
+	$(call timed,$(PY) -m pytest $(SPREAD) -m "not broker and not spark and not slow" $(PYTEST_ARGS))
 
 test-restarts: $(VENV)/.dev  ## Kill streams at 20 moments, where `make test` does at 3; TICDC_SEED=… repeats a case
 	TICDC_KILLS=20 $(RUN) $(PY) -m pytest -s tests/spark/test_restarts.py -k kills $(PYTEST_ARGS)

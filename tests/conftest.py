@@ -20,10 +20,27 @@ MARKED_FIXTURES = ("broker", "corpus", "spark")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test the markers of what it needs, so that `-m "not broker and not spark"` is reliable."""
+    """Mark each test with what it needs, and place it for pytest-xdist.
+
+    All tests that need the broker or Spark are one group: one process runs them, first, with one broker and one
+    session. Every other file is a group of its own; `pytest.mark.xdist_group` on a test splits a long file.
+    """
     for item in items:
         for name in set(MARKED_FIXTURES).intersection(getattr(item, "fixturenames", ())):
             item.add_marker(name)
+        if _needs_java(item):
+            item.add_marker(pytest.mark.xdist_group("java"))
+        elif item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+        slow = item.get_closest_marker("slow")
+        if slow is not None and not slow.args:
+            message = f"{item.nodeid}: `slow` needs a reason"
+            raise pytest.UsageError(message)
+    items.sort(key=_needs_java, reverse=True)
+
+
+def _needs_java(item: pytest.Item) -> bool:
+    return item.get_closest_marker("broker") is not None or item.get_closest_marker("spark") is not None
 
 
 @pytest.fixture(scope="session")

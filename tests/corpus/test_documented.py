@@ -13,7 +13,7 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.events import Split
 from ticdc_source.protocols import PROTOCOLS
 
-FOLDER = Path(__file__).parent / "data" / "documented"
+FOLDER = Path(__file__).parents[1] / "data" / "documented"
 Documented = tuple[bytes | None, bytes | None, dict[str, Any]]
 
 
