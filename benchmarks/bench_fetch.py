@@ -20,7 +20,7 @@ from benchmarks.corpus import WORKS, messages
 from benchmarks.in_process import fetched, reading_for
 from benchmarks.results import Chart, Result
 from ticdc_source.driver.context import fetch_settings
-from ticdc_source.kafka import Fetcher
+from ticdc_source.kafka import KafkaFetcher
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -90,7 +90,7 @@ def _read(bootstrap: str, topic: str, records: int, reading: Reading) -> int:
     """Read as `spark.worker.read_partition` does, and drop what comes."""
     options = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
     before = reading.counters.records
-    with Fetcher(client_config(options, driver=False), **fetch_settings(options)) as fetcher:
+    with KafkaFetcher(client_config(options, driver=False), fetch_settings(options)) as fetcher:
         chunks = worker._with_gc(fetcher.fetch(OffsetRange(topic, 0, 0, records)), on=True)
         batches = joined(read(chunks, reading), options.max_rows_per_batch, worker._JOINED_BYTES)
         for _ in worker._with_gc(batches, on=False):
@@ -101,7 +101,7 @@ def _read(bootstrap: str, topic: str, records: int, reading: Reading) -> int:
 @contextmanager
 def _path(name: str) -> Iterator[None]:
     """Choose a path where it is chosen."""
-    module: Any = sys.modules[Fetcher.__module__]
+    module: Any = sys.modules[KafkaFetcher.__module__]
     chosen = module.sliced
     if name != "sliced":
         module.sliced = lambda *_: False

@@ -16,7 +16,7 @@ from ticdc_source.driver.inference import infer_table, take_sample
 from ticdc_source.driver.plan import known_of_schema, reading_of
 from ticdc_source.driver.read_schema import read_schema
 from ticdc_source.events import Binaries, Chunk
-from ticdc_source.kafka import Fetcher
+from ticdc_source.kafka import KafkaFetcher
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -68,5 +68,5 @@ def reading_for(messages: Sequence[Message], **options: str) -> Reading:
 def fetched(bootstrap: str, topic: str, records: int) -> int:
     """Fetch a topic's partition 0, as a worker does, and drop it; return how many records came."""
     options = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
-    with Fetcher(client_config(options, driver=False), **context.fetch_settings(options)) as fetcher:
+    with KafkaFetcher(client_config(options, driver=False), context.fetch_settings(options)) as fetcher:
         return sum(len(chunk) for chunk in fetcher.fetch(OffsetRange(topic, 0, 0, records)))

@@ -17,10 +17,11 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from benchmarks.load import loader
 from examples.local_kafka import ExternalKafka, LocalKafka, create_topic, delete_topic, produce
+from tests.kafka.reading import fetch
 from tests.support.record_batches import CODECS, changed, made, next_offset
 from ticdc_source.errors import DataLossError, DecodeError, KafkaUnavailableError, OptionError
 from ticdc_source.events import Chunk
-from ticdc_source.kafka import Fetcher, KafkaCluster, fetch
+from ticdc_source.kafka import FetchSettings, KafkaCluster, KafkaFetcher
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -93,7 +94,7 @@ def servers(broker: Kafka) -> str:
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each way of taking records from kafka-python, one after the other."""
     if request.param != "sliced":
-        monkeypatch.setattr(sys.modules[Fetcher.__module__], "sliced", lambda *_: False)
+        monkeypatch.setattr(sys.modules[KafkaFetcher.__module__], "sliced", lambda *_: False)
     return str(request.param)
 
 
@@ -103,7 +104,7 @@ def by_path(
     """All parts of a range's records, taken from kafka-python in one of the two ways."""
     with monkeypatch.context() as patch:
         if path != "sliced":
-            patch.setattr(sys.modules[Fetcher.__module__], "sliced", lambda *_: False)
+            patch.setattr(sys.modules[KafkaFetcher.__module__], "sliced", lambda *_: False)
         how = {**HOW, "max_records": max_records, "include_headers": True}
         return [
             row
@@ -315,7 +316,7 @@ class TestFetch:
         produce(servers, name, [(0, None, value, [], None) for value in written], batch_bytes=20_000)
         kafka = {"max__partition__fetch__bytes": str(rng.choice([1, 5_000, 100_000, 1 << 20]))}
         bounds = {"max_records": rng.choice([1, 7, 100, 10_000]), "max_bytes": rng.choice([1, 1000, 1 << 20])}
-        with Fetcher(settings(servers, **kafka), **{**HOW, **bounds}) as fetcher:
+        with KafkaFetcher(settings(servers, **kafka), FetchSettings(**{**HOW, **bounds})) as fetcher:
             for _ in range(4):
                 start = rng.randint(0, 2900)
                 end = rng.randint(start, min(3000, start + 300))
@@ -345,7 +346,7 @@ class TestFetch:
             for name, partition in ((one, 0), (two, 0), (one, 1))
         ]
         began = time.monotonic()
-        with Fetcher(settings(servers), **HOW) as fetcher:
+        with KafkaFetcher(settings(servers), FetchSettings(**HOW)) as fetcher:
             for one_range in wanted:
                 rows = flat(fetcher.fetch(one_range))
                 assert rows == [(number, b"%d" % number) for number in range(one_range.start, one_range.end)]
@@ -593,7 +594,7 @@ class TestTrouble:
             chunks = fetch(OffsetRange(name, 0, 0, 5000), settings(servers), **{**HOW, "max_records": 10})
             next(chunks)
             began = time.monotonic()
-            chunks.close()  # type: ignore[attr-defined]
+            chunks.close()
             assert time.monotonic() - began < 1
         if sockets:
             assert len(list(Path("/proc/self/fd").iterdir())) <= sockets

@@ -16,8 +16,7 @@ from ticdc_source.errors import (
     TiCDCSourceError,
 )
 from ticdc_source.events import Chunk
-from ticdc_source.kafka import Fetcher, fetch
-from ticdc_source.kafka import fetch as fetch_function
+from ticdc_source.kafka import FetchSettings, KafkaFetcher
 from ticdc_source.kafka.kafka_python.client import translated
 from ticdc_source.options.offsets import OffsetRange
 
@@ -91,7 +90,7 @@ class StubClient:
 
 def run(client: Any, wanted: OffsetRange, **how: Any) -> list[Chunk]:
     """Read a range through the stand-in."""
-    fetcher = Fetcher({}, **{"max_records": 7, "max_bytes": 1000, "poll_timeout_ms": 1000, **how})
+    fetcher = KafkaFetcher({}, FetchSettings(**{"max_records": 7, "max_bytes": 1000, "poll_timeout_ms": 1000, **how}))
     fetcher._client = client
     return list(fetcher.fetch(wanted))
 
@@ -219,7 +218,7 @@ def test_a_refused_login_is_an_error_of_the_options() -> None:
     assert "kafka.sasl.jaas.config" in str(error)
 
 
-def test_fetch_is_a_fetcher_for_one_range() -> None:
-    """The short form is exported, and reads nothing from an empty range."""
-    assert fetch is fetch_function
-    assert list(fetch(OffsetRange("t", 0, 1, 1), {}, max_records=1, max_bytes=1)) == []
+def test_an_empty_range_needs_no_connection() -> None:
+    """Nothing is read of an empty range, and nobody is asked."""
+    with KafkaFetcher({}, FetchSettings(max_records=1, max_bytes=1)) as fetcher:
+        assert list(fetcher.fetch(OffsetRange("t", 0, 1, 1))) == []

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from examples.local_kafka import ExternalKafka, LocalKafka, create_topic, produce
+from tests.kafka.reading import fetch
 from ticdc_source.errors import KafkaUnavailableError, OptionError
-from ticdc_source.kafka import KafkaCluster, fetch
+from ticdc_source.kafka import KafkaCluster
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options

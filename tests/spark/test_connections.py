@@ -21,7 +21,7 @@ from examples.local_kafka import LocalKafka, create_topic, delete_topic
 from tests.spark.streams import SCHEMA, TYPED, Stream, sizes, wait_for, write_rows
 from tests.support.proxy import CountingProxy, counted_kafka
 from ticdc_source.errors import DataLossError
-from ticdc_source.kafka.pool import close_all
+from ticdc_source.kafka import FETCHERS
 from ticdc_source.options.options import Options
 from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL, StreamReader, new_stream_reader
 
@@ -97,11 +97,11 @@ def driven(counted: tuple[LocalKafka, CountingProxy]) -> Iterator[Callable[..., 
         made.append(Driven(counted[0], topic, **options))
         return made[-1]
 
-    close_all()
+    FETCHERS.close_all()
     yield make
     for one in made:
         one.reader.stop()
-    close_all()
+    FETCHERS.close_all()
 
 
 needs_admission_control = pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="PySpark 4.2 and newer")

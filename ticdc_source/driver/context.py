@@ -6,14 +6,13 @@ import difflib
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from ticdc_source.driver.inference import Sample, infer_table, lacks_types, take_sample
 from ticdc_source.driver.plan import Known, known_of_schema, known_of_table, known_of_tables, layout_of
 from ticdc_source.errors import OptionError, TiCDCSourceError
-from ticdc_source.kafka import Fetcher
+from ticdc_source.kafka import Fetcher, FetchSettings, KafkaFetcher
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -131,7 +130,7 @@ def _add_ddl(sample: Sample, ranges: Iterable[OffsetRange], fetcher: Fetcher) ->
 
 def driver_fetcher(options: Options) -> Fetcher:
     """Return a fetcher for sampling."""
-    return Fetcher(client_config(options, driver=True), **fetch_settings(options))
+    return KafkaFetcher(client_config(options, driver=True), fetch_settings(options))
 
 
 def known_before_reading(schema: pa.Schema, options: Options, ranges: Sequence[OffsetRange]) -> Known:
@@ -191,12 +190,12 @@ def warn_of_missing_ddl(known: Known, options: Options) -> None:
         warnings.warn(f"Partition 0 of {', '.join(without)} is not read; {known.protocol} {what}", stacklevel=2)
 
 
-def fetch_settings(options: Options, protocol: str = "canal-json") -> dict[str, Any]:
-    """Return the keyword arguments of `kafka.Fetcher` for these options."""
-    return {
-        "max_records": min(_CHUNK_RECORDS[protocol], options.max_rows_per_batch),
-        "max_bytes": options.max_bytes_per_batch,
-        "include_headers": options.include_headers,
-        "poll_timeout_ms": options.kafka_consumer_poll_timeout_ms,
-        "fail_on_data_loss": options.fail_on_data_loss,
-    }
+def fetch_settings(options: Options, protocol: str = "canal-json") -> FetchSettings:
+    """Return how to fetch with these options."""
+    return FetchSettings(
+        max_records=min(_CHUNK_RECORDS[protocol], options.max_rows_per_batch),
+        max_bytes=options.max_bytes_per_batch,
+        include_headers=options.include_headers,
+        poll_timeout_ms=options.kafka_consumer_poll_timeout_ms,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )

@@ -1,7 +1,17 @@
-"""Kafka: partitions, offset look-ups, and ranges → chunks. The only package that imports kafka-python."""
+"""Kafka: look-ups of partitions and offsets, and offset ranges → chunks. `api.py` says what others may use of it."""
 
-from ticdc_source.kafka.fetch import Fetcher, fetch
+from ticdc_source.kafka.api import Cluster, Fetcher, FetchSettings
+from ticdc_source.kafka.fetch import KafkaFetcher
 from ticdc_source.kafka.lookup import KafkaCluster, report_loss
-from ticdc_source.kafka.pool import borrowed_fetcher
+from ticdc_source.kafka.pool import FETCHERS, FetcherPool
 
-__all__ = ["Fetcher", "KafkaCluster", "borrowed_fetcher", "fetch", "report_loss"]
+__all__ = [
+    "FETCHERS",
+    "Cluster",
+    "FetchSettings",
+    "Fetcher",
+    "FetcherPool",
+    "KafkaCluster",
+    "KafkaFetcher",
+    "report_loss",
+]

@@ -8,7 +8,7 @@ is data loss; silence for too long is an error.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from ticdc_source.errors import Address, DecodeError, KafkaUnavailableError, TiCDCSourceError
 from ticdc_source.events import Chunk
+from ticdc_source.kafka.api import ClientConfig, FetchSettings
 from ticdc_source.kafka.batches.cut import Bounds, between
 from ticdc_source.kafka.kafka_python.client import Client, translated
 from ticdc_source.kafka.kafka_python.slicing import sliced
@@ -24,7 +25,7 @@ from ticdc_source.kafka.lookup import report_loss
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import EARLIEST, LATEST
 
-__all__ = ["Fetcher", "fetch"]
+__all__ = ["KafkaFetcher"]
 
 # Waits for records double from the first to the second, so that a range that ends without any ends soon.
 _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 5, 500
@@ -40,83 +41,42 @@ _RECORD_BYTES = 500  # what a record takes beside its key and value
 _FIRST_RECORDS = 128
 
 
-def fetch(
-    wanted: OffsetRange,
-    config: Mapping[str, Any],
-    *,
-    max_records: int,
-    max_bytes: int,
-    include_headers: bool = False,
-    poll_timeout_ms: int = 120_000,
-    fail_on_data_loss: bool = True,
-) -> Iterator[Chunk]:
-    """Read one range with a client of its own, which is closed at the end, also at an early one.
-
-    Arguments and errors are those of `Fetcher`.
-    """
-    with Fetcher(
-        config,
-        max_records=max_records,
-        max_bytes=max_bytes,
-        include_headers=include_headers,
-        poll_timeout_ms=poll_timeout_ms,
-        fail_on_data_loss=fail_on_data_loss,
-    ) as fetcher:
-        yield from fetcher.fetch(wanted)
-
-
-class Fetcher(AbstractContextManager["Fetcher"]):
-    """Reads any number of ranges, one after the other, with one client. A context manager.
+class KafkaFetcher(AbstractContextManager["KafkaFetcher"]):
+    """The `Fetcher` for Kafka; connects at the first range that is not empty.
 
     Args:
         config: what `client_config` returned.
-        max_records: records in a chunk at most.
-        max_bytes: bytes of keys and values in a chunk at most, unless it is a single record.
-        include_headers: whether chunks have headers.
-        poll_timeout_ms: how long to wait for a record that should be there.
-        fail_on_data_loss: whether missing records are an error, or a warning.
-
-    Raises:
-        KafkaUnavailableError: the brokers do not answer, or a record does not come in time.
-        DataLossError: records of the range are gone, and `fail_on_data_loss` is on.
-        DecodeError: a record batch is damaged, or compressed with something that is not installed.
-        OptionError: the login is refused, or the topic may not be read.
+        settings: how to read.
     """
 
-    def __init__(
-        self,
-        config: Mapping[str, Any],
-        *,
-        max_records: int,
-        max_bytes: int,
-        include_headers: bool = False,
-        poll_timeout_ms: int = 120_000,
-        fail_on_data_loss: bool = True,
-    ) -> None:
+    def __init__(self, config: ClientConfig, settings: FetchSettings) -> None:
         self._config = config
-        self._bounds = Bounds(max_records, min(max_bytes, _IN_HAND_BYTES), include_headers)
-        self._poll_timeout_ms = poll_timeout_ms
-        self._fail_on_data_loss = fail_on_data_loss
+        self._settings = settings
+        max_bytes = min(settings.max_bytes, _IN_HAND_BYTES)
+        self._bounds = Bounds(settings.max_records, max_bytes, settings.include_headers)
         self._client: Client | None = None
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; the next range makes new ones."""
+        """Close the connections; the next range connects again."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
 
-    def fetch(self, wanted: OffsetRange) -> Generator[Chunk, None, None]:
-        """Yield the range's records in chunks, in order: none before its start, none from its end on."""
-        if wanted.size == 0:
+    def fetch(self, offset_range: OffsetRange) -> Generator[Chunk, None, None]:
+        """Yield the records of a range; see `Fetcher.fetch`."""
+        if offset_range.size == 0:
             return
         if self._client is None:
             self._client = Client(self._config)
         bounds = self._bounds
-        bounds.end = wanted.end
-        reading = _Reading(self._client, wanted, bounds, self._poll_timeout_ms, fail=self._fail_on_data_loss)
+        bounds.end = offset_range.end
+        settings = self._settings
+        reading = _Reading(
+            self._client, offset_range, bounds, settings.poll_timeout_ms, fail=settings.fail_on_data_loss
+        )
         yield from reading.chunks()
 
 

@@ -1,4 +1,4 @@
-"""Fetchers kept by a worker process from one micro-batch to the next: connecting costs more than a small batch."""
+"""Fetchers that a worker process keeps from one micro-batch to the next: connecting costs more than a small batch."""
 
 from __future__ import annotations
 
@@ -6,70 +6,76 @@ import hashlib
 import pickle
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from ticdc_source.kafka.fetch import Fetcher
+from ticdc_source.kafka.api import ClientConfig, Fetcher, FetchSettings
+from ticdc_source.kafka.fetch import KafkaFetcher
 
-__all__ = ["borrowed_fetcher", "close_all"]
+__all__ = ["FETCHERS", "FetcherPool"]
 
 _IDLE_SECONDS = 300.0  # as Spark's spark.kafka.consumer.cache.timeout
-_MOST = 16
-
-# Fetchers that nobody uses, by what they were made with; the newest last. A borrowed one is not here, so that no two
-# tasks ever share one.
-_resting: dict[str, tuple[Fetcher, float]] = {}
-_lock = threading.Lock()
+_MAX_IDLE = 16
 
 
-@contextmanager
-def borrowed_fetcher(config: Mapping[str, Any], *, fresh: bool = False, **settings: Any) -> Iterator[Fetcher]:
-    """Give a fetcher for these settings: one that rests here, or a new one.
+class FetcherPool:
+    """Idle fetchers, by the settings they were made with. Safe to use from several threads."""
 
-    It is kept afterwards, unless the work with it failed or was broken off.
+    def __init__(self) -> None:
+        # The most recently used one is the last. A borrowed fetcher is not in here: no two tasks share one.
+        self._idle: dict[str, tuple[Fetcher, float]] = {}
+        self._lock = threading.Lock()
 
-    Args:
-        config: what `client_config` returned.
-        fresh: do not take one that rests here (a task that is tried again must not meet the same fault).
-        settings: the keyword arguments of `Fetcher`.
-    """
-    name = _name_of(config, settings)
-    _drop_idle()
-    with _lock:
-        rested = None if fresh else _resting.pop(name, None)
-    fetcher = Fetcher(config, **settings) if rested is None else rested[0]
-    try:
-        yield fetcher
-    except BaseException:  # also GeneratorExit: a fetch that was broken off leaves records in flight
-        fetcher.close()
-        raise
-    with _lock:
-        replaced = _resting.pop(name, None)
-        _resting[name] = (fetcher, time.monotonic())
-    if replaced is not None:
-        replaced[0].close()
+    @contextmanager
+    def borrow(self, config: ClientConfig, settings: FetchSettings, *, fresh: bool = False) -> Iterator[Fetcher]:
+        """Return a context with a fetcher for these settings: an idle one, or a new one.
+
+        The fetcher goes back to the pool at the end, unless the block failed or was abandoned.
+
+        Args:
+            config: what `client_config` returned.
+            settings: how to read.
+            fresh: whether to take a new fetcher (a retried task must not meet the same fault again).
+        """
+        key = _key_of(config, settings)
+        self._close_old()
+        with self._lock:
+            idle = None if fresh else self._idle.pop(key, None)
+        fetcher = KafkaFetcher(config, settings) if idle is None else idle[0]
+        try:
+            yield fetcher
+        except BaseException:  # also GeneratorExit: an abandoned fetch leaves records in flight
+            fetcher.close()
+            raise
+        with self._lock:
+            replaced = self._idle.pop(key, None)
+            self._idle[key] = (fetcher, time.monotonic())
+        if replaced is not None:
+            replaced[0].close()
+
+    def close_all(self) -> None:
+        """Close all idle fetchers."""
+        with self._lock:
+            idle = list(self._idle.values())
+            self._idle.clear()
+        for fetcher, _ in idle:
+            fetcher.close()
+
+    def _close_old(self) -> None:
+        limit = time.monotonic() - _IDLE_SECONDS
+        with self._lock:
+            keys = list(self._idle)
+            old = [key for key in keys if self._idle[key][1] < limit] + keys[: max(0, len(keys) - _MAX_IDLE)]
+            dropped = [self._idle.pop(key)[0] for key in dict.fromkeys(old)]
+        for fetcher in dropped:
+            fetcher.close()
 
 
-def close_all() -> None:
-    """Close all fetchers that rest here."""
-    with _lock:
-        resting = list(_resting.values())
-        _resting.clear()
-    for fetcher, _ in resting:
-        fetcher.close()
+# The pool of this process. It is the one object of the package that lives as long as its process: Spark runs the tasks
+# of many micro-batches in the same Python worker, and keeps nothing else between them.
+FETCHERS = FetcherPool()
 
 
-def _drop_idle() -> None:
-    limit = time.monotonic() - _IDLE_SECONDS
-    with _lock:
-        names = list(_resting)
-        old = [name for name in names if _resting[name][1] < limit] + names[: max(0, len(names) - _MOST)]
-        dropped = [_resting.pop(name)[0] for name in dict.fromkeys(old)]
-    for fetcher in dropped:
-        fetcher.close()
-
-
-def _name_of(config: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """Return a name for equal settings; a digest, as they hold secrets."""
-    return hashlib.sha256(pickle.dumps((sorted(config.items()), sorted(settings.items())))).hexdigest()
+def _key_of(config: ClientConfig, settings: FetchSettings) -> str:
+    """Return a key for equal settings; a digest, as they hold secrets."""
+    return hashlib.sha256(pickle.dumps((sorted(config.items()), settings))).hexdigest()

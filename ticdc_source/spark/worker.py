@@ -17,7 +17,7 @@ from ticdc_source.driver.context import fetch_settings
 from ticdc_source.driver.plan import Known, reading_of
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import Chunk
-from ticdc_source.kafka import borrowed_fetcher
+from ticdc_source.kafka import FETCHERS
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -54,7 +54,7 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
     """Read one input partition on a worker.
 
     Raises:
-        TiCDCSourceError: see `reading.read` and `kafka.Fetcher`.
+        TiCDCSourceError: see `reading.read` and `kafka.Fetcher.fetch`.
     """
     if not isinstance(partition, TiCDCPartition) or not partition.ranges:
         return
@@ -66,7 +66,7 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
     again = context is not None and context.attemptNumber() > 0
     config = client_config(options, driver=False)
     lines = []
-    with borrowed_fetcher(config, fresh=again, **fetch_settings(options, partition.known.protocol)) as fetcher:
+    with FETCHERS.borrow(config, fetch_settings(options, partition.known.protocol), fresh=again) as fetcher:
         for one, lag in zip_longest(partition.ranges, partition.lags):
             reading.counters = Counters()
             lowest = partition.known.ddl_from.get(one.topic, one.partition)

@@ -1,0 +1,15 @@
+"""Read one range with a fetcher of its own."""
+
+from collections.abc import Generator
+from typing import Any
+
+from ticdc_source.events import Chunk
+from ticdc_source.kafka import FetchSettings, KafkaFetcher
+from ticdc_source.kafka.api import ClientConfig
+from ticdc_source.options.offsets import OffsetRange
+
+
+def fetch(offset_range: OffsetRange, config: ClientConfig, **settings: Any) -> Generator[Chunk, None, None]:
+    """Yield the chunks of a range; the fetcher is closed at the end, also at an early one."""
+    with KafkaFetcher(config, FetchSettings(**settings)) as fetcher:
+        yield from fetcher.fetch(offset_range)
