@@ -13,7 +13,7 @@ import json
 import pstats
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -100,12 +100,12 @@ def measure(
 
     def decode() -> None:
         for table_events in tables:
-            reading.decoder.decode(table_events, reading.plan)
+            reading.decoder.decode(table_events, reading.plan, reading.learned)
 
     batches = list(_joined(chunks, reading))
     rows = sum(batch.num_rows for batch in batches)
     assert rows == sum(message.rows for message in some)
-    splitting = cpu_of(lambda: [reading.decoder.split(chunk) for chunk in chunks])
+    splitting = cpu_of(lambda: [reading.decoder.split(chunk, learned=reading.learned) for chunk in chunks])
     decoding = cpu_of(decode)
     whole = cpu_of(lambda: _drain(chunks, reading))
     took = {
@@ -179,11 +179,8 @@ def _drain(chunks: list[Chunk], reading: Reading) -> None:
 
 def _without_fast_paths(chunks: list[Chunk], reading: Reading) -> float:
     """Give the CPU seconds of all but the fetch where each message is parsed whole: the specification."""
-    reading.plan.fast_path = False
-    try:
-        return cpu_of(lambda: _drain(chunks, reading))
-    finally:
-        reading.plan.fast_path = True
+    whole = replace(reading, plan=replace(reading.plan, fast_path=False))
+    return cpu_of(lambda: _drain(chunks, whole))
 
 
 def _joined(chunks: list[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:

@@ -21,6 +21,7 @@ from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.read import Reading
+from ticdc_source.protocols import PROTOCOLS
 
 TOPIC = "in-process"
 
@@ -43,7 +44,7 @@ def cpu_of(run: Callable[[], Any], times: int = 3) -> float:
 def chunks_of(messages: Iterable[Message], first: int = 0, protocol: str = "canal-json") -> Iterator[Chunk]:
     """Make chunks of messages, as a fetcher would."""
     source = iter(messages)
-    while part := list(islice(source, context._CHUNK_RECORDS[protocol])):
+    while part := list(islice(source, PROTOCOLS[protocol].chunk_records)):
         offsets = list(range(first, first + len(part)))
         keys, values = [message.key for message in part], pa.array([message.value for message in part], pa.binary())
         yield Chunk(TOPIC, 0, offsets, [1_795_247_640_910] * len(part), keys, Binaries(values))

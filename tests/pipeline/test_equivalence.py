@@ -3,6 +3,7 @@
 import random
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 
 import pyarrow as pa
@@ -16,10 +17,14 @@ from tests.support.messages import cell, open_message, open_row
 from tests.support.truth import tables_with_rows
 from ticdc_source.driver.plan import known_of_schema, reading_of
 from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.events import TableName
 from ticdc_source.pipeline.read import read
 from ticdc_source.protocols import PROTOCOLS
-from ticdc_source.protocols.base import Decoded
-from ticdc_source.protocols.images import Images, Parsed
+from ticdc_source.protocols.base import Decoded, Learned
+from ticdc_source.protocols.canal_json.columnar import CanalColumns
+from ticdc_source.protocols.debezium.columnar import DebeziumColumns
+from ticdc_source.protocols.images import Parsed
+from ticdc_source.protocols.open_protocol.known_layout import OpenKnownLayout
 from ticdc_source.protocols.plan import Plan
 
 pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")
@@ -50,6 +55,16 @@ STREAMS = [
 MANGLED = ["open-protocol.default", "canal-json.plain", "canal-json.tidb-extension", "debezium.default",
            "debezium.disable-schema", "debezium.include-start-ts"]  # fmt: skip
 
+# What a decoder learns for its fast paths, by protocol.
+KNOWN_LAYOUTS: dict[str, type[OpenKnownLayout] | type[DebeziumColumns]] = {
+    "open-protocol": OpenKnownLayout,
+    "debezium": DebeziumColumns,
+}
+COLUMNS: dict[str, type[CanalColumns] | type[DebeziumColumns]] = {
+    "canal-json": CanalColumns,
+    "debezium": DebeziumColumns,
+}
+
 
 def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, fast_path: bool, **given: str) -> pa.Table | str:
     """Read all there is, by the fast path or without; return the rows, or the error."""
@@ -57,8 +72,7 @@ def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, fast_path: b
     known = known_of_schema(schema, options)
     assert known is not None
     reading = reading_of(schema, options, known)
-    reading.plan.fast_path = fast_path
-    reading.plan.columnar_from = 1
+    reading.plan = replace(reading.plan, fast_path=fast_path, columnar_from=1)
     try:
         batches = [batch for wanted in captured.ranges() for batch in read(captured.fetch(wanted, sizes), reading)]
     except TiCDCSourceError as error:
@@ -103,14 +117,14 @@ def test_the_fast_path_is_taken(work: str) -> None:
     """Of messages as TiCDC writes them none is left to the general path, once their shapes are known."""
     messages = list(islice(benchmark_messages(work), 300))
     captured = Captured.of(*((message.key, message.value) for message in messages))
-    decoder, plan = PROTOCOLS[WORKS[work].protocol], Plan(())
+    decoder, plan, learned = PROTOCOLS[WORKS[work].protocol], Plan(()), Learned()
     (chunk,) = captured.fetch(captured.ranges()[0])
     (table_events,) = decoder.split(chunk).tables.values()
-    decoder.decode(table_events, plan)
-    count = len(table_events)
-    parsed = Parsed(Images(), [0] * count, [None] * count, [None] * count)
+    decoder.decode(table_events, plan, learned)
+    parsed = Parsed.of(len(table_events))
 
-    left = list(plan.learned[decoder.name].unread(table_events, parsed, plan))
+    layouts = learned.of_table(table_events.table, plan).layouts(KNOWN_LAYOUTS[decoder.name])
+    left = list(layouts.unread(table_events, parsed, plan))
 
     assert not left
     assert len(parsed.images.rows) == sum(message.rows for message in messages)
@@ -133,11 +147,12 @@ def test_messages_are_read_by_columns(work: str) -> None:
     decoder = PROTOCOLS[WORKS[work].protocol]
     (chunk,) = captured.fetch(captured.ranges()[0])
     (table_events,) = decoder.split(chunk).tables.values()
-    plan.columnar_from = len(table_events) + 1
-    general = decoder.decode(table_events, plan)
-    plan.columnar_from = 1
+    learned, by_rows = Learned(), replace(plan, columnar_from=len(table_events) + 1)
+    general = decoder.decode(table_events, by_rows)
+    plan = replace(plan, columnar_from=1)
+    decoder.decode(table_events, plan, learned)
 
-    by_columns = decoder.decode(table_events, plan)
+    by_columns = decoder.decode(table_events, plan, learned)
 
     assert general.parsed == len(general.change_types)
     assert not by_columns.parsed
@@ -279,20 +294,20 @@ def test_columns_give_what_rows_give(scenario: str, table: str) -> None:
         for record in records
         if name in _bytes(record) and begin in _bytes(record) and b'"isDdl":true' not in _bytes(record)
     ]
-    plan, general = plan_for(captured, **given), plan_for(captured, **given)
-    plan.columnar_from, general.fast_path = 1, False
+    plan = replace(plan_for(captured, **given), columnar_from=1)
+    general, learned = replace(plan, fast_path=False), Learned()
     by_columns = 0
 
-    def decoded(plan: Plan, records: list[Record]) -> Decoded | str:
+    def decoded(plan: Plan, learned: Learned | None, records: list[Record]) -> Decoded | str:
         mixed = Captured({}, {0: records})
         (chunk,) = mixed.fetch(mixed.ranges()[0])
         tables = list(decoder.split(chunk).tables.values())
         try:
-            return decoder.decode(tables[0], plan) if tables else "nothing to read"
+            return decoder.decode(tables[0], plan, learned) if tables else "nothing to read"
         except TiCDCSourceError as error:
             return str(error)
 
-    decoded(plan, about)
+    decoded(plan, learned, about)
     for _ in range(700):
         records = chooser.choices(about, k=chooser.randrange(1, 5))
         if chooser.random() < 0.9:
@@ -303,8 +318,8 @@ def test_columns_give_what_rows_give(scenario: str, table: str) -> None:
             mutation = chooser.choice([*MUTATIONS, *[without_member] * 4])
             mangled_value = value[:start] + mutation(value[start:stop], chooser) + value[stop:]
             records[place] = Record(records[place].key, mangled_value)
-        plan.learned[decoder.name].passes = 0
-        expected, found = decoded(general, records), decoded(plan, records)
+        learned.of_table(TableName("types_a", table), plan).layouts(COLUMNS[protocol]).passes = 0
+        expected, found = decoded(general, None, records), decoded(plan, learned, records)
         assert _outcome_of(found) == _outcome_of(expected), (SEED, scenario, records)
         if isinstance(found, Decoded):
             by_columns += len(found.change_types) > 0 and not found.parsed and not found.failures
@@ -346,22 +361,23 @@ def test_rows_that_are_not_where_they_should_be_do_not_pass(
     values = [message.value or b"" for message in messages]
     updates = [place for place, value in enumerate(values) if b'"op":"u"' in value]
     whole_ones = Captured.of(*((message.key, message.value) for message in messages))
-    plan, general = plan_for(whole_ones, includeMetadata="all"), plan_for(whole_ones, includeMetadata="all")
-    plan.columnar_from, general.fast_path = 1, False
+    plan = replace(plan_for(whole_ones, includeMetadata="all"), columnar_from=1)
+    general, learned = replace(plan, fast_path=False), Learned()
     decoder = PROTOCOLS["debezium"]
 
     def decoded(plan: Plan, values: list[bytes]) -> Decoded:
         captured = Captured.of(*((None, value) for value in values))
         (chunk,) = captured.fetch(captured.ranges()[0])
         (table_events,) = decoder.split(chunk).tables.values()
-        return decoder.decode(table_events, plan)
+        layouts = learned.of_table(table_events.table, plan).layouts(DebeziumColumns)
+        layouts.passes = 0
+        return decoder.decode(table_events, plan, learned if plan.fast_path else None)
 
     decoded(plan, values)
     assert not decoded(plan, values).parsed
     for place, part, other in zip(updates[3:], parts, others, strict=False):
         assert part in values[place]
         values[place] = values[place].replace(part, other, 1)
-    plan.learned["debezium"].passes = 0
 
     assert _outcome_of(decoded(plan, values)) == _outcome_of(decoded(general, values))
 
@@ -400,9 +416,10 @@ def test_combinations_of_wide_values_that_were_not_met_are_read_by_columns() -> 
     expected = outcome(captured, schema, whole, fast_path=False)
     assert outcome(captured, schema, random_sizes(SEED), fast_path=True) == expected
 
-    plan, decoder = plan_for(captured), PROTOCOLS["canal-json"]
+    plan, decoder, learned = plan_for(captured), PROTOCOLS["canal-json"], Learned()
     (chunk,) = captured.fetch(captured.ranges()[0])
     parts = [chunk.part(0, 20), chunk.part(20, 600)]
-    first, second = (decoder.decode(next(iter(decoder.split(part).tables.values())), plan) for part in parts)
+    tables = [next(iter(decoder.split(part).tables.values())) for part in parts]
+    first, second = (decoder.decode(table_events, plan, learned) for table_events in tables)
     assert first.parsed
     assert not second.parsed

@@ -32,13 +32,13 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def splits(case: Case) -> list[tuple[int, Split]]:
-    """Cut the records of a case, by the decoder that recognises the first of them."""
+    """Cut the records of a case, by the decoder that recognizes the first of them."""
     captured = case.captured
     options = make_options(**case.options)
     for name in ("open-protocol", "canal-json", "debezium"):
         decoder = decoder_of(name, options)
         records = [record for records in captured.partitions.values() for record in records]
-        if any(decoder.recognises(record.key, record.value) for record in records):
+        if any(decoder.recognizes(record.key, record.value) for record in records):
             return [
                 (wanted.partition, decoder.split(chunk))
                 for wanted in captured.ranges()

@@ -11,9 +11,8 @@ import pytest
 from tests.pipeline.test_robustness import mangled
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, open_message, open_row
 from ticdc_source.events import Chunk, Split, TableName, every_table
-from ticdc_source.protocols import PROTOCOLS
-from ticdc_source.protocols import prefix_match as peeking
-from ticdc_source.protocols.canal_json import decoder as canal_json
+from ticdc_source.protocols import PROTOCOLS, prefix_match
+from ticdc_source.protocols.base import Learned
 
 SEED = 20261121
 ID = {"id": "int"}
@@ -89,10 +88,15 @@ def one_by_one(protocol: str, chunk: Chunk, wants: Callable[[TableName], bool]) 
     return whole
 
 
-def assert_same(protocol: str, values: list[bytes | None], wants: Callable[[TableName], bool] = every_table) -> Split:
+def assert_same(
+    protocol: str,
+    values: list[bytes | None],
+    wants: Callable[[TableName], bool] = every_table,
+    learned: Learned | None = None,
+) -> Split:
     """Compare a chunk's split with that of its messages, the order of tables included."""
     chunk = chunk_of(values)
-    split = PROTOCOLS[protocol].split(chunk, wants)
+    split = PROTOCOLS[protocol].split(chunk, wants, learned)
     found, expected = told(split), one_by_one(protocol, chunk, wants)
     assert found == expected, SEED
     assert list(found["tables"]) == list(expected["tables"])
@@ -122,11 +126,11 @@ def mixture(protocol: str, chooser: random.Random) -> list[bytes | None]:
 def test_any_mixture_is_sorted_as_each_message_alone(protocol: str) -> None:
     """Tables, DDL, watermarks, tombstones, compressed and broken messages: the same events in the same order."""
     chooser = random.Random(SEED)
-    wanted = frozenset({"t", "o1", "é"})
+    wanted, learned = frozenset({"t", "o1", "é"}), Learned()
     for _ in range(150):
         values = mixture(protocol, chooser)
-        assert_same(protocol, values)
-        assert_same(protocol, values, lambda table: table.table in wanted)
+        assert_same(protocol, values, learned=learned)
+        assert_same(protocol, values, lambda table: table.table in wanted, learned)
 
 
 @pytest.mark.parametrize("protocol", MAKERS)
@@ -192,20 +196,21 @@ def test_tables_that_are_not_wanted_are_counted(protocol: str) -> None:
     assert (split.others, split.corrupt) == (2, [])
 
 
-def test_what_is_remembered_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_learned_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages that all begin otherwise are sorted all the same, and do not fill the memory."""
-    monkeypatch.setattr(peeking, "_MOST_KNOWN", 10)
+    monkeypatch.setattr(prefix_match, "_MOST_KNOWN", 10)
     values: list[bytes | None] = [canal_row(number, f"t{number}") for number in range(35)]
 
+    learned = Learned()
     for _ in range(2):
-        assert len(assert_same("canal-json", values).tables) == len(values)
+        assert len(assert_same("canal-json", values, learned=learned).tables) == len(values)
+        assert 0 < len(learned.prefixes.tables) <= 10
 
 
-def test_numbers_that_differ_in_each_message_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A producer that counts its messages in `id` fills nothing; its messages are sorted all the same."""
-    known: dict[bytes, TableName] = {}
-    monkeypatch.setattr(canal_json._PREFIX, "_known", known)
+def test_numbers_that_differ_in_each_message_are_not_learned() -> None:
+    """A producer that counts its messages in `id` fills nothing; its messages are classified all the same."""
+    learned = Learned()
 
-    assert_same("canal-json", [canal_row(number, id=number) for number in range(20)])
+    assert_same("canal-json", [canal_row(number, id=number) for number in range(20)], learned=learned)
 
-    assert list(known.values()) == [TableName("test", "t")]  # of id 0
+    assert list(learned.prefixes.tables.values()) == [TableName("test", "t")]  # of id 0

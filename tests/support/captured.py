@@ -124,7 +124,7 @@ class Captured:
     def reading(self, schema: pa.Schema, options: Options, known: Known, wanted: OffsetRange) -> Reading:
         """Return what a worker wants of a range: of broadcast DDL, the lowest partition's copy."""
         reading = reading_of(schema, options, known)
-        reading.takes_ddl = not reading.decoder.broadcasts_ddl or wanted.partition == min(self.partitions)
+        reading.takes_ddl = reading.decoder.ddl_partition is not None or wanted.partition == min(self.partitions)
         return reading
 
 

@@ -25,15 +25,13 @@ __all__ = ["Knowledge", "ddl_from", "driver_fetcher", "fetch_settings", "known_b
 
 _WINDOW = 4096  # records to look at together
 
-# Records a chunk: many enough to share what a call of Arrow costs, few enough that what is made of them dies young. A
-# record of open-protocol holds several events.
-_CHUNK_RECORDS = {"open-protocol": 500, "canal-json": 4000, "debezium": 4000}
+_SAMPLE_RECORDS = 4000  # records of a chunk to sample, of which the protocol may not be known
 
 
 class Knowledge:
     """Lives in the driver's Python process, and is never pickled.
 
-    With `outputFormat=event` the types of debezium's tables may be in DDL events alone: those before a batch's
+    With `outputFormat=event` the types of tables may be in DDL events alone: those before a batch's
     range, or a stream's first micro-batch, are looked for, and those of every micro-batch, so that a row reads the same
     in a batch, in a stream and after its restart.
 
@@ -83,13 +81,13 @@ class Knowledge:
     def _first(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> Known:
         options = self._options
         name = options.protocol
-        if options.output_format != "event" or (name != "auto" and not PROTOCOLS[name].ddl_tells):
+        if options.output_format != "event" or (name != "auto" and not PROTOCOLS[name].types_in_ddl):
             return known_before_reading(self._schema, options, ranges)
         with driver_fetcher(options) as fetcher:
             sample = take_sample(ranges, fetcher.fetch, options)
             if sample is None:
                 return Known(None if name == "auto" else name, provisional=True)
-            if sample.decoder.ddl_tells and (not sample.rows or lacks_types(sample)):
+            if sample.decoder.types_in_ddl and (not sample.rows or lacks_types(sample)):
                 self._sample = sample
                 if not self._add_history(sample, ranges, ends, fetcher) or not sample.whole:
                     warnings.warn(
@@ -155,8 +153,8 @@ def known_before_reading(schema: pa.Schema, options: Options, ranges: Sequence[O
             raise
         warnings.warn(str(error), stacklevel=2)
         table = TableFilter(options.tables or ()).exact
-        # Of a table that is named there is no more to learn, but for debezium the types that DDL events tell.
-        return Known(sample.decoder.name, table, provisional=table is None or sample.decoder.ddl_tells)
+        # Of a table that is named there is no more to learn, but the types that DDL events may tell.
+        return Known(sample.decoder.name, table, provisional=table is None or sample.decoder.types_in_ddl)
     _report_unknown(layout_of(schema, options).data_fields(), found)
     return known_of_table(found, sample.decoder.name)
 
@@ -181,19 +179,22 @@ def ddl_from(places: Iterable[TopicPartition]) -> dict[str, int]:
 
 
 def warn_of_missing_ddl(known: Known, options: Options) -> None:
-    """Warn where DDL is asked for and partition 0, which canal-json alone sends it to, is not read."""
+    """Warn where DDL is asked for and partition 0, which alone may get it, is not read."""
     if options.output_format != "event":
         return
     without = [topic for topic, partition in known.ddl_from.items() if partition != 0]
     if without:
-        what = "has its DDL in partition 0 only" if known.protocol == "canal-json" else "may have DDL in partition 0"
+        decoder = PROTOCOLS.get(known.protocol or "")
+        alone = decoder is not None and decoder.ddl_partition == 0
+        what = "has its DDL in partition 0 only" if alone else "may have DDL in partition 0"
         warnings.warn(f"Partition 0 of {', '.join(without)} is not read; {known.protocol} {what}", stacklevel=2)
 
 
-def fetch_settings(options: Options, protocol: str = "canal-json") -> FetchSettings:
+def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettings:
     """Return how to fetch with these options."""
+    records = _SAMPLE_RECORDS if protocol is None else PROTOCOLS[protocol].chunk_records
     return FetchSettings(
-        max_records=min(_CHUNK_RECORDS[protocol], options.max_rows_per_batch),
+        max_records=min(records, options.max_rows_per_batch),
         max_bytes=options.max_bytes_per_batch,
         include_headers=options.include_headers,
         poll_timeout_ms=options.kafka_consumer_poll_timeout_ms,

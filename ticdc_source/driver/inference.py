@@ -13,7 +13,7 @@ from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.tables import TableFilter
-from ticdc_source.protocols import PROTOCOLS, decoder_of
+from ticdc_source.protocols import PROTOCOLS, decoder_of, describe_unknown
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
@@ -128,10 +128,10 @@ def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
         OptionError: records of two protocols, or records of none.
     """
     seen: dict[str, str] = {}
-    unknown: tuple[str, bytes | None] | None = None
+    unknown: tuple[str, bytes] | None = None
     for chunk in chunks:
         for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
-            names = [name for name, decoder in PROTOCOLS.items() if decoder.recognises(key, value)]
+            names = [name for name, decoder in PROTOCOLS.items() if decoder.recognizes(key, value)]
             if names:
                 seen.setdefault(names[0], str(chunk.address(position)))
             elif unknown is None and value is not None:
@@ -143,20 +143,10 @@ def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
     if seen:
         return next(iter(seen))
     if unknown is not None:
-        msg = f"The protocol of the messages is none of {', '.join(PROTOCOLS)}: {_describe(unknown[1])} ({unknown[0]})"
+        where, value = unknown
+        msg = f"The protocol of the messages is none of {', '.join(PROTOCOLS)}: {describe_unknown(value)} ({where})"
         raise OptionError(msg)
     return None
-
-
-def _describe(value: bytes | None) -> str:
-    value = value or b""
-    if b'"commitTs":' in value and b'"schemaVersion":' in value:
-        return "it looks like TiCDC's simple protocol, which this release does not read"
-    if value[:4] == b"\x04\x22\x4d\x18" or b'{"' in value[1:8]:  # an LZ4 frame; raw snappy begins with the plain text
-        return "it looks compressed by TiCDC's large-message-handle-compression: pip install cramjam"
-    if value[:1] == b"\x00" and len(value) > 5:  # noqa: PLR2004 (magic byte and schema id)
-        return "it looks like Avro from a schema registry, which this release does not read"
-    return f"the value begins {value[:40]!r}"
 
 
 def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> Sample | None:
@@ -190,8 +180,8 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
             window *= 2
             found += sum(part.add(chunk) for chunk in step(window))
     _join(sample, tail)
-    # Messages without types (schema-less debezium) have them in DDL events alone, and a column may change its type
-    # more than once: look for all of those in between.
+    # If messages have no types, only DDL events have them, and a column may change its type more than once: look for
+    # all DDL events in between.
     # Where DDL texts could tell what messages lack, that is done where all of them can be had.
     if sampler and (lacks_types(sample) or (_lacks_details(sample) and sampler.left <= limit - sample.scanned)):
         while sampler and sample.scanned < limit and time.monotonic() < deadline:
@@ -215,10 +205,10 @@ def _join(head: Sample, tail: Sample) -> None:
 
 
 def lacks_types(sample: Sample) -> bool:
-    """Tell whether the messages leave types to DDL events (in debezium all of them, or some open)."""
+    """Tell whether the messages leave types to DDL events (all of them, or some that are left open)."""
     parts = [parts[0] for parts in sample.rows.values()]
     return any(
-        column.type is None or (column.vague and sample.decoder.ddl_tells)
+        column.type is None or (column.vague and sample.decoder.types_in_ddl)
         for table_events in parts
         for schema in sample.decoder.describe(table_events)
         for column in schema.columns
@@ -227,7 +217,7 @@ def lacks_types(sample: Sample) -> bool:
 
 def _lacks_details(sample: Sample) -> bool:
     """Tell whether DDL texts in the sample may say what the messages of a wanted table leave open."""
-    if sample.decoder.ddl_tells or not available():
+    if sample.decoder.types_in_ddl or not available():
         return False
     tables = {event.table for event in sample.ddl if event.query}
     return any(
@@ -241,7 +231,7 @@ def _lacks_details(sample: Sample) -> bool:
 def describe_table(sample: Sample, table: TableName) -> list[TableSchema]:
     """Return the versions of a table that a sample shows."""
     decoder, parts = sample.decoder, sample.rows.get(table, ())
-    declared = {} if decoder.ddl_tells else types_of_texts(sample.ddl, table, whole=sample.whole)
+    declared = {} if decoder.types_in_ddl else types_of_texts(sample.ddl, table, whole=sample.whole)
     return [schema for table_events in parts for schema in decoder.describe(table_events, sample.ddl, declared)]
 
 
@@ -279,7 +269,7 @@ def infer_table(sample: Sample) -> TableSchema:
 def _warn_of_unread_ddl(sample: Sample, merged: TableSchema) -> None:
     """Warn where types would be others with sqlglot: a job is not to change them on the day it is installed."""
     told = any(event.query and event.table.is_same(merged.table) for event in sample.ddl)
-    if told and not sample.decoder.ddl_tells and not available() and could_tell(merged.columns):
+    if told and not sample.decoder.types_in_ddl and not available() and could_tell(merged.columns):
         warnings.warn(
             f"DDL in the topic may tell types of {merged.table} exactly that the messages leave open (precisions, "
             "labels, lengths): pip install sqlglot on the driver, or give schemaHints",

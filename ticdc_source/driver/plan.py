@@ -89,9 +89,9 @@ def _inferred_fields(schema: pa.Schema, options: Options) -> list[pa.Field]:
 
 
 def known_of_tables(sample: Sample) -> Known:
-    """Return what a sample tells of every table beyond what each message says (debezium's without schema: all)."""
+    """Return what a sample tells of every table beyond what each message says (all, if messages have no types)."""
     decoder = sample.decoder
-    if not decoder.ddl_tells:
+    if not decoder.types_in_ddl:
         return Known(decoder.name)
     names = {*sample.rows, *(event.table for event in sample.ddl if event.table.table)}
     return Known(decoder.name, tables={table: _known_columns(sample, table) for table in sorted(names)})
@@ -159,19 +159,25 @@ def reading_of(schema: pa.Schema, options: Options, known: Known) -> Reading:
     settings = Settings(options.time_zone, options.zero_date, options.invalid_utf8)
     plan = Plan(
         tuple(_read_field(item, known) for item in fields),
-        settings,
-        options.operations,
-        options.preimages,
-        columns,
-        layout.rescued,
-        rescue,
+        settings=settings,
+        operations=options.operations,
+        preimages=options.preimages,
+        known=columns,
+        rescued=layout.rescued,
+        rescue=rescue,
         build_ts="build_ts" in layout.metadata.values(),
     )
 
     def plan_of(table: TableName) -> Plan:
         columns = known.tables.get(table, ())
         fields = tuple(_typed_field(name, pa.string(), text, versions) for name, text, versions in columns)
-        return Plan(fields, settings, options.operations, options.preimages, documents=document_images)
+        return Plan(
+            fields,
+            settings=settings,
+            operations=options.operations,
+            preimages=options.preimages,
+            documents=document_images,
+        )
 
     end = known.commit_end if options.ending_commit_ts == "resolved" else options.ending_commit_ts
     return Reading(

@@ -60,8 +60,8 @@ def resolved_end(ranges: Sequence[OffsetRange], fetch: Fetch, decoder: Decoder) 
     if missing or not marks:
         where = ", ".join(map(str, missing)) or "the topics"
         help_ = (
-            "wait for the first one, or widen the range" if decoder.name == "open-protocol"
-            else "TiCDC writes them with enable-tidb-extension=true alone (debezium: since v8.5.4's new architecture)"
+            "wait for the first one, or widen the range" if decoder.watermarks_need is None
+            else f"TiCDC writes them only with {decoder.watermarks_need}"
         )  # fmt: skip
         msg = f"endingCommitTs=resolved: no watermark in the range of {where}; {help_}"
         raise SchemaError(msg)

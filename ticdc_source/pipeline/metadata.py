@@ -82,7 +82,7 @@ METADATA: tuple[MetadataColumn, ...] = (
     MetadataColumn("table", pa.string(), "all", "name of the table"),
     MetadataColumn("protocol", pa.string(), "all", "wire format"),
     MetadataColumn("build_ts", pa.int64(), "all", "when TiCDC wrote the message, ms since the epoch"),
-    MetadataColumn("cluster_id", pa.string(), "all", "TiCDC's cluster id, where the wire tells (debezium)"),
+    MetadataColumn("cluster_id", pa.string(), "all", "TiCDC's cluster id; NULL if the wire format lacks it"),
     MetadataColumn("value", pa.binary(), "all", "the whole Kafka value"),
     MetadataColumn("headers", HEADERS, "includeHeaders", "Kafka headers"),
 )  # fmt: skip
@@ -141,10 +141,18 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
         _own("key", pa.string(), "the handle-key columns of the row, JSON; NULL where the wire names none"),
         _own("before", pa.string(), "the row before, JSON"),
         _own("after", pa.string(), "the row after, JSON"),
-        _own("ddl_type", pa.string(), "TiDB's name of the DDL's kind for open-protocol, else the wire's own"),
-        _own("ddl_type_code", pa.int32(), "TiDB's code of it (open-protocol)"),
+        _own(
+            "ddl_type",
+            pa.string(),
+            "the name of the DDL's type: TiDB's if the wire format has its code, else the wire format's own",
+        ),
+        _own("ddl_type_code", pa.int32(), "TiDB's code of it; NULL if the wire format lacks it"),
         _own("ddl_query", pa.string(), "the statement"),
-        _own("table_changes", pa.string(), "debezium's `tableChanges`, JSON"),
+        _own(
+            "table_changes",
+            pa.string(),
+            "what the DDL event says of the table afterwards, JSON; NULL if the wire format lacks it",
+        ),
         _own("watermark_ts", pa.int64(), "all events of this topic partition up to this commit-ts came before"),
     ),
 }

@@ -57,7 +57,7 @@ def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
 def _splits(chunks: Iterable[Chunk], reading: Reading) -> Iterator[tuple[Chunk, Split]]:
     wants = lru_cache(maxsize=4096)(reading.tables.matches)  # asked for each table of each chunk
     for chunk in chunks:
-        split = reading.decoder.split(chunk, wants)
+        split = reading.decoder.split(chunk, wants, reading.learned)
         reading.counters.count_chunk(chunk, split)
         yield chunk, split
 

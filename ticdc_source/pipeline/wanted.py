@@ -12,7 +12,7 @@ from ticdc_source.options.tables import TableFilter
 from ticdc_source.pipeline.assemble import Rows
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.pipeline.metrics import Counters
-from ticdc_source.protocols.base import Decoded, Decoder
+from ticdc_source.protocols.base import Decoded, Decoder, Learned
 from ticdc_source.protocols.plan import Plan
 
 __all__ = ["Reading", "chosen_events", "decode_events", "rows_of"]
@@ -36,6 +36,7 @@ class Reading:
         plan_of: with `outputFormat=event`, makes the plan of a table.
         plans: those that were made.
         counters: what was read so far.
+        learned: what was learned of the messages so far.
     """
 
     decoder: Decoder
@@ -51,6 +52,7 @@ class Reading:
     plan_of: Callable[[TableName], Plan] | None = None
     plans: dict[TableName, Plan] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
+    learned: Learned = field(default_factory=Learned)
 
 
 def chosen_events(tables: Mapping[TableName, TableEvents], chunk: Chunk, reading: Reading) -> TableEvents:
@@ -79,7 +81,7 @@ def chosen_events(tables: Mapping[TableName, TableEvents], chunk: Chunk, reading
 
 def decode_events(table_events: TableEvents, plan: Plan, reading: Reading) -> tuple[Decoded, list[Corrupt]]:
     """Decode a table's events; return its events that cannot be read apart."""
-    decoded = reading.decoder.decode(table_events, plan)
+    decoded = reading.decoder.decode(table_events, plan, reading.learned)
     reading.counters.skipped += decoded.empty
     reading.counters.claim_checks += decoded.claimed
     reading.counters.key_only += decoded.key_only

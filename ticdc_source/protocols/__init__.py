@@ -1,4 +1,4 @@
-"""The protocols, by the name that TiCDC's `protocol` has."""
+"""The wire formats that are read. A new one is a folder of this package and a row of `DECODERS`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import one_of
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
+from ticdc_source.protocols.compression import looks_compressed
 from ticdc_source.protocols.debezium.decoder import Debezium
-from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.open_protocol.decoder import OpenProtocol
 
-__all__ = ["PROTOCOLS", "checked_protocol", "decoder_of"]
+__all__ = ["DECODERS", "PROTOCOLS", "checked_protocol", "decoder_of", "describe_unknown"]
 
-PROTOCOLS: dict[str, Decoder] = {
-    OpenProtocol.name: OpenProtocol(),
-    CanalJSON.name: CanalJSON(),
-    Debezium.name: Debezium(),
-}
+DECODERS: tuple[type[Decoder], ...] = (
+    OpenProtocol,
+    CanalJSON,
+    Debezium,
+)
+
+# By name, with the default of each option: for what does not depend on options.
+PROTOCOLS: dict[str, Decoder] = {decoder.name: decoder() for decoder in DECODERS}
 
 
 def checked_protocol(options: Options) -> str:
@@ -34,9 +37,16 @@ def checked_protocol(options: Options) -> str:
 
 
 def decoder_of(protocol: str, options: Options) -> Decoder:
-    """Return the decoder of a protocol, as the options have it."""
-    codec = options.value_compression
-    if protocol == Debezium.name:  # has no large messages
-        return Debezium(codec)
-    large = LargeMessages(options.claim_check_location, options.on_handle_key_only)
-    return {kind.name: kind for kind in (OpenProtocol, CanalJSON)}[protocol](codec, large)
+    """Return the decoder of a protocol that these options ask for."""
+    return PROTOCOLS[protocol].of(options)
+
+
+def describe_unknown(value: bytes) -> str:
+    """Return what a value looks like that no decoder recognizes, for an error."""
+    if b'"commitTs":' in value and b'"schemaVersion":' in value:
+        return "it looks like TiCDC's simple protocol, which this release does not read"
+    if looks_compressed(value):
+        return "it looks compressed by TiCDC's large-message-handle-compression: pip install cramjam"
+    if value[:1] == b"\x00" and len(value) > 5:  # noqa: PLR2004 (magic byte and schema id)
+        return "it looks like Avro from a schema registry, which this release does not read"
+    return f"the value begins {value[:40]!r}"

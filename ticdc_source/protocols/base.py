@@ -1,44 +1,47 @@
-"""The contract of a protocol.
+"""The contract of a wire format: what its folder says about it, and what a read hands to it and gets back.
 
-A protocol is three verbs over the stages of docs/design/0001: `split`, `describe`, `decode`. It keeps no state
-between chunks; the plan that it is handed caches what was decided once.
+A decoder has three verbs, which are stages of docs/design/0001: `split`, `describe` and `decode`. It keeps no state.
+What a read learns of its messages is in one object, `Learned`, which the reader creates and hands to each call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, every_table
 from ticdc_source.kernels import Wire
-from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema.model import TableSchema, TypeVersions
+from ticdc_source.options.options import Options
+from ticdc_source.protocols.plan import Plan, PlannedVersion, WireOf
+from ticdc_source.schema.model import Column, TableSchema, TypeVersions
 
-__all__ = ["Decoded", "Decoder"]
+__all__ = ["Decoded", "Decoder", "Learned", "LearnedPrefixes", "LearnedTable"]
+
+Layouts = TypeVar("Layouts")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Decoded:
-    """One table events, decoded: what is per image, and what is per event, as Arrow arrays.
+    """The row images of one table's events, as Arrow arrays.
 
     Attributes:
-        change_types: what each image is: an index into `events.CHANGE_TYPES`, as int8.
-        events: each image's event, as a place in the table events, int32.
-        indexes: each image's place in its message, from 0, as int32.
-        columns: per field of the read schema, one array with a value an image.
-        commit_ts: per event, int64; NULL where the event could not be read.
-        build_ts: per event, when TiCDC encoded it, ms since the epoch, int64; NULL where the wire has none.
-        cluster_id: per event, string, likewise.
-        failures: events that could not be read, none of whose images are here.
-        replaced: texts that are not UTF-8, in which U+FFFD stands for what is none.
-        parsed: images that were parsed one by one, and not by columns.
-        empty: events that hold no row at all, which TiCDC writes where no column is selected.
-        claimed: events that were read from claim-check storage.
-        key_only: events that have their key columns only, as they were too large.
+        change_types: per image, an index into `events.CHANGE_TYPES`; int8.
+        events: per image, the index of its event among the table's events; int32.
+        indexes: per image, the index of its event in the message, from 0; int32.
+        columns: per field of the read schema, one array with a value for each image.
+        commit_ts: per event, int64; NULL if the event could not be read.
+        build_ts: per event, the time when TiCDC encoded it, in ms since the epoch; int64, NULL if the wire lacks it.
+        cluster_id: per event, string; NULL if the wire lacks it.
+        failures: the errors of events that could not be read, by event. No image of these events is here.
+        replaced: number of texts that are not UTF-8 and have U+FFFD in place of each bad byte.
+        parsed: number of images that were parsed one by one and not by columns.
+        empty: number of events without any row. TiCDC writes them if no column is selected.
+        claimed: number of events that were read from claim-check storage.
+        key_only: number of events that have their key columns only, because they were too large.
     """
 
     change_types: pa.Array
@@ -56,50 +59,136 @@ class Decoded:
     key_only: int = 0
 
 
+class LearnedTable:
+    """What one read learns of one table: its planned columns, and the layouts of its messages.
+
+    Attributes:
+        plan: the plan that all of this is for.
+    """
+
+    __slots__ = ("_layouts", "_planned", "plan")
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._planned: dict[tuple[Column, ...], PlannedVersion] = {}
+        self._layouts: object = None
+
+    def planned(self, columns: tuple[Column, ...], wire_of: WireOf) -> PlannedVersion:
+        """Return the plan of one version of the table; it is made when these columns are first seen.
+
+        Raises:
+            SchemaError: as `Plan.for_columns`.
+        """
+        planned = self._planned.get(columns)
+        if planned is None:
+            planned = self._planned[columns] = self.plan.for_columns(columns, wire_of)
+        return planned
+
+    def layouts(self, of: type[Layouts]) -> Layouts:
+        """Return the layouts that the fast paths of a decoder have learned; `of` makes an object without any."""
+        found = self._layouts
+        if not isinstance(found, of):
+            found = self._layouts = of()
+        return found
+
+
+@dataclass(slots=True)
+class LearnedPrefixes:
+    """What row messages begin with.
+
+    Attributes:
+        tables: the table by prefix.
+        shortest: the length of the shortest prefix in bytes, 0 if there is none.
+    """
+
+    tables: dict[bytes, TableName] = field(default_factory=dict)
+    shortest: int = 0
+
+
+class Learned:
+    """What one read learns of its messages. The reader creates one for each read; nothing else keeps any of it.
+
+    Attributes:
+        prefixes: what row messages begin with.
+    """
+
+    __slots__ = ("_tables", "prefixes")
+
+    def __init__(self) -> None:
+        self.prefixes = LearnedPrefixes()
+        self._tables: dict[TableName, LearnedTable] = {}
+
+    def of_table(self, table: TableName, plan: Plan) -> LearnedTable:
+        """Return what was learned of a table; with another plan than before, nothing."""
+        learned = self._tables.get(table)
+        if learned is None or learned.plan is not plan:
+            learned = self._tables[table] = LearnedTable(plan)
+        return learned
+
+
 class Decoder(Protocol):
-    """What a protocol can do; one implementation a module of this package, listed in `PROTOCOLS`."""
+    """A wire format. Its class is in a folder of this package and has a row in `protocols.DECODERS`.
 
-    @property
-    def name(self) -> str:
-        """TiCDC's name of the protocol."""
+    Attributes:
+        name: the name that TiCDC's option `protocol` has for it.
+        options: the names of the options that `of` reads: those that have a meaning for this wire format beside the
+            ones that all have in common.
+        kernels: how each type of `schema.types.TYPES` is written.
+        chunk_records: how many records a chunk should have: enough to share the cost of a call of Arrow, and few
+            enough that the objects made of them die young.
+        ddl_partition: the only partition of a topic that gets its DDL events; None if every partition gets a copy
+            (docs/wire.md, item 29).
+        watermarks_need: the TiCDC settings without which no watermarks are sent, as an error names them; None if they
+            are always sent (docs/wire.md, item 54).
+        types_in_ddl: whether DDL events say in a form of their own, beside the SQL text, which types columns have.
+    """
 
-    @property
-    def kernels(self) -> Mapping[str, Wire]:
-        """How each type of `TYPES` is written."""
+    name: ClassVar[str]
+    options: ClassVar[frozenset[str]]
+    kernels: ClassVar[Mapping[str, Wire]]
+    chunk_records: ClassVar[int]
+    ddl_partition: ClassVar[int | None]
+    watermarks_need: ClassVar[str | None]
+    types_in_ddl: ClassVar[bool]
 
-    @property
-    def ddl_tells(self) -> bool:
-        """Whether its DDL events say of types what its messages leave open."""
+    @classmethod
+    def of(cls, options: Options) -> Decoder:
+        """Return the decoder that these options ask for."""
 
-    @property
-    def broadcasts_ddl(self) -> bool:
-        """Whether a DDL event is sent to every partition of its topic (docs/wire.md, item 29)."""
+    def recognizes(self, key: bytes | None, value: bytes | None) -> bool:
+        """Return whether a record looks like one of this wire format. Only bytes are compared; nothing is parsed."""
 
-    def split(self, chunk: Chunk, wants: Wants = every_table) -> Split:
-        """Cut a chunk into events; never raises, what cannot be cut goes to `Split.corrupt`.
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
+        """Cut a chunk into events. Nothing is raised: `Split.corrupt` gets what cannot be cut.
 
-        Row events of tables that are not wanted are only counted.
+        Args:
+            chunk: the records.
+            wants: which tables are wanted. Row events of the others are only counted.
+            learned: what the read has learned so far.
         """
 
     def describe(
         self, events: TableEvents, ddl: Sequence[DDLEvent] = (), declared: Mapping[str, TypeVersions] | None = None
     ) -> list[TableSchema]:
-        """Say what these events, and those DDL events that are of their table, tell: the table's versions, in order.
+        """Return the versions of a table that events show, oldest first. Events that cannot be read are left out.
 
-        `declared` is what the texts of those DDL events gave the columns, by lower-case name.
-
-        Events that cannot be read are passed over: `decode` reports them.
+        Args:
+            events: row events of the table.
+            ddl: DDL events of any table; those of this one say more about its columns.
+            declared: the types that the SQL texts of those DDL events give the columns, by lower-case name.
         """
 
     def declared(self, table: TableName, ddl: Sequence[DDLEvent]) -> Mapping[str, TypeVersions]:
-        """Return, by lower-case name, the types that DDL events gave a table's columns, for messages that lack them."""
+        """Return the types that DDL events give a table's columns beside their SQL text, by lower-case name."""
 
-    def decode(self, events: TableEvents, plan: Plan) -> Decoded:
+    def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
         """Turn a table's events into columns.
+
+        Args:
+            events: row events of the table.
+            plan: what is wanted of it.
+            learned: what the read has learned so far.
 
         Raises:
             SchemaError: the messages do not fit the plan's fields.
         """
-
-    def recognises(self, key: bytes | None, value: bytes | None) -> bool:
-        """Tell whether a record looks like this protocol's (its first bytes; nothing is decoded)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import promised_size
 
-__all__ = ["decompressed"]
+__all__ = ["decompressed", "looks_compressed"]
 
 _LZ4_FRAME = b"\x04\x22\x4d\x18"
 _SNAPPY_MOST = 32  # a snappy block grows to 64 bytes for each 3 at most: what promises more is none
@@ -54,6 +54,11 @@ def decompressed(value: bytes, codec: str) -> bytes:
         msg = f"the message is not compressed with {codec} (TiCDC's large-message-handle-compression): {error}"
         raise DecodeError(msg) from None
     return bytes(plain)
+
+
+def looks_compressed(value: bytes) -> bool:
+    """Return whether a value that cannot be read looks compressed: for errors, by the first bytes alone."""
+    return value[:4] == _LZ4_FRAME or b'{"' in value[1:8]  # a raw snappy block begins with the plain text
 
 
 def _guess(value: bytes) -> str:

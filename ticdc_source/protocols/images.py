@@ -15,7 +15,7 @@ from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAG
 from ticdc_source.kernels import Cells, failing_cells
 from ticdc_source.kernels.json_values import base64_object
 from ticdc_source.options.hints import mending_hint, spark_name
-from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.base import Decoded, LearnedTable
 from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf
 from ticdc_source.schema.model import Column
 
@@ -99,7 +99,7 @@ class Images:
         ]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Parsed:
     """One table events while its events are parsed one by one; `decoded` says of the lists what they become.
 
@@ -117,6 +117,11 @@ class Parsed:
     empty: int = 0
     claimed: int = 0
     key_only: int = 0
+
+    @classmethod
+    def of(cls, count: int) -> Parsed:
+        """Return so many events, of which none was parsed."""
+        return cls(images=Images(), commit_ts=[None] * count, build_ts=[None] * count, cluster_id=[None] * count)
 
     def decoded(self, columns: dict[str, pa.Array]) -> Decoded:
         """Return what was parsed as arrays, beside the columns of its images."""
@@ -137,7 +142,7 @@ class Parsed:
         )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Cast:
     """What is learned while the images of one table events are cast.
 
@@ -165,29 +170,29 @@ class _Cast:
         return pa.array([None if members is None else f"{{{','.join(members)}}}" for members in saved], pa.string())
 
 
-def cast_images(parsed: Parsed, events: TableEvents, plan: Plan, wire_of: WireOf) -> Decoded:
+def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire_of: WireOf) -> Decoded:
     """Turn parsed images into one array per field of the plan; events with a bad value fail, and have none.
 
     Raises:
         SchemaError: as `Plan.for_columns`, with the address of the first event that shows it.
     """
-    images = parsed.images
+    images, plan = parsed.images, learned.plan
     if plan.documents is not None:
         columns_out, failures = plan.documents(images, events, plan, wire_of)
         return _without(failures, parsed.decoded(columns_out))
-    cast = _Cast(images, events, plan)
+    cast = _Cast(images=images, events=events, plan=plan)
     parts: dict[str, list[pa.Array]] = {wanted.name: [] for wanted in plan.fields}
     for start, end, columns in images.spans():
         try:
-            planned = plan.for_columns(columns, wire_of)
+            planned = learned.planned(columns, wire_of)
         except SchemaError as error:
             msg = f"{error} ({events.address(images.events[start])})"
             raise type(error)(msg) from None
         rows = images.rows[start:end]
-        cells = _cells(rows, [item.source for item in planned if item.source is not None])
-        for item in planned:
+        cells = _cells(rows, [item.source for item in planned.columns if item.source is not None])
+        for item in planned.columns:
             parts[item.field.name].append(_cast(item, rows, cells, start, cast))
-        for unknown_column in plan.unknown_columns(columns):
+        for unknown_column in planned.unknown:
             there = [place for place, row in enumerate(rows) if unknown_column.source in row]
             for place, value in zip(
                 there, unknown_column.run([rows[place][unknown_column.source] for place in there]), strict=True

@@ -10,6 +10,7 @@ import orjson
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import TableName
+from ticdc_source.protocols.compression import looks_compressed
 
 __all__ = [
     "MALFORMED",
@@ -50,7 +51,7 @@ def parse_json(payload: bytes) -> Any:
 
 
 def _guess(payload: bytes) -> str:
-    if payload[:4] == b"\x04\x22\x4d\x18" or b'{"' in payload[1:8]:  # raw snappy begins with the plain text
+    if looks_compressed(payload):
         return " (it looks compressed: is 'valueCompression' TiCDC's large-message-handle-compression?)"
     if payload[:1] in (b"{", b"["):
         return " (is the message cut short?)"

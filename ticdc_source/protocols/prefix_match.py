@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Binaries, Chunk, Corrupt, Split, TableEvents, TableName, Wants, merged
+from ticdc_source.protocols.base import Learned, LearnedPrefixes
 from ticdc_source.protocols.byte_template import bytes_of
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, table_name
@@ -73,11 +74,10 @@ class _Head(NamedTuple):
 class PrefixMatch:
     """How the row messages of a protocol begin, as TiCDC writes them.
 
-    What it does not match (names with escapes, other producers' member order, DDL, watermarks) is parsed. What bytes
-    say never changes: it is remembered from one chunk to the next.
+    What it does not match (names with escapes, other producers' member order, DDL, watermarks) is parsed.
     """
 
-    __slots__ = ("_behind", "_known", "_least", "_operations", "_pattern")
+    __slots__ = ("_behind", "_operations", "_pattern")
 
     def __init__(self, pattern: bytes, operations: tuple[bytes, ...], behind: bytes | None = None) -> None:
         """Make a prefix.
@@ -89,8 +89,6 @@ class PrefixMatch:
             behind: what comes next in a message, where nothing before it changes from message to message.
         """
         self._pattern, self._operations, self._behind = re.compile(pattern), operations, behind
-        self._known: dict[bytes, TableName] = {}
-        self._least = 0  # bytes that the shortest of it has
 
     def match(self, message: bytes) -> re.Match[bytes] | None:
         """Match one message."""
@@ -111,28 +109,30 @@ class PrefixMatch:
         parts.append((begins[-1], tuple(before + kind + after for kind in self._operations)))
         return _Head(table, tuple(parts), tuple(times))
 
-    def tables(self, messages: Sequence[bytes]) -> list[TableName | None]:
-        """Return the table of each row message, None where a prefix does not tell."""
+    def tables(self, messages: Sequence[bytes], learned: LearnedPrefixes) -> list[TableName | None]:
+        """Return the table of each row message, None if the prefix does not identify the table."""
         behind, match = self._behind, self._pattern.match
         if behind is None:
             return [None if seen is None else _table_of(seen[1], seen[2]) for seen in map(match, messages)]
-        least = self._least  # and one byte more than is known: nothing of a message that has no such place
-        tables = list(map(self._known.get, [message[: message.find(behind, least) + 1] for message in messages]))
+        least = learned.shortest  # and one byte more than is known: nothing of a message that has no such place
+        tables = list(map(learned.tables.get, [message[: message.find(behind, least) + 1] for message in messages]))
         if None in tables:
             begun = behind[:1]
-            tables = [table or self._learn(message, begun) for table, message in zip(tables, messages, strict=True)]
+            tables = [
+                table or self._learn(message, begun, learned) for table, message in zip(tables, messages, strict=True)
+            ]
         return tables
 
-    def _learn(self, message: bytes, begun: bytes) -> TableName | None:
+    def _learn(self, message: bytes, begun: bytes, learned: LearnedPrefixes) -> TableName | None:
         seen = self._pattern.match(message)
         if seen is None:
             return None
         table = _table_of(seen[1], seen[2])
         if table is not None and _NUMBER.search(seen[0]) is None:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[seen[0] + begun] = table
-            self._least = min(self._least or len(seen[0]), len(seen[0]))
+            if len(learned.tables) >= _MOST_KNOWN:
+                learned.tables.clear()
+            learned.tables[seen[0] + begun] = table
+            learned.shortest = min(learned.shortest or len(seen[0]), len(seen[0]))
         return table
 
 
@@ -146,7 +146,15 @@ def _table_of(database: bytes, table: bytes) -> TableName | None:
 
 
 def split_by_prefix(
-    chunk: Chunk, prefix: PrefixMatch, classify: Classify, what: str, *, codec: str, null: bool, wants: Wants
+    chunk: Chunk,
+    prefix: PrefixMatch,
+    classify: Classify,
+    what: str,
+    *,
+    codec: str,
+    null: bool,
+    wants: Wants,
+    learned: Learned | None,
 ) -> Split:
     """Classify each message by table.
 
@@ -158,6 +166,7 @@ def split_by_prefix(
         codec: the option `valueCompression`.
         null: whether a null value is a tombstone, which carries no event, or an error.
         wants: tells which tables are wanted.
+        learned: what the read has learned so far.
     """
     split = Split()
     values = chunk.values
@@ -184,7 +193,10 @@ def split_by_prefix(
             return split
         laid = set(places)
         rest = [position for position in rest if position not in laid]
-    tables = prefix.tables(messages if head is None else [messages[position] for position in rest])
+    tables = prefix.tables(
+        messages if head is None else [messages[position] for position in rest],
+        (Learned() if learned is None else learned).prefixes,
+    )
     wanted = {
         table: split.table_events(chunk, table) if wants(table) else None for table in set(tables) if table is not None
     }

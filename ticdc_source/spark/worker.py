@@ -70,7 +70,7 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
         for one, lag in zip_longest(partition.ranges, partition.lags):
             reading.counters = Counters()
             lowest = partition.known.ddl_from.get(one.topic, one.partition)
-            reading.takes_ddl = not reading.decoder.broadcasts_ddl or one.partition == lowest
+            reading.takes_ddl = reading.decoder.ddl_partition is not None or one.partition == lowest
             chunks: Iterator[Chunk] = fetcher.fetch(one)
             if options.claim_check_location:
                 chunks = small_portions(chunks, options.value_compression)

@@ -26,11 +26,11 @@ import pyarrow.json as pj
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, TableEvents, repeated, row_indices
-from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.base import Decoded, LearnedTable
 from ticdc_source.protocols.byte_template import ByteTemplate, bytes_of, messages_of, numbers_of
 from ticdc_source.protocols.canal_json.layouts import TIME_DIGITS, MessageLayout, MessageLayouts
 from ticdc_source.protocols.columnar import LINE, RowImages, cast_columns, on_two_lines, row_images
-from ticdc_source.protocols.plan import Plan, WireOf
+from ticdc_source.protocols.plan import WireOf
 
 __all__ = ["CanalColumns"]
 
@@ -84,15 +84,16 @@ class CanalColumns(MessageLayouts):
         self.passes = 0  # table events to leave alone
         self._options: dict[tuple[str, ...], pj.ParseOptions] = {}
 
-    def decode(self, events: TableEvents, plan: Plan, wire_of: WireOf) -> Decoded | None:
+    def decode(self, events: TableEvents, table: LearnedTable, wire_of: WireOf) -> Decoded | None:
         """Decode a table's events; None where it is left to the other paths."""
+        plan = table.plan
         if plan.documents is not None or len(events) < plan.columnar_from or self.start is None:
             return None
         if self.passes:
             self.passes -= 1
             return None
         try:
-            decoded = self._read(events, plan, wire_of, self.start)
+            decoded = self._read(events, table, wire_of, self.start)
         except pa.ArrowInvalid:  # what cannot be cut, as it is shorter than the others, or is not JSON
             decoded = None
         if decoded is None:  # and in vain: the next ones are not likely to be others
@@ -102,8 +103,8 @@ class CanalColumns(MessageLayouts):
             self._declined = 0
         return decoded
 
-    def _read(self, events: TableEvents, plan: Plan, wire_of: WireOf, start: ByteTemplate) -> Decoded | None:
-        messages = messages_of(events.payloads)
+    def _read(self, events: TableEvents, table: LearnedTable, wire_of: WireOf, start: ByteTemplate) -> Decoded | None:
+        plan, messages = table.plan, messages_of(events.payloads)
         cut = None if messages is None else self._cut(messages, start)
         if cut is None:
             return None
@@ -115,21 +116,29 @@ class CanalColumns(MessageLayouts):
         if versions or columns is None:
             return None
         try:
-            planned = plan.for_columns(columns, wire_of)
+            planned = table.planned(columns, wire_of)
         except SchemaError:
             return None  # to be reported with its address
-        if plan.unknown_columns(columns):
+        if planned.unknown:
             return None
         images = row_images(_IMAGES.take(cut.types), cut.has_old, plan)
         rows = self._parse(cut, images)
-        arrays = None if rows is None else cast_columns(planned, rows, images)
+        arrays = None if rows is None else cast_columns(planned.columns, rows, images)
         if arrays is None:
             return None
         change_types, of_event = images.chosen(images.change_types), images.chosen(images.events)
         if plan.rescued is not None:
             arrays[plan.rescued] = pa.nulls(len(change_types), pa.string())
         indexes, cluster_id = repeated(0, pa.int32(), len(change_types)), pa.nulls(len(events), pa.string())
-        return Decoded(change_types, of_event, indexes, arrays, cut.commit_ts, cut.build_ts, cluster_id)
+        return Decoded(
+            change_types=change_types,
+            events=of_event,
+            indexes=indexes,
+            columns=arrays,
+            commit_ts=cut.commit_ts,
+            build_ts=cut.build_ts,
+            cluster_id=cluster_id,
+        )
 
     def _cut(self, messages: pa.BinaryArray, start: ByteTemplate) -> _Cut | None:
         """Compare what messages have in common, and leave their rows; None where one has it not."""
@@ -195,16 +204,16 @@ class CanalColumns(MessageLayouts):
             schema = pa.schema([(name, pa.string()) for name in names])
             options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
             self._options[names] = options
-        table = pj.read_json(
+        read = pj.read_json(
             pa.BufferReader(joined),
             read_options=pj.ReadOptions(use_threads=False, block_size=len(joined) + 1),
             parse_options=options,
         )
         if not joined.isascii():
-            table.validate(full=True)  # that texts are UTF-8
-        if table.num_rows != len(images.events):
+            read.validate(full=True)  # that texts are UTF-8
+        if read.num_rows != len(images.events):
             return None
-        columns = {name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)}
+        columns = {name: column.combine_chunks() for name, column in zip(names, read.columns, strict=True)}
         return columns if _are_written(list(columns.values()), images, cut.rows) else None
 
 

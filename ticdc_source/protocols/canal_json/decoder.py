@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, WatermarkEvent, every_table
 from ticdc_source.kernels import Wire, numbers, strings, temporal
-from ticdc_source.protocols.base import Decoded
+from ticdc_source.options.options import Options
+from ticdc_source.protocols.base import Decoded, Learned, LearnedTable
 from ticdc_source.protocols.canal_json.columnar import CanalColumns
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.describe import describe_images, plan_of
@@ -106,17 +107,27 @@ class CanalJSON:
 
     name: ClassVar[str] = "canal-json"
     kernels: ClassVar[Mapping[str, Wire]] = KERNELS
-    ddl_tells: ClassVar[bool] = False
-    broadcasts_ddl: ClassVar[bool] = False
+    options: ClassVar[frozenset[str]] = frozenset({"valueCompression", "claimCheckLocation", "onHandleKeyOnly"})
+    chunk_records: ClassVar[int] = 4000
+    ddl_partition: ClassVar[int | None] = 0
+    watermarks_need: ClassVar[str | None] = "enable-tidb-extension=true"
+    types_in_ddl: ClassVar[bool] = False
 
-    def recognises(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (keys carry nothing)
+    @classmethod
+    def of(cls, options: Options) -> CanalJSON:
+        """Return the decoder that these options ask for."""
+        return cls(options.value_compression, LargeMessages(options.claim_check_location, options.on_handle_key_only))
+
+    def recognizes(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (keys carry nothing)
         """Tell by members that only canal-json has."""
         value = plain_object(value, self.codec)
         return b'"isDdl"' in value and (b'"mysqlType"' in value or b'"sqlType"' in value)
 
-    def split(self, chunk: Chunk, wants: Wants = every_table) -> Split:
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
         """PrefixMatch at the table of each message; parse the few that are no plain rows."""
-        return split_by_prefix(chunk, _PREFIX, _sort, "a canal-json message", codec=self.codec, null=False, wants=wants)
+        return split_by_prefix(
+            chunk, _PREFIX, _sort, "a canal-json message", codec=self.codec, null=False, wants=wants, learned=learned
+        )
 
     def describe(
         self,
@@ -125,25 +136,26 @@ class CanalJSON:
         declared: Mapping[str, TypeVersions] | None = None,
     ) -> list[TableSchema]:
         """Say what mysqlType and sqlType tell."""
-        decoded = self._parse(events, plan_of(declared))
+        decoded = self._parse(events, LearnedTable(plan_of(declared)))
         return describe_images(events.table, decoded.images, decoded.commit_ts, declared)
 
     def declared(self, table: TableName, ddl: Sequence[DDLEvent]) -> Mapping[str, TypeVersions]:  # noqa: ARG002
         """Return nothing: each message tells its types."""
         return {}
 
-    def decode(self, events: TableEvents, plan: Plan) -> Decoded:
+    def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
         """Parse messages and turn them to columns."""
+        table = (Learned() if learned is None else learned).of_table(events.table, plan)
         if plan.fast_path:
-            read = self._columns_of(plan).decode(events, plan, _wire_of)
+            read = table.layouts(CanalColumns).decode(events, table, _wire_of)
             if read is not None:
                 return read
-        return cast_images(self._parse(events, plan), events, plan, _wire_of)
+        return cast_images(self._parse(events, table), events, table, _wire_of)
 
-    def _parse(self, events: TableEvents, plan: Plan) -> Parsed:
-        images, count = Images(), len(events)
-        decoded = Parsed(images, [None] * count, [None] * count, [None] * count)
-        learned = self._columns_of(plan)
+    def _parse(self, events: TableEvents, table: LearnedTable) -> Parsed:
+        decoded, plan = Parsed.of(len(events)), table.plan
+        images = decoded.images
+        layouts = table.layouts(CanalColumns)
         boundaries = plan.boundaries()
         signature: tuple[Any, ...] | None = None
         for event, payload in enumerate(events.payloads):
@@ -169,15 +181,11 @@ class CanalJSON:
                 images.continue_run(columns)
                 _add(images, event, message, rows, plan)
                 if plan.fast_path and plan.documents is None:
-                    learned.learn(payload, rows[0], begun, columns)
+                    layouts.learn(payload, rows[0], begun, columns)
             except MALFORMED as error:
                 images.take_back(known)
                 decoded.failures[event] = parse_failure(error, "a canal-json row message").at(events.address(event))
         return decoded
-
-    def _columns_of(self, plan: Plan) -> CanalColumns:
-        columns: CanalColumns = plan.learned.setdefault(self.name, CanalColumns())
-        return columns
 
     def _whole(self, message: dict[str, Any], decoded: Parsed) -> dict[str, Any]:
         """Return the message that this one stands for, as it was too large, or itself if that is lost."""

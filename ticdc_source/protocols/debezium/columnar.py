@@ -31,12 +31,12 @@ import pyarrow.json as pj
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents, repeated
-from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.base import Decoded, LearnedTable
 from ticdc_source.protocols.byte_template import are_numbers, bytes_of, messages_of
 from ticdc_source.protocols.columnar import LINE, LINES, RowImages, cast_columns, on_two_lines, row_images
 from ticdc_source.protocols.debezium.known_layout import BUILD_TS, COMMIT_TS, DebeziumKnownLayout, MessageLayout
 from ticdc_source.protocols.images import Images
-from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf
+from ticdc_source.protocols.plan import PlannedColumn, WireOf
 
 __all__ = ["DebeziumColumns"]
 
@@ -89,8 +89,9 @@ class DebeziumColumns(DebeziumKnownLayout):
                 numbers = self._types.get(name, set()) | types
                 self._types[name] = numbers if numbers <= {int, float} else types
 
-    def decode(self, events: TableEvents, plan: Plan, wire_of: WireOf) -> Decoded | None:
+    def decode(self, events: TableEvents, table: LearnedTable, wire_of: WireOf) -> Decoded | None:
         """Decode a table's events; None where it is left to the other paths."""
+        plan = table.plan
         if plan.documents is not None or len(events) < plan.columnar_from:
             return None
         if self.passes:
@@ -99,7 +100,7 @@ class DebeziumColumns(DebeziumKnownLayout):
         layout = next((layout for layout in self._layouts.values() if layout.fits(events.payloads[0])), None)
         if layout is None:
             return None
-        decoded = self._read(layout, events, plan, wire_of)
+        decoded = self._read(layout, events, table, wire_of)
         if decoded is None:  # and in vain: the next ones are not likely to be others
             self._declined += 1
             self.passes = min(_MOST_PASSED, 1 << self._declined)
@@ -107,7 +108,8 @@ class DebeziumColumns(DebeziumKnownLayout):
             self._declined = 0
         return decoded
 
-    def _read(self, layout: MessageLayout, events: TableEvents, plan: Plan, wire_of: WireOf) -> Decoded | None:
+    def _read(self, layout: MessageLayout, events: TableEvents, table: LearnedTable, wire_of: WireOf) -> Decoded | None:
+        plan = table.plan
         cut = _cut(layout, events.payloads, stamped=plan.build_ts)
         if cut is None:
             return None
@@ -117,16 +119,16 @@ class DebeziumColumns(DebeziumKnownLayout):
         if begun or columns is None:
             return None
         try:
-            planned = plan.for_columns(columns, wire_of)
+            planned = table.planned(columns, wire_of)
         except SchemaError:
             return None  # to be reported with its address
-        if plan.unknown_columns(columns):
+        if planned.unknown:
             return None
         images = row_images(cut.change_types, cut.has_old, plan)
-        cells = self._parse(layout, cut, planned, len(images.events))
+        cells = self._parse(layout, cut, planned.columns, len(images.events))
         if cells is None or not _are_written(list(cells.values()), images, cut.rows):
             return None
-        arrays = cast_columns(planned, cells, images)
+        arrays = cast_columns(planned.columns, cells, images)
         if arrays is None:
             return None
         change_types, of_event = images.chosen(images.change_types), images.chosen(images.events)
@@ -134,7 +136,15 @@ class DebeziumColumns(DebeziumKnownLayout):
             arrays[plan.rescued] = repeated(None, pa.string(), len(change_types))
         cluster_id = repeated(layout.cluster_id, pa.string(), len(events))
         indexes = repeated(0, pa.int32(), len(change_types))
-        return Decoded(change_types, of_event, indexes, arrays, cut.commit_ts, cut.build_ts, cluster_id)
+        return Decoded(
+            change_types=change_types,
+            events=of_event,
+            indexes=indexes,
+            columns=arrays,
+            commit_ts=cut.commit_ts,
+            build_ts=cut.build_ts,
+            cluster_id=cluster_id,
+        )
 
     def _parse(
         self, layout: MessageLayout, cut: _Cut, planned: Sequence[PlannedColumn], count: int
@@ -149,17 +159,17 @@ class DebeziumColumns(DebeziumKnownLayout):
             options = pj.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="error")
             self._options[fields] = options
         try:
-            table = pj.read_json(
+            read = pj.read_json(
                 pa.py_buffer(written),
                 read_options=pj.ReadOptions(use_threads=False, block_size=len(written) + 1),
                 parse_options=options,
             )
             if not written.isascii():
-                table.validate(full=True)  # that texts are UTF-8
+                read.validate(full=True)  # that texts are UTF-8
         except pa.ArrowInvalid:
             return None
-        batches = table.to_batches()
-        if table.num_rows != count or len(batches) != 1:
+        batches = read.to_batches()
+        if read.num_rows != count or len(batches) != 1:
             return None
         columns = dict(zip(layout.names, batches[0].columns, strict=True))
         return columns if all(_are_json(column) for column in columns.values() if column.type == pa.float64()) else None

@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, WatermarkEvent, every_table
 from ticdc_source.kernels import Wire
-from ticdc_source.protocols.base import Decoded
+from ticdc_source.options.options import Options
+from ticdc_source.protocols.base import Decoded, Learned, LearnedTable
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.debezium.columnar import DebeziumColumns
 from ticdc_source.protocols.debezium.types import (
@@ -72,17 +73,27 @@ class Debezium:
 
     name: ClassVar[str] = "debezium"
     kernels: ClassVar[Mapping[str, Wire]] = KERNELS
-    ddl_tells: ClassVar[bool] = True
-    broadcasts_ddl: ClassVar[bool] = True
+    options: ClassVar[frozenset[str]] = frozenset({"valueCompression"})  # it has no large messages
+    chunk_records: ClassVar[int] = 4000
+    ddl_partition: ClassVar[int | None] = None
+    watermarks_need: ClassVar[str | None] = "enable-tidb-extension=true in the new architecture (since v8.5.4)"
+    types_in_ddl: ClassVar[bool] = True
 
-    def recognises(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (the value tells)
+    @classmethod
+    def of(cls, options: Options) -> Debezium:
+        """Return the decoder that these options ask for."""
+        return cls(options.value_compression)
+
+    def recognizes(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (the value tells)
         """Tell by members that only debezium has."""
         value = plain_object(value, self.codec)
         return b'"source"' in value and (b'"op"' in value or b'"ddl"' in value)
 
-    def split(self, chunk: Chunk, wants: Wants = every_table) -> Split:
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
         """PrefixMatch at the table of each message; parse the few that are no plain rows."""
-        return split_by_prefix(chunk, _PREFIX, _sort, "a debezium message", codec=self.codec, null=True, wants=wants)
+        return split_by_prefix(
+            chunk, _PREFIX, _sort, "a debezium message", codec=self.codec, null=True, wants=wants, learned=learned
+        )
 
     def describe(
         self,
@@ -93,7 +104,7 @@ class Debezium:
         """Say what schema, tidb_type and the tableChanges of this table tell; key columns from the Kafka key."""
         versions = self.declared(events.table, ddl)
         fields = tuple(ReadField(name, pa.null(), None, types) for name, types in versions.items())
-        decoded = self._parse(events, Plan(fields))  # the fields make it split runs where versions begin
+        decoded = self._parse(events, LearnedTable(Plan(fields)))  # the fields make it split runs where versions begin
         keys = _key_columns(events, self.codec)
         events_of = decoded.images.events
         firsts = [decoded.commit_ts[events_of[start]] or 0 for start, _, _ in decoded.images.spans()]
@@ -109,17 +120,18 @@ class Debezium:
         )
         return type_versions([(start, columns) for start, columns in changes if columns])
 
-    def decode(self, events: TableEvents, plan: Plan) -> Decoded:
+    def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
         """Parse messages and turn them to columns."""
-        columns: DebeziumColumns = plan.learned.setdefault(self.name, DebeziumColumns())
-        read = columns.decode(events, plan, wire_of) if plan.fast_path else None
+        table = (Learned() if learned is None else learned).of_table(events.table, plan)
+        columns = table.layouts(DebeziumColumns)
+        read = columns.decode(events, table, wire_of) if plan.fast_path else None
         if read is not None:
             return read
-        decoded = self._parse(events, plan)
+        decoded = self._parse(events, table)
         columns.observe(decoded.images)
         if plan.documents is not None:  # which say what the handle key is
             self._mark_keys(decoded.images, events)
-        return cast_images(decoded, events, plan, wire_of)
+        return cast_images(decoded, events, table, wire_of)
 
     def _mark_keys(self, images: Images, events: TableEvents) -> None:
         """Mark the handle-key columns of each image: the members of its record's key; a DDL may change them."""
@@ -132,15 +144,15 @@ class Debezium:
                     runs.append((place, marked))
         images.runs = runs
 
-    def _parse(self, events: TableEvents, plan: Plan) -> Parsed:
-        images, count = Images(), len(events)
-        decoded = Parsed(images, [None] * count, [None] * count, [None] * count)
-        fast_path = plan.learned.setdefault(self.name, DebeziumColumns())
+    def _parse(self, events: TableEvents, table: LearnedTable) -> Parsed:
+        decoded, plan = Parsed.of(len(events)), table.plan
+        images = decoded.images
+        fast_path = table.layouts(DebeziumColumns)
         schema: Any = None
         names: tuple[str, ...] | None = None
         by: Any = None
         boundaries, since = plan.boundaries(), 0
-        for event in fast_path.unread(events, decoded, plan) if plan.fast_path else range(count):
+        for event in fast_path.unread(events, decoded, plan) if plan.fast_path else range(len(events)):
             value = events.payloads[event]
             known = len(images.rows)
             try:

@@ -16,10 +16,11 @@ import pyarrow as pa
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, every_table
 from ticdc_source.kernels import Wire, numbers, strings, temporal
-from ticdc_source.protocols.base import Decoded
+from ticdc_source.options.options import Options
+from ticdc_source.protocols.base import Decoded, Learned, LearnedTable
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.describe import describe_images, plan_of
-from ticdc_source.protocols.images import Images, Parsed, cast_images
+from ticdc_source.protocols.images import Parsed, cast_images
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, text
 from ticdc_source.protocols.open_protocol.known_layout import OpenKnownLayout, Signature
@@ -101,14 +102,22 @@ class OpenProtocol:
 
     name: ClassVar[str] = "open-protocol"
     kernels: ClassVar[Mapping[str, Wire]] = KERNELS
-    ddl_tells: ClassVar[bool] = False
-    broadcasts_ddl: ClassVar[bool] = True
+    options: ClassVar[frozenset[str]] = frozenset({"valueCompression", "claimCheckLocation", "onHandleKeyOnly"})
+    chunk_records: ClassVar[int] = 500  # a record holds several events
+    ddl_partition: ClassVar[int | None] = None
+    watermarks_need: ClassVar[str | None] = None
+    types_in_ddl: ClassVar[bool] = False
 
-    def recognises(self, key: bytes | None, value: bytes | None) -> bool:
+    @classmethod
+    def of(cls, options: Options) -> OpenProtocol:
+        """Return the decoder that these options ask for."""
+        return cls(options.value_compression, LargeMessages(options.claim_check_location, options.on_handle_key_only))
+
+    def recognizes(self, key: bytes | None, value: bytes | None) -> bool:
         """Tell by the key: the version, then frames or (maxwell has the same 8 bytes) no value."""
         return key is not None and key[:8] == VERSION and (len(key) > 8 or not value)  # noqa: PLR2004 (a u64)
 
-    def split(self, chunk: Chunk, wants: Wants = every_table) -> Split:
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002 (frames tell all)
         """Cut frames; read key frames; leave value frames as they are."""
         return split_frames(chunk, self.codec, wants)
 
@@ -119,25 +128,26 @@ class OpenProtocol:
         declared: Mapping[str, TypeVersions] | None = None,
     ) -> list[TableSchema]:
         """Say what types and flags tell."""
-        decoded = self._parse(events, plan_of(declared))
+        decoded = self._parse(events, LearnedTable(plan_of(declared)))
         return describe_images(events.table, decoded.images, decoded.commit_ts, declared)
 
     def declared(self, table: TableName, ddl: Sequence[DDLEvent]) -> Mapping[str, TypeVersions]:  # noqa: ARG002
         """Return nothing: each message tells its types."""
         return {}
 
-    def decode(self, events: TableEvents, plan: Plan) -> Decoded:
+    def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
         """Parse value frames and turn them to columns."""
-        return cast_images(self._parse(events, plan), events, plan, _wire_of)
+        table = (Learned() if learned is None else learned).of_table(events.table, plan)
+        return cast_images(self._parse(events, table), events, table, _wire_of)
 
-    def _parse(self, events: TableEvents, plan: Plan) -> Parsed:
-        images, count = Images(), len(events)
-        decoded = Parsed(images, [head["ts"] for head in events.headers], [None] * count, [None] * count)
-        fast_path = plan.learned.setdefault(self.name, OpenKnownLayout())
+    def _parse(self, events: TableEvents, table: LearnedTable) -> Parsed:
+        decoded, plan = Parsed.of(len(events)), table.plan
+        images, decoded.commit_ts = decoded.images, [head["ts"] for head in events.headers]
+        fast_path = table.layouts(OpenKnownLayout)
         skims = plan.fast_path and self.codec in ("auto", "none")  # plain text is an error to the others
         signature: Signature | None = None
         boundaries, since = plan.boundaries(), 0
-        for event in fast_path.unread(events, decoded, plan) if skims else range(count):
+        for event in fast_path.unread(events, decoded, plan) if skims else range(len(events)):
             payload, head = events.payloads[event], events.headers[event]
             known = len(images.rows)
             try:
