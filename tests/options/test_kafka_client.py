@@ -273,7 +273,7 @@ def test_pem_stores() -> None:
         ({"ssl.keystore.type": "PKCS12"}, r"'kafka.ssl.keystore.type': .*only PEM, not PKCS12.*openssl"),
         ({"ssl.truststore.location": "/a/trust.JKS"}, "only PEM, not JKS or PKCS12"),
         ({"ssl.keystore.location": "/a/key.p12"}, "only PEM, not JKS or PKCS12"),
-        ({"ssl.keystore.key": SECRET}, "'kafka.ssl.keystore.key' and .* need one another"),
+        ({"ssl.keystore.key": SECRET}, "'kafka.ssl.keystore.key' and .* must be given together"),
         ({"ssl.truststore.certificates": "x", "ssl.truststore.location": "/ca.pem"}, "exclude each other"),
     ],
 )

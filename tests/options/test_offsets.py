@@ -8,14 +8,14 @@ import pytest
 from ticdc_source.errors import OptionError
 from ticdc_source.options.offsets import (
     OffsetRange,
-    TopicPartition,
-    fit,
+    clip,
     from_json_dict,
     ranges_between,
     shares,
     split_ranges,
     to_json_dict,
 )
+from ticdc_source.options.topics import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -140,9 +140,9 @@ def test_start_behind_end_is_refused() -> None:
         (15, 12, (15, 12), 0),  # the wrong way round: left for `ranges_between`
     ],
 )
-def test_fit(start: int, end: int, fitted: tuple[int, int], losses: int) -> None:
+def test_clip(start: int, end: int, fitted: tuple[int, int], losses: int) -> None:
     """What is asked for is clipped to what there is, and each side that lost something is told."""
-    starts, ends, lost = fit({T0: start}, {T0: end}, {T0: 10}, {T0: 20})
+    starts, ends, lost = clip({T0: start}, {T0: end}, {T0: 10}, {T0: 20})
     assert (starts[T0], ends[T0]) == fitted
     assert len(lost) == losses
     assert all(text.startswith("t-0: ") for text in lost)

@@ -15,8 +15,8 @@ from ticdc_source.options.ranges import (
     ByTime,
     Everywhere,
     Moment,
+    by_partition,
     end_spec,
-    positions,
     start_spec,
     validate,
 )
@@ -142,9 +142,9 @@ def test_json_must_name_exactly_the_partitions_there_are() -> None:
     """A partition too few or too many is an error with both lists, for offsets and for times."""
     for offsets in ({T0: 5}, {T0: 5, T1: 6, TopicPartition("u", 0): 7}):
         with pytest.raises(OptionError, match=r"for Kafka start offsets don't match.*Assigned: \[t-0, t-1\]"):
-            positions(ByPartition(offsets), [T1, T0], "start")
+            by_partition(ByPartition(offsets), [T1, T0], "start")
         with pytest.raises(OptionError, match=r"timestamp based end offsets don't match.*Assigned: \[t-0, t-1\]"):
-            positions(ByTime(offsets), [T1, T0], "end")
+            by_partition(ByTime(offsets), [T1, T0], "end")
 
 
 def test_assigned_partitions_are_compared_without_a_broker() -> None:
@@ -153,9 +153,9 @@ def test_assigned_partitions_are_compared_without_a_broker() -> None:
         validate(options(assign={"t": [0, 1]}, startingOffsets={"t": {"0": 5}}), streaming=False)
 
 
-def test_positions_of_each_kind() -> None:
-    """Every kind of start says for each partition what it asks for."""
-    assert positions(Everywhere(LATEST), [T1, T0], "start") == {T0: LATEST, T1: LATEST}
-    assert positions(AtTime(7), [T0], "start") == {T0: Moment(7)}
-    assert positions(ByPartition({T0: -2, T1: 4}), [T0, T1], "start") == {T0: EARLIEST, T1: 4}
-    assert positions(ByTime({T0: 8}), [T0], "start") == {T0: Moment(8)}
+def test_each_spec_by_partition() -> None:
+    """Every form of a start gives an offset, or a time, for each partition."""
+    assert by_partition(Everywhere(LATEST), [T1, T0], "start") == {T0: LATEST, T1: LATEST}
+    assert by_partition(AtTime(7), [T0], "start") == {T0: Moment(7)}
+    assert by_partition(ByPartition({T0: -2, T1: 4}), [T0, T1], "start") == {T0: EARLIEST, T1: 4}
+    assert by_partition(ByTime({T0: 8}), [T0], "start") == {T0: Moment(8)}

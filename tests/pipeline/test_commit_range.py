@@ -82,9 +82,9 @@ def test_many_commit_ts_are_held_as_each_is(start: int | None, end: int | None) 
     """Also where an option is larger than a commit-ts can be."""
     stamps = [0, 1, 2, TSO - 1, TSO, TSO + 1, (1 << 63) - 1]
 
-    held = CommitRange(start, end).held(pa.array(stamps, pa.int64()))
+    held = CommitRange(start, end).contains_each(pa.array(stamps, pa.int64()))
 
-    assert held.to_pylist() == [CommitRange(start, end).holds(ts) for ts in stamps]
+    assert held.to_pylist() == [CommitRange(start, end).contains(ts) for ts in stamps]
 
 
 def test_a_row_without_time_cannot_be_bounded() -> None:

@@ -15,8 +15,8 @@ import kafka.errors
 from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError
 from ticdc_source.kafka.kafka_python.client import Client, translated
 from ticdc_source.options.kafka_client import client_config
-from ticdc_source.options.offsets import OffsetRange, fit, ranges_between
-from ticdc_source.options.ranges import EARLIEST, LATEST, Moment, end_spec, positions, start_spec
+from ticdc_source.options.offsets import OffsetRange, clip, ranges_between
+from ticdc_source.options.ranges import EARLIEST, LATEST, Moment, by_partition, end_spec, start_spec
 from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicPartition, topic_choice
 
 __all__ = ["DATA_LOSS", "KafkaCluster"]
@@ -157,8 +157,8 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
                 warning says so, and the ranges hold what is there).
         """
         places = self.partitions()
-        wanted_starts = positions(start_spec(self._options, streaming=False), places, "start")
-        wanted_ends = positions(end_spec(self._options), places, "end")
+        wanted_starts = by_partition(start_spec(self._options, streaming=False), places, "start")
+        wanted_ends = by_partition(end_spec(self._options), places, "end")
         # In this order: what retention or new records change meanwhile can only make the answers overlap
         # more.
         earliest = self.earliest(places)
@@ -168,7 +168,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         latest = self.latest(places)
         starts = _resolved(wanted_starts, earliest, latest, start_times)
         ends = _resolved(wanted_ends, earliest, latest, end_times)
-        starts, ends, lost = fit(starts, ends, earliest, latest)
+        starts, ends, lost = clip(starts, ends, earliest, latest)
         if lost:
             report_loss("; ".join(lost), fail=self._options.fail_on_data_loss)
         return ranges_between(starts, ends)
@@ -183,13 +183,13 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         places = list(places)
         if not places:
             return {}
-        wanted = positions(start_spec(self._options, streaming=True), places, "start")
+        wanted = by_partition(start_spec(self._options, streaming=True), places, "start")
         earliest = self.earliest(places)
         or_latest = self._options.starting_offsets_by_timestamp_strategy == "latest"
         times = self._at_times(wanted, or_latest=or_latest)
         latest = self.latest(places)
         starts = _resolved(wanted, earliest, latest, times)
-        starts, _, lost = fit(starts, latest, earliest, latest)
+        starts, _, lost = clip(starts, latest, earliest, latest)
         if lost:
             report_loss("; ".join(lost), fail=self._options.fail_on_data_loss)
         return starts

@@ -1,33 +1,34 @@
-"""Secrets, and what Kafka's security options say: SASL logins and TLS stores. No I/O.
+"""Secrets, and Kafka's security settings: SASL logins and TLS stores, without I/O.
 
-Sources: JAAS syntax as in Kafka's `JaasConfig` (Java's StreamTokenizer); PEM stores as in KIP-651.
-No value of an option ever gets into a message here.
+Sources: Kafka's `JaasConfig` for the syntax of JAAS (Java's StreamTokenizer); KIP-651 for PEM stores. No error message
+here holds the value of an option that may be secret.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from ticdc_source.errors import OptionError
 
-__all__ = ["Secret", "sasl", "tls"]
+__all__ = ["ClientSettings", "Secret", "sasl", "tls"]
+
+ClientSettings: TypeAlias = dict[str, Any]  # by name; Any: each setting of kafka-python has a type of its own
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:
-    """A text that is never shown: neither `repr` nor `str` nor any format has it."""
+    """A text that `repr`, `str` and formats never show."""
 
     _value: str
 
     def reveal(self) -> str:
-        """Return the text, for the one who must send it."""
+        """Return the text, for the code that sends it."""
         return self._value
 
     def __repr__(self) -> str:
-        """Hide the text; `str` and formats come here too."""
+        """Hide the text; `str` and formats use this method too."""
         return "Secret(***)"
 
 
@@ -47,21 +48,20 @@ _TOKEN = re.compile(
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
-def sasl(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return kafka-python's SASL settings.
+def sasl(given: ClientSettings) -> ClientSettings:
+    """Return kafka-python's SASL settings; none if the security protocol has no SASL.
 
     Args:
-        given: the settings named in the options so far, by kafka-python's names, `sasl_jaas_config` among
-            them.
+        given: The parsed settings by kafka-python's names, with `sasl_jaas_config`.
 
     Raises:
-        OptionError: they do not make a login; the message holds no value that may be secret.
+        OptionError: The settings are not a complete login.
     """
     settings = {name: value for name, value in given.items() if name.startswith("sasl_")}
     jaas = settings.pop("sasl_jaas_config", None)
     protocol = given.get("security_protocol", "PLAINTEXT")
     if not protocol.startswith("SASL_"):
-        return {}  # as Java's client: without a SASL protocol these are not looked at
+        return {}  # Java's client ignores these settings too
     mechanism = settings.get("sasl_mechanism")
     if mechanism not in _MECHANISMS:
         msg = (
@@ -92,19 +92,19 @@ def sasl(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
-    """Return the login module's class name without its package, and its entries.
+    """Return the class name of the login module without its package, and its entries.
 
-    The package is not looked at: platforms rename it (`kafkashaded.org.apache.kafka…`).
+    The package does not matter: platforms rename it (`kafkashaded.org.apache.kafka…`).
     """
-    tokens, place, text = [], 0, text.strip()
-    while place < len(text):
-        match = _TOKEN.match(text, place)
+    tokens, start, text = [], 0, text.strip()
+    while start < len(text):
+        match = _TOKEN.match(text, start)
         if match is None:
             raise _malformed_jaas()
         double, single, sign, word = match.groups()
         quoted = double if double is not None else single
         tokens.append((sign, word if quoted is None else _unescape(quoted)))
-        place = match.end()
+        start = match.end()
     signs = [sign for sign, _ in tokens]
     words = [word for _, word in tokens]
     entries = len(tokens) - 3
@@ -122,7 +122,6 @@ def _unescape(quoted: str) -> str:
     return re.sub(r"\\(.)", lambda escaped: _ESCAPES.get(escaped[1], escaped[1]), quoted)
 
 
-_STORE_TYPES = "JKS", "PKCS12", "PEM"
 _CONVERSIONS = {
     "truststore": (
         "keytool -importkeystore -srckeystore <store> -destkeystore trust.p12 -deststoretype PKCS12 && "
@@ -135,15 +134,14 @@ _CONVERSIONS = {
 }
 
 
-def tls(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the TLS settings: kafka-python's `ssl_*`, and PEM texts under `ssl_*_pem`, which are ours.
+def tls(given: ClientSettings) -> ClientSettings:
+    """Return kafka-python's TLS settings, and PEM texts as `ssl_*_pem`; none if the security protocol has no TLS.
 
     Args:
-        given: the settings named in the options so far, by kafka-python's names, with `ssl_truststore_type`
-            and `ssl_keystore_type` among them.
+        given: The parsed settings by kafka-python's names, with `ssl_truststore_type` and `ssl_keystore_type`.
 
     Raises:
-        OptionError: a store is not PEM; a key is without its certificate, or the other way round.
+        OptionError: A store is not PEM, or a key or its certificate is missing.
     """
     settings = {name: value for name, value in given.items() if name.startswith("ssl_")}
     types = {store: settings.pop(f"ssl_{store}_type", None) for store in ("truststore", "keystore")}
@@ -153,15 +151,14 @@ def tls(given: Mapping[str, Any]) -> dict[str, Any]:
         ("truststore", "ssl_cafile", ("ssl_truststore_pem",)),
         ("keystore", "ssl_certfile", ("ssl_keystore_key_pem", "ssl_keystore_chain_pem")),
     ):
-        kind = types[store]
-        if kind is None:
-            # Java's default type is JKS; we cannot read the file here, so we go by what such files are
-            # called.
+        store_type = types[store]
+        if store_type is None:
+            # Java's default type is JKS. There is no I/O here, so the file's name has to tell.
             binary = re.search(r"\.(jks|p12|pfx|pkcs12)$", settings.get(file, ""), re.IGNORECASE)
-            kind = "PEM" if binary is None else "JKS or PKCS12"
-        if kind != "PEM":
+            store_type = "PEM" if binary is None else "JKS or PKCS12"
+        if store_type != "PEM":
             msg = (
-                f"Option 'kafka.ssl.{store}.type': Python's TLS reads only PEM, not {kind}. Convert the "
+                f"Option 'kafka.ssl.{store}.type': Python's TLS reads only PEM, not {store_type}. Convert the "
                 f"store ({_CONVERSIONS[store]}), then set kafka.ssl.{store}.type=PEM and "
                 f"kafka.ssl.{store}.location"
             )
@@ -170,19 +167,6 @@ def tls(given: Mapping[str, Any]) -> dict[str, Any]:
             msg = f"kafka.ssl.{store}.location and certificates given as text exclude each other"
             raise OptionError(msg)
     if ("ssl_keystore_key_pem" in settings) != ("ssl_keystore_chain_pem" in settings):
-        msg = "Options 'kafka.ssl.keystore.key' and 'kafka.ssl.keystore.certificate.chain' need one another"
+        msg = "Options 'kafka.ssl.keystore.key' and 'kafka.ssl.keystore.certificate.chain' must be given together"
         raise OptionError(msg)
     return settings
-
-
-def store_type(value: str) -> str:
-    """Parse `ssl.truststore.type` and `ssl.keystore.type`.
-
-    Raises:
-        ValueError: it is none of Java's store types.
-    """
-    kind = value.strip().upper()
-    if kind not in _STORE_TYPES:
-        msg = f"expected one of {', '.join(_STORE_TYPES)}"
-        raise ValueError(msg)
-    return kind

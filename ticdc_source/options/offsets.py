@@ -1,7 +1,6 @@
-"""Offset ranges: pairing, clipping, splitting, and the form they have in Spark's checkpoints. No I/O.
+"""Offset ranges: pairing, clipping, splitting, and their JSON in Spark's checkpoints, without I/O.
 
-The arithmetic is that of Spark's Kafka source (`KafkaOffsetRangeCalculator`,
-`KafkaMicroBatchStream.rateLimit`).
+The arithmetic is that of Spark's Kafka source (`KafkaOffsetRangeCalculator`, `KafkaMicroBatchStream.rateLimit`).
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from ticdc_source.options.topics import TopicPartition
 
 __all__ = [
     "OffsetRange",
-    "TopicPartition",
-    "fit",
+    "clip",
     "from_json_dict",
     "ranges_between",
     "shares",
@@ -36,12 +34,12 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of offsets, not of records: compaction and transaction markers leave holes."""
+        """The number of offsets; records may be fewer, as compaction and transaction markers leave holes."""
         return max(0, self.end - self.start)
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The topic partition."""
+        """The topic partition of the offsets."""
         return TopicPartition(self.topic, self.partition)
 
     def __str__(self) -> str:
@@ -50,12 +48,12 @@ class OffsetRange(NamedTuple):
 
 
 def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """Pair resolved starts and ends, in the order of topic and partition.
+    """Pair resolved starts and ends; return ranges ordered by topic and partition.
 
     Raises:
-        OptionError: a start lies behind its end.
+        OptionError: A start is greater than its end.
     """
-    ranges = [OffsetRange(*place, starts[place], ends[place]) for place in sorted(starts)]
+    ranges = [OffsetRange(*key, starts[key], ends[key]) for key in sorted(starts)]
     for topic, partition, start, end in ranges:
         if start > end:
             msg = (
@@ -67,38 +65,39 @@ def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPart
     return ranges
 
 
-def fit(
+def clip(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     earliest: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], list[str]]:
-    """Clip what is asked for to what Kafka has.
+    """Clip requested offsets to those that Kafka has.
 
     Returns:
-        starts and ends within `[earliest, latest]`, and a sentence for each place where that lost something.
-        A pair that is the wrong way round without touching those bounds is left as it is.
+        Starts and ends within `[earliest, latest]`, and a sentence for each loss. A start that is greater than its end
+        stays as it is if both are within these bounds.
     """
-    new_starts, new_ends, lost = dict(starts), dict(ends), []
-    for place in sorted(starts):
-        start, end, low, high = starts[place], ends[place], earliest[place], latest[place]
+    new_starts, new_ends, losses = dict(starts), dict(ends), []
+    for topic_partition in sorted(starts):
+        start, end = starts[topic_partition], ends[topic_partition]
+        low, high = earliest[topic_partition], latest[topic_partition]
         clipped = min(max(start, low), high)
         if start < low:
-            lost.append(f"{place}: offsets from {start} are asked for, but the earliest there is {low}")
+            losses.append(f"{topic_partition}: offsets from {start} are asked for, but the earliest there is {low}")
         if start > high:
-            lost.append(f"{place}: offsets from {start} are asked for, but the latest is {high}")
+            losses.append(f"{topic_partition}: offsets from {start} are asked for, but the latest is {high}")
         elif end > high:
-            lost.append(f"{place}: offsets to {end} are asked for, but the latest is {high}")
+            losses.append(f"{topic_partition}: offsets to {end} are asked for, but the latest is {high}")
         if clipped != start or end > high:
-            new_starts[place], new_ends[place] = clipped, min(max(end, clipped), high)
-    return new_starts, new_ends, lost
+            new_starts[topic_partition], new_ends[topic_partition] = clipped, min(max(end, clipped), high)
+    return new_starts, new_ends, losses
 
 
 def shares(sizes: Mapping[Key, int], limit: int) -> dict[Key, int]:
-    """Share `limit` out in proportion to `sizes`, as Spark's rate limit does.
+    """Divide `limit` in proportion to `sizes`, as Spark's rate limit does.
 
-    A share is rounded down, but at least 1 where there is something, so that small ones are not starved (the
-    sum may then be a little above `limit`), and never above the size.
+    A share is rounded down, but is at least 1 unless the size is 0, so that small partitions do not starve: the sum may
+    be slightly above `limit`. No share exceeds its size.
     """
     total = sum(size for size in sizes.values() if size > 0)
     return {
@@ -110,58 +109,58 @@ def shares(sizes: Mapping[Key, int], limit: int) -> dict[Key, int]:
 def split_ranges(
     ranges: Sequence[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """Cut ranges into input partitions, as Spark's `KafkaOffsetRangeCalculator`.
+    """Split ranges for input partitions, as Spark's `KafkaOffsetRangeCalculator` does.
 
-    First no piece may have more than `max_records` offsets; then, where there are fewer pieces than
-    `min_partitions`, big pieces are cut further in proportion to their size (a hint: the count may differ a
-    little). Empty ranges are dropped.
+    First, no range keeps more than `max_records` offsets. Then, if there are fewer than `min_partitions` ranges, large
+    ones are split further in proportion to their size; the resulting number may differ slightly. Empty ranges are
+    dropped.
     """
-    pieces = [one for one in ranges if one.size > 0]
+    pieces = [offset_range for offset_range in ranges if offset_range.size > 0]
     if max_records is not None:
-        pieces = [part for one in pieces for part in _cut(one, -(-one.size // max_records))]
+        pieces = [part for piece in pieces for part in _split(piece, -(-piece.size // max_records))]
     if min_partitions is None or len(pieces) >= min_partitions:
         return pieces
-    total = sum(one.size for one in pieces)
-    # Small pieces that stay whole are left out of the sum, or the big ones would get too few cuts.
-    whole = [_cuts(one.size, total, min_partitions) == 1 for one in pieces]
-    rest = sum(one.size for one, is_whole in zip(pieces, whole, strict=True) if not is_whole)
-    wanted = max(min_partitions - sum(whole), 1)
+    total = sum(piece.size for piece in pieces)
+    # The sum leaves out small ranges that stay whole, or large ones would get too few parts.
+    whole = [_part_count(piece.size, total, min_partitions) == 1 for piece in pieces]
+    rest = sum(piece.size for piece, is_whole in zip(pieces, whole, strict=True) if not is_whole)
+    rest_partitions = max(min_partitions - sum(whole), 1)
     return [
         part
-        for one, is_whole in zip(pieces, whole, strict=True)
-        for part in _cut(one, 1 if is_whole else _cuts(one.size, rest, wanted))
+        for piece, is_whole in zip(pieces, whole, strict=True)
+        for part in _split(piece, 1 if is_whole else _part_count(piece.size, rest, rest_partitions))
     ]
 
 
-def _cuts(size: int, total: int, pieces: int) -> int:
-    # Java's Math.round: halves go up; and no piece is empty.
-    return max(1, min(size, (2 * size * pieces + total) // (2 * total)))
+def _part_count(size: int, total: int, partitions: int) -> int:
+    # Java's Math.round rounds halves up. No part is empty.
+    return max(1, min(size, (2 * size * partitions + total) // (2 * total)))
 
 
-def _cut(one: OffsetRange, count: int) -> list[OffsetRange]:
-    parts, start = [], one.start
-    for left in range(count, 0, -1):
-        end = start + (one.end - start) // left
-        parts.append(one._replace(start=start, end=end))
+def _split(offset_range: OffsetRange, count: int) -> list[OffsetRange]:
+    parts, start = [], offset_range.start
+    for remaining in range(count, 0, -1):
+        end = start + (offset_range.end - start) // remaining
+        parts.append(offset_range._replace(start=start, end=end))
         start = end
     return parts
 
 
 def to_json_dict(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Lay offsets out as Spark's checkpoints do: `{"topic": {"0": 42}}`.
+    """Return offsets in the form of Spark's checkpoints: `{"topic": {"0": 42}}`.
 
-    Topics come in lexical and partitions in numerical order: Spark compares a stream's offsets as JSON text.
+    Topics are in lexical and partitions in numerical order: Spark compares the offsets of a stream as JSON text.
     """
-    laid: dict[str, dict[str, int]] = {}
+    by_topic: dict[str, dict[str, int]] = {}
     for topic, partition in sorted(offsets):
-        laid.setdefault(topic, {})[str(partition)] = offsets[TopicPartition(topic, partition)]
-    return laid
+        by_topic.setdefault(topic, {})[str(partition)] = offsets[TopicPartition(topic, partition)]
+    return by_topic
 
 
-def from_json_dict(laid: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Read what `to_json_dict` wrote."""
+def from_json_dict(by_topic: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """Return the offsets that `to_json_dict` got."""
     return {
         TopicPartition(topic, int(partition)): offset
-        for topic, offsets in laid.items()
+        for topic, offsets in by_topic.items()
         for partition, offset in offsets.items()
     }

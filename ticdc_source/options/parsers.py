@@ -1,4 +1,8 @@
-"""Parsers of option values: text to value; each raises ValueError with a sentence that does not name the option."""
+"""Parsers of option values: each turns text into a value.
+
+A parser raises ValueError with a sentence that does not name the option. The caller adds the option, and the text
+unless it may be secret.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,11 @@ __all__ = [
     "PartitionLists",
     "PartitionNumbers",
     "boolean",
+    "broker_version",
+    "buffer_bytes",
     "duration_ms",
     "folder",
+    "host_check",
     "integer",
     "lower_case",
     "names",
@@ -22,14 +29,18 @@ __all__ = [
     "one_of",
     "partition_lists",
     "resolved_or_integer",
+    "servers",
     "size_bytes",
     "split_names",
+    "stripped",
     "subset_of",
     "tables",
     "text",
     "time_zone",
     "times",
     "unquote_name",
+    "upper_case",
+    "whole_number",
 ]
 
 Word = TypeVar("Word", bound=str)
@@ -37,29 +48,42 @@ Word = TypeVar("Word", bound=str)
 PartitionNumbers: TypeAlias = Mapping[str, Mapping[int, int]]  # offsets or times by topic and partition
 PartitionLists: TypeAlias = Mapping[str, Sequence[int]]  # partitions by topic
 
-_ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[0,1]}'
-_OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
-_TIMES_EXAMPLE = '{"topicA":{"0":1700000000000},"topicB":{"0":1700000000000}}'
-
 _DURATION = re.compile(r"^(\d+)\s*(ms|s|m|min|h|d)?$")
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
 _SIZE = re.compile(r"^(\d+)\s*(b|k|kb|m|mb|g|gb)?$")
 _SIZE_BYTES = {None: 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _FIXED_OFFSET = re.compile(r"^[+-](0\d|1[0-4]):[0-5]\d$")
 
+_ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[0,1]}'
+_OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+_TIMES_EXAMPLE = '{"topicA":{"0":1700000000000},"topicB":{"0":1700000000000}}'
+
+
+# Words
+
 
 def text(value: str) -> str:
-    """Take the value as it is."""
+    """Return the text unchanged."""
     return value
 
 
+def stripped(value: str) -> str:
+    """Return the text without the blanks around it."""
+    return value.strip()
+
+
 def lower_case(value: str) -> str:
-    """Take a word in lower case, without the blanks around it."""
+    """Return the text in lower case, without the blanks around it."""
     return value.strip().lower()
 
 
+def upper_case(value: str) -> str:
+    """Return the text in upper case, without the blanks around it."""
+    return value.strip().upper()
+
+
 def boolean(value: str) -> bool:
-    """Read true or false."""
+    """Parse true or false, in any case."""
     lowered = value.strip().lower()
     if lowered not in ("true", "false"):
         msg = "expected true or false"
@@ -67,53 +91,8 @@ def boolean(value: str) -> bool:
     return lowered == "true"
 
 
-def integer(minimum: int) -> Callable[[str], int]:
-    """Make the parser of whole numbers from `minimum` on."""
-
-    def parse(value: str) -> int:
-        if not re.fullmatch(r"-?[0-9]+", value.strip()):
-            msg = "Expected a single long value"
-            raise ValueError(msg)
-        number = int(value)
-        if number < minimum:
-            msg = "must be positive" if minimum == 1 else f"must be at least {minimum}"
-            raise ValueError(msg)
-        return number
-
-    return parse
-
-
-def resolved_or_integer(value: str) -> int | Literal["resolved"]:
-    """Read `resolved`, or a positive whole number."""
-    if value.strip().lower() == "resolved":
-        return "resolved"
-    try:
-        return integer(1)(value)
-    except ValueError as error:
-        msg = f"{error}, or 'resolved'" if str(error).startswith("Expected") else str(error)
-        raise ValueError(msg) from None
-
-
-def duration_ms(value: str) -> int:
-    """Read a duration as milliseconds: 500ms, 30s, 15m; a bare number is milliseconds."""
-    match = _DURATION.match(value.strip().lower())
-    if match is None:
-        msg = "expected a duration such as 500ms, 30s or 15m"
-        raise ValueError(msg)
-    return int(match[1]) * _DURATION_MS[match[2]]
-
-
-def size_bytes(value: str) -> int:
-    """Read a size as bytes: 512k, 32m, 1g."""
-    match = _SIZE.match(value.strip().lower())
-    if match is None or int(match[1]) == 0:
-        msg = "expected a size such as 512k, 32m or 1g"
-        raise ValueError(msg)
-    return int(match[1]) * _SIZE_BYTES[match[2]]
-
-
 def one_of(*choices: Word) -> Callable[[str], Word]:
-    """Make the parser of one word of several, in any case."""
+    """Return a parser of one of these words, in any case."""
     by_lower = {choice.lower(): choice for choice in choices}
 
     def parse(value: str) -> Word:
@@ -129,11 +108,11 @@ def one_of(*choices: Word) -> Callable[[str], Word]:
 
 
 def subset_of(*choices: Word) -> Callable[[str], frozenset[Word]]:
-    """Make the parser of a list of such words."""
-    one = one_of(*choices)
+    """Return a parser of a list of these words, separated by commas."""
+    parse_word = one_of(*choices)
 
     def parse(value: str) -> frozenset[Word]:
-        chosen = frozenset(one(part) for part in value.split(",") if part.strip())
+        chosen = frozenset(parse_word(part) for part in value.split(",") if part.strip())
         if not chosen:
             msg = f"expected some of {', '.join(choices)}"
             raise ValueError(msg)
@@ -142,21 +121,72 @@ def subset_of(*choices: Word) -> Callable[[str], frozenset[Word]]:
     return parse
 
 
-def split_names(value: str, separators: str = ",") -> list[str]:
-    """Split a list of names; a name in backticks may hold commas, dots and blanks (`` doubles a backtick).
+# Numbers
 
-    With `separators=","` each returned item keeps its backticks; blanks around items are dropped.
+
+def integer(minimum: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers that are at least `minimum`; the errors are in Spark's words."""
+
+    def parse(value: str) -> int:
+        if not re.fullmatch(r"-?[0-9]+", value.strip()):
+            msg = "Expected a single long value"
+            raise ValueError(msg)
+        number = int(value)
+        if number < minimum:
+            msg = "must be positive" if minimum == 1 else f"must be at least {minimum}"
+            raise ValueError(msg)
+        return number
+
+    return parse
+
+
+def resolved_or_integer(value: str) -> int | Literal["resolved"]:
+    """Parse `resolved`, or a positive whole number."""
+    if value.strip().lower() == "resolved":
+        return "resolved"
+    try:
+        return integer(1)(value)
+    except ValueError as error:
+        msg = f"{error}, or 'resolved'" if str(error).startswith("Expected") else str(error)
+        raise ValueError(msg) from None
+
+
+def duration_ms(value: str) -> int:
+    """Parse a duration such as 500ms, 30s or 15m; return milliseconds. A bare number is milliseconds."""
+    match = _DURATION.match(value.strip().lower())
+    if match is None:
+        msg = "expected a duration such as 500ms, 30s or 15m"
+        raise ValueError(msg)
+    return int(match[1]) * _DURATION_MS[match[2]]
+
+
+def size_bytes(value: str) -> int:
+    """Parse a size such as 512k, 32m or 1g; return bytes. A bare number is bytes."""
+    match = _SIZE.match(value.strip().lower())
+    if match is None or int(match[1]) == 0:
+        msg = "expected a size such as 512k, 32m or 1g"
+        raise ValueError(msg)
+    return int(match[1]) * _SIZE_BYTES[match[2]]
+
+
+# Names
+
+
+def split_names(value: str, separators: str = ",") -> list[str]:
+    """Split a list of names; a name in backticks may contain separators, and a doubled backtick stands for one.
+
+    Returned names keep their backticks and lose the blanks around them. Empty names are dropped.
 
     Raises:
-        ValueError: a backtick is not closed.
+        ValueError: A backtick is not closed.
     """
     items, start, quoted = [], 0, False
-    for place, char in enumerate(value):
+    for index, char in enumerate(value):
         if char == "`":
             quoted = not quoted
         elif char in separators and not quoted:
-            items.append(value[start:place])
-            start = place + 1
+            items.append(value[start:index])
+            start = index + 1
     if quoted:
         msg = f"a backtick is not closed in {value!r}"
         raise ValueError(msg)
@@ -165,14 +195,14 @@ def split_names(value: str, separators: str = ",") -> list[str]:
 
 
 def unquote_name(name: str) -> str:
-    """Take a name out of its backticks."""
+    """Return a name without its backticks."""
     if len(name) >= 2 and name[0] == name[-1] == "`":  # noqa: PLR2004 (a pair)
         return name[1:-1].replace("``", "`")
     return name
 
 
 def names(value: str) -> tuple[str, ...]:
-    """Read a list of column names."""
+    """Parse a list of column names."""
     found = tuple(unquote_name(part) for part in split_names(value))
     if not found:
         msg = "expected at least one name"
@@ -181,7 +211,7 @@ def names(value: str) -> tuple[str, ...]:
 
 
 def tables(value: str) -> tuple[tuple[str, str], ...]:
-    """Read a list of database.table, with `*` for anything."""
+    """Parse a list of `database.table`; return pairs, in which `*` stands for any text."""
     patterns = []
     for item in split_names(value):
         parts = [unquote_name(part) for part in split_names(item, separators=".")]
@@ -196,9 +226,9 @@ def tables(value: str) -> tuple[tuple[str, str], ...]:
 
 
 def time_zone(value: str) -> str:
-    """Read a zone's name, or an offset such as +08:00."""
+    """Check the name of a time zone, or an offset such as +08:00; return it."""
     zone = value.strip()
-    if zone == "UTC" or _FIXED_OFFSET.match(zone):  # UTC needs no time-zone data, which slim images do not have
+    if zone == "UTC" or _FIXED_OFFSET.match(zone):  # UTC needs no time-zone data, which slim images lack
         return zone
     try:
         ZoneInfo(zone)
@@ -209,9 +239,9 @@ def time_zone(value: str) -> str:
 
 
 def folder(value: str) -> str:
-    """Read a folder's path, or its URL.
+    """Check the path of a folder, or its URL; return it.
 
-    The value is not repeated in the error: TiCDC's own URLs have credentials in their query.
+    A URL with a query is refused, and the error does not repeat it: TiCDC's own URLs have credentials there.
     """
     location = value.strip()
     scheme, _, rest = location.rpartition("://")
@@ -224,8 +254,11 @@ def folder(value: str) -> str:
     return location
 
 
+# JSON by topic and partition, as Spark's Kafka source has it
+
+
 def offsets(value: str) -> Literal["earliest", "latest"] | PartitionNumbers:
-    """Read `earliest`, `latest`, or JSON with an offset for each partition, -2 (earliest) and -1 (latest) included."""
+    """Parse `earliest`, `latest`, or JSON with an offset for each partition: -2 is the earliest, -1 the latest."""
     match value.strip().lower():
         case "earliest":
             return "earliest"
@@ -235,12 +268,12 @@ def offsets(value: str) -> Literal["earliest", "latest"] | PartitionNumbers:
 
 
 def times(value: str) -> PartitionNumbers:
-    """Read JSON with a time for each partition, in milliseconds since the epoch."""
+    """Parse JSON with a time for each partition, in milliseconds since the epoch."""
     return _partition_numbers(value, 0, "0", _TIMES_EXAMPLE)
 
 
 def partition_lists(value: str) -> PartitionLists:
-    """Read JSON with the partitions of each topic."""
+    """Parse JSON with a list of partitions for each topic."""
     found: dict[str, list[int]] = {}
     for topic, partitions in _json_object(value, _ASSIGN_EXAMPLE).items():
         if not isinstance(partitions, list) or not all(type(number) is int and number >= 0 for number in partitions):
@@ -278,3 +311,50 @@ def _json_object(value: str, example: str) -> dict[str, object]:
 
 def _unexpected_json(example: str) -> ValueError:
     return ValueError(f"Expected e.g. {example}")
+
+
+# Settings of the Kafka client
+
+
+def whole_number(minimum: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers that are at least `minimum`."""
+
+    def parse(value: str) -> int:
+        if re.fullmatch(r"\s*-?\d+\s*", value) is None or int(value) < minimum:
+            msg = f"expected a whole number, at least {minimum}"
+            raise ValueError(msg)
+        return int(value)
+
+    return parse
+
+
+def buffer_bytes(value: str) -> int | None:
+    """Parse the size of a socket buffer; return None for Java's -1, which leaves the size to the system."""
+    number = whole_number(-1)(value)
+    return None if number == -1 else number
+
+
+def servers(value: str) -> list[str]:
+    """Parse a list of `host:port`, separated by commas."""
+    found = [server.strip() for server in value.split(",") if server.strip()]
+    if not found or any(re.fullmatch(r".*[^:]:\d{1,5}", server) is None for server in found):
+        msg = "expected host:port, several separated by commas"
+        raise ValueError(msg)
+    return found
+
+
+def host_check(value: str) -> bool:
+    """Parse Java's algorithm of the host name check; return whether there is a check."""
+    algorithm = value.strip().lower()
+    if algorithm not in ("", "https"):
+        msg = "expected https, or nothing to turn the check of host names off"
+        raise ValueError(msg)
+    return algorithm == "https"
+
+
+def broker_version(value: str) -> tuple[int, ...]:
+    """Parse a version of Kafka such as 3.9."""
+    if re.fullmatch(r"\d+(\.\d+){1,2}", value.strip()) is None:
+        msg = "expected a broker version such as 3.9"
+        raise ValueError(msg)
+    return tuple(int(part) for part in value.strip().split("."))

@@ -1,6 +1,6 @@
-"""Where a read starts and ends: Spark's seven offset options as data, checked without a broker.
+"""Where a read starts and ends: the options of offsets, times and commit-ts as data, checked without a broker.
 
-Precedence, defaults and wording are those of Spark's Kafka source (`KafkaSourceProvider`,
+Precedence, defaults and error messages are those of Spark's Kafka source (`KafkaSourceProvider`,
 kafka-error-conditions.json).
 """
 
@@ -26,14 +26,14 @@ __all__ = [
     "CommitRange",
     "Everywhere",
     "Moment",
-    "Spec",
+    "OffsetSpec",
+    "by_partition",
     "end_spec",
-    "positions",
     "start_spec",
     "validate",
 ]
 
-# Kafka's own numbers (ListOffsets), which Spark's JSON uses too.
+# The numbers that Kafka's ListOffsets and Spark's JSON use.
 EARLIEST, LATEST = -2, -1
 
 
@@ -61,96 +61,88 @@ class AtTime(NamedTuple):
     time: int
 
 
-Spec: TypeAlias = Everywhere | ByPartition | ByTime | AtTime
+OffsetSpec: TypeAlias = Everywhere | ByPartition | ByTime | AtTime
 
 
 class Moment(NamedTuple):
-    """The first record at or after this time, in milliseconds since the epoch."""
+    """The first record at or after a time, in milliseconds since the epoch."""
 
     time: int
 
 
-def start_spec(options: Options, *, streaming: bool) -> Spec:
-    """Return where the read starts: startingTimestamp, else startingOffsetsByTimestamp, else startingOffsets.
-
-    Raises:
-        OptionError: the JSON is not of the documented form.
-    """
+def start_spec(options: Options, *, streaming: bool) -> OffsetSpec:
+    """Return where the read starts: startingTimestamp, else startingOffsetsByTimestamp, else startingOffsets."""
     if options.starting_timestamp is not None:
         return AtTime(options.starting_timestamp)
     if options.starting_offsets_by_timestamp is not None:
-        return ByTime(_by_partition(options.starting_offsets_by_timestamp))
+        return ByTime(_flat(options.starting_offsets_by_timestamp))
     if not options.is_given("startingOffsets"):
         return Everywhere(LATEST if streaming else EARLIEST)
     return _offset_spec(options.starting_offsets)
 
 
-def end_spec(options: Options) -> Spec:
-    """Return where a batch read ends, with the same precedence.
-
-    Raises:
-        OptionError: the JSON is not of the documented form.
-    """
+def end_spec(options: Options) -> OffsetSpec:
+    """Return where a batch read ends: endingTimestamp, else endingOffsetsByTimestamp, else endingOffsets."""
     if options.ending_timestamp is not None:
         return AtTime(options.ending_timestamp)
     if options.ending_offsets_by_timestamp is not None:
-        return ByTime(_by_partition(options.ending_offsets_by_timestamp))
+        return ByTime(_flat(options.ending_offsets_by_timestamp))
     return _offset_spec(options.ending_offsets)
 
 
-def _offset_spec(offsets: Literal["earliest", "latest"] | PartitionNumbers) -> Spec:
+def _offset_spec(offsets: Literal["earliest", "latest"] | PartitionNumbers) -> OffsetSpec:
     if isinstance(offsets, str):
         return Everywhere(EARLIEST if offsets == "earliest" else LATEST)
-    return ByPartition(_by_partition(offsets))
+    return ByPartition(_flat(offsets))
 
 
-def _by_partition(given: PartitionNumbers) -> dict[TopicPartition, int]:
+def _flat(numbers: PartitionNumbers) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic, partition): number
-        for topic, partitions in given.items()
+        for topic, partitions in numbers.items()
         for partition, number in partitions.items()
     }
 
 
 def validate(options: Options, *, streaming: bool) -> None:
-    """Check, without a broker, everything about topics and offsets that can be checked so.
+    """Check the options of topics and offsets as far as possible without a broker.
 
     Raises:
-        OptionError: in Spark's words, where Spark has some.
+        OptionError: The options contradict one another, or a batch read or a stream does not support them; in Spark's
+            words if Spark refuses the same.
     """
     chosen = topic_choice(options)
     start = start_spec(options, streaming=streaming)
     if streaming:
-        for name, kind in (
+        for name, unit in (
             ("endingOffsets", "offset"),
             ("endingOffsetsByTimestamp", "timestamp"),
             ("endingTimestamp", "timestamp"),
         ):
             if options.is_given(name):
-                msg = f"ending {kind} not valid in streaming queries (option '{name}')"
+                msg = f"ending {unit} not valid in streaming queries (option '{name}')"
                 raise OptionError(msg)
-        specs = [(start, "start")]
     else:
         end = end_spec(options)
         _refuse_in_batch(start, LATEST, "starting offset", "startingOffsets")
         _refuse_in_batch(end, EARLIEST, "ending offset", "ending offset")
         if isinstance(start, ByPartition) and isinstance(end, ByPartition):
             _compare(start.offsets, end.offsets)
-        specs = [(start, "start"), (end, "end")]
     if isinstance(chosen, Assign):
-        for spec, which in specs:
-            positions(spec, chosen.partitions, which)
+        by_partition(start, chosen.partitions, "start")
+        if not streaming:
+            by_partition(end, chosen.partitions, "end")
 
 
-def _refuse_in_batch(spec: Spec, refused: int, everywhere: str, one: str) -> None:
+def _refuse_in_batch(spec: OffsetSpec, refused: int, name: str, name_by_partition: str) -> None:
     word = "latest" if refused == LATEST else "earliest"
     if isinstance(spec, Everywhere) and spec.offset == refused:
-        msg = f"{everywhere} can't be {word} for batch queries on Kafka"
+        msg = f"{name} can't be {word} for batch queries on Kafka"
         raise OptionError(msg)
     if isinstance(spec, ByPartition):
-        for place, offset in spec.offsets.items():
+        for topic_partition, offset in spec.offsets.items():
             if offset == refused:
-                msg = f"{one} for {place} can't be {word} for batch queries on Kafka"
+                msg = f"{name_by_partition} for {topic_partition} can't be {word} for batch queries on Kafka"
                 raise OptionError(msg)
 
 
@@ -162,76 +154,79 @@ def _compare(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition,
             f"{_listed(ends)}."
         )
         raise OptionError(msg)
-    for place, start in starts.items():
-        if 0 <= ends[place] < start:
+    for topic_partition, start in starts.items():
+        end = ends[topic_partition]
+        if 0 <= end < start:
             msg = (
-                f"The specified start offset {start} is greater than the end offset {ends[place]} for topic "
-                f"{place.topic} partition {place.partition}."
+                f"The specified start offset {start} is greater than the end offset {end} for topic "
+                f"{topic_partition.topic} partition {topic_partition.partition}."
             )
             raise OptionError(msg)
 
 
-def positions(spec: Spec, partitions: Iterable[TopicPartition], which: str) -> dict[TopicPartition, int | Moment]:
-    """Say for each partition there is what `spec` asks for: an offset, `EARLIEST`, `LATEST` or a `Moment`.
+def by_partition(
+    spec: OffsetSpec, partitions: Iterable[TopicPartition], side: Literal["start", "end"]
+) -> dict[TopicPartition, int | Moment]:
+    """Return what `spec` asks for in each partition: an offset, `EARLIEST`, `LATEST` or a `Moment`.
 
     Args:
-        spec: a start or an end.
-        partitions: all partitions that are read.
-        which: "start" or "end", for messages.
+        spec: Where the read starts or ends.
+        partitions: All partitions of the read.
+        side: Which of the two `spec` is; for error messages.
 
     Raises:
-        OptionError: the JSON does not name exactly these partitions.
+        OptionError: `spec` does not name exactly these partitions.
     """
-    there = sorted(partitions)
+    assigned = sorted(partitions)
     match spec:
         case Everywhere(offset):
-            return dict.fromkeys(there, offset)
+            return dict.fromkeys(assigned, offset)
         case AtTime(time):
-            return dict.fromkeys(there, Moment(time))
+            return dict.fromkeys(assigned, Moment(time))
         case ByPartition(offsets):
-            if offsets.keys() != set(there):
+            if offsets.keys() != set(assigned):
                 msg = (
-                    f"Partitions specified for Kafka {which} offsets don't match what are assigned. Maybe "
+                    f"Partitions specified for Kafka {side} offsets don't match what are assigned. Maybe "
                     "topic partitions are created or deleted while the query is running. Use -1 for latest, "
-                    f"-2 for earliest. Specified: {_listed(offsets)} Assigned: {_listed(there)}"
+                    f"-2 for earliest. Specified: {_listed(offsets)} Assigned: {_listed(assigned)}"
                 )
                 raise OptionError(msg)
-            return {place: offsets[place] for place in there}
+            return {topic_partition: offsets[topic_partition] for topic_partition in assigned}
         case ByTime(times):
-            if times.keys() != set(there):
+            if times.keys() != set(assigned):
                 msg = (
-                    f"Partitions specified for Kafka timestamp based {which} offsets don't match what are "
+                    f"Partitions specified for Kafka timestamp based {side} offsets don't match what are "
                     "assigned. Maybe topic partitions are created or deleted while the query is running, or "
                     f"you didn't specify all the partitions. Specified: {_listed(times)} Assigned: "
-                    f"{_listed(there)}"
+                    f"{_listed(assigned)}"
                 )
                 raise OptionError(msg)
-            return {place: Moment(times[place]) for place in there}
+            return {topic_partition: Moment(times[topic_partition]) for topic_partition in assigned}
 
 
-def _listed(places: Iterable[TopicPartition]) -> str:
-    return "[" + ", ".join(str(place) for place in sorted(places)) + "]"
+def _listed(topic_partitions: Iterable[TopicPartition]) -> str:
+    return "[" + ", ".join(map(str, sorted(topic_partitions))) + "]"
 
 
-_2_63 = 1 << 63  # above every commit-ts, but not above what the options may say
+_2_63 = 1 << 63  # greater than every commit-ts; the options take any number
 
 
 class CommitRange(NamedTuple):
-    """`[start, end)` of commit-ts; None is open."""
+    """The commit-ts `[start, end)`; None leaves that side open."""
 
     start: int | None = None
     end: int | None = None
 
     def __bool__(self) -> bool:
-        """Tell whether anything is left out at all."""
+        """Return whether the range excludes any commit-ts."""
         return self.start is not None or self.end is not None
 
-    def holds(self, commit_ts: int) -> bool:
-        """Tell whether a commit-ts is wanted."""
+    def contains(self, commit_ts: int) -> bool:
+        """Return whether a commit-ts is in the range."""
         return (self.start is None or commit_ts >= self.start) and (self.end is None or commit_ts < self.end)
 
-    def held(self, commit_ts: pa.Array) -> pa.Array:
-        """Tell of each commit-ts (int64) whether it is wanted."""
+    def contains_each(self, commit_ts: pa.Array) -> pa.Array:
+        """Return for each commit-ts (int64) whether it is in the range (boolean)."""
         start = min(self.start or 0, _2_63)
         end = _2_63 if self.end is None else min(self.end, _2_63)
         return pc.and_(

@@ -69,14 +69,14 @@ def _within(rows: Rows, reading: Reading) -> Rows:
         address = rows.chunk.address(rows.positions[first].as_py())
         msg = "a row without a commit-ts, nor a time to make one of: startingCommitTs and endingCommitTs cannot be used"
         raise DecodeError(msg, address)
-    keep = reading.commits.held(rows.commit_ts)
+    keep = reading.commits.contains_each(rows.commit_ts)
     return rows if keep.true_count == len(keep) else rows.filtered(keep)
 
 
 def _look_for_destruction(chunk: Chunk, split: Split, reading: Reading) -> None:
     """Tell of DDL that removes rows of the table that is read (of any, with `outputFormat=event`)."""
     for event in split.ddl:
-        if event.commit_ts is not None and not reading.commits.holds(event.commit_ts):
+        if event.commit_ts is not None and not reading.commits.contains(event.commit_ts):
             continue
         table = event.table if reading.layout.output == "event" else reading.table
         if table is None or not removes_rows_of(event, table):
