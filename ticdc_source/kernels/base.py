@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,7 @@ from ticdc_source.kernels.variants import variants
 from ticdc_source.schema.types import CONVERSIONS, DECIMAL_MAX, VARIANT, ColumnType, convertible, kind_of, type_of
 
 __all__ = [
+    "Cell",
     "Cells",
     "Kernel",
     "Settings",
@@ -37,8 +38,9 @@ __all__ = [
     "texts",
 ]
 
-Cells = Sequence[Any]  # or an array, where `Wire.arrays` says so
-Kernel = Callable[[Cells], pa.Array]
+Cell: TypeAlias = object  # what JSON gives: str, int, float, bool, list, dict, None
+Cells: TypeAlias = Sequence[Cell]  # or an array, if `Wire.arrays` says so
+Kernel: TypeAlias = Callable[[Cells], pa.Array]
 
 
 class Settings(NamedTuple):
@@ -59,7 +61,8 @@ _NUMBERS = {
 Maker = Callable[[ColumnType, Settings], Kernel]
 
 
-class Wire(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Wire:
     """How a protocol writes a type.
 
     Attributes:
@@ -70,14 +73,17 @@ class Wire(NamedTuple):
         written: what the value is in JSON, for the documentation of the protocols.
         arrays: the type of the arrays that all kernels but `raw` take as well as cells, in which its JSON is without
             loss but for 1 and 1.0 being one double; None where they take cells only.
+        labels: whether enum and set are written as their labels, and not as numbers.
     """
 
     natural: Maker
     text: Maker
+    _: KW_ONLY
     number: Maker | None = None
     raw: Maker | None = None
     written: str = ""
     arrays: pa.DataType | None = None
+    labels: bool = False
 
 
 def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Kernel:
@@ -136,7 +142,7 @@ def plain_text(cells: Cells, settings: Settings) -> pa.Array:
     )
 
 
-def texts(cells: Cells, settings: Settings) -> pa.Array:
+def texts(cells: Sequence[str | None], settings: Settings) -> pa.Array:
     """Make a string array; a byte that is no UTF-8 is in the cells as a lone surrogate (PEP 383)."""
     if isinstance(cells, pa.StringArray):
         return cells
@@ -214,21 +220,21 @@ def bytes_of_texts(text: pa.Array) -> bytes:
     return b"" if data is None else data.to_pybytes()
 
 
-def failing_cells(run: Kernel, cells: Cells) -> dict[int, str]:
-    """Find the cells that the kernel refuses, by calling it on each alone: place → reason."""
+def failing_cells(run: Callable[[Cells], object], cells: Cells) -> dict[int, str]:
+    """Return the reasons why a kernel refuses cells, by row index: it is called on each cell alone."""
     failures = {}
-    for place, cell in enumerate(cells):
+    for row, cell in enumerate(cells):
         try:
             run([cell])
         except Exception as error:  # noqa: BLE001 (a kernel may raise anything on garbage; here it gets its address)
-            failures[place] = _reason(error, cell)
+            failures[row] = _reason(error, cell)
     return failures
 
 
 _SHOWN = 80  # characters of a bad value that an error repeats
 
 
-def _reason(error: Exception, cell: Any) -> str:
+def _reason(error: Exception, cell: Cell) -> str:
     shown = repr(cell)
     shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
     return f"{shown}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TypeVar, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,19 +36,33 @@ _EXACT_DIGITS, _EXACT_POWER = 15, 22  # digits that a double keeps, and the last
 _INTEGERS = pa.decimal128(19, 0)  # that hold all of 64 bits
 
 
-def require(cells: Cells, *kinds: type) -> None:
-    """Refuse cells of other Python types: Arrow would cut 1.5 to 1 and read "x" as bytes.
+First = TypeVar("First")
+Second = TypeVar("Second")
+Third = TypeVar("Third")
+
+
+@overload
+def require(cells: Cells, first: type[First], /) -> Sequence[First | None]: ...
+@overload
+def require(cells: Cells, first: type[First], second: type[Second], /) -> Sequence[First | Second | None]: ...
+@overload
+def require(
+    cells: Cells, first: type[First], second: type[Second], third: type[Third], /
+) -> Sequence[First | Second | Third | None]: ...
+def require(cells: Cells, *types: type) -> Cells:
+    """Return the cells if each is None or of one of these types: Arrow would cut 1.5 to 1 and read "x" as bytes.
 
     Raises:
-        TypeError: a cell is neither of these types nor None.
+        TypeError: a cell is of another type.
     """
-    others = set(map(type, cells)) - {type(None), *kinds}
+    others = set(map(type, cells)) - {type(None), *types}
     if others:
-        msg = f"a JSON {_json_name(others)} where a {_json_name(kinds)} is expected"
+        msg = f"a JSON {_json_name(others)} where a {_json_name(types)} is expected"
         raise TypeError(msg)
+    return cells
 
 
-def _json_name(kinds: Iterable[type]) -> str:
+def _json_name(types: Iterable[type]) -> str:
     names = {
         str: "string",
         int: "number",
@@ -57,7 +71,7 @@ def _json_name(kinds: Iterable[type]) -> str:
         list: "array",
         dict: "object",
     }
-    return " or ".join(sorted(names.get(kind, kind.__name__) for kind in kinds))
+    return " or ".join(sorted(names.get(type_, type_.__name__) for type_ in types))
 
 
 def integers_of_numbers(arrow: pa.DataType) -> Kernel:
@@ -94,8 +108,7 @@ def text_cells(cells: Cells) -> pa.Array:
     """Make a string array of cells that must be JSON strings."""
     if isinstance(cells, pa.StringArray):
         return cells
-    require(cells, str)
-    return pa.array(cells, pa.string())
+    return pa.array(require(cells, str), pa.string())
 
 
 def _wrapped_integers(type_: ColumnType, _settings: Settings) -> Kernel:
@@ -107,20 +120,18 @@ def _wrapped_integers(type_: ColumnType, _settings: Settings) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
         if isinstance(cells, pa.Int64Array):
             return cells.view(pa.uint64()).cast(type_.arrow)
-        cells = _from_text(cells)
-        if min((c for c in cells if c is not None), default=0) < 0:
-            cells = [None if c is None else c % _2_64 if -_2_63 <= c < _2_64 else c for c in cells]
-        return direct(cells)
+        numbers = _from_text(cells)
+        if min((n for n in numbers if n is not None), default=0) < 0:
+            numbers = [None if n is None else n % _2_64 if -_2_63 <= n < _2_64 else n for n in numbers]
+        return direct(numbers)
 
     return cast
 
 
-def _from_text(cells: Cells) -> Cells:
+def _from_text(cells: Cells) -> Sequence[int | None]:
     if str not in set(map(type, cells)):
-        require(cells, int)
-        return cells
-    require(cells, int, str)
-    return [int(c) if isinstance(c, str) else c for c in cells]
+        return require(cells, int)
+    return [int(c) if isinstance(c, str) else c for c in require(cells, int, str)]
 
 
 def text_of_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
@@ -129,13 +140,13 @@ def text_of_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
         if isinstance(cells, pa.Int64Array):
             return cells.cast(pa.string())
-        require(cells, int, float, str)  # which doubles in an array are not: 1 and 1.0 have different texts
-        return pa.array([None if c is None else _plain(c) for c in cells], pa.string())
+        numbers = require(cells, int, float, str)  # not doubles in an array: 1 and 1.0 have different texts
+        return pa.array([None if number is None else _plain(number) for number in numbers], pa.string())
 
     return cast
 
 
-def _plain(number: Any) -> str:
+def _plain(number: float | str) -> str:
     return format(Decimal(repr(number)), "f") if isinstance(number, float) else str(number)
 
 
@@ -161,7 +172,7 @@ def _decimals_of_floats(type_: ColumnType, _settings: Settings) -> Kernel:
     as_text = pa.types.is_string(arrow)
     largest = Decimal((0, (9,) * (type_.length or 1), -scale))
 
-    def text(cell: Any) -> str:
+    def text(cell: float | str) -> str:
         if isinstance(cell, str):
             return cell
         value = Decimal(repr(cell))
@@ -183,9 +194,8 @@ def _decimals_of_floats(type_: ColumnType, _settings: Settings) -> Kernel:
                 return decimals_of_text(pa.array(cells, pa.float64()).cast(pa.string()), arrow)
             except (ValueError, ArithmeticError):
                 pass
-        if isinstance(cells, pa.DoubleArray):
-            cells = cells.to_pylist()
-        texts = pa.array([None if c is None else text(c) for c in cells], pa.string())
+        numbers = cells.to_pylist() if isinstance(cells, pa.DoubleArray) else require(cells, int, float, str)
+        texts = pa.array([None if number is None else text(number) for number in numbers], pa.string())
         return texts if as_text else decimals_of_text(texts, arrow)
 
     return cast
@@ -249,17 +259,17 @@ def _floats(build: Callable[[Cells, pa.DataType], pa.Array]) -> Callable[[Column
 def _float_numbers(cells: Cells, arrow: pa.DataType) -> pa.Array:
     if isinstance(cells, pa.DoubleArray):
         return cells.cast(arrow)
-    require(cells, int, float)
-    if int in set(map(type, cells)):  # Arrow refuses integers that a double does not hold exactly; Go wrote them
-        cells = [None if c is None else float(c) for c in cells]
-    return pa.array(cells, arrow)
+    numbers = require(cells, int, float)
+    if int in set(map(type, numbers)):  # Arrow refuses integers that a double does not hold exactly; Go wrote them
+        numbers = [None if number is None else float(number) for number in numbers]
+    return pa.array(numbers, arrow)
 
 
 def _float_texts(cells: Cells, arrow: pa.DataType) -> pa.Array:
     return text_cells(cells).cast(arrow)
 
 
-def bits(type_: ColumnType, numbers: Cells) -> pa.Array:
+def bits(type_: ColumnType, numbers: Sequence[int | None]) -> pa.Array:
     """Make bit(1) boolean, and longer ones the 64 bits as a signed integer (bit 63 in two's complement)."""
     if type_.length == 1:
         if not set(numbers) <= {0, 1, None}:
@@ -275,16 +285,14 @@ def bits(type_: ColumnType, numbers: Cells) -> pa.Array:
 
 def _bits_of_numbers(type_: ColumnType, _settings: Settings) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
-        require(cells, int)
-        return bits(type_, cells)
+        return bits(type_, require(cells, int))
 
     return cast
 
 
 def _bits_of_text(type_: ColumnType, _settings: Settings) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
-        require(cells, str)
-        return bits(type_, [None if c is None else int(c) for c in cells])
+        return bits(type_, [None if c is None else int(c) for c in require(cells, str)])
 
     return cast
 
@@ -321,9 +329,11 @@ DECIMAL_FLOAT = Wire(_decimals_of_floats, _text_of_floats, written="a number, ro
 FLOAT_NUMBER = Wire(_floats(_float_numbers), text_of_numbers, written="a number", arrays=pa.float64())
 FLOAT_TEXT = Wire(_floats(_float_texts), _as_text, written="text", arrays=pa.string())
 BIT_NUMBER = Wire(
-    _bits_of_numbers, text_of_numbers, bit_numbers(integers_of_numbers), written="a number: the bits, unsigned"
+    _bits_of_numbers, text_of_numbers, number=bit_numbers(integers_of_numbers), written="a number: the bits, unsigned"
 )
-BIT_TEXT = Wire(_bits_of_text, _as_text, bit_numbers(integers_of_text), written="digits in text: the bits, unsigned")
+BIT_TEXT = Wire(
+    _bits_of_text, _as_text, number=bit_numbers(integers_of_text), written="digits in text: the bits, unsigned"
+)
 YEAR_NUMBER = Wire(
     lambda type_, _: integers_of_numbers(type_.arrow),
     _four_digits(integers_of_numbers),

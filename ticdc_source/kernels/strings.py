@@ -6,7 +6,7 @@ import base64
 import binascii
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,9 +44,7 @@ def _texts(_type: ColumnType, settings: Settings) -> Kernel:
     """Read JSON strings; a byte that is no UTF-8 is in them as a lone surrogate (PEP 383)."""
 
     def cast(cells: Cells) -> pa.Array:
-        if not isinstance(cells, pa.StringArray):
-            require(cells, str)
-        return texts(cells, settings)
+        return texts(cells if isinstance(cells, pa.StringArray) else require(cells, str), settings)
 
     return cast
 
@@ -164,13 +162,12 @@ def _binary_by(
     return Wire(natural, text, written=written, arrays=None if whole is None else pa.string())
 
 
-def _cells(cells: Cells) -> Cells:
+def _cells(cells: Cells) -> Sequence[str | None]:
     """Return the cells of an array of texts, or cells that must be JSON strings."""
     if isinstance(cells, pa.StringArray):
         texts: list[str | None] = cells.to_pylist()
         return texts
-    require(cells, str)
-    return cells
+    return require(cells, str)
 
 
 def _enum_label(labels: tuple[str, ...], index: int) -> str:
@@ -257,8 +254,7 @@ def _vectors(_type: ColumnType, _settings: Settings) -> Kernel:
         return [float(part) for part in body.split(",")] if body else []
 
     def cast(cells: Cells) -> pa.Array:
-        require(cells, str)
-        array = pa.array([None if c is None else parse(c) for c in cells], VECTOR)
+        array = pa.array([None if c is None else parse(c) for c in require(cells, str)], VECTOR)
         if not pc.all(pc.is_finite(array.values), min_count=0).as_py():
             msg = "a number that a float does not hold"
             raise ValueError(msg)
@@ -279,28 +275,28 @@ LATIN1_BINARY = _binary_by(_latin1, "the text that the bytes are in ISO-8859-1",
 ENUM_NUMBER = Wire(
     _members(integers_of_numbers, _enum_label),
     text_of_numbers,
-    bit_numbers(integers_of_numbers),
+    number=bit_numbers(integers_of_numbers),
     written="a number: the index of the label, from 1",
 )
 ENUM_TEXT = Wire(
     _members(integers_of_text, _enum_label),
     _as_text,
-    bit_numbers(integers_of_text),
+    number=bit_numbers(integers_of_text),
     written="digits in text: the index of the label, from 1",
     arrays=pa.string(),
 )
 SET_NUMBER = Wire(
     _members(integers_of_numbers, _set_labels),
     text_of_numbers,
-    bit_numbers(integers_of_numbers),
+    number=bit_numbers(integers_of_numbers),
     written="a number: a bit for each label",
 )
 SET_TEXT = Wire(
     _members(integers_of_text, _set_labels),
     _as_text,
-    bit_numbers(integers_of_text),
+    number=bit_numbers(integers_of_text),
     written="digits in text: a bit for each label",
     arrays=pa.string(),
 )
-LABEL = Wire(_labels, _texts, _numbers_of_labels, written="the labels", arrays=pa.string())
+LABEL = Wire(_labels, _texts, number=_numbers_of_labels, written="the labels", arrays=pa.string(), labels=True)
 VECTOR_TEXT = Wire(_vectors, _as_text, written="text: `[1,2,3.5]`")

@@ -93,9 +93,9 @@ def _timestamps_of_text(_type: ColumnType, settings: Settings) -> Kernel:
 
 def _times_of_text(_type: ColumnType, _settings: Settings) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
-        require(cells, str)
-        known = {c: _microseconds(c) for c in set(cells) if c is not None}
-        return pa.array([None if c is None else known[c] for c in cells], pa.int64()).cast(TIME)
+        texts = require(cells, str)
+        known = {text: _microseconds(text) for text in set(texts) if text is not None}
+        return pa.array([None if text is None else known[text] for text in texts], pa.int64()).cast(TIME)
 
     return cast
 

@@ -24,6 +24,7 @@ from ticdc_source.events import (
     repeated,
     row_indices,
 )
+from ticdc_source.kernels.json_documents import json_object, member_name
 from ticdc_source.kernels.variants import variants
 from ticdc_source.pipeline.assemble import Rows, in_order
 from ticdc_source.pipeline.metadata import FORMAT_COLUMNS
@@ -102,8 +103,8 @@ def _rescued(before: pa.Array, after: pa.Array) -> pa.Array:
         return after
     texts: list[str | None] = []
     for old, new in zip(before.to_pylist(), after.to_pylist(), strict=True):
-        parts = [f'"{image}":{text}' for image, text in (("before", old), ("after", new)) if text is not None]
-        texts.append("{" + ",".join(parts) + "}" if parts else None)
+        members = [member_name(image) + text for image, text in (("before", old), ("after", new)) if text is not None]
+        texts.append(json_object(members) if members else None)
     return pa.array(texts, pa.string())
 
 

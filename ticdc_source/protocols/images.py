@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 from ticdc_source.errors import DecodeError, SchemaError
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
 from ticdc_source.kernels import Cells, failing_cells
-from ticdc_source.kernels.json_values import base64_object
+from ticdc_source.kernels.json_documents import base64_object, json_object, member_name
 from ticdc_source.options.hints import mending_hint, spark_name
 from ticdc_source.protocols.base import Decoded, LearnedTable
 from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf
@@ -162,12 +161,12 @@ class _Cast:
 
     def save(self, image: int, name: str, value: str) -> None:
         """Keep a value's JSON for the rescued column."""
-        self.saved.setdefault(image, []).append(f"{json.dumps(name, ensure_ascii=False)}:{value}")
+        self.saved.setdefault(image, []).append(member_name(name) + value)
 
     def rescued(self) -> pa.Array:
         """Return the rescued column."""
         saved = (self.saved.get(image) for image in range(len(self.images.rows)))
-        return pa.array([None if members is None else f"{{{','.join(members)}}}" for members in saved], pa.string())
+        return pa.array([None if members is None else json_object(members) for members in saved], pa.string())
 
 
 def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire_of: WireOf) -> Decoded:

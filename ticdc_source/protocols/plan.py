@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError, SchemaError
 from ticdc_source.kernels import Kernel, Settings, Wire, arrays_taken, kernel
-from ticdc_source.kernels.json_values import JSONKernel, json_kernel
+from ticdc_source.kernels.json_documents import JSONWriter, rescue_writer
 from ticdc_source.options.hints import mending_hint
 from ticdc_source.schema.model import Column, ReadField
 from ticdc_source.schema.types import ColumnType
@@ -40,7 +40,7 @@ class PlannedColumn:
     source: str | None = None
     run: Kernel | None = None
     raw: Kernel | None = None
-    rescue: JSONKernel | None = None
+    rescue: JSONWriter | None = None
     arrays: pa.DataType | None = None
 
 
@@ -48,7 +48,7 @@ class UnknownColumn(NamedTuple):
     """A column that no field of the read schema holds, and what writes its values as JSON."""
 
     source: str
-    run: JSONKernel
+    run: JSONWriter
 
 
 class PlannedVersion(NamedTuple):
@@ -113,7 +113,11 @@ class Plan:
             if item.source is None and item.field.name.lower() in by_name
         ]
         return PlannedVersion(
-            planned, tuple(UnknownColumn(column.name, self._json(column, wire_of)) for column in unknown)
+            planned,
+            tuple(
+                UnknownColumn(column.name, self._json(column, ReadField(column.name, pa.string()), wire_of))
+                for column in unknown
+            ),
         )
 
     def _plan_field(self, wanted: ReadField, column: Column | None, wire_of: WireOf) -> PlannedColumn:
@@ -127,7 +131,7 @@ class Plan:
                 source=column.name,
                 run=kernel(wire, type_, wanted.arrow, self.settings),
                 raw=_bytes_of_text(wire, type_, wanted.arrow, self.settings),
-                rescue=self._json(column, wire_of) if rescued else None,
+                rescue=self._json(column, replace(wanted, arrow=pa.string()), wire_of) if rescued else None,
                 arrays=arrays_taken(wire, wanted.arrow),
             )
         except SchemaError as error:
@@ -136,9 +140,9 @@ class Plan:
             msg = f"Column {column.name}: {error}. {mending_hint(column.name)}"
             raise type(error)(msg) from None
 
-    def _json(self, column: Column, wire_of: WireOf) -> JSONKernel:
-        wire, type_ = wire_of(column, ReadField(column.name, pa.string()))
-        return json_kernel(wire, type_, self.settings)
+    def _json(self, column: Column, known: ReadField, wire_of: WireOf) -> JSONWriter:
+        wire, type_ = wire_of(column, known)
+        return rescue_writer(wire, type_, self.settings)
 
     def _unknown(self, columns: tuple[Column, ...]) -> list[Column]:
         if self.known is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ticdc_source.kernels import Kernel, Settings, Wire, numbers, strings, temporal
@@ -47,12 +48,13 @@ def _through(wire: Wire, change: Callable[[Any], Any]) -> Wire:
 
         return make
 
-    return Wire(
-        made(wire.natural),
-        made(wire.text),
-        None if wire.number is None else made(wire.number),
-        None if wire.raw is None else made(wire.raw),
-        wire.written,
+    return replace(
+        wire,
+        natural=made(wire.natural),
+        text=made(wire.text),
+        number=None if wire.number is None else made(wire.number),
+        raw=None if wire.raw is None else made(wire.raw),
+        arrays=None,
     )
 
 

@@ -23,10 +23,13 @@ def _little_endian_bits(type_: ColumnType, _settings: Settings) -> Kernel:
     """Read BIT: true and false for BIT(1), else base64 of the little-endian bytes (docs/wire.md, item 24)."""
 
     def cast(cells: Cells) -> pa.Array:
-        numbers.require(cells, bool, str)
-        return numbers.bits(type_, [None if c is None else _bit_number(c) for c in cells])
+        return numbers.bits(type_, _unsigned(cells))
 
     return cast
+
+
+def _unsigned(cells: Cells) -> list[int | None]:
+    return [None if cell is None else _bit_number(cell) for cell in numbers.require(cells, bool, str)]
 
 
 def _bit_number(cell: bool | str) -> int:  # noqa: FBT001 (a value of the wire)
@@ -37,16 +40,14 @@ def _bit_number(cell: bool | str) -> int:  # noqa: FBT001 (a value of the wire)
 
 def _bit_text(_type: ColumnType, _settings: Settings) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
-        numbers.require(cells, bool, str)
-        return pa.array([None if c is None else str(_bit_number(c)) for c in cells], pa.string())
+        return pa.array([None if bits is None else str(bits) for bits in _unsigned(cells)], pa.string())
 
     return cast
 
 
 def _bit_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
-        numbers.require(cells, bool, str)
-        return pa.array([None if c is None else _bit_number(c) for c in cells], BIGINT_UNSIGNED)
+        return pa.array(_unsigned(cells), BIGINT_UNSIGNED)
 
     return cast
 
@@ -54,7 +55,7 @@ def _bit_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
 BIT = Wire(
     _little_endian_bits,
     _bit_text,
-    _bit_numbers,
+    number=_bit_numbers,
     written="bit(1) true or false; longer ones base64, the lowest byte first",
 )
 

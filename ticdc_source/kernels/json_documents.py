@@ -1,0 +1,195 @@
+"""The one writer of JSON: for `outputFormat=event`, for the rescued column, and for both images of it in `envelope`.
+
+`_FORMS` says how each family of types is written. Integers, decimals and floats are numbers with all their digits.
+Binary is base64. Dates and times are MySQL's text, TIMESTAMP in UTC. ENUM and SET are their labels if these are known,
+otherwise numbers. All other types are MySQL's text. A value whose type nothing tells stays the JSON that it is.
+
+Two writers share the table. `json_writer` raises on a value that does not fit its type. `rescue_writer` never raises:
+it keeps what the message has.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from ticdc_source.kernels.base import Cell, Cells, Kernel, Settings, Wire, kernel, texts
+from ticdc_source.schema.types import TIMESTAMP, ColumnType
+
+__all__ = ["JSONWriter", "base64_object", "json_object", "json_writer", "member_name", "rescue_writer"]
+
+# Turns the cells of a column into one JSON text each; "null" for NULL.
+JSONWriter: TypeAlias = Callable[[Cells], list[str]]
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
+_finite = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+def member_name(name: str) -> str:
+    """Return the name of an object's member as JSON, with its colon."""
+    return _quoted(name) + ":"
+
+
+def json_object(members: Iterable[str]) -> str:
+    """Return an object of members that are JSON already: `member_name` and value."""
+    return "{" + ",".join(members) + "}"
+
+
+def base64_object(data: bytes) -> str:
+    """Return `{"base64": "…"}`, for bytes that should have been text: it cannot be taken for a text."""
+    return json_object([member_name("base64") + _base64(data)])
+
+
+def json_writer(wire: Wire | None, type_: ColumnType, settings: Settings) -> JSONWriter:
+    """Make the writer for a column of `type_`, written as `wire`; None if nothing tells the type.
+
+    The writer raises what the kernels raise on a value that does not fit the type. Text that is not UTF-8 follows
+    `invalidUtf8`.
+    """
+    if wire is None:
+        return _by_shape(settings)
+    return _FORMS[type_.family](wire, type_, settings)
+
+
+def rescue_writer(wire: Wire | None, type_: ColumnType, settings: Settings) -> JSONWriter:
+    """Make the writer that never raises, for the rescued column.
+
+    It writes what `json_writer` writes, with two exceptions. Text that is not UTF-8 is `{"base64": "…"}`. A value that
+    does not fit the type is written as the message has it.
+    """
+    if wire is None:
+        return lambda cells: [_as_it_is(cell) for cell in cells]
+    if wire.raw is not None:
+        write = _column_writer(wire.raw(type_, settings), _text_or_bytes)
+    else:
+        write = json_writer(wire, type_, settings._replace(invalid_utf8="fail"))
+    without_labels = None if type_.labels is None else rescue_writer(wire, replace(type_, labels=None), settings)
+
+    def write_any(cells: Cells) -> list[str]:
+        try:
+            return write(cells)
+        except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage: the value is kept as it is)
+            if len(cells) > 1:
+                return [text for cell in cells for text in write_any([cell])]
+            return without_labels(cells) if without_labels is not None else [_as_it_is(cell) for cell in cells]
+
+    return write_any
+
+
+def _column_writer(run: Kernel, write: Callable[[str], str] | Callable[[bytes], str]) -> JSONWriter:
+    """Run a kernel, and write each of its values."""
+    return lambda cells: ["null" if value is None else write(value) for value in run(cells).to_pylist()]
+
+
+def _numbers(wire: Wire, type_: ColumnType, settings: Settings) -> JSONWriter:
+    return _column_writer(kernel(wire, type_, pa.string(), settings), _number)
+
+
+def _texts(wire: Wire, type_: ColumnType, settings: Settings) -> JSONWriter:
+    return _column_writer(kernel(wire, type_, pa.string(), settings), _quoted)
+
+
+def _binaries(wire: Wire, type_: ColumnType, settings: Settings) -> JSONWriter:
+    return _column_writer(kernel(wire, type_, pa.binary(), settings), _base64)
+
+
+def _members(wire: Wire, type_: ColumnType, settings: Settings) -> JSONWriter:
+    """Write ENUM and SET: labels if they are known or on the wire, otherwise numbers."""
+    return (_numbers if type_.labels is None and not wire.labels else _texts)(wire, type_, settings)
+
+
+def _timestamps(wire: Wire, type_: ColumnType, settings: Settings) -> JSONWriter:
+    """Write TIMESTAMP in UTC, with the digits of fraction that the message has; zero dates as they are."""
+    moments, shown = kernel(wire, type_, TIMESTAMP, settings), kernel(wire, type_, pa.string(), settings)
+
+    def write(cells: Cells) -> list[str]:
+        return [
+            "null" if text is None else _quoted(text if moment is None else _utc_text(moment, text))
+            for moment, text in zip(moments(cells).to_pylist(), shown(cells).to_pylist(), strict=True)
+        ]
+
+    return write
+
+
+def _utc_text(moment: datetime, shown: str) -> str:
+    digits = len(shown.partition(".")[2].rstrip("Z"))
+    fraction = f".{moment.microsecond:06d}"[: 1 + digits] if digits else ""
+    return f"{moment:%Y-%m-%d %H:%M:%S}".rjust(19, "0") + fraction
+
+
+# How the values of each family of `schema.types.TYPES` are written.
+_FORMS: dict[str, Callable[[Wire, ColumnType, Settings], JSONWriter]] = {
+    "number": _numbers,
+    "float": _numbers,
+    "bit": _numbers,
+    "datetime": _texts,
+    "timestamp": _timestamps,
+    "time": _texts,
+    "text": _texts,
+    "binary": _binaries,
+    "enum": _members,
+    "set": _members,
+    "json": _texts,
+    "vector": _texts,
+}
+
+
+def _by_shape(settings: Settings) -> JSONWriter:
+    """Write what the JSON of the message held; a number beyond the range of a double is refused."""
+
+    def write(cells: Cells) -> list[str]:
+        written: list[str] = texts([_finite(cell) for cell in cells], settings).to_pylist()
+        return written
+
+    return write
+
+
+def _number(text: str) -> str:
+    """Write the text of a number as a JSON number: without ZEROFILL's zeros. Any other text is a JSON string."""
+    if _NUMBER.fullmatch(text):
+        return text
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text.removeprefix("+"))
+    shorter = digits.lstrip("0")
+    if not shorter[:1].isdecimal():
+        shorter = "0" + shorter
+    number = sign + shorter
+    return number if digits and _NUMBER.fullmatch(number) else _quoted(text)
+
+
+def _base64(data: bytes) -> str:
+    return f'"{base64.b64encode(data).decode()}"'
+
+
+def _text_or_bytes(data: bytes) -> str:
+    try:
+        return _quoted(data.decode())
+    except UnicodeDecodeError:
+        return base64_object(data)
+
+
+def _as_it_is(value: Cell) -> str:
+    """Write what the JSON of the message held, whatever it is."""
+    try:
+        text = _finite(value)
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate: a byte that is not UTF-8 (PEP 383), or one that JSON escaped
+        if isinstance(value, str):
+            return base64_object(value.encode(errors="surrogateescape" if _are_bytes(value) else "surrogatepass"))
+        return json.dumps(value)
+    except ValueError:  # a number beyond the range of a double
+        return _quoted(str(value))
+    return text
+
+
+def _are_bytes(text: str) -> bool:
+    """Return whether each surrogate of a text stands for a byte (PEP 383)."""
+    return all("\udc80" <= char <= "\udcff" for char in text if "\ud800" <= char <= "\udfff")
