@@ -1,6 +1,7 @@
 """Imports follow the layers that docs/design/0001 draws: read from the imports of every module."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -8,6 +9,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from ticdc_source.protocols import DECODERS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "ticdc_source"
@@ -41,7 +44,28 @@ OUTSIDERS: dict[str, frozenset[str]] = {
 }
 EVERYBODYS = frozenset({"pyarrow", *sys.stdlib_module_names})
 # Folders whose subfolders (not files) stay apart: one wire format does not know another.
-APART = {"protocols": frozenset({"open_protocol", "canal_json", "debezium"})}
+APART = {"protocols": frozenset(decoder.__module__.split(".")[2] for decoder in DECODERS)}
+# A wire format's name, and its class's, in any case: `canal-json`, `canal_json`, `CanalJSON`.
+WIRE_FORMATS = re.compile(
+    "|".join({re.sub("[-_ ]", "[-_ ]?", name) for decoder in DECODERS for name in (decoder.name, decoder.__name__)}),
+    re.IGNORECASE,
+)
+# Modules outside `protocols` that may name a wire format all the same, and why.
+NAMED_ALL_THE_SAME: dict[str, str] = dict.fromkeys(
+    (
+        f"{PACKAGE}.errors",
+        f"{PACKAGE}.events",
+        f"{PACKAGE}.kernels.numbers",
+        f"{PACKAGE}.kernels.strings",
+        f"{PACKAGE}.kernels.temporal",
+        f"{PACKAGE}.schema.ddl",
+        f"{PACKAGE}.schema.destructive_ddl",
+        f"{PACKAGE}.schema.model",
+        f"{PACKAGE}.schema.types",
+        f"{PACKAGE}.schema.mysql_ddl.history",
+    ),
+    "a comment that is still to be reworded",
+)
 
 NOTHING_NAMES = frozenset({"utils", "util", "common", "helpers", "helper", "misc"})
 NOTHING_SUFFIXES = ("Manager", "Handler", "Processor")
@@ -135,6 +159,16 @@ def apart(sources: Sources) -> Iterator[str]:
                     yield f"{module} imports {target}: only {start}__init__ knows every wire format"
 
 
+def unnamed(sources: Sources) -> Iterator[str]:
+    """Report names of wire formats outside their folder: what holds for one of them is in its folder."""
+    for module, source in sources.items():
+        if folder(module) == "protocols" or module in NAMED_ALL_THE_SAME:
+            continue
+        for number, line in enumerate(source.splitlines(), 1):
+            for found in WIRE_FORMATS.finditer(line):
+                yield f"{module}, line {number} names {found[0]}: only {PACKAGE}.protocols names wire formats"
+
+
 def circles(sources: Sources) -> Iterator[str]:
     """Report modules that import one another, through however many others."""
     graph = {module: our_imports(module, sources) for module in sources}
@@ -180,7 +214,7 @@ def sizes_and_names(sources: Sources) -> Iterator[str]:
                 yield f"{module}.{node.name}: Manager, Handler and Processor say nothing of what a class is"
 
 
-GUARDS = (in_a_layer, downwards, apart, circles, outside, sizes_and_names)
+GUARDS = (in_a_layer, downwards, apart, unnamed, circles, outside, sizes_and_names)
 
 
 def violations(sources: Sources) -> list[str]:
@@ -208,6 +242,10 @@ def test_imports_follow_the_layers() -> None:
         ("__init__", "from ticdc_source import errors", "the package itself imports nothing"),
         ("protocols.debezium.native", "from ticdc_source.protocols.canal_json import decoder", "knows every wire"),
         ("protocols.base", "import ticdc_source.protocols.canal_json.decoder", "knows every wire format"),
+        ("driver.context", 'RECORDS = {"open-protocol": 500}', "driver.context, line 1 names open-protocol: only"),
+        ("pipeline.read", "\n# of canal-json alone", "pipeline.read, line 2 names canal-json"),
+        ("kernels.base", '"""Debezium writes it as text."""', "names Debezium"),
+        ("driver.plan", "def of(decoder: CanalJSON): ...", "names CanalJSON"),
         ("schema.types", "import ticdc_source.schema.model", "ticdc_source.schema.types imports"),
         ("driver.inference", "import kafka.errors", "imports kafka.errors, which is only for kafka"),
         ("pipeline.read", "from orjson import loads", "imports orjson, which is only for protocols"),
