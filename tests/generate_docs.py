@@ -1,7 +1,7 @@
-"""`python -m tests.generate_docs`, or `make docs`: write the generated parts of the documentation anew.
+"""`python -m tests.generate_docs`, or `make docs`: write the generated parts of the documentation again.
 
-A generated part stands between `<!-- generated: name -->` and `<!-- end -->`. What it says comes from the tables that
-the code runs on, so that it cannot differ from what the code does; `test_docs.py` fails when it is not up to date.
+A generated part is between `<!-- generated: name -->` and `<!-- end -->`. It is made from the tables that the code
+uses, so it cannot differ from the code; `test_docs.py` fails if it is not up to date.
 """
 
 import re
@@ -27,31 +27,34 @@ ROOT = Path(__file__).resolve().parents[1]
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _FENCE = re.compile(r"<!-- (?:generated: (\w+)|end) -->")
 
-# Types of which one line of README's table does not tell all: what is shown, and the type behind it.
+# Types that need several lines in README's table: what is shown, and the type behind it.
 _FORMS: dict[str, tuple[tuple[str, ColumnType], ...]] = {
     "tinyint": (("tinyint, tinyint(1), bool", parse_type("tinyint(1)")),),
     "decimal": (
         ("decimal(12,2)", parse_type("decimal(12,2)")),
         ("decimal(65,30): more than 38 digits", parse_type("decimal(65,30)")),
-        ("decimal without precision on the wire, seen as 1.50", ColumnType("decimal", whole=1, scale=2)),
-        ("the same, only NULL in the sample", ColumnType("decimal")),
+        (
+            "decimal without precision in the messages, value 1.50 in the sample",
+            ColumnType("decimal", whole=1, scale=2),
+        ),
+        ("the same, with only NULL in the sample", ColumnType("decimal")),
     ),
     "bit": (
         ("bit(1)", parse_type("bit(1)")),
-        ("bit(8), or bit without length on the wire", parse_type("bit(8)")),
+        ("bit(8), or bit without length in the messages", parse_type("bit(8)")),
     ),
-    "enum": (("enum with labels on the wire", parse_type("enum('a')")), ("enum without", parse_type("enum"))),
+    "enum": (("enum with known labels", parse_type("enum('a')")), ("enum without", parse_type("enum"))),
     "set": (
-        ("set with labels on the wire", parse_type("set('a')")),
+        ("set with known labels", parse_type("set('a')")),
         ("set without", parse_type("set")),
-        ("set without, 64th member seen in the sample", ColumnType("set", wide=True)),
+        ("set without, 64th member in the sample", ColumnType("set", wide=True)),
     ),
 }
 
 _SEEN = ColumnType("decimal", whole=1, scale=2)
-_TOLD_BY_DDL = "where DDL tells"
-_COMPATIBLE = "with `content-compatible=true`, or where DDL tells"
-# What a protocol tells of types whose rows depend on it: beside the type's name, and the type behind it.
+_TOLD_BY_DDL = "with DDL"
+_COMPATIBLE = "with `content-compatible=true` or DDL"
+# Types whose rows depend on what the protocol or DDL says: what is shown after the name, and the type behind it.
 _TOLD: dict[tuple[str, str], tuple[tuple[str, ColumnType], ...]] = {
     ("open-protocol", "decimal"): (
         ("with values like 1.50", _SEEN),
@@ -92,7 +95,7 @@ def _spark_name(arrow: pa.DataType) -> str:
 
 
 def _code(*names: str) -> str:
-    """Write names of types so that Markdown takes `array<float>` for no tag."""
+    """Write names of types as code, so that Markdown does not read `array<float>` as a tag."""
     return ", ".join(f"`{name}`" for name in names)
 
 
@@ -104,7 +107,7 @@ def types_table() -> str:
 
 
 def _type_rows() -> Iterator[tuple[list[str], str, str]]:
-    """Yield lines: types that follow one another and become the same share one."""
+    """Yield lines; consecutive types that become the same Spark type share a line."""
     forms = (
         (shown, name not in _FORMS, (_spark_name(type_.arrow), _unsigned_name(name)))
         for name in TYPES
@@ -154,7 +157,7 @@ def wire_table(protocol: str) -> str:
 
 
 def conversions_table() -> str:
-    """Return README's table of what a hint may ask for."""
+    """Return README's table of the types that a hint can ask for."""
     lines = ["| a column that is | can be read as |", "|---|---|"]
     for source, targets in CONVERSIONS.items():
         names = [name for kind in dict.fromkeys([*targets, "string"]) for name in _names_of(kind)]
@@ -167,7 +170,7 @@ def _names_of(kind: str) -> tuple[str, ...]:
 
 
 def losses_table() -> str:
-    """Return README's table of what wires lose; the tests demand exactly these of the corpus."""
+    """Return README's table of losses; the corpus tests allow exactly these."""
     lines = ["| protocol | lost |", "|---|---|"]
     lost: list[Lost] = [*LOSSES, *MISSING]
     rows = [(row.protocol, row.what) for row in lost]
@@ -177,9 +180,9 @@ def losses_table() -> str:
 
 
 def schemas_table() -> str:
-    """Return how debezium's schemas are read: as what, and what else may be behind them."""
+    """Return the types as which debezium's schemas are read, and the other types that they may stand for."""
     lines = [
-        "| type or name in the schema | read as | or as, where `tidb_type` or DDL messages say so |",
+        "| type or name in the schema | read as | or as, if `tidb_type` or DDL messages say so |",
         "|---|---|---|",
     ]
     for wire, (first, *others) in debezium_types._BEHIND.items():
@@ -188,7 +191,7 @@ def schemas_table() -> str:
 
 
 def wire_losses_table(protocol: str) -> str:
-    """Return what one protocol loses."""
+    """Return the table of what one protocol loses."""
     return "\n".join(["| lost |", "|---|", *(f"| {loss.what} |" for loss in LOSSES if loss.protocol == protocol)])
 
 
@@ -207,7 +210,7 @@ def layers_table() -> str:
 
 
 def result_table(benchmark: str) -> str:
-    """Return the table of a benchmark's last full run, from `benchmarks/results`, and where it was measured."""
+    """Return the table of a benchmark's last full run, from `benchmarks/results`, and the environment of that run."""
     path = FOLDER / f"{benchmark}.json"
     return f"{markdown(path)}\n\n{provenance(path)}"
 
@@ -231,7 +234,7 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def documents() -> list[Path]:
-    """Return the Markdown files of the project that its own people write."""
+    """Return the project's README, CHANGELOG, CONTRIBUTING and pages of docs/."""
     return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
@@ -250,7 +253,7 @@ def parts_of(text: str) -> list[str]:
 
 
 def generated(text: str) -> str:
-    """Return a document with its generated parts written anew.
+    """Return a document with its generated parts written again.
 
     Raises:
         ValueError: as `parts_of`, or nothing generates a part of that name.
