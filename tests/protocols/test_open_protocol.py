@@ -211,7 +211,7 @@ RAW_VALUES = {
 
 @pytest.mark.parametrize("key", [NOT_NULL | PRIMARY | UNSIGNED_ | NO_DEFAULT, NOT_NULL | PRIMARY | UNSIGNED_ | AUTO])
 def test_flags_of_mysql_are_told_from_ticdcs(key: int) -> None:
-    """TiCDC 9.0.0-beta.1 wrote MySQL's flags: a key, with or without AUTO_INCREMENT, shows that."""
+    """Some builds of TiCDC wrote MySQL's flags (docs/wire.md, item 103): a key shows that, AUTO_INCREMENT or not."""
     message = open_message(open_row({"u": {**RAW, "id": {**RAW["id"], "f": key}}}))
 
     (found,) = rows(message)

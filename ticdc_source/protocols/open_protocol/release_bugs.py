@@ -5,10 +5,10 @@ value is NULL does not come as `"name":{"t":3,"f":65,"v":7}` in `p` but flat, as
 such column, in table order (pingcap/ticdc pkg/sink/codec/open/codec.go, writeColumnFieldValueIfUpdated). They are put
 back by their type and flags among the columns of `u` that are NULL.
 
-**MySQL's flags** (9.0.0-beta.1; 8.5.4 and 8.5.5 in such a `p`): the flags of pingcap/tidb pkg/parser/mysql/type.go
-stand where TiCDC's own belong (pkg/sink/codec/open/message.go:138-199). TiCDC's have eight bits, and MySQL's of the
-NOT NULL columns that have no default, as keys are, a higher one: a message with such a column tells that all of its
-flags are MySQL's.
+**MySQL's flags** (8.5.4 and 8.5.5 in such a `p`; some development builds everywhere; docs/wire.md, item 103): the
+message has the flags of pingcap/tidb pkg/parser/mysql/type.go instead of TiCDC's own
+(pkg/sink/codec/open/message.go:138-199). TiCDC's flags have eight bits. MySQL's flags of a NOT NULL column without a
+default, such as a key, have a higher bit: a message with such a column shows that all of its flags are MySQL's.
 """
 
 from __future__ import annotations
