@@ -60,7 +60,7 @@ def test_every_type_is_sparks_type_of_that_name() -> None:
     """Each name that a hint may use becomes what Spark's own parser of DDL makes of it."""
     names = [*hints._TYPES, "decimal(20,4)"]
 
-    theirs = StructType.fromDDL(", ".join(f"c{place} {name}" for place, name in enumerate(names)))
+    theirs = StructType.fromDDL(", ".join(f"c{index} {name}" for index, name in enumerate(names)))
     ours = [parse_hint_type(name, "schemaHints") for name in names]
 
     assert isinstance(theirs, StructType)
@@ -72,7 +72,7 @@ def test_every_type_is_sparks_type_of_that_name() -> None:
     [
         ("amount", "expected e.g. amount decimal(10,2), flag boolean; got 'amount'"),
         ("amount:", "expected e.g."),
-        ("a text", "unknown type 'text'; known are decimal(p,s), boolean"),
+        ("a text", "unknown type 'text'; known types are decimal(p,s), boolean"),
         ("a varchar(10)", "unknown type 'varchar(10)'"),
         ("a decimal(10,2", "unknown type 'decimal(10,2'"),
         ("a decimal(39,0)", "decimal(39,0) is not a decimal that Spark has (at most 38 digits)"),

@@ -12,6 +12,7 @@ import pytest
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options.options import OPTIONS, Option, Options, options_table
+from ticdc_source.options.ranges import validate
 
 REQUIRED = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
 ROWS = pytest.mark.parametrize(("attribute", "option"), OPTIONS.items(), ids=OPTIONS)
@@ -70,6 +71,16 @@ def test_the_table_has_a_line_for_every_option() -> None:
         "`kafka.*`",
         *(f"`{option.name}`" for option in OPTIONS.values()),
     ]
+
+
+def test_streams_refuse_what_only_batch_reads_have() -> None:
+    """The table says which options end a batch read; a stream refuses exactly these."""
+    texts = {"endingOffsets": "latest", "endingTimestamp": "1", "endingOffsetsByTimestamp": '{"t":{"0":1}}'}
+
+    assert {option.name for option in OPTIONS.values() if option.only == "batch"} == texts.keys()
+    for name, text in texts.items():
+        with pytest.raises(OptionError, match=rf"not valid in streaming queries \(option '{name}'\)"):
+            validate(parsed({name: text}), streaming=True)
 
 
 def test_names_are_compared_without_case() -> None:

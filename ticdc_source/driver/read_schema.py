@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
-from ticdc_source.options.hints import mending_hint, parse_hint_type, parse_hints, spark_name
+from ticdc_source.options.hints import parse_hint_type, parse_hints, spark_name, string_hint
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMAT_COLUMNS, JSON_COLUMNS, RESCUED_DATA, metadata_columns
 from ticdc_source.schema.ddl import check_table_ddl
@@ -123,7 +123,7 @@ def _arrow(column: Column, hint: pa.DataType | None, table: TableSchema, options
     if column.type.name not in TYPES:
         if hint == pa.string():
             return hint
-        msg = f"{where}: type {column.type} is not supported; {mending_hint(column.name)}"
+        msg = f"{where}: type {column.type} is not supported; {string_hint(column.name)}"
         raise UnsupportedTypeError(msg)
     natural = column.type.arrow
     if column.type.is_unspecified and hint is None and options.unspecified_decimal:

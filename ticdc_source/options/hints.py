@@ -1,6 +1,6 @@
-"""The types of Spark's DDL that `schemaHints` and `unspecifiedDecimal` may name.
+"""The options `schemaHints` and `unspecifiedDecimal`: types in Spark's DDL → Arrow types.
 
-`StructType.fromDDL` needs a JVM session, which `DataSource.schema()` does not have: so a small parser of our own.
+`StructType.fromDDL` needs a JVM session, which `DataSource.schema()` does not have, so there is a small parser here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ticdc_source.errors import OptionError
 from ticdc_source.options.parsers import split_names, unquote_name
 from ticdc_source.schema.types import DECIMAL_MAX, TIME, TIMESTAMP, TIMESTAMP_NTZ, VECTOR
 
-__all__ = ["mending_hint", "parse_hint_type", "parse_hints", "spark_name"]
+__all__ = ["parse_hint_type", "parse_hints", "spark_name", "string_hint"]
 
 _TYPES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -48,10 +48,14 @@ _HINT = re.compile(r"^(`(?:[^`]|``)+`|[^\s:`]+)\s*(?::|\s)\s*(.+?)(?:\s+not\s+nu
 
 
 def parse_hint_type(text: str, option: str) -> pa.DataType:
-    """Read a type of Spark's DDL.
+    """Parse a type of Spark's DDL.
+
+    Args:
+        text: The type, such as `decimal(10,2)`.
+        option: The option that has the type; for error messages.
 
     Raises:
-        OptionError: it is none, or one that no TiDB column can be read as.
+        OptionError: The text is not a type, or no TiDB column can be read as this type.
     """
     name = " ".join(text.lower().split())
     name = re.sub(r"\s*([<>])\s*", r"\1", name)
@@ -64,16 +68,16 @@ def parse_hint_type(text: str, option: str) -> pa.DataType:
         return pa.decimal128(precision, scale)
     arrow = _TYPES.get(name)
     if arrow is None:
-        msg = f"Option '{option}': unknown type {text.strip()!r}; known are decimal(p,s), {', '.join(_TYPES)}"
+        msg = f"Option '{option}': unknown type {text.strip()!r}; known types are decimal(p,s), {', '.join(_TYPES)}"
         raise OptionError(msg)
     return arrow
 
 
 def parse_hints(text: str) -> dict[str, pa.DataType]:
-    """Read `amount decimal(10,2), flag boolean` into types by lower-case column name.
+    """Parse hints such as `amount decimal(10,2), flag boolean`; return types by lower-case column name.
 
     Raises:
-        OptionError: it is not a list of names and types.
+        OptionError: The text is not a list of names and types.
     """
     hints: dict[str, pa.DataType] = {}
     try:
@@ -95,20 +99,20 @@ def parse_hints(text: str) -> dict[str, pa.DataType]:
 
 
 def spark_name(arrow: pa.DataType) -> str:
-    """Return what Spark's DDL calls a type."""
+    """Return the name of a type in Spark's DDL."""
     if pa.types.is_decimal(arrow):
         return f"decimal({arrow.precision},{arrow.scale})"
-    return next((name for name, known in _TYPES.items() if known == arrow), str(arrow))
+    return next((name for name, type_ in _TYPES.items() if type_ == arrow), str(arrow))
 
 
-def mending_hint(column: str) -> str:
-    """Return the option that reads a column's text whatever its type is."""
+def string_hint(column: str) -> str:
+    """Return advice for error messages: the hint that reads a column as text, whatever its type is."""
     name = column if re.fullmatch(r"\w+", column) else f"`{column.replace('`', '``')}`"
     return f'schemaHints="{name} string" reads its text'
 
 
 def _join_brackets(parts: list[str]) -> list[str]:
-    """Put back together what was split at a comma inside brackets."""
+    """Join parts that were split at a comma inside brackets."""
     items: list[str] = []
     depth = 0
     for part in parts:

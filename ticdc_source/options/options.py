@@ -34,7 +34,7 @@ class Option:
         parse: Turns text into the value; raises ValueError with a sentence that does not repeat the option's name.
         default: The default as the README prints it ("" for none).
         meaning: One line for the README.
-        stream_only: Batch reads ignore the option, with a warning.
+        only: The kind of read that has the option; None if both have it.
         secret: Error messages do not repeat the text that was given.
     """
 
@@ -42,17 +42,28 @@ class Option:
     parse: Callable[[str], object]
     default: str
     meaning: str
-    stream_only: bool
+    only: Literal["batch", "stream"] | None
     secret: bool
 
 
 @overload
 def _option(
-    name: str, parse: Callable[[str], Value], meaning: str, *, stream_only: bool = ..., secret: bool = ...
+    name: str,
+    parse: Callable[[str], Value],
+    meaning: str,
+    *,
+    only: Literal["batch", "stream"] | None = ...,
+    secret: bool = ...,
 ) -> Value | None: ...
 @overload
 def _option(
-    name: str, parse: Callable[[str], Value], meaning: str, *, default: str, stream_only: bool = ..., secret: bool = ...
+    name: str,
+    parse: Callable[[str], Value],
+    meaning: str,
+    *,
+    default: str,
+    only: Literal["batch", "stream"] | None = ...,
+    secret: bool = ...,
 ) -> Value: ...
 def _option(
     name: str,
@@ -60,11 +71,11 @@ def _option(
     meaning: str,
     *,
     default: str = "",
-    stream_only: bool = False,
+    only: Literal["batch", "stream"] | None = None,
     secret: bool = False,
 ) -> Value | None:
     """Declare a field of `Options`; type checkers compare what `parse` returns with the field's annotation."""
-    row = Option(name=name, parse=parse, default=default, meaning=meaning, stream_only=stream_only, secret=secret)
+    row = Option(name=name, parse=parse, default=default, meaning=meaning, only=only, secret=secret)
     return dataclasses.field(default=parse(default) if default else None, metadata={"option": row})
 
 
@@ -83,23 +94,26 @@ class Options:
     given: frozenset[str]
     kafka: Mapping[str, str] = dataclasses.field(repr=False)
 
+    # What to read
+
     assign: PartitionLists | None = _option(
         "assign", parsers.partition_lists, 'topic partitions to read, as JSON: `{"topicA":[0,1]}`'
     )
     subscribe: str | None = _option("subscribe", parsers.text, "topics to read, separated by commas")
     subscribe_pattern: str | None = _option(
-        "subscribePattern", parsers.text, "a regular expression that the whole topic name must match"
+        "subscribePattern", parsers.text, "a regular expression that matches the whole names of the topics to read"
     )
     protocol: str = _option(
         "protocol",
         parsers.lower_case,
-        "TiCDC's `protocol`; `auto` looks at the first messages and refuses a mix",
+        "the `protocol` of the changefeed; `auto` detects it from the messages and refuses a mix",
         default="auto",
     )
     tables: tuple[tuple[str, str], ...] | None = _option(
         "tables",
         parsers.tables,
-        "`db.t, db2.*`; names with dots, commas or blanks in backticks. Needed where a topic holds several tables",
+        "tables to read, such as `db.t, db2.*`; put names with dots, commas or blanks in backticks. "
+        "Needed if a topic holds several tables",
     )
     output_format: Literal["changelog", "envelope", "event"] = _option(
         "outputFormat",
@@ -108,70 +122,94 @@ class Options:
         "with `before` and `after`; `event`: all tables, with DDL and watermarks, rows as JSON",
         default="changelog",
     )
+
+    # Where the read starts and ends
+
     starting_offsets: Literal["earliest", "latest"] | PartitionNumbers = _option(
         "startingOffsets",
         parsers.offsets,
-        "`earliest`, `latest`, or JSON with every partition (-2 earliest, -1 latest); a stream starts at `latest` "
-        "by default, a batch read refuses that",
+        "`earliest`, `latest`, or JSON with every partition (-2 earliest, -1 latest). "
+        "A stream starts at `latest` by default; a batch read refuses `latest`",
         default="earliest",
     )
     starting_timestamp: int | None = _option(
-        "startingTimestamp", parsers.integer(0), "start at the first record at or after this time, ms since the epoch"
+        "startingTimestamp",
+        parsers.integer(0),
+        "start at the first record at or after this time, in ms since the epoch",
     )
     starting_offsets_by_timestamp: PartitionNumbers | None = _option(
-        "startingOffsetsByTimestamp", parsers.times, "the same by partition, as JSON"
+        "startingOffsetsByTimestamp", parsers.times, "the same for each partition, as JSON"
     )
     starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = _option(
         "startingOffsetsByTimestampStrategy",
         parsers.one_of("error", "latest"),
-        "what to do where no record is that young",
+        "what to do if a partition has no record at or after that time: fail, or start at the latest offset",
         default="error",
     )
     ending_offsets: Literal["earliest", "latest"] | PartitionNumbers = _option(
         "endingOffsets",
         parsers.offsets,
-        "`latest`, or JSON with every partition (-1 latest); batch only",
+        "`latest`, or JSON with every partition (-1 latest)",
         default="latest",
+        only="batch",
     )
     ending_timestamp: int | None = _option(
-        "endingTimestamp", parsers.integer(0), "end before the first record at or after this time; batch only"
+        "endingTimestamp",
+        parsers.integer(0),
+        "end before the first record at or after this time, in ms since the epoch",
+        only="batch",
     )
     ending_offsets_by_timestamp: PartitionNumbers | None = _option(
-        "endingOffsetsByTimestamp", parsers.times, "the same by partition, as JSON; batch only"
+        "endingOffsetsByTimestamp", parsers.times, "the same for each partition, as JSON", only="batch"
     )
     starting_commit_ts: int | None = _option(
-        "startingCommitTs", parsers.integer(0), "only what has this commit-ts or a later one; looked at after decoding"
+        "startingCommitTs",
+        parsers.integer(0),
+        "keep only what has this commit-ts or a later one; this is a filter on decoded rows",
     )
     ending_commit_ts: int | Literal["resolved"] | None = _option(
         "endingCommitTs",
         parsers.resolved_or_integer,
-        "only what has an earlier commit-ts; `resolved` (batch only): earlier than the smallest, over the topic "
-        "partitions, of each one's largest watermark, so that no transaction is cut",
+        "keep only what has an earlier commit-ts. `resolved` (batch reads only) takes the largest watermark of each "
+        "topic partition, and of these the smallest, so that no transaction is cut",
     )
     fail_on_data_loss: bool = _option(
         "failOnDataLoss",
         parsers.boolean,
-        "fail where records of the range are gone; `false` warns and reads what is left",
+        "fail if records of the range are gone; `false` warns and reads what is left",
         default="true",
     )
+
+    # How Spark divides the read
+
     max_offsets_per_trigger: int | None = _option(
         "maxOffsetsPerTrigger",
         parsers.integer(1),
-        "offsets of a micro-batch at most, shared by backlog",
-        stream_only=True,
+        "the most offsets that a micro-batch reads, shared among partitions in proportion to their backlog",
+        only="stream",
     )
     min_offsets_per_trigger: int | None = _option(
-        "minOffsetsPerTrigger", parsers.integer(1), "wait for so many offsets before a micro-batch", stream_only=True
+        "minOffsetsPerTrigger",
+        parsers.integer(1),
+        "how many new offsets a micro-batch waits for",
+        only="stream",
     )
     max_trigger_delay: int = _option(
-        "maxTriggerDelay", parsers.duration_ms, "how long to wait for those", default="15m", stream_only=True
+        "maxTriggerDelay",
+        parsers.duration_ms,
+        "the longest wait for `minOffsetsPerTrigger`",
+        default="15m",
+        only="stream",
     )
     min_partitions: int | None = _option(
-        "minPartitions", parsers.integer(1), "split the ranges into at least so many input partitions"
+        "minPartitions", parsers.integer(1), "split the ranges into at least this many input partitions"
     )
     max_records_per_partition: int | None = _option(
-        "maxRecordsPerPartition", parsers.integer(1), "split ranges with more offsets than this"
+        "maxRecordsPerPartition", parsers.integer(1), "split ranges that have more offsets than this"
     )
+
+    # Rows and columns
+
     preimages: bool = _option(
         "preimages",
         parsers.boolean,
@@ -181,47 +219,59 @@ class Options:
     operations: frozenset[Literal["insert", "update", "delete"]] = _option(
         "operations",
         parsers.subset_of("insert", "update", "delete"),
-        "only rows of these operations",
+        "keep only rows of these operations",
         default="insert,update,delete",
     )
-    columns: tuple[str, ...] | None = _option("columns", parsers.names, "only these table columns, separated by commas")
+    columns: tuple[str, ...] | None = _option(
+        "columns", parsers.names, "read only these table columns, separated by commas"
+    )
     include_metadata: Literal["core", "kafka", "all"] = _option(
         "includeMetadata",
         parsers.one_of("core", "kafka", "all"),
-        "`kafka` adds `_topic _partition _offset _timestamp _key`; `all` adds "
-        "`_database _table _protocol _build_ts _cluster_id _value` too",
+        "`kafka` adds `_topic _partition _offset _timestamp _key`; `all` also adds "
+        "`_database _table _protocol _build_ts _cluster_id _value`",
         default="core",
     )
     include_headers: bool = _option(
-        "includeHeaders", parsers.boolean, "adds `_headers`, the Kafka headers", default="false"
+        "includeHeaders", parsers.boolean, "`true` adds `_headers`, the Kafka headers", default="false"
     )
     metadata_column_prefix: str = _option(
-        "metadataColumnPrefix", parsers.text, "replaces the underscore before the metadata columns' names", default="_"
+        "metadataColumnPrefix",
+        parsers.text,
+        "replaces the underscore at the start of metadata column names",
+        default="_",
     )
+
+    # The schema
+
     infer_schema_max_records: int = _option(
         "inferSchema.maxRecords",
         parsers.integer(1),
-        "rows of the wanted table to infer the schema from, half from each end of the range",
+        "how many rows of the table to infer the schema from, half from each end of the range",
         default="1000",
     )
     infer_schema_max_scanned_records: int = _option(
-        "inferSchema.maxScannedRecords", parsers.integer(1), "records to scan for those rows at most", default="100000"
+        "inferSchema.maxScannedRecords",
+        parsers.integer(1),
+        "the most records to scan for those rows",
+        default="100000",
     )
     infer_schema_timeout_ms: int = _option(
-        "inferSchema.timeoutMs", parsers.duration_ms, "time to spend on that at most", default="10000"
+        "inferSchema.timeoutMs", parsers.duration_ms, "the longest time to scan for those rows", default="10000"
     )
     schema_hints: str | None = _option(
-        "schemaHints", parsers.text, "types for some columns, in Spark's DDL: `amount decimal(10,2), flag boolean`"
+        "schemaHints", parsers.text, "types of some columns, in Spark's DDL: `amount decimal(10,2), flag boolean`"
     )
     table_ddl: str | None = _option(
         "tableDDL",
         parsers.text,
-        "`CREATE TABLE` texts, as `SHOW CREATE TABLE` prints them: precisions, labels and lengths that the wire lacks",
+        "`CREATE TABLE` statements, as `SHOW CREATE TABLE` prints them, for precisions, labels and lengths that the "
+        "messages lack",
     )
     unspecified_decimal: str | None = _option(
         "unspecifiedDecimal",
         parsers.text,
-        "type of DECIMAL columns whose precision is not on the wire, such as `decimal(20,4)` or `string`",
+        "type of DECIMAL columns whose precision the messages lack, such as `decimal(20,4)` or `string`",
     )
     variant_json: bool = _option(
         "variantJson",
@@ -229,29 +279,36 @@ class Options:
         "`true` reads json columns, and the JSON of `outputFormat=event`, as Spark's VARIANT",
         default="false",
     )
+
+    # Values
+
     time_zone: str = _option(
         "timeZone",
         parsers.time_zone,
-        "the `--tz` of the TiCDC server: TIMESTAMP texts are in it, unmarked",
+        "the `--tz` of the TiCDC server: the time zone of TIMESTAMP values in messages, which do not name it",
         default="UTC",
     )
     zero_date: Literal["null", "fail"] = _option(
         "zeroDate",
         parsers.one_of("null", "fail"),
-        "what to do with zero and invalid dates such as `0000-00-00`",
+        "what to do with zero and invalid dates such as `0000-00-00`: read NULL, or fail",
         default="null",
     )
     invalid_utf8: Literal["replace", "fail"] = _option(
         "invalidUtf8",
         parsers.one_of("replace", "fail"),
-        "what to do with text that is not UTF-8: put U+FFFD for each bad byte, counted; or fail",
+        "what to do with text that is not UTF-8: replace each invalid byte by U+FFFD and count the text in the "
+        "metrics, or fail",
         default="replace",
     )
+
+    # What cannot be read, and what the schema lacks
+
     mode: Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"] = _option(
         "mode",
         parsers.one_of("FAILFAST", "PERMISSIVE", "DROPMALFORMED"),
-        "for a record that cannot be read or a value that does not fit: fail; keep it in a row of its own; "
-        "or drop, count and log it",
+        "what to do with a record that cannot be read or a value that does not fit its type: fail; keep the record in "
+        "a row of its own; or drop, count and log it",
         default="FAILFAST",
     )
     column_name_of_corrupt_record: str = _option(
@@ -260,75 +317,84 @@ class Options:
     on_schema_drift: Literal["fail", "ignore", "rescue"] = _option(
         "onSchemaDrift",
         parsers.one_of("fail", "ignore", "rescue"),
-        "what to do with a column that the schema lacks: fail; leave it out; or keep its values, and "
-        "such as do not fit their column's type, as JSON in the rescued column",
+        "what to do with a column that the schema lacks: fail; leave it out; or keep its values as JSON in the "
+        "rescued column, together with values that do not fit their column's type",
         default="fail",
     )
     rescued_data_column: str | None = _option(
         "rescuedDataColumn",
         parsers.text,
-        "a column for what is rescued, `_rescued_data` with `onSchemaDrift=rescue`; it "
-        "also keeps the bytes of text that is not UTF-8",
+        "the rescued column, `_rescued_data` by default with `onSchemaDrift=rescue`; it also keeps the bytes of text "
+        "that is not UTF-8",
     )
     on_destructive_ddl: Literal["warn", "fail", "ignore"] = _option(
         "onDestructiveDDL",
         parsers.one_of("warn", "fail", "ignore"),
-        "what to do at a DDL that removes rows without delete events: DROP TABLE, TRUNCATE, DROP, TRUNCATE or "
+        "what to do if a DDL statement removes rows without delete events: DROP TABLE, TRUNCATE, DROP, TRUNCATE or "
         "EXCHANGE PARTITION, DROP DATABASE",
         default="warn",
     )
+
+    # Large messages
+
     value_compression: Literal["auto", "none", "snappy", "lz4"] = _option(
         "valueCompression",
         parsers.one_of("auto", "none", "snappy", "lz4"),
-        "TiCDC's `large-message-handle-compression`; `auto` tells by the first bytes of each message",
+        "TiCDC's `large-message-handle-compression`; `auto` detects it from the first bytes of each message",
         default="auto",
     )
     claim_check_location: str | None = _option(
         "claimCheckLocation",
         parsers.folder,
-        "the folder of TiCDC's claim-check files: a path, or a URL of fsspec",
+        "the folder of TiCDC's claim-check files: a path, or a URL for fsspec",
         secret=True,
     )
     on_handle_key_only: Literal["fail", "null"] = _option(
         "onHandleKeyOnly",
         parsers.one_of("fail", "null"),
-        "messages with key columns only: fail, or read NULLs",
+        "what to do with messages that have key columns only: fail, or read NULL in the other columns",
         default="fail",
     )
+
+    # Kafka
+
     fetch_offset_num_retries: int = _option(
         "fetchOffset.numRetries", parsers.integer(0), "how often to retry an offset look-up", default="3"
     )
     fetch_offset_retry_interval_ms: int = _option(
-        "fetchOffset.retryIntervalMs", parsers.duration_ms, "wait between those", default="1000"
+        "fetchOffset.retryIntervalMs", parsers.duration_ms, "the wait before each retry", default="1000"
     )
     fetch_offset_min_interval_ms: int = _option(
         "fetchOffset.minIntervalMs",
         parsers.duration_ms,
-        "how long an offset look-up is good for",
+        "how long to reuse the result of an offset look-up",
         default="200",
-        stream_only=True,
+        only="stream",
     )
     kafka_consumer_poll_timeout_ms: int = _option(
-        "kafkaConsumer.pollTimeoutMs", parsers.duration_ms, "fail when no record comes for this long", default="120000"
+        "kafkaConsumer.pollTimeoutMs", parsers.duration_ms, "fail if no record arrives for this long", default="120000"
     )
     group_id_prefix: str | None = _option(
-        "groupIdPrefix", parsers.text, "prefix of the client id that the brokers see (no consumer group is joined)"
+        "groupIdPrefix", parsers.text, "prefix of the client id that brokers see (the source joins no consumer group)"
     )
+
+    # Output and monitoring
+
     max_rows_per_batch: int = _option(
-        "maxRowsPerBatch", parsers.integer(1), "rows in an Arrow record batch at most", default="8192"
+        "maxRowsPerBatch", parsers.integer(1), "the most rows in an Arrow record batch", default="8192"
     )
     max_bytes_per_batch: int = _option(
         "maxBytesPerBatch",
         parsers.size_bytes,
-        "about how many bytes an Arrow record batch holds at most, one Kafka record excepted",
+        "about the most bytes in an Arrow record batch, unless one Kafka record has more",
         default="32m",
     )
     commit_group_offsets: bool = _option(
         "commitGroupOffsets",
         parsers.boolean,
-        "commit what a stream has finished to the group `kafka.group.id`, for monitoring; best effort",
+        "`true` commits the offsets that are finished to the group `kafka.group.id`, for monitoring; best effort",
         default="false",
-        stream_only=True,
+        only="stream",
     )
     metrics_path: str | None = _option(
         "metricsPath", parsers.text, "a folder that gets a JSON line per topic partition and micro-batch"
@@ -421,15 +487,16 @@ _SPARK_NOISE = re.compile(r"^(option\..*|owner|provider|__.*)$")
 
 def options_table() -> str:
     """Return README's table of options."""
-    lines = ["| option | default | meaning |", "|---|---|---|"]
-    lines.append("| `kafka.bootstrap.servers` | required | brokers, `host:port` separated by commas |")
-    lines.append(
-        "| `kafka.*` | | passed to the Kafka client under its Java name; settings the source owns are refused |"
-    )
-    lines += [
-        f"| `{option.name}` | {f'`{option.default}`' if option.default else ''} | {option.meaning} |"
-        for option in OPTIONS.values()
+    lines = [
+        "| option | default | meaning |",
+        "|---|---|---|",
+        "| `kafka.bootstrap.servers` | required | brokers, `host:port` separated by commas |",
+        "| `kafka.*` |  | settings of the Kafka client under their Java names; the source refuses those that it owns |",
     ]
+    for option in OPTIONS.values():
+        default = f"`{option.default}`" if option.default else ""
+        scope = {"batch": " (batch reads only)", "stream": " (streams only)", None: ""}[option.only]
+        lines.append(f"| `{option.name}` | {default} | {option.meaning}{scope} |")
     return "\n".join(lines)
 
 

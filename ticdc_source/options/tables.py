@@ -1,4 +1,4 @@
-"""Which tables the option `tables` names."""
+"""The option `tables`: which tables to read."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ __all__ = ["TableFilter", "parse_table"]
 
 @dataclass(frozen=True, slots=True)
 class TableFilter:
-    """The option `tables`: (database, table) patterns in which `*` stands for anything; none matches all.
+    """Patterns of (database, table), in which `*` stands for any text; without patterns, all tables match.
 
-    Names are compared without case, as TiDB does.
+    Names are compared without case, as in TiDB.
     """
 
     patterns: tuple[tuple[str, str], ...] = ()
 
     def matches(self, table: TableName) -> bool:
-        """Tell whether the table is one of those named."""
+        """Return whether a pattern matches the table."""
         return not self.patterns or any(
             _like(database, table.database) and _like(name, table.table) for database, name in self.patterns
         )
 
     def matches_database(self, database: str) -> bool:
-        """Tell whether a table of the database may be one of those named."""
+        """Return whether a pattern may match a table of the database."""
         return not self.patterns or any(_like(pattern, database) for pattern, _ in self.patterns)
 
     @property
     def exact(self) -> TableName | None:
-        """The one table that is named without `*`, if it is so."""
+        """The table, if there is one pattern and it has no `*`."""
         if len(self.patterns) == 1 and not any("*" in part for part in self.patterns[0]):
             return TableName(*self.patterns[0])
         return None
 
 
 def parse_table(text: str) -> TableName:
-    """Read `database.table`, each part in backticks where it needs them.
+    """Parse `database.table`, in which names may be in backticks.
 
     Raises:
-        ValueError: it is not of that form.
+        ValueError: The text does not have this form.
     """
     database, table = (unquote_name(part) for part in split_names(text, separators="."))
     return TableName(database, table)
 
 
-@lru_cache(maxsize=4096)  # asked for each table of each chunk
+@lru_cache(maxsize=4096)  # called for each table of each chunk
 def _like(pattern: str, name: str) -> bool:
     parts = (re.escape(part) for part in pattern.split("*"))
     return re.fullmatch(".*".join(parts), name, re.IGNORECASE | re.DOTALL) is not None

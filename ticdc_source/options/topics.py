@@ -1,6 +1,6 @@
 """Which topics to read: `subscribe`, `subscribePattern` or `assign`, as data.
 
-Wording of the errors: Spark's `KafkaSourceProvider.validateGeneralOptions` and `JsonUtils`.
+Error messages are those of Spark's `KafkaSourceProvider.validateGeneralOptions` and `JsonUtils`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Assign", "Subscribe", "SubscribePattern", "TopicChoice", "TopicParti
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic; prints as Kafka prints it."""
+    """One partition of a topic; printed as Kafka prints it."""
 
     topic: str
     partition: int
@@ -28,19 +28,19 @@ class TopicPartition(NamedTuple):
 
 
 class Subscribe(NamedTuple):
-    """All partitions of these topics, each of which must be there."""
+    """All partitions of these topics, all of which must exist."""
 
     topics: tuple[str, ...]
 
 
 class SubscribePattern(NamedTuple):
-    """All partitions of all topics whose whole name matches (internal topics aside)."""
+    """All partitions of all topics whose whole name matches, except internal topics."""
 
     pattern: re.Pattern[str]
 
 
 class Assign(NamedTuple):
-    """These partitions, each of which must be there."""
+    """These partitions, all of which must exist."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -49,13 +49,10 @@ TopicChoice: TypeAlias = Subscribe | SubscribePattern | Assign
 
 
 def topic_choice(options: Options) -> TopicChoice:
-    """Return which topics to read.
-
-    Args:
-        options: the read's `Options`, of which exactly one of the three is given.
+    """Return which topics the options choose.
 
     Raises:
-        OptionError: it names nothing, is malformed, or the pattern is not a regular expression of Python's.
+        OptionError: The option names no topic, or the pattern is not a regular expression that Python reads.
     """
     if options.assign is not None:
         return _assign(options.assign)
@@ -79,10 +76,9 @@ def _assign(given: PartitionLists) -> Assign:
 def _pattern(text: str | None) -> re.Pattern[str]:
     r"""Compile Spark's `subscribePattern`.
 
-    Spark compiles it with `java.util.regex` and asks for a match of the whole name. For what topic names hold
-    (letters, digits, dot, underscore, hyphen) Python's `re` means the same, but for three spellings:
-    `\Q…\E` and `(?<name>…)` are rewritten here; intersections of character classes (`[a-z&&[^x]]`) Python
-    does not have.
+    Spark compiles it with `java.util.regex` and matches whole names. For the characters of topic names (letters,
+    digits, dot, underscore, hyphen) Python's `re` has the same meaning, with three exceptions. `\Q…\E` and `(?<name>…)`
+    are rewritten here. Python has no intersections of character classes (`[a-z&&[^x]]`): they are refused.
     """
     if text is None or not text.strip():
         msg = f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text or ''}'"
@@ -91,9 +87,9 @@ def _pattern(text: str | None) -> re.Pattern[str]:
     written = re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", written)
     try:
         with warnings.catch_warnings():
-            # Python warns where Java would see a nested set or an intersection: the meanings differ.
+            # Python warns of what Java reads as a nested set or an intersection: the meanings differ.
             warnings.simplefilter("error", FutureWarning)
             return re.compile(written)
     except (re.error, FutureWarning) as error:
-        msg = f"Option 'subscribePattern': '{text}' is no regular expression that Python reads: {error}"
+        msg = f"Option 'subscribePattern': '{text}' is not a regular expression that Python reads: {error}"
         raise OptionError(msg) from None

@@ -13,7 +13,7 @@ from ticdc_source.errors import DecodeError, SchemaError
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, TableEvents
 from ticdc_source.kernels import Cells, failing_cells
 from ticdc_source.kernels.json_documents import base64_object, json_object, member_name
-from ticdc_source.options.hints import mending_hint, spark_name
+from ticdc_source.options.hints import spark_name, string_hint
 from ticdc_source.protocols.base import Decoded, LearnedTable
 from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf
 from ticdc_source.schema.model import Column
@@ -254,7 +254,7 @@ def _cast(item: PlannedColumn, rows: list[Row], columns: dict[str, Cells], start
         else:
             message = f"value {reason}. It does not fit {spark_name(item.field.arrow)}"
             if item.field.arrow != pa.string():
-                message += f": {mending_hint(name)}"
+                message += f": {string_hint(name)}"
             cast.failures.setdefault(event, DecodeError(message, cast.events.address(event, name)))
         cells[place] = None
     try:

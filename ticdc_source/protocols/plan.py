@@ -11,7 +11,7 @@ import pyarrow as pa
 from ticdc_source.errors import DecodeError, SchemaError
 from ticdc_source.kernels import Kernel, Settings, Wire, arrays_taken, kernel
 from ticdc_source.kernels.json_documents import JSONWriter, rescue_writer
-from ticdc_source.options.hints import mending_hint
+from ticdc_source.options.hints import string_hint
 from ticdc_source.schema.model import Column, ReadField
 from ticdc_source.schema.types import ColumnType
 
@@ -137,7 +137,7 @@ class Plan:
         except SchemaError as error:
             if rescued:
                 return PlannedColumn(field=wanted)
-            msg = f"Column {column.name}: {error}. {mending_hint(column.name)}"
+            msg = f"Column {column.name}: {error}. {string_hint(column.name)}"
             raise type(error)(msg) from None
 
     def _json(self, column: Column, known: ReadField, wire_of: WireOf) -> JSONWriter:
