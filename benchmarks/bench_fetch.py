@@ -17,15 +17,15 @@ from typing import Any
 
 from benchmarks.bench_throughput import filled_topic
 from benchmarks.corpus import WORKS, messages
-from benchmarks.in_process import fetched, reading_for
+from benchmarks.in_process import fetched, spec_for
 from benchmarks.results import Chart, Result
-from ticdc_source.driver.context import fetch_settings
+from ticdc_source.driver.plan import fetch_settings
 from ticdc_source.kafka import KafkaFetcher
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline.coalesce import joined
-from ticdc_source.pipeline.read import Reading, read
+from ticdc_source.pipeline.coalesce import coalesce_batches
+from ticdc_source.pipeline.read import ReadSpec, ReadState, read
 from ticdc_source.spark import worker
 
 NAME = "fetch"
@@ -57,11 +57,11 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
     result = Result(NAME, TITLE, command, asdict(size))
     result.columns = ("a topic partition", *(f"{what}, {path}" for what in ("fetch", "read") for path in PATHS))
     work = WORKS[_WORK]
-    reading = reading_for(list(islice(messages(_WORK), 1000)), **work.options)
+    spec = spec_for(list(islice(messages(_WORK), 1000)), **work.options)
     for codec in size.codecs:
         with filled_topic(bootstrap, work, size.records, 1, codec) as (topic, filled):
             wanted = (bootstrap, topic, filled.records)
-            runs = {"fetch": partial(fetched, *wanted), "read": partial(_read, *wanted, reading)}
+            runs = {"fetch": partial(fetched, *wanted), "read": partial(_read, *wanted, spec)}
             samples = list(_measured(runs, filled.records, size.turns))
         name = codec or "not compressed"
         result.samples[name] = samples
@@ -86,16 +86,16 @@ def _measured(runs: Mapping[str, Callable[[], int]], records: int, turns: int) -
         yield sample
 
 
-def _read(bootstrap: str, topic: str, records: int, reading: Reading) -> int:
-    """Read as `spark.worker.read_partition` does, and drop what comes."""
+def _read(bootstrap: str, topic: str, records: int, spec: ReadSpec) -> int:
+    """Read as `worker.read_partition` does, and drop what comes."""
     options = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
-    before = reading.counters.records
+    state = ReadState.of(spec)
     with KafkaFetcher(client_config(options, driver=False), fetch_settings(options)) as fetcher:
         chunks = worker._with_gc(fetcher.fetch(OffsetRange(topic, 0, 0, records)), on=True)
-        batches = joined(read(chunks, reading), options.max_rows_per_batch, worker._JOINED_BYTES)
+        batches = coalesce_batches(read(chunks, spec, state), options.max_rows_per_batch, worker._COALESCED_BYTES)
         for _ in worker._with_gc(batches, on=False):
             pass
-    return reading.counters.records - before
+    return state.counters.records
 
 
 @contextmanager

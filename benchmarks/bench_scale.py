@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks import corpus
 from benchmarks.bench_throughput import consumed, filled_topic
 from benchmarks.corpus import Message, canal_json
-from benchmarks.in_process import chunks_of, cpu_of, reading_for
+from benchmarks.in_process import chunks_of, cpu_of, spec_for
 from benchmarks.results import Chart, Result
 from benchmarks.session import Session, session
 from ticdc_source.pipeline.read import read
@@ -118,7 +118,7 @@ def others(tables: int, records: int) -> float:
     mine = [message for message in messages if b'"table":"orders_0"' in (message.value or b"")]
 
     def taken(some: list[Message]) -> float:
-        chunks, reading = list(chunks_of(some)), reading_for(some, **options)
-        return cpu_of(lambda: [batch.num_rows for batch in read(chunks, reading)])
+        chunks, spec = list(chunks_of(some)), spec_for(some, **options)
+        return cpu_of(lambda: [batch.num_rows for batch in read(chunks, spec)])
 
     return max(0.0, taken(messages) - taken(mine))

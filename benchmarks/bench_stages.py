@@ -24,13 +24,13 @@ import pyarrow.json
 
 from benchmarks.bench_throughput import consumed, filled_topic
 from benchmarks.corpus import WORKS, Message, Work, messages
-from benchmarks.in_process import chunks_of, cpu_of, fetched, reading_for
+from benchmarks.in_process import chunks_of, cpu_of, fetched, spec_for
 from benchmarks.prebuilt import Prebuilt
 from benchmarks.results import Chart, Result
 from benchmarks.session import ROOT, Session, session
 from ticdc_source.events import Chunk
-from ticdc_source.pipeline.coalesce import joined
-from ticdc_source.pipeline.read import Reading, read
+from ticdc_source.pipeline.coalesce import coalesce_batches
+from ticdc_source.pipeline.read import ReadSpec, ReadState, read
 from ticdc_source.spark.schema import to_spark
 
 NAME = "stages"
@@ -93,28 +93,28 @@ def measure(
     """Give the CPU seconds of each stage and floor, and how many rows they are for."""
     some = list(islice(messages(work.name), records))
     chunks = list(chunks_of(some, protocol=work.protocol))
-    reading = reading_for(some, **work.options)
+    spec, state = spec_for(some, **work.options), ReadState()
     with filled_topic(bootstrap, work, records, 1) as (topic, filled):
         fetching = cpu_of(lambda: fetched(bootstrap, topic, filled.records)) * records / filled.records
-    tables = [table_events for chunk in chunks for table_events in reading.decoder.split(chunk).tables.values()]
+    tables = [table_events for chunk in chunks for table_events in spec.decoder.split(chunk).tables.values()]
 
     def decode() -> None:
         for table_events in tables:
-            reading.decoder.decode(table_events, reading.plan, reading.learned)
+            spec.decoder.decode(table_events, spec.plan, state.learned)
 
-    batches = list(_joined(chunks, reading))
+    batches = list(_coalesced(chunks, spec, state))
     rows = sum(batch.num_rows for batch in batches)
     assert rows == sum(message.rows for message in some)
-    splitting = cpu_of(lambda: [reading.decoder.split(chunk, learned=reading.learned) for chunk in chunks])
+    splitting = cpu_of(lambda: [spec.decoder.split(chunk, learned=state.learned) for chunk in chunks])
     decoding = cpu_of(decode)
-    whole = cpu_of(lambda: _drain(chunks, reading))
+    whole = cpu_of(lambda: _drain(chunks, spec, state))
     took = {
         "fetch": fetching,
         "split": splitting,
         **{part: decoding * share for part, share in shares_of(decode, decoding).items()},
         "assemble": max(0.0, whole - splitting - decoding),
         "arrow": cpu_of(lambda: _written(batches)),
-        "general path": _without_fast_paths(chunks, reading),
+        "general path": _without_fast_paths(chunks, spec),
         "orjson.loads": cpu_of(lambda: _parse(some, work)),
         "into Java": _into_java(live, batches, rows, java_rows),
     }
@@ -172,19 +172,19 @@ _KERNELS = str(ROOT / "ticdc_source" / "kernels")
 _PYTHON_JSON = str(Path(json.decoder.__file__).parent)
 
 
-def _drain(chunks: list[Chunk], reading: Reading) -> None:
-    for _ in _joined(chunks, reading):
+def _drain(chunks: list[Chunk], spec: ReadSpec, state: ReadState) -> None:
+    for _ in _coalesced(chunks, spec, state):
         pass
 
 
-def _without_fast_paths(chunks: list[Chunk], reading: Reading) -> float:
+def _without_fast_paths(chunks: list[Chunk], spec: ReadSpec) -> float:
     """Give the CPU seconds of all but the fetch where each message is parsed whole: the specification."""
-    whole = replace(reading, plan=replace(reading.plan, fast_path=False))
-    return cpu_of(lambda: _drain(chunks, whole))
+    general = replace(spec, plan=replace(spec.plan, fast_path=False))
+    return cpu_of(lambda: _drain(chunks, general, ReadState()))
 
 
-def _joined(chunks: list[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
-    return joined(read(chunks, reading), reading.max_rows, _MOST_BYTES)
+def _coalesced(chunks: list[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
+    return coalesce_batches(read(chunks, spec, state), spec.max_rows, _MOST_BYTES)
 
 
 def _written(batches: list[pa.RecordBatch]) -> None:

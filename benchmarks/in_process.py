@@ -11,16 +11,15 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.corpus import Message
-from ticdc_source.driver import context
-from ticdc_source.driver.inference import infer_table, take_sample
-from ticdc_source.driver.plan import known_of_schema, reading_of
-from ticdc_source.driver.read_schema import read_schema
+from ticdc_source.driver.context import context_of_schema
+from ticdc_source.driver.load import schema_of_ranges
+from ticdc_source.driver.plan import fetch_settings, read_spec
 from ticdc_source.events import Binaries, Chunk
 from ticdc_source.kafka import KafkaFetcher
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline.read import Reading
+from ticdc_source.pipeline.read import ReadSpec
 from ticdc_source.protocols import PROTOCOLS
 
 TOPIC = "in-process"
@@ -41,6 +40,11 @@ def cpu_of(run: Callable[[], Any], times: int = 3) -> float:
     return min(took)
 
 
+def make_options(**options: str) -> Options:
+    """Return options with a broker that is never asked."""
+    return Options.of({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": TOPIC, **options})
+
+
 def chunks_of(messages: Iterable[Message], first: int = 0, protocol: str = "canal-json") -> Iterator[Chunk]:
     """Make chunks of messages, as a fetcher would."""
     source = iter(messages)
@@ -51,23 +55,21 @@ def chunks_of(messages: Iterable[Message], first: int = 0, protocol: str = "cana
         first += len(part)
 
 
-def reading_for(messages: Sequence[Message], **options: str) -> Reading:
+def spec_for(messages: Sequence[Message], **options: str) -> ReadSpec:
     """Infer a schema from messages, and put together what a worker needs to read them."""
-    parsed = Options.of({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": TOPIC, **options})
+    parsed = make_options(**options)
 
     def fetch(wanted: OffsetRange) -> Iterator[Chunk]:
         return chunks_of(messages[wanted.start : wanted.end], wanted.start)
 
-    sample = take_sample([OffsetRange(TOPIC, 0, 0, len(messages))], fetch, parsed)
-    assert sample is not None
-    schema = read_schema(infer_table(sample), sample.decoder.name, parsed)
-    known = known_of_schema(schema, parsed)
+    schema = schema_of_ranges([OffsetRange(TOPIC, 0, 0, len(messages))], fetch, parsed)
+    known = context_of_schema(schema, parsed)
     assert known is not None
-    return reading_of(schema, parsed, known)
+    return read_spec(schema, parsed, known)
 
 
 def fetched(bootstrap: str, topic: str, records: int) -> int:
     """Fetch a topic's partition 0, as a worker does, and drop it; return how many records came."""
     options = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
-    with KafkaFetcher(client_config(options, driver=False), context.fetch_settings(options)) as fetcher:
+    with KafkaFetcher(client_config(options, driver=False), fetch_settings(options)) as fetcher:
         return sum(len(chunk) for chunk in fetcher.fetch(OffsetRange(topic, 0, 0, records)))

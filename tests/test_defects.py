@@ -282,9 +282,9 @@ def test_a_time_of_kafkas_that_no_timestamp_holds_is_null(moment: int) -> None:
     options, schema = make_options(includeMetadata="kafka"), captured.schema(includeMetadata="kafka")
     (chunk,) = captured.fetch(captured.ranges()[0])
     chunk.timestamps[0] = moment
-    known = captured.known(schema, options)
+    known = captured.context(schema, options)
 
-    (batch,) = read([chunk], captured.reading(schema, options, known, captured.ranges()[0]))
+    (batch,) = read([chunk], captured.spec(schema, options, known, captured.ranges()[0]))
 
     assert batch.column("_timestamp").null_count == 1
 

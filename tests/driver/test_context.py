@@ -1,4 +1,4 @@
-"""What a read knows of its messages, also by what came before its range; a stream learns on."""
+"""The read context: what the driver learns of messages, also from records before the range; a stream learns on."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -9,8 +9,8 @@ import pytest
 
 from examples.local_kafka import ExternalKafka, LocalKafka, produce
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, declared, dump
-from ticdc_source.driver.context import Knowledge, driver_fetcher
-from ticdc_source.driver.plan import reading_of
+from ticdc_source.driver.load import ReadContexts
+from ticdc_source.driver.plan import driver_fetcher, read_spec
 from ticdc_source.driver.read_schema import format_schema
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.kafka import KafkaCluster
@@ -37,7 +37,7 @@ class Stream:
         self.options = Options.of({"kafka.bootstrap.servers": servers, "subscribe": topic, **given})
         self.schema = format_schema(self.options) if schema is None else schema
         self.cluster = KafkaCluster(self.options)
-        self.knowledge = Knowledge(self.schema, self.options, self.cluster.earliest)
+        self.contexts = ReadContexts(self.schema, self.options, self.cluster.earliest)
         self.at: dict[TopicPartition, int] = {}
 
     def write(self, *messages: tuple[int, Message]) -> None:
@@ -55,11 +55,11 @@ class Stream:
 
     def rows(self, ranges: Sequence[OffsetRange], ends: dict[TopicPartition, int]) -> list[dict[str, Any]]:
         """Read ranges, each as a task of its own."""
-        known = self.knowledge.of(ranges, ends)
+        context = self.contexts.of(ranges, ends)
         found: list[dict[str, Any]] = []
         with driver_fetcher(self.options) as fetcher:
             for one in ranges:
-                for batch in read(fetcher.fetch(one), reading_of(self.schema, self.options, known)):
+                for batch in read(fetcher.fetch(one), read_spec(self.schema, self.options, context)):
                     found += batch.to_pylist()
         return found
 
@@ -161,7 +161,7 @@ def test_a_stream_without_any_record_learns_the_protocol_later(stream: Make) -> 
     running = stream(outputFormat="event")
     running.write((0, (dump({"payload": {"id": 1}}), None)))
     places = running.cluster.partitions()
-    assert running.knowledge.of([OffsetRange(*places[0], 0, 1)], running.cluster.latest(places)).protocol is None
+    assert running.contexts.of([OffsetRange(*places[0], 0, 1)], running.cluster.latest(places)).protocol is None
     running.at = running.cluster.latest(places)
 
     running.write((0, DDL), (0, ROW))

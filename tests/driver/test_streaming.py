@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ticdc_source.driver.streaming import Limits, StreamPlanner, pack
+from ticdc_source.driver.streaming import StreamLimits, StreamPlanner, pack
 from ticdc_source.errors import DataLossError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
@@ -64,7 +64,7 @@ def strict(reason: str) -> None:
 def planner(numbers: Numbers, time: Time | None = None, *, fail: bool = True, **limits: float) -> StreamPlanner:
     """Make a planner."""
     report = strict if fail else lambda reason: warnings.warn(reason, stacklevel=2)
-    return StreamPlanner(numbers, Limits(**{"min_interval": 0.0, **limits}), report, time or Time())
+    return StreamPlanner(numbers, StreamLimits(**{"min_interval": 0.0, **limits}), report, time or Time())
 
 
 def via_json(offset: dict[str, Any]) -> dict[str, Any]:

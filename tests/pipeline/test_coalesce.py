@@ -11,7 +11,8 @@ import pytest
 
 from tests.support.captured import Captured, Sizes, make_options, single
 from tests.support.messages import TSO, Message, canal, cell, debezium, debezium_ddl, open_message, open_row
-from ticdc_source.driver.plan import known_of_schema, reading_of
+from ticdc_source.driver.context import context_of_schema
+from ticdc_source.driver.plan import read_spec
 from ticdc_source.events import Chunk, Split, TableName
 from ticdc_source.pipeline import coalesce as gathering
 from ticdc_source.pipeline import read as reading
@@ -70,12 +71,14 @@ def read_all(captured: Captured, sizes: Sizes, **given: str) -> tuple[pa.Table, 
     """Read; return the rows, what was counted, and how many chunks were decoded."""
     options = make_options(**given)
     schema = captured.schema(**given)
-    known = captured.known(schema, options) if given["outputFormat"] == "event" else known_of_schema(schema, options)
+    known = (
+        captured.context(schema, options) if given["outputFormat"] == "event" else context_of_schema(schema, options)
+    )
     assert known is not None
-    wanted = reading_of(schema, options, known)
+    spec, state = read_spec(schema, options, known), reading.ReadState()
     (whole,) = captured.ranges()
-    batches = list(reading.read(captured.fetch(whole, sizes), wanted))
-    return pa.Table.from_batches(batches, schema), wanted.counters, len(batches)
+    batches = list(reading.read(captured.fetch(whole, sizes), spec, state))
+    return pa.Table.from_batches(batches, schema), state.counters, len(batches)
 
 
 @pytest.mark.parametrize("output", FORMATS)

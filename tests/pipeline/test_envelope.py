@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.captured import Captured, load, make_options
 from tests.support.messages import TSO, canal, debezium
-from ticdc_source.driver.plan import Known, reading_of
+from ticdc_source.driver.context import ReadContext
+from ticdc_source.driver.plan import read_spec
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import TableName
 from ticdc_source.pipeline.read import read
@@ -132,7 +133,7 @@ def read_as(image: pa.DataType, *messages: Any) -> list[dict[str, Any]]:
     captured = Captured.of(*messages)
     options = make_options(outputFormat="envelope", protocol="canal-json", tables="test.t")
     schema = pa.schema([("_op", pa.string()), ("before", image), ("after", image)])
-    reading = reading_of(schema, options, Known("canal-json", TableName("test", "t")))
+    reading = read_spec(schema, options, ReadContext(protocol="canal-json", table=TableName("test", "t")))
     found: list[dict[str, Any]] = pa.Table.from_batches(
         list(read(captured.fetch(captured.ranges()[0]), reading)), schema
     ).to_pylist()

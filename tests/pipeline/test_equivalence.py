@@ -15,10 +15,11 @@ from tests.pipeline.test_robustness import mangled
 from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
 from tests.support.messages import cell, open_message, open_row
 from tests.support.truth import tables_with_rows
-from ticdc_source.driver.plan import known_of_schema, reading_of
+from ticdc_source.driver.context import context_of_schema
+from ticdc_source.driver.plan import read_spec
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.events import TableName
-from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.read import ReadState, read
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Decoded, Learned
 from ticdc_source.protocols.canal_json.columnar import CanalColumns
@@ -69,12 +70,13 @@ COLUMNS: dict[str, type[CanalColumns] | type[DebeziumColumns]] = {
 def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, fast_path: bool, **given: str) -> pa.Table | str:
     """Read all there is, by the fast path or without; return the rows, or the error."""
     options = make_options(**given)
-    known = known_of_schema(schema, options)
+    known = context_of_schema(schema, options)
     assert known is not None
-    reading = reading_of(schema, options, known)
-    reading.plan = replace(reading.plan, fast_path=fast_path, columnar_from=1)
+    spec = read_spec(schema, options, known)
+    spec = replace(spec, plan=replace(spec.plan, fast_path=fast_path, columnar_from=1))
+    state = ReadState.of(spec)
     try:
-        batches = [batch for wanted in captured.ranges() for batch in read(captured.fetch(wanted, sizes), reading)]
+        batches = [batch for wanted in captured.ranges() for batch in read(captured.fetch(wanted, sizes), spec, state)]
     except TiCDCSourceError as error:
         return f"{type(error).__name__}: {error}"
     return pa.Table.from_batches(batches, schema)
@@ -133,9 +135,9 @@ def test_the_fast_path_is_taken(work: str) -> None:
 def plan_for(captured: Captured, **given: str) -> Plan:
     """Make the plan of a read of a whole table."""
     options = make_options(**given)
-    known = known_of_schema(captured.schema(**given), options)
+    known = context_of_schema(captured.schema(**given), options)
     assert known is not None
-    return reading_of(captured.schema(**given), options, known).plan
+    return read_spec(captured.schema(**given), options, known).plan
 
 
 @pytest.mark.parametrize("work", [work for work in WORKS if not work.startswith("open-protocol")])

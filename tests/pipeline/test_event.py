@@ -14,8 +14,7 @@ import pytest
 from tests.support.captured import Captured, Record, Sizes, load, random_sizes, single, whole
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, open_message
 from tests.support.truth import expected, is_true
-from ticdc_source.driver.context import ddl_from, warn_of_missing_ddl
-from ticdc_source.driver.plan import Known
+from ticdc_source.driver.context import ReadContext, lowest_partitions, warn_of_missing_ddl
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
@@ -294,7 +293,7 @@ def test_the_lowest_partition_of_each_topic_keeps_ddl() -> None:
     """Of a broadcast DDL the copy of the lowest partition that is read is kept, for each topic on its own."""
     places = [TopicPartition("a", 2), TopicPartition("a", 1), TopicPartition("b", 0)]
 
-    assert ddl_from(places) == {"a": 1, "b": 0}
+    assert lowest_partitions(places) == {"a": 1, "b": 0}
 
 
 def test_a_read_without_partition_0_warns_of_missing_ddl() -> None:
@@ -302,10 +301,10 @@ def test_a_read_without_partition_0_warns_of_missing_ddl() -> None:
     options = Options.of({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "outputFormat": "event"})
 
     with pytest.warns(UserWarning, match="Partition 0 of t is not read; canal-json has its DDL in partition 0 only"):
-        warn_of_missing_ddl(Known("canal-json", ddl_from={"t": 1}), options)
+        warn_of_missing_ddl(ReadContext(protocol="canal-json", ddl_partitions={"t": 1}), options)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_missing_ddl(Known("canal-json", ddl_from={"t": 0}), options)
+        warn_of_missing_ddl(ReadContext(protocol="canal-json", ddl_partitions={"t": 0}), options)
 
 
 def test_broadcast_ddl_is_collapsed() -> None:

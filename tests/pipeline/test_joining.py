@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from ticdc_source.pipeline.coalesce import joined
+from ticdc_source.pipeline.coalesce import coalesce_batches
 
 SCHEMA = pa.schema([
     pa.field("id", pa.int64(), metadata={"ticdc.key": "true"}),
@@ -36,14 +36,14 @@ def batch(rng: random.Random, first: int, rows: int) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_joined_is_the_same_rows(seed: int) -> None:
+def test_coalesce_batches_is_the_same_rows(seed: int) -> None:
     """Whatever the sizes and the bounds: the rows of all, in order, within the bounds, in as few as they allow."""
     rng = random.Random(seed)
     given: list[pa.RecordBatch] = []
     for _ in range(rng.randint(0, 30)):
         given.append(batch(rng, sum(one.num_rows for one in given), rng.choice([1, 2, 10, 60])))
     max_rows, max_bytes = rng.choice([1, 30, 100, 10_000]), rng.choice([1, 3000, 1 << 20])
-    got = list(joined(iter(given), max_rows, max_bytes))
+    got = list(coalesce_batches(iter(given), max_rows, max_bytes))
     assert pa.Table.from_batches(got, SCHEMA).to_pylist() == pa.Table.from_batches(given, SCHEMA).to_pylist(), seed
     sizes = [one.num_rows for one in given]
     for one in got:
@@ -65,7 +65,7 @@ def test_what_needs_no_joining_is_not_copied() -> None:
             reads.append(one)
             yield one
 
-    out = joined(source(), 10, 1 << 20)  # type: ignore[arg-type]
+    out = coalesce_batches(source(), 10, 1 << 20)  # type: ignore[arg-type]
     assert next(out) is given[0]
     assert len(reads) == 2  # the second had to be seen to know that it does not fit
     assert next(out) is given[1]
@@ -81,4 +81,4 @@ def test_an_error_is_not_held_back() -> None:
         raise ValueError(msg)
 
     with pytest.raises(ValueError, match="broken"):
-        next(joined(source(), 100, 1 << 20))  # type: ignore[arg-type]
+        next(coalesce_batches(source(), 100, 1 << 20))  # type: ignore[arg-type]

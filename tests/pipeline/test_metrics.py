@@ -7,10 +7,11 @@ import pytest
 
 from tests.support.captured import Captured, make_options
 from tests.support.messages import TSO, canal
-from ticdc_source.driver.plan import known_of_schema, reading_of
+from ticdc_source.driver.context import context_of_schema
+from ticdc_source.driver.plan import read_spec
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.pipeline.metrics import metrics_line, write_lines
-from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.read import ReadState, read
 
 ID = {"id": "int"}
 
@@ -31,12 +32,12 @@ def test_everything_of_a_range_is_counted_once() -> None:
     captured = Captured.of(*messages)
     options = {"tables": "test.t", "mode": "DROPMALFORMED"}
     schema = captured.schema(**options)
-    known = known_of_schema(schema, make_options(**options))
+    known = context_of_schema(schema, make_options(**options))
     assert known is not None
-    reading = reading_of(schema, make_options(**options), known)
+    state = ReadState()
 
-    list(read(captured.fetch(captured.ranges()[0]), reading))
-    line = metrics_line(reading.counters, OffsetRange("t", 0, 0, 9), 4, {"batch": 7})
+    list(read(captured.fetch(captured.ranges()[0]), read_spec(schema, make_options(**options), known), state))
+    line = metrics_line(state.counters, OffsetRange("t", 0, 0, 9), 4, {"batch": 7})
 
     assert line == {
         "batch": 7, "topic": "t", "partition": 0, "start": 0, "end": 9, "lag": 4, "records": 9,

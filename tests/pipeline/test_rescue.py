@@ -10,9 +10,10 @@ import pytest
 
 from tests.support.captured import Captured, make_options, rows, single
 from tests.support.messages import Message, canal, cell, debezium, dump, open_message, open_row
-from ticdc_source.driver.plan import known_of_schema, reading_of
+from ticdc_source.driver.context import context_of_schema
+from ticdc_source.driver.plan import read_spec
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
-from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.read import ReadState, read
 
 pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")
 
@@ -171,12 +172,12 @@ def test_texts_that_are_not_utf8_are_counted(invalid: Message) -> None:
     for more in ({}, {"rescuedDataColumn": "kept"}):
         captured, options = Captured.of(invalid, invalid), make_options(**more)
         schema = captured.schema(**more)
-        known = known_of_schema(schema, options)
+        known = context_of_schema(schema, options)
         assert known is not None
-        reading = reading_of(schema, options, known)
-        list(read(captured.fetch(captured.ranges()[0]), reading))
+        state = ReadState()
+        list(read(captured.fetch(captured.ranges()[0]), read_spec(schema, options, known), state))
 
-        assert (reading.counters.invalid_utf8, reading.counters.rescued) == (2, 2 if more else 0)
+        assert (state.counters.invalid_utf8, state.counters.rescued) == (2, 2 if more else 0)
 
 
 def test_a_new_column_with_text_that_is_not_utf8_is_base64() -> None:
@@ -221,15 +222,15 @@ def test_what_a_schema_of_the_users_leaves_out_is_rescued() -> None:
     captured = Captured.of(canal("INSERT", [{"id": "1", "x": "5"}], None, {"id": "int", "x": "int"}))
     options = make_options(onSchemaDrift="rescue", protocol="canal-json")
     inferred = captured.schema(onSchemaDrift="rescue")
-    known = known_of_schema(inferred, options)
+    known = context_of_schema(inferred, options)
     assert known is not None
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("_RESCUED_data", pa.string())])
 
-    batch = next(read(captured.fetch(captured.ranges()[0]), reading_of(schema, options, known)))
+    batch = next(read(captured.fetch(captured.ranges()[0]), read_spec(schema, options, known)))
 
     assert batch.to_pylist() == [{"id": 1, "_RESCUED_data": '{"x":5}'}]
     with pytest.raises(SchemaError, match="_rescued_data STRING"):
-        reading_of(pa.schema([pa.field("id", pa.int64())]), options, known)
+        read_spec(pa.schema([pa.field("id", pa.int64())]), options, known)
 
 
 def test_columns_left_out_by_name_are_not_rescued() -> None:

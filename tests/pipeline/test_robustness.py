@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from tests.support.captured import Captured, Record, load, make_options
-from ticdc_source.driver.plan import known_of_schema, reading_of
+from ticdc_source.driver.context import context_of_schema
+from ticdc_source.driver.plan import read_spec
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.pipeline.read import read
 
@@ -79,13 +80,13 @@ def test_a_mangled_record_gives_rows_or_an_error_of_ours(scenario: str, mode: st
     chooser = random.Random(f"{SEED} {scenario} {mode}")
     options = make_options(tables="types_a.t_all", mode=mode)
     schema = captured.schema(tables="types_a.t_all", mode=mode)
-    known = known_of_schema(schema, options)
+    known = context_of_schema(schema, options)
     assert known is not None
     outcomes = {"rows": 0, "errors": 0}
 
     for mutant in mutants(captured, chooser, 400):
         try:
-            batches = list(read(mutant.fetch(mutant.ranges()[0]), reading_of(schema, options, known)))
+            batches = list(read(mutant.fetch(mutant.ranges()[0]), read_spec(schema, options, known)))
         except TiCDCSourceError:
             outcomes["errors"] += 1
         else:

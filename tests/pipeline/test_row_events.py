@@ -1,4 +1,4 @@
-"""Row images folded into events."""
+"""Row images are folded into events."""
 
 import random
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, Chunk
-from ticdc_source.pipeline.assemble import Rows, in_order
+from ticdc_source.pipeline.assemble import ROW_FACTS, Rows, in_order
 from ticdc_source.pipeline.formats import fold
 
 SEED = 20261121
@@ -14,22 +14,27 @@ EVENTS = ([INSERT], [DELETE], [UPDATE_POSTIMAGE], [UPDATE_PREIMAGE, UPDATE_POSTI
 
 
 def images(change_types: list[int], events: list[int]) -> Rows:
-    """Make the rows of events, the n-th of which is the n-th record."""
+    """Return the rows of events; the n-th event is the n-th record."""
     count = len(change_types)
+    facts = [events, [0] * count, change_types, range(count), [None] * count, [None] * count]
     return Rows(
-        Chunk("t", 0, list(range(count))), "canal-json", None, pa.array(events, pa.int32()),
-        pa.array([0] * count, pa.int32()), pa.array(change_types, pa.int8()), pa.array(range(count), pa.int64()),
-        pa.nulls(count, pa.int64()), pa.nulls(count, pa.string()), {"a": pa.array(range(count))},
-    )  # fmt: skip
+        chunk=Chunk("t", 0, list(range(count))),
+        protocol="canal-json",
+        table=None,
+        facts=pa.RecordBatch.from_arrays(
+            [pa.array(values, field.type) for values, field in zip(facts, ROW_FACTS, strict=True)], schema=ROW_FACTS
+        ),
+        columns={"a": pa.array(range(count))},
+    )
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 50])
-@pytest.mark.parametrize("shapes", [EVENTS, EVENTS[:3], EVENTS[3:]])
-def test_each_event_is_one_row(shapes: tuple[list[int], ...], count: int) -> None:
-    """With the place of its image before, and of the one after; an update may lack the first."""
+@pytest.mark.parametrize("kinds", [EVENTS, EVENTS[:3], EVENTS[3:]])
+def test_each_event_is_one_row(kinds: tuple[list[int], ...], count: int) -> None:
+    """Each event becomes one row, with the row index of its before image and of its after image."""
     chooser = random.Random(f"{SEED} {count}")
-    chosen = [chooser.choice(shapes) for _ in range(count)]
-    change_types = [kind for event in chosen for kind in event]
+    chosen = [chooser.choice(kinds) for _ in range(count)]
+    change_types = [change_type for event in chosen for change_type in event]
     ends = [sum(map(len, chosen[: event + 1])) - 1 for event in range(count)]
 
     folded = fold(images(change_types, [number for number, event in enumerate(chosen) for _ in event]))
@@ -47,11 +52,11 @@ def test_each_event_is_one_row(shapes: tuple[list[int], ...], count: int) -> Non
     ]
 
 
-def test_events_of_one_place_stay_in_their_order() -> None:
-    """As images of one event do, and what could not be read behind what could."""
+def test_rows_of_one_event_stay_in_their_order() -> None:
+    """Rows are ordered by position and index; equal ones keep their order."""
     chooser = random.Random(SEED)
     positions, indexes = ([chooser.randrange(5) for _ in range(2000)] for _ in range(2))
 
-    order = in_order(pa.array(positions, pa.int32()), pa.array(indexes, pa.int32()))
+    order = in_order(pa.RecordBatch.from_pydict({"position": positions, "index": indexes}))
 
-    assert order.to_pylist() == sorted(range(2000), key=lambda place: (positions[place], indexes[place]))
+    assert order.to_pylist() == sorted(range(2000), key=lambda row: (positions[row], indexes[row]))

@@ -5,9 +5,10 @@ import pytest
 from tests.support.captured import Captured, load, make_options, rows
 from tests.support.messages import canal, cell, debezium, open_message, open_row
 from tests.support.truth import TrueRow, tables_with_rows, true_rows
-from ticdc_source.driver.plan import known_of_schema, reading_of
+from ticdc_source.driver.context import context_of_schema
+from ticdc_source.driver.plan import read_spec
 from ticdc_source.errors import DecodeError
-from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.read import ReadState, read
 
 KEPT = ["open-protocol.default.invalid-utf8", "debezium.tidb-extension.disable-schema.invalid-utf8"]
 LOST = "canal-json.tidb-extension.invalid-utf8"
@@ -34,14 +35,14 @@ def test_each_is_counted(scenario: str) -> None:
     """`invalid_utf8` of the metrics is the number of such texts in all row images."""
     captured = load(scenario)
     schema, options = captured.schema(), make_options()
-    known = known_of_schema(schema, options)
+    known = context_of_schema(schema, options)
     assert known is not None
-    reading = reading_of(schema, options, known)
+    state = ReadState()
 
     for wanted in captured.ranges():
-        list(read(captured.fetch(wanted), reading))
+        list(read(captured.fetch(wanted), read_spec(schema, options, known), state))
 
-    assert reading.counters.invalid_utf8 == len(invalid_texts(captured)) > 0
+    assert state.counters.invalid_utf8 == len(invalid_texts(captured)) > 0
 
 
 @pytest.mark.parametrize("scenario", KEPT)

@@ -15,9 +15,10 @@ from tests.corpus.test_corpus import LARGE, differences, quoted
 from tests.support.captured import Captured, Record, load, make_options, random_sizes, rows, single, whole
 from tests.support.messages import TSO, canal, cell, dump, framed, open_message, open_row
 from tests.support.truth import true_rows
-from ticdc_source.driver.plan import known_of_schema, reading_of
+from ticdc_source.driver.context import context_of_schema
+from ticdc_source.driver.plan import read_spec
 from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError, OptionError, SchemaError, TiCDCSourceError
-from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.read import ReadState, read
 from ticdc_source.protocols import large_messages
 from ticdc_source.protocols.large_messages import redacted, small_portions
 
@@ -95,18 +96,16 @@ def test_what_is_large_is_counted(scenario: str, tmp_path: Path) -> None:
     options = {"claimCheckLocation": stored(captured.files, tmp_path), "onHandleKeyOnly": "null"}
     schema = captured.schema(tables=TABLE, **options)
     parsed = make_options(tables=TABLE, **options)
-    known = known_of_schema(schema, parsed)
+    known = context_of_schema(schema, parsed)
     assert known is not None
-    reading = reading_of(schema, parsed, known)
+    spec, state = read_spec(schema, parsed, known), ReadState()
 
     for wanted in captured.ranges():
-        list(read(captured.fetch(wanted), reading))
+        list(read(captured.fetch(wanted), spec, state))
 
     large = sum(flag for records in captured.partitions.values() for record in records for flag in record.large)
     assert large > 0
-    assert (reading.counters.claim_checks, reading.counters.key_only) == (
-        (large, 0) if scenario in CLAIMED else (0, large)
-    )
+    assert (state.counters.claim_checks, state.counters.key_only) == ((large, 0) if scenario in CLAIMED else (0, large))
 
 
 def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,20 +3,21 @@
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
 from tests.support.corpus import scenario
-from ticdc_source.driver.inference import infer_table, nothing_there, take_sample
-from ticdc_source.driver.plan import Known, known_of_schema, known_of_tables, reading_of
-from ticdc_source.driver.read_schema import format_schema, read_schema
+from ticdc_source.driver.context import ReadContext, context_of_sample, context_of_schema
+from ticdc_source.driver.inference import take_sample
+from ticdc_source.driver.load import schema_of_ranges
+from ticdc_source.driver.plan import read_spec
 from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline.read import Reading, read
+from ticdc_source.pipeline.read import ReadSpec, read
 
 TOPIC = "captured"
 
@@ -91,41 +92,35 @@ class Captured:
 
     def schema(self, **options: str) -> pa.Schema:
         """Infer the read schema."""
-        parsed = make_options(**options)
-        if parsed.output_format == "event":
-            return format_schema(parsed)
-        sample = take_sample(self.ranges(), self.fetch, parsed)
-        if sample is None:
-            raise nothing_there(self.ranges())
-        return read_schema(infer_table(sample), sample.decoder.name, parsed)
+        return schema_of_ranges(self.ranges(), self.fetch, make_options(**options))
 
     def read(self, *, sizes: Sizes = whole, schema: pa.Schema | None = None, **options: str) -> pa.Table:
         """Infer and read, as the Spark source does, without Spark."""
         parsed = make_options(**options)
         schema = self.schema(**options) if schema is None else schema
-        known = self.known(schema, parsed)
+        context = self.context(schema, parsed)
         batches = [
             batch
             for wanted in self.ranges()
-            for batch in read(self.fetch(wanted, sizes), self.reading(schema, parsed, known, wanted))
+            for batch in read(self.fetch(wanted, sizes), self.spec(schema, parsed, context, wanted))
         ]
         return pa.Table.from_batches(batches, schema)
 
-    def known(self, schema: pa.Schema, options: Options) -> Known:
+    def context(self, schema: pa.Schema, options: Options) -> ReadContext:
         """Return what the driver knows before reading."""
         if options.output_format != "event":
-            known = known_of_schema(schema, options)
-            assert known is not None
-            return known
+            context = context_of_schema(schema, options)
+            assert context is not None
+            return context
         sample = take_sample(self.ranges(), self.fetch, options)
         assert sample is not None
-        return known_of_tables(sample)
+        return context_of_sample(sample)
 
-    def reading(self, schema: pa.Schema, options: Options, known: Known, wanted: OffsetRange) -> Reading:
+    def spec(self, schema: pa.Schema, options: Options, context: ReadContext, wanted: OffsetRange) -> ReadSpec:
         """Return what a worker wants of a range: of broadcast DDL, the lowest partition's copy."""
-        reading = reading_of(schema, options, known)
-        reading.takes_ddl = reading.decoder.ddl_partition is not None or wanted.partition == min(self.partitions)
-        return reading
+        spec = read_spec(schema, options, context)
+        keeps_ddl = spec.decoder.ddl_partition is not None or wanted.partition == min(self.partitions)
+        return replace(spec, keeps_ddl=keeps_ddl)
 
 
 def rows(*messages: tuple[bytes | None, bytes | None], **options: str) -> list[dict[str, Any]]:

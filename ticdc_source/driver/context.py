@@ -1,202 +1,153 @@
-"""What is known of messages before they are read; a stream learns more of it with each micro-batch."""
+"""The read context: what the driver finds out about messages and sends to the workers."""
 
 from __future__ import annotations
 
-import difflib
-import time
+import json
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ticdc_source.driver.inference import Sample, infer_table, lacks_types, take_sample
-from ticdc_source.driver.plan import Known, known_of_schema, known_of_table, known_of_tables, layout_of
-from ticdc_source.errors import OptionError, TiCDCSourceError
-from ticdc_source.kafka import Fetcher, FetchSettings, KafkaFetcher
-from ticdc_source.options.kafka_client import client_config
-from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.driver.inference import Sample, describe_table
+from ticdc_source.events import TableName
 from ticdc_source.options.options import Options
-from ticdc_source.options.tables import TableFilter
+from ticdc_source.options.tables import parse_table
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols import PROTOCOLS
-from ticdc_source.schema.model import TableSchema
+from ticdc_source.schema.model import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, TableSchema, merge_schemas
+from ticdc_source.schema.types import TYPES
 
-__all__ = ["Knowledge", "ddl_from", "driver_fetcher", "fetch_settings", "known_before_reading", "warn_of_missing_ddl"]
+__all__ = [
+    "ReadContext",
+    "context_of_sample",
+    "context_of_schema",
+    "context_of_table",
+    "lowest_partitions",
+    "warn_of_missing_ddl",
+]
 
-_WINDOW = 4096  # records to look at together
+# The types that DDL events gave a column, as texts: (commit_ts of the DDL, MySQL type), oldest first.
+TypeTexts = Sequence[tuple[int, str]]
+# A column's name, its MySQL type, and the types that DDL events gave it.
+ColumnContext = tuple[str, str | None, TypeTexts]
 
-_SAMPLE_RECORDS = 4000  # records of a chunk to sample, of which the protocol may not be known
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadContext:
+    """What the driver knows about the messages of a read. It is pickled and sent to the workers.
 
-class Knowledge:
-    """Lives in the driver's Python process, and is never pickled.
-
-    With `outputFormat=event` the types of tables may be in DDL events alone: those before a batch's
-    range, or a stream's first micro-batch, are looked for, and those of every micro-batch, so that a row reads the same
-    in a batch, in a stream and after its restart.
-
-    Args:
-        schema: the read schema.
-        options: the options.
-        earliest: looks the log starts of topic partitions up.
+    Attributes:
+        protocol: the wire format; None if there was no record to identify it.
+        table: the one table of the read; None if there was no row to identify it.
+        types: MySQL types by lower-case column name.
+        versions: the types that DDL events gave a column, by lower-case column name.
+        columns: lower-case names of all columns that inference saw; None if the user left columns out.
+        keys: lower-case names of the columns of the handle key, as far as the wire format has it.
+        tables: with `outputFormat=event`, the columns of each table about which inference knows more than every
+            message says.
+        ddl_partitions: the lowest partition of each topic; its copy of a broadcast DDL event is kept.
+        commit_end: the commit-ts that `endingCommitTs=resolved` stands for.
+        provisional: whether there was no row to learn from; a stream then tries again with its next micro-batch.
     """
 
-    def __init__(
-        self,
-        schema: pa.Schema,
-        options: Options,
-        earliest: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]],
-    ) -> None:
-        self._schema = schema
-        self._options = options
-        self._earliest = earliest
-        self._known: Known | None = None
-        self._sample: Sample | None = None  # where DDL tells types: what was seen of it so far
-
-    def of(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> Known:
-        """Return what is known for a batch, or the next micro-batch.
-
-        Args:
-            ranges: what it reads.
-            ends: where all topic partitions end with it.
-
-        Raises:
-            OptionError: as `known_before_reading`.
-        """
-        if self._sample is not None:
-            before = len(self._sample.ddl)
-            with driver_fetcher(self._options) as fetcher:
-                _add_ddl(self._sample, ranges, fetcher)
-            if len(self._sample.ddl) > before:
-                self._known = known_of_tables(self._sample)
-        elif self._known is None:
-            self._known = self._first(ranges, ends)
-        elif self._known.provisional:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the first micro-batch has given them
-                self._known = self._first(ranges, ends)
-        assert self._known is not None  # noqa: S101 (for mypy)
-        return self._known
-
-    def _first(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> Known:
-        options = self._options
-        name = options.protocol
-        if options.output_format != "event" or (name != "auto" and not PROTOCOLS[name].types_in_ddl):
-            return known_before_reading(self._schema, options, ranges)
-        with driver_fetcher(options) as fetcher:
-            sample = take_sample(ranges, fetcher.fetch, options)
-            if sample is None:
-                return Known(None if name == "auto" else name, provisional=True)
-            if sample.decoder.types_in_ddl and (not sample.rows or lacks_types(sample)):
-                self._sample = sample
-                if not self._add_history(sample, ranges, ends, fetcher) or not sample.whole:
-                    warnings.warn(
-                        "Not all DDL events were looked at (inferSchema.maxScannedRecords, inferSchema.timeoutMs): "
-                        "columns whose types only those tell are shown as the messages have them",
-                        stacklevel=2,
-                    )
-            return known_of_tables(sample)
-
-    def _add_history(
-        self, sample: Sample, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int], fetcher: Fetcher
-    ) -> bool:
-        """Add the DDL events before a batch, or a stream's first micro-batch; tell whether that was all there is.
-
-        They are sent to all partitions of a topic: one is enough.
-        """
-        lowest = {place.topic: place for place in sorted(ends, reverse=True)}.values()
-        begins = {**ends, **{one.topic_partition: one.start for one in ranges}}
-        deadline = time.monotonic() + self._options.infer_schema_timeout_ms / 1000
-        limit = self._options.infer_schema_max_scanned_records
-        for place, earliest in self._earliest(lowest).items():
-            at = begins[place]
-            while at > earliest:  # backwards: the newest tell most
-                if limit <= 0 or time.monotonic() >= deadline:
-                    return False
-                start = max(earliest, at - min(limit, _WINDOW))
-                _add_ddl(sample, [OffsetRange(*place, start, at)], fetcher)
-                limit -= at - start
-                at = start
-        return True
+    protocol: str | None = None
+    table: TableName | None = None
+    types: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, TypeTexts] = field(default_factory=dict)
+    columns: frozenset[str] | None = None
+    keys: frozenset[str] = frozenset()
+    tables: Mapping[TableName, Sequence[ColumnContext]] = field(default_factory=dict)
+    ddl_partitions: Mapping[str, int] = field(default_factory=dict)
+    commit_end: int | None = None
+    provisional: bool = False
 
 
-def _add_ddl(sample: Sample, ranges: Iterable[OffsetRange], fetcher: Fetcher) -> None:
-    for wanted in ranges:
-        for chunk in fetcher.fetch(wanted):
-            sample.add(chunk, rows=False)
+def context_of_schema(schema: pa.Schema, options: Options) -> ReadContext | None:
+    """Return the context in the field metadata of an inferred schema; None for a schema that a user wrote."""
+    fields = [
+        (item.name.lower(), {name.decode(): value.decode() for name, value in item.metadata.items()})
+        for item in _inferred_fields(schema, options)
+    ]
+    if not fields:
+        return None
+    _, first = fields[0]
+    reports_drift = options.on_schema_drift == "fail" and options.columns is None
+    return ReadContext(
+        protocol=first[PROTOCOL],
+        table=parse_table(first[TABLE]),
+        types={name: metadata[MYSQL_TYPE] for name, metadata in fields if MYSQL_TYPE in metadata},
+        versions={name: json.loads(metadata[VERSIONS]) for name, metadata in fields if VERSIONS in metadata},
+        columns=frozenset(name for name, _ in fields) if reports_drift else None,
+        keys=frozenset(name for name, metadata in fields if KEY in metadata),
+    )
 
 
-def driver_fetcher(options: Options) -> Fetcher:
-    """Return a fetcher for sampling."""
-    return KafkaFetcher(client_config(options, driver=True), fetch_settings(options))
+def _inferred_fields(schema: pa.Schema, options: Options) -> list[pa.Field]:
+    fields = list(schema)
+    if options.output_format == "envelope":
+        images = [item for item in schema if item.name.lower() in ("before", "after")]
+        fields = list({inner.name: inner for item in images for inner in item.type}.values())
+    return [item for item in fields if item.metadata and TABLE.encode() in item.metadata]
 
 
-def known_before_reading(schema: pa.Schema, options: Options, ranges: Sequence[OffsetRange]) -> Known:
-    """Return what is known of the messages: from an inferred schema's metadata, else from a sample of the ranges.
-
-    Raises:
-        OptionError: the sample holds several tables, or protocols.
-    """
-    known = known_of_schema(schema, options)
-    if known is not None:
-        return known
-    if options.output_format == "event":  # each message tells its types; `Knowledge` asks for no other protocol here
-        return Known(options.protocol)
-    with driver_fetcher(options) as fetcher:
-        sample = take_sample(ranges, fetcher.fetch, options)
-    if sample is None:
-        return Known(None if options.protocol == "auto" else options.protocol, provisional=True)
-    try:
-        found = infer_table(sample)
-    except TiCDCSourceError as error:
-        if isinstance(error, OptionError) and sample.rows:  # several tables
-            raise
-        warnings.warn(str(error), stacklevel=2)
-        table = TableFilter(options.tables or ()).exact
-        # Of a table that is named there is no more to learn, but the types that DDL events may tell.
-        return Known(sample.decoder.name, table, provisional=table is None or sample.decoder.types_in_ddl)
-    _report_unknown(layout_of(schema, options).data_fields(), found)
-    return known_of_table(found, sample.decoder.name)
+def context_of_sample(sample: Sample) -> ReadContext:
+    """Return what a sample says of every table beyond what each message says."""
+    decoder = sample.decoder
+    if not decoder.types_in_ddl:
+        return ReadContext(protocol=decoder.name)
+    names = {*sample.rows, *(event.table for event in sample.ddl if event.table.table)}
+    return ReadContext(protocol=decoder.name, tables={table: _columns(sample, table) for table in sorted(names)})
 
 
-def _report_unknown(fields: Sequence[pa.Field], found: TableSchema) -> None:
-    """Warn of columns that the user's schema names and no message of the sample has: they are NULL."""
-    there = {column.name.lower(): column.name for column in found.columns}
-    for field in fields:
-        if field.name.lower() not in there:
-            near = difflib.get_close_matches(field.name.lower(), there, n=1)
-            hint = f"; did you mean {there[near[0]]}?" if near else ""
-            msg = f"The schema's column {field.name} is in no message of {found.table} that was sampled{hint}"
-            warnings.warn(f"{msg} It is NULL where a message lacks it", stacklevel=2)
+def _columns(sample: Sample, table: TableName) -> list[ColumnContext]:
+    merged = merge_schemas(describe_table(sample, table))
+    columns = {} if merged is None else {column.name.lower(): column for column in merged.columns}
+    versions = dict(sample.decoder.declared(table, sample.ddl))
+    contexts: list[ColumnContext] = []
+    for name in dict.fromkeys([*columns, *versions]):
+        declared = versions.get(name, ())
+        type_ = columns[name].type if name in columns else declared[-1][1]
+        text = str(type_) if type_ is not None and type_.name in TYPES else None
+        contexts.append((name, text, [(start, str(version)) for start, version in declared]))
+    return contexts
 
 
-def ddl_from(places: Iterable[TopicPartition]) -> dict[str, int]:
-    """Return the lowest partition of each topic, whose copy of a broadcast DDL event is kept."""
+def context_of_table(table: TableSchema, protocol: str) -> ReadContext:
+    """Return what inference found, for a schema that a user wrote: columns it lacks were left out on purpose."""
+    columns = {column.name.lower(): column for column in table.columns}
+    return ReadContext(
+        protocol=protocol,
+        table=table.table,
+        types={
+            name: str(column.type)
+            for name, column in columns.items()
+            if column.type is not None and column.type.name in TYPES
+        },
+        versions={
+            name: [(start, str(type_)) for start, type_ in column.versions]
+            for name, column in columns.items()
+            if len(column.versions) > 1
+        },
+        keys=frozenset(name for name, column in columns.items() if column.key),
+    )
+
+
+def lowest_partitions(topic_partitions: Iterable[TopicPartition]) -> dict[str, int]:
+    """Return the lowest partition of each topic; its copy of a broadcast DDL event is kept."""
     lowest: dict[str, int] = {}
-    for place in places:
-        lowest[place.topic] = min(place.partition, lowest.get(place.topic, place.partition))
+    for topic, partition in topic_partitions:
+        lowest[topic] = min(partition, lowest.get(topic, partition))
     return lowest
 
 
-def warn_of_missing_ddl(known: Known, options: Options) -> None:
-    """Warn where DDL is asked for and partition 0, which alone may get it, is not read."""
+def warn_of_missing_ddl(context: ReadContext, options: Options) -> None:
+    """Warn if DDL events are wanted and partition 0, which may be the only one with them, is not read."""
     if options.output_format != "event":
         return
-    without = [topic for topic, partition in known.ddl_from.items() if partition != 0]
+    without = [topic for topic, partition in context.ddl_partitions.items() if partition != 0]
     if without:
-        decoder = PROTOCOLS.get(known.protocol or "")
+        decoder = PROTOCOLS.get(context.protocol or "")
         alone = decoder is not None and decoder.ddl_partition == 0
         what = "has its DDL in partition 0 only" if alone else "may have DDL in partition 0"
-        warnings.warn(f"Partition 0 of {', '.join(without)} is not read; {known.protocol} {what}", stacklevel=2)
-
-
-def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettings:
-    """Return how to fetch with these options."""
-    records = _SAMPLE_RECORDS if protocol is None else PROTOCOLS[protocol].chunk_records
-    return FetchSettings(
-        max_records=min(records, options.max_rows_per_batch),
-        max_bytes=options.max_bytes_per_batch,
-        include_headers=options.include_headers,
-        poll_timeout_ms=options.kafka_consumer_poll_timeout_ms,
-        fail_on_data_loss=options.fail_on_data_loss,
-    )
+        warnings.warn(f"Partition 0 of {', '.join(without)} is not read; {context.protocol} {what}", stacklevel=2)

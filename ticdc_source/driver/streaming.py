@@ -1,7 +1,7 @@
 """Planning a stream: where the next micro-batch ends, and which ranges lie between two offsets.
 
 The offset has the layout of Spark's Kafka source, `{"topic": {"0": 42}}`: the next offset to read. Two members
-whose names no topic can have carry what Spark's Python API has no place for (docs/design/0005-streams.md):
+whose names no topic can have carry what Spark's Python API has no topic_partition for (docs/design/0005-streams.md):
 
     "$initial": true        the offset that `initialOffset()` resolved; Spark does not keep it
     "$init": {"topic": …}   in the first end offset: where the stream started, so that a crash in batch 0, or a
@@ -11,7 +11,7 @@ whose names no topic can have carry what Spark's Python API has no place for (do
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -19,7 +19,7 @@ from ticdc_source.errors import DataLossError
 from ticdc_source.options.offsets import OffsetRange, from_json_dict, shares, split_ranges, to_json_dict
 from ticdc_source.options.topics import TopicPartition
 
-__all__ = ["INITIAL", "Limits", "Lookup", "StreamPlanner", "pack", "places_of"]
+__all__ = ["INITIAL", "Lookup", "OffsetJSON", "StreamLimits", "StreamPlanner", "offsets_of", "pack"]
 
 INITIAL, START = "$initial", "$init"
 
@@ -30,6 +30,8 @@ _LIST_EVERY_S = 10.0
 _WORTH_A_TASK = 5_000
 
 Offsets = dict[TopicPartition, int]
+# An offset as Spark keeps it in a checkpoint: offsets by partition number by topic, and the two members above.
+OffsetJSON = dict[str, Any]
 
 
 class Lookup(Protocol):
@@ -38,17 +40,17 @@ class Lookup(Protocol):
     def partitions(self, *, missing: bool = False) -> list[TopicPartition]:
         """Return the partitions there are."""
 
-    def starts(self, places: Iterable[TopicPartition]) -> Offsets:
+    def starts(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
         """Return where a new stream starts in each partition."""
 
-    def earliest(self, places: Iterable[TopicPartition]) -> Offsets:
+    def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the log start of each partition."""
 
-    def latest(self, places: Iterable[TopicPartition]) -> Offsets:
+    def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the end of each partition."""
 
 
-class Limits(NamedTuple):
+class StreamLimits(NamedTuple):
     """Patience, in seconds.
 
     Attributes:
@@ -73,12 +75,12 @@ class StreamPlanner:
     """
 
     lookup: Lookup
-    limits: Limits
+    limits: StreamLimits
     report_loss: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
     _start: Offsets | None = None
     _latest: Offsets = field(default_factory=dict)
-    _places: list[TopicPartition] = field(default_factory=list)
+    _partitions: list[TopicPartition] = field(default_factory=list)
     _looked_at: float | None = None
     _listed_at: float | None = None
     _idle: bool = False
@@ -86,7 +88,7 @@ class StreamPlanner:
     _target: Offsets | None = None
     _waiting_since: float | None = None
 
-    def initial(self) -> dict[str, Any]:
+    def initial(self) -> OffsetJSON:
         """Return where a new stream starts: resolved once."""
         if self._start is None:
             self._start = self.lookup.starts(self.lookup.partitions(missing=True))
@@ -96,7 +98,7 @@ class StreamPlanner:
         """Fix the end of the stream (Trigger.AvailableNow): what is there at the next look."""
         self._stops_at_target = True
 
-    def newest(self) -> dict[str, Any]:
+    def newest(self) -> OffsetJSON:
         """Return the ends of all partitions, for Spark's report."""
         return to_json_dict(self._look())
 
@@ -104,9 +106,7 @@ class StreamPlanner:
         """Return the ends of all partitions as they were last looked up."""
         return self._latest
 
-    def next(
-        self, start: Mapping[str, Any], max_offsets: int | None = None, min_offsets: int | None = None
-    ) -> dict[str, Any]:
+    def next(self, start: OffsetJSON, max_offsets: int | None = None, min_offsets: int | None = None) -> OffsetJSON:
         """Return where the micro-batch that begins at `start` ends; `start` itself where there is nothing to do.
 
         Args:
@@ -121,24 +121,31 @@ class StreamPlanner:
         begins = self._offsets(start)
         ends = self._target_of(begins) if self._stops_at_target else self._look()
         # What is gone is told at once, and not waited with.
-        intact = all(place in ends and ends[place] >= begins[place] for place in begins)
+        intact = all(
+            topic_partition in ends and ends[topic_partition] >= begins[topic_partition] for topic_partition in begins
+        )
         if min_offsets is not None and intact and not first and not self._stops_at_target:
-            new = sum(ends[place] - begins.get(place, 0) for place in ends)
+            new = sum(ends[topic_partition] - begins.get(topic_partition, 0) for topic_partition in ends)
             if self._must_wait(new, min_offsets):
                 return dict(start)
         begins = self._with_new_partitions(begins, ends)
         ends = self._checked(begins, ends)
-        behind = {place: ends[place] - begins[place] for place in ends}
+        behind = {topic_partition: ends[topic_partition] - begins[topic_partition] for topic_partition in ends}
         backlog = sum(size for size in behind.values() if size > 0)
         if max_offsets is not None and backlog > max_offsets:
             granted = shares(behind, max_offsets)
-            ends = {place: begins[place] + granted[place] if behind[place] > 0 else ends[place] for place in ends}
+            ends = {
+                topic_partition: begins[topic_partition] + granted[topic_partition]
+                if behind[topic_partition] > 0
+                else ends[topic_partition]
+                for topic_partition in ends
+            }
         end = to_json_dict(ends)
         if first:
             return {START: {name: start[name] for name in start if name != INITIAL}, **end}
         return dict(start) if end == {name: start[name] for name in start if name != START} else end
 
-    def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
+    def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
         """Return what lies between two offsets, by topic and partition; empty ranges left out.
 
         Raises:
@@ -147,18 +154,20 @@ class StreamPlanner:
         begins, ends = self._offsets(start, end), self._offsets(end)
         begins = self._with_new_partitions(begins, ends)
         self._report_gone(begins, ends)
-        for place in sorted(ends):
-            if ends[place] < begins[place]:
-                self._report_went_back(place, begins[place], ends[place])
+        for topic_partition in sorted(ends):
+            if ends[topic_partition] < begins[topic_partition]:
+                self._report_went_back(topic_partition, begins[topic_partition], ends[topic_partition])
         return [
-            OffsetRange(*place, begins[place], ends[place]) for place in sorted(ends) if ends[place] > begins[place]
+            OffsetRange(*topic_partition, begins[topic_partition], ends[topic_partition])
+            for topic_partition in sorted(ends)
+            if ends[topic_partition] > begins[topic_partition]
         ]
 
-    def _offsets(self, offset: Mapping[str, Any], end: Mapping[str, Any] | None = None) -> Offsets:
+    def _offsets(self, offset: OffsetJSON, end: OffsetJSON | None = None) -> Offsets:
         """Read an offset; an initial one is replaced by the start that its end offset carries."""
         if end is not None and offset.get(INITIAL) and START in end:
             offset = end[START]
-        return places_of(offset)
+        return offsets_of(offset)
 
     def _look(self) -> Offsets:
         """Return the ends of all partitions, asking the brokers no more often than need be.
@@ -171,18 +180,18 @@ class StreamPlanner:
             if self._listed_at is None or now - self._listed_at >= _LIST_EVERY_S:
                 self._list(now)
             try:
-                found = self.lookup.latest(self._places) if self._places else {}
+                found = self.lookup.latest(self._partitions) if self._partitions else {}
             except DataLossError:  # listed a while ago, and gone: whether that fails the query is decided later
                 self._list(now)
-                found = self.lookup.latest(self._places) if self._places else {}
+                found = self.lookup.latest(self._partitions) if self._partitions else {}
             self._idle = found == self._latest
             self._latest = found
             self._looked_at = self.clock()
         return self._latest
 
     def _list(self, now: float) -> None:
-        self._places = self.lookup.partitions(missing=True)
-        self._listed_at = now if self._places else None
+        self._partitions = self.lookup.partitions(missing=True)
+        self._listed_at = now if self._partitions else None
 
     def _target_of(self, begins: Offsets) -> Offsets:
         """Return the fixed end of the stream, checked again against what is there now."""
@@ -190,7 +199,11 @@ class StreamPlanner:
             self._target = self._look()
             return self._target
         now = self._look()
-        moved = {place for place in self._target if place in now and now[place] < self._target[place]}
+        moved = {
+            topic_partition
+            for topic_partition in self._target
+            if topic_partition in now and now[topic_partition] < self._target[topic_partition]
+        }
         changed = sorted((set(now) ^ set(self._target)) | moved)
         if changed:
             msg = (
@@ -198,7 +211,9 @@ class StreamPlanner:
                 "or deleted, or offsets that went back). This could be transient: restart your query"
             )
             raise DataLossError(msg)
-        return {place: max(end, begins.get(place, end)) for place, end in self._target.items()}
+        return {
+            topic_partition: max(end, begins.get(topic_partition, end)) for topic_partition, end in self._target.items()
+        }
 
     def _with_new_partitions(self, begins: Offsets, ends: Offsets) -> Offsets:
         """Add partitions that came up since: they start at their earliest record, which must be the first."""
@@ -206,23 +221,30 @@ class StreamPlanner:
         if not new:
             return begins
         earliest = self.lookup.earliest(new)
-        late = [f"{place} at {earliest[place]}" for place in new if earliest[place] != 0]
+        late = [
+            f"{topic_partition} at {earliest[topic_partition]}"
+            for topic_partition in new
+            if earliest[topic_partition] != 0
+        ]
         if late:
             self.report_loss(
                 f"Added partitions do not start from offset 0: {', '.join(late)}. Some data may be missed."
             )
-        return {**begins, **{place: min(earliest[place], ends[place]) for place in new}}
+        return {
+            **begins,
+            **{topic_partition: min(earliest[topic_partition], ends[topic_partition]) for topic_partition in new},
+        }
 
     def _checked(self, begins: Offsets, ends: Offsets) -> Offsets:
         """Report what is gone since `begins`; return the ends."""
         self._report_gone(begins, ends)
-        back = sorted(place for place in ends if ends[place] < begins[place])
+        back = sorted(topic_partition for topic_partition in ends if ends[topic_partition] < begins[topic_partition])
         if back:
             # A follower may not know the newest records yet (KAFKA-7703): look again before believing it.
             ends = {**ends, **self.lookup.latest(back)}
-        for place in back:
-            if ends[place] < begins[place]:
-                self._report_went_back(place, begins[place], ends[place])
+        for topic_partition in back:
+            if ends[topic_partition] < begins[topic_partition]:
+                self._report_went_back(topic_partition, begins[topic_partition], ends[topic_partition])
         return ends
 
     def _report_gone(self, begins: Offsets, ends: Offsets) -> None:
@@ -230,10 +252,10 @@ class StreamPlanner:
         if gone:
             self.report_loss(f"Partitions {', '.join(map(str, gone))} have been deleted.")
 
-    def _report_went_back(self, place: TopicPartition, begin: int, end: int) -> None:
+    def _report_went_back(self, topic_partition: TopicPartition, begin: int, end: int) -> None:
         self.report_loss(
-            f"Partition {place}'s offset was changed from {begin} to {end}: the topic may have been deleted and "
-            "made again."
+            f"Partition {topic_partition}'s offset was changed from {begin} to {end}: the topic may have been deleted "
+            "and created again."
         )
 
     def _must_wait(self, backlog: int, min_offsets: int) -> bool:
@@ -246,7 +268,7 @@ class StreamPlanner:
         return True
 
 
-def places_of(offset: Mapping[str, Any]) -> Offsets:
+def offsets_of(offset: OffsetJSON) -> Offsets:
     """Read an offset of Spark's checkpoint by topic partition."""
     return from_json_dict({name: value for name, value in offset.items() if name not in (INITIAL, START)})
 

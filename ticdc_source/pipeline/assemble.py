@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,13 +20,15 @@ from ticdc_source.schema.types import TIMESTAMP
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Rows", "assemble", "in_order"]
+__all__ = ["ROW_FACTS", "Rows", "assemble", "concatenated", "in_order"]
+
+Value = TypeVar("Value")
 
 _MOST_MS = (1 << 63) // 1000  # of a timestamp in microseconds; producers may write what they like
 _LOGICAL_BITS = pa.scalar(18, pa.int64())  # of a TSO: physical milliseconds above, logical counter below
 _MICROSECONDS = pa.scalar(1000, pa.int64())  # in a millisecond
-# By kind (`CHANGE_TYPES`, then DDL and watermark). At one commit-ts old rows come first, and a DDL after the rows: a
-# row with the commit-ts of a DDL belongs to the schema before it (docs/wire.md, item 31).
+# By change type (`CHANGE_TYPES`, then DDL and watermark). At one commit-ts old rows come first and DDL after the rows,
+# because a row with the commit-ts of a DDL belongs to the schema before it (docs/wire.md, item 31).
 _RANKS = pa.array([1, 0, 1, 0, 2, 3], pa.int32())
 _CHANGE_TYPES = pa.array(CHANGE_TYPES, pa.string())
 _EVENT_TYPES = pa.array(["row", "row", "row", "row", "ddl", "watermark"], pa.string())
@@ -34,64 +36,85 @@ _EVENT_OPS = pa.array(["insert", "update", "update", "delete", None, None], pa.s
 _ENVELOPE_OPS = pa.array(["c", "u", "u", "d"], pa.string())
 
 
-@dataclass(slots=True)
+# What is known of each row beside its columns: the record it comes from, as that record's position in the chunk; its
+# event, as an index in the message; its change type, an index into `CHANGE_TYPES`, or DDL or WATERMARK; and what the
+# protocol knows of the event, NULL if unknown.
+ROW_FACTS = pa.schema(
+    [
+        pa.field("position", pa.int32()),
+        pa.field("index", pa.int32()),
+        pa.field("change_type", pa.int8()),
+        pa.field("commit_ts", pa.int64()),
+        pa.field("build_ts", pa.int64()),
+        pa.field("cluster_id", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """What assembly is given: one entry a row, in row order.
+    """What assembly is given: one entry per row, in row order.
 
     Attributes:
         chunk: the records they come from.
         protocol: the wire format.
         table: the table, None for bad records alone.
-        positions: each row's record, as a place in the chunk; int32.
-        indexes: each row's event, as a place in its message; int32.
-        change_types: indexes into `CHANGE_TYPES`; DDL and WATERMARK with `outputFormat=event`; int8.
-        commit_ts, build_ts, cluster_id: per row; int64, int64, string; NULL where unknown.
+        facts: what is known of each row beside its columns (`ROW_FACTS`).
         columns: what the table, or `outputFormat`, brings, by its name in the read schema.
     """
 
     chunk: Chunk
     protocol: str
     table: TableName | None
-    positions: pa.Array
-    indexes: pa.Array
-    change_types: pa.Array
-    commit_ts: pa.Array
-    build_ts: pa.Array
-    cluster_id: pa.Array
+    facts: pa.RecordBatch
     columns: Mapping[str, pa.Array]
-    _offsets: pa.Array | None = None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self.facts.num_rows)
+
+    @property
+    def positions(self) -> pa.Array:
+        """Each row's record, as its position in the chunk; int32."""
+        return self.facts.column(0)
+
+    @property
+    def indexes(self) -> pa.Array:
+        """Each row's event, as its index in the message; int32."""
+        return self.facts.column(1)
+
+    @property
+    def change_types(self) -> pa.Array:
+        """Each row's change type, an index into `CHANGE_TYPES`, or DDL or WATERMARK; int8."""
+        return self.facts.column(2)
+
+    @property
+    def commit_ts(self) -> pa.Array:
+        """Each row's commit-ts; int64."""
+        return self.facts.column(3)
 
     def filtered(self, keep: pa.Array) -> Rows:
-        """Return the rows of which `keep` says so."""
-        rows = self._through(lambda array: array.filter(keep))
-        rows.columns = {name: array.filter(keep) for name, array in self.columns.items()}
-        return rows
+        """Return the rows for which `keep` is true."""
+        columns = {name: array.filter(keep) for name, array in self.columns.items()}
+        return replace(self, facts=self.facts.filter(keep), columns=columns)
 
-    def at(self, places: pa.Array) -> Rows:
-        """Return what is known of the rows at some places, without their columns."""
-        return self._through(lambda array: array.take(places))
-
-    def _through(self, run: Callable[[pa.Array], pa.Array]) -> Rows:
-        return Rows(
-            self.chunk, self.protocol, self.table, run(self.positions), run(self.indexes), run(self.change_types),
-            run(self.commit_ts), run(self.build_ts), run(self.cluster_id), {},
-        )  # fmt: skip
+    def at(self, rows: pa.Array) -> Rows:
+        """Return the facts of the rows at some row indexes, without their columns."""
+        return replace(self, facts=self.facts.take(rows), columns={})
 
     def offsets(self) -> pa.Array:
-        """Return each row's offset."""
-        if self._offsets is None:
-            self._offsets = taken(_offsets(self.chunk.offsets), self.positions)
-        return self._offsets
+        """Return each row's Kafka offset."""
+        return taken(_offsets(self.chunk.offsets), self.positions)
 
-    def picked(self, values: Sequence[Any]) -> Sequence[Any]:
-        """Return what each row's record has: of these, one a record."""
+    def picked(self, values: Sequence[Value]) -> Sequence[Value]:
+        """Return the value of each row's record, given one value per record."""
         if are_all(self.positions, len(values)):
             return values
         return list(map(values.__getitem__, self.positions.to_pylist()))
 
-    def repeated(self, value: Any, arrow: pa.DataType) -> pa.Array:
+    def repeated(self, value: str | int | None, arrow: pa.DataType) -> pa.Array:
         """Return the same value for each row."""
-        return repeated(value, arrow, len(self.positions))
+        return repeated(value, arrow, len(self))
 
 
 def _offsets(offsets: Sequence[int]) -> pa.Array:
@@ -100,10 +123,15 @@ def _offsets(offsets: Sequence[int]) -> pa.Array:
     return pa.array(offsets, pa.int64())
 
 
-def in_order(positions: pa.Array, indexes: pa.Array) -> pa.Array:
-    """Return the places of events in the order in which they were written."""
-    events = pa.RecordBatch.from_arrays([positions, indexes], names=["position", "index"])
-    return pc.sort_indices(events, sort_keys=[("position", "ascending"), ("index", "ascending")])
+def concatenated(parts: Sequence[Rows]) -> pa.RecordBatch:
+    """Return the facts of several parts of one chunk, part after part."""
+    columns = [pa.concat_arrays([part.facts.column(name) for part in parts]) for name in ROW_FACTS.names]
+    return pa.RecordBatch.from_arrays(columns, schema=ROW_FACTS)
+
+
+def in_order(facts: pa.RecordBatch) -> pa.Array:
+    """Return the row indexes that put rows into the order in which their events were written."""
+    return pc.sort_indices(facts, sort_keys=[("position", "ascending"), ("index", "ascending")])
 
 
 def _sequence(rows: Rows) -> pa.Array:
@@ -164,36 +192,33 @@ _FILL: dict[str, Callable[[Rows], pa.Array]] = {
     "database": lambda rows: rows.repeated(rows.table.database if rows.table else None, pa.string()),
     "table": lambda rows: rows.repeated(rows.table.table if rows.table else None, pa.string()),
     "protocol": lambda rows: rows.repeated(rows.protocol, pa.string()),
-    "build_ts": lambda rows: rows.build_ts,
-    "cluster_id": lambda rows: rows.cluster_id,
+    "build_ts": lambda rows: rows.facts.column("build_ts"),
+    "cluster_id": lambda rows: rows.facts.column("cluster_id"),
     "headers": _headers,
-    "corrupt": lambda rows: pa.nulls(len(rows.positions), CORRUPT_RECORD),
+    "corrupt": lambda rows: pa.nulls(len(rows), CORRUPT_RECORD),
 }
 
-# What is known of a record that cannot be read; all else is NULL in its row.
-_KNOWN_OF_CORRUPT = frozenset({"topic", "partition", "offset", "timestamp", "key", "value", "headers", "protocol"})
+# The columns that are filled for a record that cannot be read; all others are NULL in its row.
+_FACTS_OF_CORRUPT = frozenset({"topic", "partition", "offset", "timestamp", "key", "value", "headers", "protocol"})
 
 
 def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.RecordBatch:
-    """Put the columns together as the read schema wants them; bad records become rows of their own, in order.
+    """Return a record batch of the read schema; bad records become rows of their own, in order.
 
     Raises:
         SchemaError: a column that may not be NULL is.
     """
     arrays = [rows.columns[name] if fill is None else _FILL[fill](rows) for name, fill in layout.fields]
     if corrupt:
-        positions = pa.array([item.position for item in corrupt], pa.int32())
-        indexes = pa.array([item.index for item in corrupt], pa.int32())
-        none = pa.nulls(0)
-        bad = Rows(rows.chunk, rows.protocol, None, positions, indexes, none, none, none, none, {})
-        order = in_order(pa.concat_arrays([rows.positions, positions]), pa.concat_arrays([rows.indexes, indexes]))
+        bad = _rows_of_corrupt(corrupt, rows)
+        order = in_order(concatenated([rows, bad]))
         arrays = [
             pa.concat_arrays([array, _corrupt_column(field, bad, corrupt, layout)]).take(order)
             for field, array in zip(layout.schema, arrays, strict=True)
         ]
-    for place, field in layout.required:
-        missing = _missing(field, arrays[place])
-        if missing is not None:  # the JVM would say no more than "Value at index is null", or take it for a 0
+    for column, field in layout.required:
+        missing = _missing(field, arrays[column])
+        if missing is not None:  # the JVM would only say "Value at index is null", or read a 0
             chunk = rows.chunk
             msg = (
                 f"Column {missing} is NOT NULL in the schema that was given, and has NULL in a row of "
@@ -203,21 +228,30 @@ def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Recor
     return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
 
 
+def _rows_of_corrupt(corrupt: Sequence[Corrupt], rows: Rows) -> Rows:
+    """Return the facts of bad records: where they are."""
+    positions = pa.array([item.position for item in corrupt], pa.int32())
+    indexes = pa.array([item.index for item in corrupt], pa.int32())
+    unknown = [pa.nulls(len(corrupt), field.type) for field in list(ROW_FACTS)[2:]]
+    facts = pa.RecordBatch.from_arrays([positions, indexes, *unknown], schema=ROW_FACTS)
+    return replace(rows, table=None, facts=facts, columns={})
+
+
 def _missing(field: pa.Field, array: pa.Array) -> str | None:
-    """Return the name of a column that may not be NULL and is: this one, or one of those in a struct that is there."""
+    """Return the name of a column that must not be NULL but is: this one, or a member of a struct that is not NULL."""
     if not field.nullable and array.null_count:
         return str(field.name)
     if pa.types.is_struct(field.type) and not all(child.nullable for child in field.type):
         there = array.filter(array.is_valid())
-        for place, child in enumerate(field.type):
-            if not child.nullable and there.field(place).null_count:
+        for number, child in enumerate(field.type):
+            if not child.nullable and there.field(number).null_count:
                 return f"{field.name}.{child.name}"
     return None
 
 
 def _corrupt_column(field: pa.Field, bad: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Array:
     name = layout.metadata.get(field.name)
-    if name in _KNOWN_OF_CORRUPT:
+    if name in _FACTS_OF_CORRUPT:
         return _FILL[name](bad)
     if field.name == layout.corrupt:
         return pa.array([_corrupt_record(item, bad.chunk) for item in corrupt], CORRUPT_RECORD)

@@ -1,11 +1,11 @@
-"""What each `outputFormat` makes of a split chunk: the rows to assemble, and what could not be read."""
+"""What each `outputFormat` makes of a split chunk: the rows to assemble, and the events that cannot be read."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,14 +21,15 @@ from ticdc_source.events import (
     DDLEvent,
     Split,
     TableName,
+    WatermarkEvent,
     repeated,
     row_indices,
 )
 from ticdc_source.kernels.json_documents import json_object, member_name
 from ticdc_source.kernels.variants import variants
-from ticdc_source.pipeline.assemble import Rows, in_order
+from ticdc_source.pipeline.assemble import ROW_FACTS, Rows, concatenated, in_order
 from ticdc_source.pipeline.metadata import FORMAT_COLUMNS
-from ticdc_source.pipeline.wanted import Reading, chosen_events, decode_events, rows_of
+from ticdc_source.pipeline.wanted import ReadSpec, ReadState, decode_events, events_of_one_table, rows_of
 from ticdc_source.protocols.documents import DOCUMENT, KEY_DOCUMENT
 from ticdc_source.protocols.messages import readable
 from ticdc_source.protocols.plan import Plan
@@ -36,14 +37,17 @@ from ticdc_source.schema.types import VARIANT
 
 __all__ = ["OUTPUT_FORMATS", "Folded", "fold"]
 
+# Builds the rows of a chunk, and lists the events that cannot be read.
+Format = Callable[[Chunk, Split, ReadSpec, ReadState], tuple[Rows, list[Corrupt]]]
+
 
 class Folded(NamedTuple):
-    """Image rows by event.
+    """Row images, folded into one row per event.
 
     Attributes:
-        rows: one row an event, with the metadata of its last image, and no columns.
-        before: the place of each event's before image, NULL without one.
-        after: likewise.
+        rows: one row per event, with the metadata of its last image, and no columns.
+        before: the row index of each event's before image; int32, NULL if it has none.
+        after: the row index of each event's after image; int32, NULL if it has none.
     """
 
     rows: Rows
@@ -52,9 +56,9 @@ class Folded(NamedTuple):
 
 
 def fold(images: Rows) -> Folded:
-    """Fold the rows of `outputFormat=changelog` into one row an event."""
+    """Fold the rows of `outputFormat=changelog` into one row per event."""
     nothing = pa.scalar(None, pa.int32())
-    last, old = row_indices(len(images.change_types)), nothing
+    last, old = row_indices(len(images)), nothing
     rows = images
     is_old = pc.equal(images.change_types, UPDATE_PREIMAGE)
     if is_old.true_count:  # the postimage of each follows at once
@@ -69,36 +73,31 @@ def fold(images: Rows) -> Folded:
     return Folded(rows, pc.if_else(deleted, last, old), pc.if_else(deleted, nothing, last))
 
 
-Made = tuple[Rows, list[Corrupt]]
+def _changelog(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> tuple[Rows, list[Corrupt]]:
+    table_events = events_of_one_table(split.tables, chunk, spec, state)
+    decoded, failed = decode_events(table_events, spec.plan, spec, state)
+    return rows_of(table_events, decoded, spec, state), failed
 
 
-def _changelog(chunk: Chunk, split: Split, reading: Reading) -> Made:
-    table_events = chosen_events(split.tables, chunk, reading)
-    decoded, failed = decode_events(table_events, reading.plan, reading)
-    reading.counters.count_events(len(table_events))
-    return rows_of(table_events, decoded, reading), failed
-
-
-def _envelope(chunk: Chunk, split: Split, reading: Reading) -> Made:
-    images, failed = _changelog(chunk, split, reading)
+def _envelope(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> tuple[Rows, list[Corrupt]]:
+    images, failed = _changelog(chunk, split, spec, state)
     folded = fold(images)
     by_name = {name.lower(): array for name, array in images.columns.items()}
     columns = {}
     for image, rows in (("before", folded.before), ("after", folded.after)):
-        name = reading.layout.own.get(image)
+        name = spec.layout.own.get(image)
         if name is not None:
-            fields = list(reading.layout.schema.field(name).type)
+            fields = list(spec.layout.schema.field(name).type)
             children = [by_name[field.name.lower()].take(rows) for field in fields]
             columns[name] = pa.StructArray.from_arrays(children, fields=fields, mask=rows.is_null())
-    if reading.layout.rescued is not None:
-        saved = images.columns[reading.layout.rescued]
-        columns[reading.layout.rescued] = _rescued(saved.take(folded.before), saved.take(folded.after))
-    folded.rows.columns = columns
-    return folded.rows, failed
+    if spec.layout.rescued is not None:
+        saved = images.columns[spec.layout.rescued]
+        columns[spec.layout.rescued] = _rescued(saved.take(folded.before), saved.take(folded.after))
+    return replace(folded.rows, columns=columns), failed
 
 
 def _rescued(before: pa.Array, after: pa.Array) -> pa.Array:
-    """Put what was rescued of both images into one JSON object, `{"before": …, "after": …}`."""
+    """Return what was rescued of both images as one JSON object, `{"before": …, "after": …}`."""
     if before.null_count + after.null_count == 2 * len(after):
         return after
     texts: list[str | None] = []
@@ -108,43 +107,41 @@ def _rescued(before: pa.Array, after: pa.Array) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def _event(chunk: Chunk, split: Split, reading: Reading) -> Made:
-    """Bring all events of a chunk into the order that they were written in."""
+def _event(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> tuple[Rows, list[Corrupt]]:
+    """Return all events of a chunk, in the order in which they were written."""
     parts: list[Rows] = []
     failed: list[Corrupt] = []
     for table, table_events in split.tables.items():
-        if reading.tables.matches(table):
-            decoded, bad = decode_events(table_events, _plan(table, reading), reading)
+        if spec.tables.matches(table):
+            decoded, bad = decode_events(table_events, _event_plan(table, spec, state), spec, state)
             failed += bad
-            reading.counters.count_events(len(table_events))
-            parts.append(_table_events(rows_of(table_events, decoded, reading), table))
-    parts += (_ddl_events(chunk, split, reading), _watermarks(chunk, split, reading))
-    rows = _joined(chunk, parts, reading)
-    return rows, failed
+            parts.append(_table_events(rows_of(table_events, decoded, spec, state), table))
+    parts += (_ddl_events(chunk, split, spec), _watermarks(chunk, split, spec))
+    return _in_written_order(chunk, parts, spec), failed
 
 
-def _plan(table: TableName, reading: Reading) -> Plan:
-    plan = reading.plans.get(table)
+def _event_plan(table: TableName, spec: ReadSpec, state: ReadState) -> Plan:
+    plan = state.plans.get(table)
     if plan is None:
-        assert reading.plan_of is not None  # noqa: S101 (planning sets it for this format)
-        plan = reading.plans[table] = reading.plan_of(table)
+        assert spec.plan_of is not None  # noqa: S101 (the driver sets it for this format)
+        plan = state.plans[table] = spec.plan_of(table)
     return plan
 
 
-# What is not filled from what every row has, by the column's name in `FORMAT_COLUMNS`.
+# The columns of `FORMAT_COLUMNS["event"]` that the rows bring, by name; the assembly fills the others.
 _OWN = {column.name: column.arrow for column in FORMAT_COLUMNS["event"] if not column.fill}
 
 
-def _with(rows: Rows, columns: Mapping[str, pa.Array]) -> Rows:
-    count = len(rows.positions)
-    rows.columns = {name: columns[name] if name in columns else pa.nulls(count, arrow) for name, arrow in _OWN.items()}
-    return rows
+def _with_columns(rows: Rows, columns: Mapping[str, pa.Array]) -> Rows:
+    """Return the rows with these columns, and NULL in the format's other columns."""
+    nulls = {name: pa.nulls(len(rows), arrow) for name, arrow in _OWN.items() if name not in columns}
+    return replace(rows, columns={**nulls, **columns})
 
 
 def _table_events(images: Rows, table: TableName) -> Rows:
     folded = fold(images)
     document, key = images.columns[DOCUMENT], images.columns[KEY_DOCUMENT]
-    return _with(folded.rows, {
+    return _with_columns(folded.rows, {
         "database": folded.rows.repeated(table.database, pa.string()),
         "table": folded.rows.repeated(table.table, pa.string()),
         "key": key.take(pc.coalesce(folded.after, folded.before)),
@@ -153,10 +150,10 @@ def _table_events(images: Rows, table: TableName) -> Rows:
     })  # fmt: skip
 
 
-def _ddl_events(chunk: Chunk, split: Split, reading: Reading) -> Rows:
-    events = [event for event in split.ddl if reading.takes_ddl and _wants_ddl(event, reading)]
-    rows = _other(chunk, DDL, events, [event.commit_ts for event in events], reading)
-    return _with(rows, {
+def _ddl_events(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
+    events = [event for event in split.ddl if spec.keeps_ddl and _wants_ddl(event, spec)]
+    rows = _rows_of_events(chunk, DDL, events, [event.commit_ts for event in events], spec)
+    return _with_columns(rows, {
         "database": pa.array([event.table.database or None for event in events], pa.string()),
         "table": pa.array([event.table.table or None for event in events], pa.string()),
         "ddl_type": pa.array([event.type or None for event in events], pa.string()),
@@ -169,53 +166,60 @@ def _ddl_events(chunk: Chunk, split: Split, reading: Reading) -> Rows:
     })  # fmt: skip
 
 
-def _wants_ddl(event: DDLEvent, reading: Reading) -> bool:
+def _wants_ddl(event: DDLEvent, spec: ReadSpec) -> bool:
     if event.table.table:
-        return reading.tables.matches(event.table)
-    return reading.tables.matches_database(event.table.database)
+        return spec.tables.matches(event.table)
+    return spec.tables.matches_database(event.table.database)
 
 
-def _watermarks(chunk: Chunk, split: Split, reading: Reading) -> Rows:
+def _watermarks(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
     marks = [event.ts for event in split.watermarks]
-    rows = _other(chunk, WATERMARK, split.watermarks, marks, reading)
-    return _with(rows, {"watermark_ts": pa.array(marks, pa.int64())})
+    rows = _rows_of_events(chunk, WATERMARK, split.watermarks, marks, spec)
+    return _with_columns(rows, {"watermark_ts": pa.array(marks, pa.int64())})
 
 
-def _other(chunk: Chunk, kind: int, events: Any, commit_ts: Sequence[int | None], reading: Reading) -> Rows:
+def _rows_of_events(
+    chunk: Chunk,
+    change_type: int,
+    events: Sequence[DDLEvent] | Sequence[WatermarkEvent],
+    commit_ts: Sequence[int | None],
+    spec: ReadSpec,
+) -> Rows:
     count = len(events)
-    return Rows(
-        chunk, reading.decoder.name, None,
+    facts = [
         pa.array([event.position for event in events], pa.int32()),
         pa.array([event.index for event in events], pa.int32()),
-        repeated(kind, pa.int8(), count),
-        pa.array(commit_ts, pa.int64()), pa.nulls(count, pa.int64()), pa.nulls(count, pa.string()), {},
-    )  # fmt: skip
+        repeated(change_type, pa.int8(), count),
+        pa.array(commit_ts, pa.int64()),
+        pa.nulls(count, pa.int64()),
+        pa.nulls(count, pa.string()),
+    ]
+    return Rows(
+        chunk=chunk,
+        protocol=spec.decoder.name,
+        table=None,
+        facts=pa.RecordBatch.from_arrays(facts, schema=ROW_FACTS),
+        columns={},
+    )
 
 
-def _joined(chunk: Chunk, parts: list[Rows], reading: Reading) -> Rows:
-
-    def whole(attribute: str) -> pa.Array:
-        return pa.concat_arrays([getattr(part, attribute) for part in parts])
-
-    rows = Rows(
-        chunk, reading.decoder.name, None, whole("positions"), whole("indexes"), whole("change_types"),
-        whole("commit_ts"), whole("build_ts"), whole("cluster_id"), {},
-    )  # fmt: skip
-    order = in_order(rows.positions, rows.indexes)
-    rows = rows.at(order)
-    rows.columns = {
-        shown: _typed(pa.concat_arrays([part.columns[name] for part in parts]).take(order), shown, reading)
-        for name, shown in reading.layout.own.items()
+def _in_written_order(chunk: Chunk, parts: Sequence[Rows], spec: ReadSpec) -> Rows:
+    """Return the rows of several parts of one chunk, in the order in which they were written."""
+    facts = concatenated(parts)
+    order = in_order(facts)
+    columns = {
+        shown: _typed(pa.concat_arrays([part.columns[name] for part in parts]).take(order), shown, spec)
+        for name, shown in spec.layout.own.items()
     }
-    return rows
+    return Rows(chunk=chunk, protocol=spec.decoder.name, table=None, facts=facts.take(order), columns=columns)
 
 
-def _typed(column: pa.Array, name: str, reading: Reading) -> pa.Array:
-    """Turn JSON text into VARIANT where the schema wants it."""
-    return variants(column) if reading.layout.schema.field(name).type == VARIANT else column
+def _typed(column: pa.Array, name: str, spec: ReadSpec) -> pa.Array:
+    """Return JSON text as VARIANT if the schema wants it."""
+    return variants(column) if spec.layout.schema.field(name).type == VARIANT else column
 
 
-OUTPUT_FORMATS: dict[str, Callable[[Chunk, Split, Reading], Made]] = {
+OUTPUT_FORMATS: dict[str, Format] = {
     "changelog": _changelog,
     "envelope": _envelope,
     "event": _event,

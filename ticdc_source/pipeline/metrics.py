@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,9 +18,20 @@ import pyarrow.compute as pc
 from ticdc_source.events import CHANGE_TYPES, DDL, WATERMARK, Binaries, Chunk, Split
 from ticdc_source.options.offsets import OffsetRange
 
-__all__ = ["Counters", "metrics_line", "write_lines"]
+__all__ = ["Counters", "TaskFacts", "metrics_line", "write_lines"]
 
 _log = logging.getLogger(__name__)
+
+
+class TaskFacts(TypedDict, total=False):
+    """Which Spark task wrote a metrics line: empty outside Spark; a batch read has no query and no micro-batch."""
+
+    query: str | None
+    batch: int | None
+    stage: int
+    task: int
+    attempt: int
+    time: float
 
 
 @dataclass(slots=True)
@@ -30,18 +41,18 @@ class Counters:
     Attributes:
         records: Kafka records.
         bytes: bytes of their keys and values.
-        rows: rows given to Spark, those for bad records included.
+        rows: rows returned to Spark, including those for bad records.
         images: row images by `_change_type`.
-        ddl, watermarks: events of those change_types.
+        ddl, watermarks: events of each.
         destructive_ddl: DDL events that removed rows of what is read without delete events.
-        other_rows: row events of tables that this read is not about.
+        other_rows: row events of other tables.
         claim_checks: events whose rows were read from claim-check storage.
         key_only: events that came with their key columns only.
         skipped: records without events (tombstones, header-only messages).
         decode_errors: records or events that could not be read.
-        dropped: those of them that `mode=DROPMALFORMED` has dropped.
-        rescued: rows with something in the rescued column.
-        invalid_utf8: texts that are not UTF-8, read with U+FFFD for what is none.
+        dropped: how many of these `mode=DROPMALFORMED` dropped.
+        rescued: rows with a value in the rescued column.
+        invalid_utf8: texts that are not UTF-8, read with U+FFFD for each invalid byte.
         min_commit_ts, max_commit_ts: of the rows; None without rows.
         watermark: the largest watermark; None without one.
     """
@@ -72,21 +83,22 @@ class Counters:
         self.ddl += len(split.ddl)
         self.watermarks += len(split.watermarks)
         self.skipped += split.skipped
-        # Until `count_events` tells which of the table events were wanted.
+        # Until `count_events` says which of them are of a wanted table.
         self.other_rows += split.others + sum(map(len, split.tables.values()))
         for event in split.watermarks:
             self.watermark = event.ts if self.watermark is None else max(self.watermark, event.ts)
 
     def count_events(self, events: int) -> None:
-        """Take back so many of the row events that `count_chunk` took for other tables'."""
+        """Count so many row events, which `count_chunk` counted as those of other tables, as wanted."""
         self.other_rows -= events
 
     def count_rows(self, change_types: pa.Array, commit_ts: pa.Array) -> None:
         """Count the rows that are read."""
         if len(change_types):
             data = change_types.buffers()[1].to_pybytes()  # each is a byte
-            for kind in (*range(len(CHANGE_TYPES)), DDL, WATERMARK):
-                self.images[kind] += data.count(kind, change_types.offset, change_types.offset + len(change_types))
+            for change_type in (*range(len(CHANGE_TYPES)), DDL, WATERMARK):
+                end = change_types.offset + len(change_types)
+                self.images[change_type] += data.count(change_type, change_types.offset, end)
         low, high = (bound.as_py() for bound in pc.min_max(commit_ts).values())
         if low is not None:
             self.min_commit_ts = low if self.min_commit_ts is None else min(self.min_commit_ts, low)
@@ -103,12 +115,16 @@ def _bytes(parts: Sequence[bytes | None]) -> int:
 
 
 def metrics_line(
-    counters: Counters, read: OffsetRange, lag: int | None, task: Mapping[str, Any], commit_end: int | None = None
-) -> dict[str, Any]:
-    """Return the line for one range: where, who (`task`), and what was counted.
+    counters: Counters, read: OffsetRange, lag: int | None, task: TaskFacts, commit_end: int | None = None
+) -> dict[str, object]:
+    """Return the metrics line of one offset range.
 
-    `commit_end` is what `endingCommitTs` is, or `resolved` stands for; `lag` is the number of offsets behind `end` when
-    the read was planned, None where it is not known.
+    Args:
+        counters: what was counted.
+        read: the offset range.
+        lag: the number of offsets behind its end when the read was planned; None if unknown.
+        task: which Spark task read it.
+        commit_end: the option `endingCommitTs`, or the commit-ts that `resolved` stands for.
     """
     return {
         **task,
@@ -121,7 +137,7 @@ def metrics_line(
         "bytes": counters.bytes,
         "rows": counters.rows,
         "events": {
-            **{name: counters.images[kind] for kind, name in enumerate(CHANGE_TYPES)},
+            **{name: counters.images[change_type] for change_type, name in enumerate(CHANGE_TYPES)},
             "ddl": counters.ddl,
             "destructive_ddl": counters.destructive_ddl,
             "watermark": counters.watermarks,
@@ -141,10 +157,10 @@ def metrics_line(
     }
 
 
-def write_lines(folder: str, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Write a task's lines as one new file of a folder; a reader sees all of it or nothing, also after a crash.
+def write_lines(folder: str, name: str, lines: Iterable[Mapping[str, object]]) -> None:
+    """Write a task's lines as one new file in a folder. A reader sees the whole file or none, also after a crash.
 
-    Metrics never fail a read: what goes wrong is logged.
+    Metrics never fail a read: a failure is logged.
     """
     text = "".join(json.dumps(line) + "\n" for line in lines)
     final = Path(folder) / f"{name}-{uuid.uuid4().hex}.jsonl"

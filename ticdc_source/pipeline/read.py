@@ -1,4 +1,4 @@
-"""The spine: chunks → split → decode → assemble. Data flows one way; nothing here infers."""
+"""The pipeline on one screen: chunks → split → decode → assemble. Data flows one way; nothing here infers."""
 
 from __future__ import annotations
 
@@ -10,101 +10,111 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import DataLossError, DecodeError
-from ticdc_source.events import Chunk, Corrupt, Split
+from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split
 from ticdc_source.pipeline.assemble import Rows, assemble
 from ticdc_source.pipeline.coalesce import coalesce_chunks
 from ticdc_source.pipeline.formats import OUTPUT_FORMATS
-from ticdc_source.pipeline.wanted import Reading
+from ticdc_source.pipeline.wanted import ReadSpec, ReadState
 from ticdc_source.schema.destructive_ddl import removes_rows_of
 
-__all__ = ["Reading", "read"]
+__all__ = ["ReadSpec", "ReadState", "read"]
 
 _OTHER_MODES = "mode=PERMISSIVE keeps what cannot be read, in rows of its own; mode=DROPMALFORMED drops it"
 _log = logging.getLogger(__name__)
 
 
-def read(chunks: Iterable[Chunk], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Read rows out of chunks: a record batch for each, or for several of which few rows are wanted.
+def read(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState | None = None) -> Iterator[pa.RecordBatch]:
+    """Read rows out of chunks: one record batch per chunk, or per several chunks with few wanted events.
+
+    Args:
+        chunks: records of one topic partition, in offset order.
+        spec: what the read wants.
+        state: what the read has found out so far; a new one by default.
 
     Raises:
         DecodeError: something cannot be read, and the mode is FAILFAST.
         SchemaError: the messages do not fit the read schema, or hold a second table.
-        DataLossError: a DDL has removed rows without delete events, and `onDestructiveDDL` is fail.
+        DataLossError: a DDL statement removed rows without delete events, and `onDestructiveDDL` is fail.
     """
-    counters = reading.counters
-    make = OUTPUT_FORMATS[reading.layout.output]
-    for chunk, split in coalesce_chunks(_splits(chunks, reading)):
-        rows, failed = make(chunk, split, reading)
-        if reading.commits:
-            rows = _within(rows, reading)
+    state = ReadState.of(spec) if state is None else state
+    counters = state.counters
+    make = OUTPUT_FORMATS[spec.layout.output]
+    for chunk, split in coalesce_chunks(_splits(chunks, spec, state)):
+        rows, failed = make(chunk, split, spec, state)
+        if spec.commits:
+            rows = _within_commit_range(rows, spec)
         counters.count_rows(rows.change_types, rows.commit_ts)
-        if split.ddl and reading.takes_ddl:
-            _look_for_destruction(chunk, split, reading)
-        corrupt = _settled([*split.corrupt, *failed], reading)
-        if len(rows.positions) or corrupt:
-            batch = assemble(rows, corrupt, reading.layout)
+        if spec.keeps_ddl:
+            for event in split.ddl:
+                _report_destruction(chunk, event, spec, state)
+        corrupt = _apply_mode([*split.corrupt, *failed], spec, state)
+        if len(rows) or corrupt:
+            batch = assemble(rows, corrupt, spec.layout)
             counters.rows += batch.num_rows
-            for start in range(0, batch.num_rows, reading.max_rows):
-                yield batch.slice(start, reading.max_rows)
+            for start in range(0, batch.num_rows, spec.max_rows):
+                yield batch.slice(start, spec.max_rows)
     if counters.rescued:
         _log.warning("%d rows have values in the rescued column", counters.rescued)
     if counters.invalid_utf8:
-        _log.warning("%d texts are not UTF-8: U+FFFD stands for what is none", counters.invalid_utf8)
+        _log.warning("%d texts are not UTF-8; U+FFFD replaces each invalid byte", counters.invalid_utf8)
     if counters.dropped:
-        _log.warning("mode=DROPMALFORMED has dropped %d records or events that cannot be read", counters.dropped)
+        _log.warning("mode=DROPMALFORMED dropped %d records or events that cannot be read", counters.dropped)
 
 
-def _splits(chunks: Iterable[Chunk], reading: Reading) -> Iterator[tuple[Chunk, Split]]:
-    wants = lru_cache(maxsize=4096)(reading.tables.matches)  # asked for each table of each chunk
+def _splits(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[tuple[Chunk, Split]]:
+    wants = lru_cache(maxsize=4096)(spec.tables.matches)  # asked for each table of each chunk
     for chunk in chunks:
-        split = reading.decoder.split(chunk, wants, reading.learned)
-        reading.counters.count_chunk(chunk, split)
+        split = spec.decoder.split(chunk, wants, state.learned)
+        state.counters.count_chunk(chunk, split)
         yield chunk, split
 
 
-def _within(rows: Rows, reading: Reading) -> Rows:
-    """Leave out what `startingCommitTs` and `endingCommitTs` do not want."""
+def _within_commit_range(rows: Rows, spec: ReadSpec) -> Rows:
+    """Drop the rows outside `startingCommitTs` and `endingCommitTs`."""
     if rows.commit_ts.null_count:
         first = pc.index(rows.commit_ts.is_null(), value=True).as_py()
         address = rows.chunk.address(rows.positions[first].as_py())
         msg = "a row without a commit-ts, nor a time to make one of: startingCommitTs and endingCommitTs cannot be used"
         raise DecodeError(msg, address)
-    keep = reading.commits.contains_each(rows.commit_ts)
+    keep = spec.commits.contains_each(rows.commit_ts)
     return rows if keep.true_count == len(keep) else rows.filtered(keep)
 
 
-def _look_for_destruction(chunk: Chunk, split: Split, reading: Reading) -> None:
-    """Tell of DDL that removes rows of the table that is read (of any, with `outputFormat=event`)."""
-    for event in split.ddl:
-        if event.commit_ts is not None and not reading.commits.contains(event.commit_ts):
-            continue
-        table = event.table if reading.layout.output == "event" else reading.table
-        if table is None or not removes_rows_of(event, table):
-            continue
-        reading.counters.destructive_ddl += 1
-        reason = f"{event.query or event.type} has removed rows of {table} upstream, and no delete events tell which"
-        where = chunk.address(event.position, event.table)
-        if reading.on_destructive_ddl == "fail":
-            msg = (
-                f"{reason} ({where}). Do the same to what this feed is applied to, and go on from the next offset, or "
-                "set onDestructiveDDL to warn or ignore"
-            )
-            raise DataLossError(msg)
-        if reading.on_destructive_ddl == "warn" and reading.layout.output != "event":
-            _log.warning("onDestructiveDDL: %s (%s)", reason, where)
+def _report_destruction(chunk: Chunk, event: DDLEvent, spec: ReadSpec, state: ReadState) -> None:
+    """Report a DDL event that removes rows of the table that is read (of any table, with `outputFormat=event`)."""
+    if event.commit_ts is not None and not spec.commits.contains(event.commit_ts):
+        return
+    table = event.table if spec.layout.output == "event" else state.table
+    if table is None or not removes_rows_of(event, table):
+        return
+    state.counters.destructive_ddl += 1
+    reason = f"{event.query or event.type} has removed rows of {table} upstream, and no delete events tell which"
+    where = chunk.address(event.position, event.table)
+    if spec.on_destructive_ddl == "fail":
+        msg = (
+            f"{reason} ({where}). Do the same to what this feed is applied to, and go on from the next offset, or "
+            "set onDestructiveDDL to warn or ignore"
+        )
+        raise DataLossError(msg)
+    if spec.on_destructive_ddl == "warn" and spec.layout.output != "event":
+        _log.warning("onDestructiveDDL: %s (%s)", reason, where)
 
 
-def _settled(corrupt: list[Corrupt], reading: Reading) -> list[Corrupt]:
-    """Do with bad records what `mode` says; return those that become rows."""
+def _apply_mode(corrupt: list[Corrupt], spec: ReadSpec, state: ReadState) -> list[Corrupt]:
+    """Apply the option `mode` to bad records; return those that become rows.
+
+    Raises:
+        DecodeError: there is one, and the mode is FAILFAST.
+    """
     corrupt.sort(key=lambda item: (item.position, item.index))
-    reading.counters.decode_errors += len(corrupt)
-    if not corrupt or reading.mode == "PERMISSIVE":
+    state.counters.decode_errors += len(corrupt)
+    if not corrupt or spec.mode == "PERMISSIVE":
         return corrupt
     first: DecodeError = corrupt[0].error
-    if reading.mode == "FAILFAST":
+    if spec.mode == "FAILFAST":
         msg = f"{first.reason}. {_OTHER_MODES}"
         raise type(first)(msg, first.address)
-    if not reading.counters.dropped:
+    if not state.counters.dropped:
         _log.warning("mode=DROPMALFORMED: %s", first)
-    reading.counters.dropped += len(corrupt)
+    state.counters.dropped += len(corrupt)
     return []

@@ -1,42 +1,41 @@
-"""What a read wants, and the rows of the one table that it is about."""
+"""What a read wants (`ReadSpec`), what it has found out so far (`ReadState`), and the rows of the table it reads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import Chunk, Corrupt, TableEvents, TableName, as_indices, merged, taken
 from ticdc_source.options.ranges import CommitRange
 from ticdc_source.options.tables import TableFilter
-from ticdc_source.pipeline.assemble import Rows
+from ticdc_source.pipeline.assemble import ROW_FACTS, Rows
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.pipeline.metrics import Counters
 from ticdc_source.protocols.base import Decoded, Decoder, Learned
 from ticdc_source.protocols.plan import Plan
 
-__all__ = ["Reading", "chosen_events", "decode_events", "rows_of"]
+__all__ = ["ReadSpec", "ReadState", "decode_events", "events_of_one_table", "rows_of"]
 
 
-@dataclass(slots=True)
-class Reading:
-    """What a read wants, and what it counts.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSpec:
+    """What a read wants. It is fixed before the first chunk and never changes.
 
     Attributes:
-        decoder: the protocol.
-        plan: the table columns.
-        layout: the read schema.
-        tables: which tables `tables` names.
+        decoder: the decoder of the protocol.
+        plan: how the table columns are read.
+        layout: which field of the read schema is what.
+        tables: which tables the option `tables` names.
         table: the one table of this read; None takes the first that comes.
         mode: FAILFAST, PERMISSIVE or DROPMALFORMED.
-        max_rows: rows in a record batch at most.
+        max_rows: the maximum number of rows in a record batch.
         commits: which commit-ts are wanted.
-        on_destructive_ddl: what to do at a DDL that removes rows without delete events.
-        takes_ddl: whether this topic partition's copy of a DDL event is the one to keep.
-        plan_of: with `outputFormat=event`, makes the plan of a table.
-        plans: those that were made.
-        counters: what was read so far.
-        learned: what was learned of the messages so far.
+        on_destructive_ddl: what to do about a DDL event that removes rows without delete events.
+        keeps_ddl: whether the DDL events of this topic partition are kept (of a broadcast DDL event one copy is).
+        plan_of: with `outputFormat=event`, builds the plan of a table.
     """
 
     decoder: Decoder
@@ -48,47 +47,72 @@ class Reading:
     max_rows: int = 8192
     commits: CommitRange = field(default_factory=CommitRange)
     on_destructive_ddl: str = "warn"
-    takes_ddl: bool = True
+    keeps_ddl: bool = True
     plan_of: Callable[[TableName], Plan] | None = None
+
+
+@dataclass(slots=True)
+class ReadState:
+    """Everything that changes during a read: one object, created by whoever starts the read.
+
+    Attributes:
+        table: the one table of the read, once it is known.
+        plans: with `outputFormat=event`, the plan of each table seen so far.
+        learned: what the decoder has learned of the messages.
+        counters: what was read of the offset range at hand.
+    """
+
+    table: TableName | None = None
     plans: dict[TableName, Plan] = field(default_factory=dict)
-    counters: Counters = field(default_factory=Counters)
     learned: Learned = field(default_factory=Learned)
+    counters: Counters = field(default_factory=Counters)
+
+    @classmethod
+    def of(cls, spec: ReadSpec) -> ReadState:
+        """Return the state at the start of a read."""
+        return cls(spec.table)
 
 
-def chosen_events(tables: Mapping[TableName, TableEvents], chunk: Chunk, reading: Reading) -> TableEvents:
-    """Return the table events of the one table of this read, an empty one where the chunk has none.
+def events_of_one_table(
+    tables: Mapping[TableName, TableEvents], chunk: Chunk, spec: ReadSpec, state: ReadState
+) -> TableEvents:
+    """Return the events of the one table of this read; no events if the chunk has none.
 
     Raises:
         SchemaError: there is a second table.
     """
     chosen = []
     for table, table_events in tables.items():
-        if not reading.tables.matches(table):
+        if not spec.tables.matches(table):
             continue
-        if reading.table is None:
-            reading.table = table
-        if not table.is_same(reading.table):
+        if state.table is None:
+            state.table = table
+        if not table.is_same(state.table):
             msg = (
-                f"a second table, {table}, beside {reading.table}: one read gives the rows of one table. "
-                f"Name it: .option('tables', '{reading.table}') ({table_events.address(0)})"
+                f"a second table, {table}, beside {state.table}: a read returns the rows of one table. "
+                f"Name it: .option('tables', '{state.table}') ({table_events.address(0)})"
             )
             raise SchemaError(msg)
         chosen.append(table_events)
     if len(chosen) > 1:  # one table, whose name is written in different cases
         return merged(chosen)
-    return chosen[0] if chosen else TableEvents(chunk, reading.table or TableName("", ""))
+    return chosen[0] if chosen else TableEvents(chunk, state.table or TableName("", ""))
 
 
-def decode_events(table_events: TableEvents, plan: Plan, reading: Reading) -> tuple[Decoded, list[Corrupt]]:
-    """Decode a table's events; return its events that cannot be read apart."""
-    decoded = reading.decoder.decode(table_events, plan, reading.learned)
-    reading.counters.skipped += decoded.empty
-    reading.counters.claim_checks += decoded.claimed
-    reading.counters.key_only += decoded.key_only
-    reading.counters.invalid_utf8 += decoded.replaced
+def decode_events(
+    table_events: TableEvents, plan: Plan, spec: ReadSpec, state: ReadState
+) -> tuple[Decoded, list[Corrupt]]:
+    """Decode the events of a table and count them; return the events that cannot be read apart from the others."""
+    decoded = spec.decoder.decode(table_events, plan, state.learned)
+    counters = state.counters
+    counters.count_events(len(table_events))
+    counters.skipped += decoded.empty
+    counters.claim_checks += decoded.claimed
+    counters.key_only += decoded.key_only
+    counters.invalid_utf8 += decoded.replaced
     if plan.rescued is not None:
         rescued = decoded.columns[plan.rescued]
-        reading.counters.rescued += len(rescued) - rescued.null_count
+        counters.rescued += len(rescued) - rescued.null_count
     failed = [
         Corrupt(table_events.positions[event], table_events.indexes[event], error)
         for event, error in decoded.failures.items()
@@ -96,20 +120,21 @@ def decode_events(table_events: TableEvents, plan: Plan, reading: Reading) -> tu
     return decoded, failed
 
 
-def rows_of(table_events: TableEvents, decoded: Decoded, reading: Reading) -> Rows:
+def rows_of(table_events: TableEvents, decoded: Decoded, spec: ReadSpec, state: ReadState) -> Rows:
     """Return the rows of `outputFormat=changelog`: one for each row image."""
-    events = decoded.events
+    events, positions = decoded.events, table_events.positions
+    facts = [
+        events if isinstance(positions, range) else taken(as_indices(positions), events),
+        decoded.indexes,
+        decoded.change_types,
+        taken(decoded.commit_ts, events),
+        taken(decoded.build_ts, events),
+        taken(decoded.cluster_id, events),
+    ]
     return Rows(
         chunk=table_events.chunk,
-        protocol=reading.decoder.name,
-        table=reading.table or table_events.table,  # one name, also where messages write it in different cases
-        positions=events
-        if isinstance(table_events.positions, range)
-        else taken(as_indices(table_events.positions), events),
-        indexes=decoded.indexes,
-        change_types=decoded.change_types,
-        commit_ts=taken(decoded.commit_ts, events),
-        build_ts=taken(decoded.build_ts, events),
-        cluster_id=taken(decoded.cluster_id, events),
+        protocol=spec.decoder.name,
+        table=state.table or table_events.table,  # one name, also if messages write it in different cases
+        facts=pa.RecordBatch.from_arrays(facts, schema=ROW_FACTS),
         columns=decoded.columns,
     )

@@ -1,25 +1,26 @@
-"""The stream reader, on what each PySpark version offers.
+"""The stream reader, with what each PySpark version offers.
 
-PySpark 4.2 brought start offset and limit to `latestOffset`, the default limit, `reportLatestOffset` and
-`SupportsTriggerAvailableNow`; before, `latestOffset` has no arguments and there is no admission control.
+Since PySpark 4.2, `latestOffset` has a start offset and a limit, and there are a default limit, `reportLatestOffset`
+and `SupportsTriggerAvailableNow`. Before, `latestOffset` has no arguments and there is no admission control.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ticdc_source.driver.context import Knowledge, ddl_from, warn_of_missing_ddl
+from ticdc_source.driver.context import lowest_partitions, warn_of_missing_ddl
+from ticdc_source.driver.load import ReadContexts
 from ticdc_source.driver.plan import layout_of
-from ticdc_source.driver.streaming import Limits, StreamPlanner, pack, places_of
+from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, offsets_of, pack
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.kafka import KafkaCluster, report_loss
+from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.spark.schema import to_arrow
 from ticdc_source.spark.worker import TiCDCPartition, read_partition
@@ -41,20 +42,20 @@ __all__ = ["HAS_ADMISSION_CONTROL", "new_stream_reader"]
 
 
 class StreamReader(DataSourceStreamReader):
-    """Plans in one long-lived process of the driver, reads on the workers; connects at first use."""
+    """Plans in one long-lived process of the driver, reads on the workers. It connects at first use."""
 
     def __init__(self, schema: StructType, options: Options) -> None:
         self._schema = schema
         self._options = options
         self._cluster: KafkaCluster | None = None
         self._planner: StreamPlanner | None = None
-        self._knowledge: Knowledge | None = None
+        self._contexts: ReadContexts | None = None
         self._warned = False
-        layout_of(to_arrow(schema), options)  # says what is wrong with it at once
+        layout_of(to_arrow(schema), options)  # refuses a wrong schema at once
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave behind what holds connections: Spark ships the reader to the workers."""
-        return {**self.__dict__, "_cluster": None, "_planner": None, "_knowledge": None}
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out what holds connections: Spark ships the reader to the workers."""
+        return {**self.__dict__, "_cluster": None, "_planner": None, "_contexts": None}
 
     @property
     def planner(self) -> StreamPlanner:
@@ -64,39 +65,40 @@ class StreamReader(DataSourceStreamReader):
             self._cluster = KafkaCluster(options)
             self._planner = StreamPlanner(
                 self._cluster,
-                Limits(options.max_trigger_delay / 1000, options.fetch_offset_min_interval_ms / 1000),
+                StreamLimits(options.max_trigger_delay / 1000, options.fetch_offset_min_interval_ms / 1000),
                 lambda reason: report_loss(reason, fail=options.fail_on_data_loss),
             )
         return self._planner
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+    def initialOffset(self) -> OffsetJSON:  # noqa: N802 (Spark's name)
         """Return where a new stream starts."""
         return self.planner.initial()
 
-    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: OffsetJSON, end: OffsetJSON) -> Sequence[InputPartition]:
         """Cut what lies between two offsets into input partitions; small ranges share one."""
         ranges = self.planner.ranges(start, end)
         if not ranges:
             return []
-        if self._knowledge is None:
-            self._knowledge = Knowledge(to_arrow(self._schema), self._options, self.planner.lookup.earliest)
-        known = self._knowledge.of(ranges, places_of(end))
-        known = replace(known, ddl_from=ddl_from(places_of(end)))
+        if self._contexts is None:
+            self._contexts = ReadContexts(to_arrow(self._schema), self._options, self.planner.lookup.earliest)
+        ends = offsets_of(end)
+        context = replace(self._contexts.of(ranges, ends), ddl_partitions=lowest_partitions(ends))
         if not self._warned:
-            warn_of_missing_ddl(known, self._options)
+            warn_of_missing_ddl(context, self._options)
             self._warned = True
         pieces = pack(ranges, self._options.min_partitions, self._options.max_records_per_partition)
         newest = self.planner.ends()
-        return [
-            TiCDCPartition(piece, known, [max(0, newest.get(one.topic_partition, one.end) - one.end) for one in piece])
-            for piece in pieces
-        ]
 
-    def commit(self, end: Mapping[str, Any]) -> None:
-        """Tell the consumer group, if asked to, what Spark has finished; never fails the query."""
+        def lag(offset_range: OffsetRange) -> int:
+            return max(0, newest.get(offset_range.topic_partition, offset_range.end) - offset_range.end)
+
+        return [TiCDCPartition(piece, context, list(map(lag, piece))) for piece in pieces]
+
+    def commit(self, end: OffsetJSON) -> None:
+        """Commit to the consumer group, if asked to, what Spark has finished. It never fails the query."""
         group = self._options.kafka.get("group.id")
         if self._options.commit_group_offsets and group and self._cluster is not None:
-            self._cluster.commit_group(group, places_of(end))
+            self._cluster.commit_group(group, offsets_of(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one input partition."""
@@ -110,25 +112,25 @@ class StreamReader(DataSourceStreamReader):
 
 
 class UnlimitedStreamReader(StreamReader):
-    """For PySpark 4.0 and 4.1: every micro-batch reads all there is."""
+    """For PySpark 4.0 and 4.1: every micro-batch reads everything that is there."""
 
     def __init__(self, schema: StructType, options: Options) -> None:
         super().__init__(schema, options)
-        self._last: dict[str, Any] | None = None
+        self._last: OffsetJSON | None = None
         for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
             if options.is_given(name):
                 warnings.warn(f"Option '{name}' is ignored: it needs PySpark 4.2 or newer", stacklevel=2)
 
-    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
+    def latestOffset(self) -> OffsetJSON:  # type: ignore[override]  # noqa: N802
         """Return where the next micro-batch ends.
 
         Spark says neither where it begins nor whether the stream is new, and asks for a new stream's start only
-        afterwards. So the first answer always carries that start; `partitions` does not look at it after a restart.
+        afterwards. So the first answer always carries that start; `partitions` ignores it after a restart.
         """
         if self._last is None:
             try:
                 self._last = self.planner.initial()
-            except (DataLossError, OptionError):  # to be met again by a new stream; none of a restart's business
+            except (DataLossError, OptionError):  # a new stream fails later; a restart need not
                 self._last = self.planner.newest()
                 return self._last
         self._last = self.planner.next(self._last)
@@ -148,10 +150,10 @@ if HAS_ADMISSION_CONTROL:
                 return ReadMinRows(self._options.min_offsets_per_trigger)
             return ReadAllAvailable()
 
-        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-            """Return where the micro-batch that begins at `start` ends; `start` itself where nothing is new.
+        def latestOffset(self, start: OffsetJSON, limit: ReadLimit) -> OffsetJSON:  # noqa: N802
+            """Return where the micro-batch that begins at `start` ends; `start` itself if nothing is new.
 
-            Spark's limits cannot be combined: with both options given, the one for the maximum brings the other along.
+            Spark's limits cannot be combined: if both options are set, the maximum brings the minimum along.
             """
             if isinstance(limit, ReadMaxRows):
                 return self.planner.next(start, limit.max_rows, self._options.min_offsets_per_trigger)
@@ -159,7 +161,7 @@ if HAS_ADMISSION_CONTROL:
                 return self.planner.next(start, None, limit.min_rows)
             return self.planner.next(start)
 
-        def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        def reportLatestOffset(self) -> OffsetJSON | None:  # noqa: N802
             """Return the ends of all partitions, for the query's progress."""
             return self.planner.newest() or None
 

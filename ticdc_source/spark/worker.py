@@ -1,4 +1,4 @@
-"""Input partitions: what the driver tells the workers, and how a worker reads one. Batch and stream share them."""
+"""Input partitions: what the driver sends to the workers, and how a worker reads one, in a batch or a stream."""
 
 from __future__ import annotations
 
@@ -6,47 +6,45 @@ import gc
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
-from ticdc_source.driver.context import fetch_settings
-from ticdc_source.driver.plan import Known, reading_of
+from ticdc_source.driver.context import ReadContext
+from ticdc_source.driver.plan import fetch_settings, read_spec
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka import FETCHERS
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline.coalesce import joined
-from ticdc_source.pipeline.metrics import Counters, metrics_line, write_lines
-from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.coalesce import coalesce_batches
+from ticdc_source.pipeline.metrics import Counters, TaskFacts, metrics_line, write_lines
+from ticdc_source.pipeline.read import ReadState, read
 from ticdc_source.protocols.large_messages import small_portions
 
 Item = TypeVar("Item")
 
-__all__ = [
-    "TiCDCPartition",
-    "read_partition",
-]
+__all__ = ["TiCDCPartition", "read_partition"]
 
-# Record batches are joined up to this many bytes: what a record batch costs beside its rows is far less than that.
-_JOINED_BYTES = 8 << 20
+# Record batches are coalesced up to this many bytes: the fixed cost of a batch is then far below that of its rows.
+_COALESCED_BYTES = 8 << 20
 
 
 class TiCDCPartition(InputPartition):
-    """An input partition: ranges to read one after the other, none where there is nothing, and what is known.
+    """An input partition: offset ranges to read one after the other, none if there is nothing, and the read context.
 
-    `lags` says of each range how many offsets were behind its end when it was planned, where that is known.
+    `lags` has for each range the number of offsets behind its end when it was planned, if that is known.
     """
 
-    def __init__(self, ranges: Sequence[OffsetRange], known: Known, lags: Sequence[int] = ()) -> None:
+    def __init__(self, ranges: Sequence[OffsetRange], context: ReadContext, lags: Sequence[int] = ()) -> None:
         super().__init__(tuple(ranges))
         self.ranges = tuple(ranges)
-        self.known = known
+        self.context = context
         self.lags = tuple(lags)
 
 
@@ -54,38 +52,40 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
     """Read one input partition on a worker.
 
     Raises:
-        TiCDCSourceError: see `reading.read` and `kafka.Fetcher.fetch`.
+        TiCDCSourceError: see `pipeline.read.read` and `kafka.Fetcher.fetch`.
     """
     if not isinstance(partition, TiCDCPartition) or not partition.ranges:
         return
-    if partition.known.protocol is None:
-        msg = "the protocol is not known, as there was no record when the read was planned; set 'protocol'"
+    context = partition.context
+    if context.protocol is None:
+        msg = "the protocol is unknown, because there was no record when the read was planned; set 'protocol'"
         raise SchemaError(msg)
-    reading = reading_of(schema, options, partition.known)
-    context = TaskContext.get()
-    again = context is not None and context.attemptNumber() > 0
+    spec = read_spec(schema, options, context)
+    state = ReadState.of(spec)
+    task = TaskContext.get()
+    is_retry = task is not None and task.attemptNumber() > 0
     config = client_config(options, driver=False)
+    max_bytes = min(options.max_bytes_per_batch, _COALESCED_BYTES)
     lines = []
-    with FETCHERS.borrow(config, fetch_settings(options, partition.known.protocol), fresh=again) as fetcher:
-        for one, lag in zip_longest(partition.ranges, partition.lags):
-            reading.counters = Counters()
-            lowest = partition.known.ddl_from.get(one.topic, one.partition)
-            reading.takes_ddl = reading.decoder.ddl_partition is not None or one.partition == lowest
-            chunks: Iterator[Chunk] = fetcher.fetch(one)
+    with FETCHERS.borrow(config, fetch_settings(options, context.protocol), fresh=is_retry) as fetcher:
+        for offset_range, lag in zip_longest(partition.ranges, partition.lags):
+            state.counters = Counters()
+            lowest = context.ddl_partitions.get(offset_range.topic, offset_range.partition)
+            keeps_ddl = spec.decoder.ddl_partition is not None or offset_range.partition == lowest
+            chunks: Iterator[Chunk] = fetcher.fetch(offset_range)
             if options.claim_check_location:
                 chunks = small_portions(chunks, options.value_compression)
-            # While a chunk is decoded thousands of parsed rows are alive, none in a cycle: looking for one is costly.
-            # In between there is little to look at; and without that, what failures leave would pile up.
-            batches = read(_with_gc(chunks, on=gc.isenabled()), reading)
-            most_bytes = min(options.max_bytes_per_batch, _JOINED_BYTES)
-            yield from _with_gc(joined(batches, options.max_rows_per_batch, most_bytes), on=False)
-            lines.append(metrics_line(reading.counters, one, lag, _task(context), reading.commits.end))
+            # While a chunk is decoded, thousands of parsed rows are alive and none is in a cycle: a collection then
+            # costs much and frees nothing. Between chunks there is little to look at, and what failures leave is freed.
+            batches = read(_with_gc(chunks, on=gc.isenabled()), replace(spec, keeps_ddl=keeps_ddl), state)
+            yield from _with_gc(coalesce_batches(batches, options.max_rows_per_batch, max_bytes), on=False)
+            lines.append(metrics_line(state.counters, offset_range, lag, _task_facts(task), spec.commits.end))
     if options.metrics_path:
         write_lines(options.metrics_path, "task", lines)
 
 
 def _with_gc(items: Iterator[Item], *, on: bool) -> Iterator[Item]:
-    """Make each item with the garbage collector on or off; who takes them finds it as it was."""
+    """Make each item with the garbage collector on or off; the consumer finds it as it was."""
     while True:
         with _gc(on=on):
             item = next(items, None)
@@ -108,16 +108,16 @@ def _switch_gc(*, on: bool) -> None:
     (gc.enable if on else gc.disable)()
 
 
-def _task(context: TaskContext | None) -> dict[str, Any]:
-    """Say which task of which micro-batch this is; a batch read has no query and no micro-batch."""
-    if context is None:
+def _task_facts(task: TaskContext | None) -> TaskFacts:
+    """Return which task of which micro-batch this is; a batch read has no query and no micro-batch."""
+    if task is None:
         return {}
-    batch = context.getLocalProperty("streaming.sql.batchId")
+    batch = task.getLocalProperty("streaming.sql.batchId")
     return {
-        "query": context.getLocalProperty("sql.streaming.queryId"),
+        "query": task.getLocalProperty("sql.streaming.queryId"),
         "batch": int(batch) if batch else None,
-        "stage": context.stageId(),
-        "task": context.partitionId(),
-        "attempt": context.attemptNumber(),
+        "stage": task.stageId(),
+        "task": task.partitionId(),
+        "attempt": task.attemptNumber(),
         "time": time.time(),
     }

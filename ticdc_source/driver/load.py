@@ -1,0 +1,300 @@
+"""The driver's sequence, once: options → offset ranges → sample → read schema, read context and input partitions.
+
+It runs without Spark. `source.py` and `spark/` call it, and so can anything else that reads.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ticdc_source.driver.context import (
+    ReadContext,
+    context_of_sample,
+    context_of_schema,
+    context_of_table,
+    lowest_partitions,
+    warn_of_missing_ddl,
+)
+from ticdc_source.driver.inference import Fetch, Sample, infer_table, lacks_types, nothing_there, take_sample
+from ticdc_source.driver.plan import driver_fetcher, layout_of
+from ticdc_source.driver.read_schema import check_types, format_schema, read_schema
+from ticdc_source.driver.resolved import resolved_end
+from ticdc_source.errors import OptionError, TiCDCSourceError
+from ticdc_source.kafka import Fetcher, KafkaCluster
+from ticdc_source.options.offsets import OffsetRange, split_ranges
+from ticdc_source.options.options import Options
+from ticdc_source.options.ranges import validate
+from ticdc_source.options.tables import TableFilter
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.protocols import PROTOCOLS, checked_protocol, decoder_of
+from ticdc_source.schema.model import TableSchema
+
+__all__ = [
+    "BatchPlan",
+    "ReadContexts",
+    "batch_options",
+    "infer_schema",
+    "plan_batch",
+    "schema_of_ranges",
+    "stream_options",
+]
+
+_WINDOW = 4096  # records to scan at a time
+
+
+def batch_options(given: Mapping[str, str]) -> Options:
+    """Return the options of a batch read, checked as far as that needs no broker.
+
+    Raises:
+        OptionError: an option is wrong, or not supported in batch reads.
+    """
+    options = Options.of(given)
+    validate(options, streaming=False)
+    checked_protocol(options)
+    check_types(options)
+    return options
+
+
+def stream_options(given: Mapping[str, str]) -> Options:
+    """Return the options of a stream, checked as far as that needs no broker.
+
+    Raises:
+        OptionError: an option is wrong, or not supported in streams.
+    """
+    options = Options.of(given)
+    validate(options, streaming=True)
+    checked_protocol(options)
+    check_types(options)
+    if options.ending_commit_ts == "resolved":
+        msg = "endingCommitTs=resolved is supported only in batch reads: a stream has no end"
+        raise OptionError(msg)
+    return options
+
+
+def infer_schema(given: Mapping[str, str]) -> pa.Schema:
+    """Return the read schema that the options ask for, inferred from the messages.
+
+    Raises:
+        TiCDCSourceError: an option is wrong, the brokers do not answer, or the messages do not determine a schema.
+    """
+    options = Options.of(given)
+    checked_protocol(options)
+    check_types(options)
+    if options.output_format == "event":  # the same columns for all tables
+        return format_schema(options)
+    ranges = _ranges_to_sample(options)
+    with driver_fetcher(options) as fetcher:
+        return schema_of_ranges(ranges, fetcher.fetch, options)
+
+
+def schema_of_ranges(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> pa.Schema:
+    """Return the read schema that the records of some offset ranges determine.
+
+    Args:
+        ranges: where to look.
+        fetch: reads an offset range, wherever its records lie.
+        options: the options.
+
+    Raises:
+        SchemaError: there is no record, or no row.
+        OptionError: there are several tables or protocols, or an option does not fit them.
+        DecodeError: no row can be read.
+    """
+    if options.output_format == "event":
+        return format_schema(options)
+    sample = take_sample(ranges, fetch, options)
+    if sample is None or not sample.scanned:
+        raise nothing_there(ranges)
+    return read_schema(infer_table(sample), sample.decoder.name, options)
+
+
+def _ranges_to_sample(options: Options) -> list[OffsetRange]:
+    """Return where to look for a schema: the range of a batch read, or everything if only a stream fits the options.
+
+    At load() Spark does not say whether the read is a batch or a stream. Options that neither allows are refused here;
+    the reader refuses the rest.
+    """
+    try:
+        validate(options, streaming=False)
+    except OptionError:
+        validate(options, streaming=True)
+        batch = False
+    else:
+        batch = True
+    with KafkaCluster(options) as cluster:
+        return cluster.resolve_ranges() if batch else cluster.everything()
+
+
+class BatchPlan(NamedTuple):
+    """What a batch reads.
+
+    Attributes:
+        ranges: the offset ranges, one per input partition.
+        context: what the driver knows about the messages.
+    """
+
+    ranges: list[OffsetRange]
+    context: ReadContext
+
+
+def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
+    """Resolve the offsets of a batch read and cut them into input partitions.
+
+    Raises:
+        TiCDCSourceError: the brokers do not answer, offsets are gone, or the messages do not fit the options.
+    """
+    with KafkaCluster(options) as cluster:
+        ranges = cluster.resolve_ranges()
+        ends = {offset_range.topic_partition: offset_range.end for offset_range in ranges}
+        context = ReadContexts(schema, options, cluster.earliest).of(ranges, ends)
+    read = [offset_range.topic_partition for offset_range in ranges if offset_range.size]
+    context = replace(context, ddl_partitions=lowest_partitions(read))
+    warn_of_missing_ddl(context, options)
+    if options.ending_commit_ts == "resolved":
+        if context.protocol is None:
+            raise nothing_there(ranges)
+        with driver_fetcher(options) as fetcher:
+            end = resolved_end(ranges, fetcher.fetch, decoder_of(context.protocol, options))
+        context = replace(context, commit_end=end)
+    return BatchPlan(split_ranges(ranges, options.min_partitions, options.max_records_per_partition), context)
+
+
+class ReadContexts:
+    """The contexts of a query, micro-batch by micro-batch. It lives in the driver's Python process.
+
+    With `outputFormat=event` the types of a table may stand in DDL events alone. Then the DDL events before a batch's
+    range, or before a stream's first micro-batch, are scanned, and those of every micro-batch, so that a row reads the
+    same in a batch, in a stream and after the stream's restart.
+
+    Args:
+        schema: the read schema.
+        options: the options.
+        earliest: returns the log start of each topic partition.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        options: Options,
+        earliest: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]],
+    ) -> None:
+        self._schema = schema
+        self._options = options
+        self._earliest = earliest
+        self._context: ReadContext | None = None
+        self._sample: Sample | None = None  # if DDL events say types: what was seen of them so far
+
+    def of(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
+        """Return the context of a batch, or of the next micro-batch.
+
+        Args:
+            ranges: the offset ranges that it reads.
+            ends: the offset at which each topic partition ends with it.
+
+        Raises:
+            OptionError: a sample of the ranges holds several tables, or several protocols.
+        """
+        if self._sample is not None:
+            before = len(self._sample.ddl)
+            with driver_fetcher(self._options) as fetcher:
+                _add_ddl(self._sample, ranges, fetcher)
+            if len(self._sample.ddl) > before:
+                self._context = context_of_sample(self._sample)
+        elif self._context is None:
+            self._context = self._first(ranges, ends)
+        elif self._context.provisional:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the first micro-batch has reported them
+                self._context = self._first(ranges, ends)
+        assert self._context is not None  # noqa: S101 (for mypy)
+        return self._context
+
+    def _first(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
+        options = self._options
+        name = options.protocol
+        if options.output_format != "event" or (name != "auto" and not PROTOCOLS[name].types_in_ddl):
+            return self._of_schema_or_sample(ranges)
+        with driver_fetcher(options) as fetcher:
+            sample = take_sample(ranges, fetcher.fetch, options)
+            if sample is None:
+                return ReadContext(protocol=None if name == "auto" else name, provisional=True)
+            if sample.decoder.types_in_ddl and (not sample.rows or lacks_types(sample)):
+                self._sample = sample
+                if not self._add_history(sample, ranges, ends, fetcher) or not sample.whole:
+                    warnings.warn(
+                        "Not all DDL events were scanned (inferSchema.maxScannedRecords, inferSchema.timeoutMs): "
+                        "columns whose types stand in DDL events alone are shown as the messages have them",
+                        stacklevel=2,
+                    )
+            return context_of_sample(sample)
+
+    def _of_schema_or_sample(self, ranges: Sequence[OffsetRange]) -> ReadContext:
+        """Return the context that an inferred schema carries, else the one that a sample of the ranges gives."""
+        options = self._options
+        context = context_of_schema(self._schema, options)
+        if context is not None:
+            return context
+        if options.output_format == "event":  # each message has its types: `_first` asks for no other protocol here
+            return ReadContext(protocol=options.protocol)
+        with driver_fetcher(options) as fetcher:
+            sample = take_sample(ranges, fetcher.fetch, options)
+        if sample is None:
+            return ReadContext(protocol=None if options.protocol == "auto" else options.protocol, provisional=True)
+        try:
+            found = infer_table(sample)
+        except TiCDCSourceError as error:
+            if isinstance(error, OptionError) and sample.rows:  # several tables
+                raise
+            warnings.warn(str(error), stacklevel=2)
+            table = TableFilter(options.tables or ()).exact
+            # A named table leaves no more to learn, unless DDL events say its types.
+            provisional = table is None or sample.decoder.types_in_ddl
+            return ReadContext(protocol=sample.decoder.name, table=table, provisional=provisional)
+        _warn_of_absent_columns(layout_of(self._schema, options).data_fields(), found)
+        return context_of_table(found, sample.decoder.name)
+
+    def _add_history(
+        self, sample: Sample, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int], fetcher: Fetcher
+    ) -> bool:
+        """Add the DDL events before a batch, or before a stream's first micro-batch; return whether these were all.
+
+        A DDL event is sent to all partitions of a topic: one partition is enough.
+        """
+        lowest = {place.topic: place for place in sorted(ends, reverse=True)}.values()
+        begins = {**ends, **{offset_range.topic_partition: offset_range.start for offset_range in ranges}}
+        deadline = time.monotonic() + self._options.infer_schema_timeout_ms / 1000
+        limit = self._options.infer_schema_max_scanned_records
+        for topic_partition, earliest in self._earliest(lowest).items():
+            end = begins[topic_partition]
+            while end > earliest:  # backwards: the newest say most
+                if limit <= 0 or time.monotonic() >= deadline:
+                    return False
+                start = max(earliest, end - min(limit, _WINDOW))
+                _add_ddl(sample, [OffsetRange(*topic_partition, start, end)], fetcher)
+                limit -= end - start
+                end = start
+        return True
+
+
+def _add_ddl(sample: Sample, ranges: Iterable[OffsetRange], fetcher: Fetcher) -> None:
+    for offset_range in ranges:
+        for chunk in fetcher.fetch(offset_range):
+            sample.add(chunk, rows=False)
+
+
+def _warn_of_absent_columns(fields: Sequence[pa.Field], found: TableSchema) -> None:
+    """Warn of columns that the user's schema names and no sampled message has: they are NULL."""
+    there = {column.name.lower(): column.name for column in found.columns}
+    for item in fields:
+        if item.name.lower() not in there:
+            near = difflib.get_close_matches(item.name.lower(), there, n=1)
+            hint = f"; did you mean {there[near[0]]}?" if near else ""
+            msg = f"The schema's column {item.name} is in no message of {found.table} that was sampled{hint}"
+            warnings.warn(f"{msg} It is NULL where a message lacks it", stacklevel=2)
