@@ -35,7 +35,7 @@ def test_hints_are_names_and_types() -> None:
     ],
 )
 def test_sparks_ddl_is_read_however_it_is_written(text: str, found: dict[str, pa.DataType]) -> None:
-    """Colons, backticks, comments, line breaks and blanks are as in Spark."""
+    """Colons, backticks, comments, line breaks and blanks have the same meaning as in Spark."""
     assert parse_hints(text) == found
 
 
@@ -57,7 +57,7 @@ def test_types_mean_what_they_mean_in_spark(text: str, arrow: pa.DataType) -> No
 
 @pytest.mark.usefixtures("spark")
 def test_every_type_is_sparks_type_of_that_name() -> None:
-    """Each name that a hint may use becomes what Spark's own parser of DDL makes of it."""
+    """Each type name has the same meaning as in Spark's own DDL parser."""
     names = [*hints._TYPES, "decimal(20,4)"]
 
     theirs = StructType.fromDDL(", ".join(f"c{index} {name}" for index, name in enumerate(names)))
@@ -68,7 +68,7 @@ def test_every_type_is_sparks_type_of_that_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("amount", "expected e.g. amount decimal(10,2), flag boolean; got 'amount'"),
         ("amount:", "expected e.g."),
@@ -82,16 +82,16 @@ def test_every_type_is_sparks_type_of_that_name() -> None:
         ("`a int", "a backtick is not closed"),
     ],
 )
-def test_what_is_not_ddl_is_refused(text: str, said: str) -> None:
-    """The message names the option and what is wrong with its text."""
+def test_what_is_not_ddl_is_refused(text: str, expected: str) -> None:
+    """The message names the option and says what is wrong with its text."""
     with pytest.raises(OptionError) as caught:
         parse_hints(text)
 
     assert str(caught.value).startswith("Option 'schemaHints': ")
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
 
 
-def test_the_option_that_held_the_type_is_named() -> None:
-    """The type of unspecifiedDecimal is read by the same parser and named by its own name."""
+def test_the_error_names_the_option_that_has_the_type() -> None:
+    """The same parser reads `unspecifiedDecimal`; its errors name that option."""
     with pytest.raises(OptionError, match="Option 'unspecifiedDecimal': unknown type 'money'"):
         parse_hint_type("money", "unspecifiedDecimal")

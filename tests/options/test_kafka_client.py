@@ -1,4 +1,4 @@
-"""`kafka.*` options → the client's settings: names, values, refusals, defaults, and silence about secrets."""
+"""`kafka.*` options → settings of the client: names, values, refusals, defaults, and no secret in any text."""
 
 import json
 import pickle
@@ -17,14 +17,14 @@ SECRET = "s3cr3t-that-must-not-show"
 
 
 def config(given: dict[str, str] | None = None, *, driver: bool = True, **options: str) -> dict[str, Any]:
-    """The settings for `kafka.<name>` options."""
+    """Return the settings for `kafka.<name>` options."""
     kafka = {"bootstrap.servers": "b:9092", **(given or {})}
     kafka_options = {f"kafka.{name}": value for name, value in kafka.items()}
     return client_config(Options.of({**kafka_options, "subscribe": "t", **options}), driver=driver)
 
 
 def test_every_name_is_one_of_kafka_pythons() -> None:
-    """The table maps to settings that KafkaConsumer has or our own package handles, each once."""
+    """Each setting of the table is one of KafkaConsumer's or one of our own, and appears once."""
     names = [row.name for row in SETTINGS]
     assert len(names) == len(set(names))
     assert set(names) - OWN_SETTINGS <= KafkaConsumer.DEFAULT_CONFIG.keys()
@@ -48,7 +48,7 @@ def test_every_name_is_one_of_kafka_pythons() -> None:
     ],
 )
 def test_names_and_values_are_mapped(name: str, value: str, setting: str, expected: object) -> None:
-    """Java's names and kafka-python's, in any case, give kafka-python's settings, typed."""
+    """Java's names and kafka-python's, in any case, become kafka-python's settings with typed values."""
     assert config({name: value})[setting] == expected
 
 
@@ -69,7 +69,7 @@ def test_names_and_values_are_mapped(name: str, value: str, setting: str, expect
     ],
 )
 def test_values_that_do_not_parse_name_the_option(name: str, value: str) -> None:
-    """A malformed value is an error that names the option as the user wrote it."""
+    """The error of a malformed value names the option as the user wrote it."""
     with pytest.raises(OptionError, match=rf"Option 'kafka\.{name}': expected"):
         config({name: value})
 
@@ -86,14 +86,14 @@ def test_values_that_do_not_parse_name_the_option(name: str, value: str) -> None
     ],
 )
 def test_settings_that_we_own_are_refused(name: str) -> None:
-    """What would change which records are read, and how, is refused under Java's name and kafka-python's."""
+    """Settings that would change which records are read, or how, are refused under both names."""
     for written in (name, name.replace(".", "_"), name.upper()):
         with pytest.raises(OptionError, match=rf"Kafka option '{name}' is not supported"):
             config({written: "x"})
 
 
 def test_what_we_own_is_set() -> None:
-    """Nothing is created, reset, committed or measured behind our back."""
+    """The client creates, resets, commits and measures nothing on its own."""
     settings = config()
     assert settings["allow_auto_create_topics"] is False
     assert settings["auto_offset_reset"] == "none"
@@ -104,7 +104,7 @@ def test_what_we_own_is_set() -> None:
 
 
 def test_unknown_names_are_reported_with_the_nearest() -> None:
-    """A name that is not there is dropped with a warning, and an error with `strictOptions`."""
+    """An unknown name is dropped with a warning; `strictOptions` makes it an error."""
     with pytest.warns(UserWarning, match=r"'kafka.fetch.max.byte' is ignored; did you mean 'kafka.fetch.max.bytes'\?"):
         assert "fetch_max_byte" not in config({"fetch.max.byte": "1"})
     with pytest.raises(OptionError, match=r"'kafka.fetch.max.byte'.*did you mean"):
@@ -112,19 +112,19 @@ def test_unknown_names_are_reported_with_the_nearest() -> None:
 
 
 def test_names_of_javas_client_without_effect_are_no_error() -> None:
-    """A Java setting that has nothing to act on here is said to have no effect, also with `strictOptions`."""
+    """Java settings without effect here cause a warning, even with `strictOptions`."""
     with pytest.warns(UserWarning, match=r"'session.timeout.ms' has no effect here"):
         config({"session.timeout.ms": "1000"}, strictOptions="true")
 
 
 def test_one_setting_under_two_names_is_refused() -> None:
-    """Neither of two values for one setting is silently preferred."""
+    """Two values for one setting are an error."""
     with pytest.raises(OptionError, match=r"'kafka\.client\.id' and 'kafka\.client_id' are the same"):
         config({"client.id": "a", "client_id": "b"})
 
 
 def test_group_id_is_allowed_with_sparks_warning() -> None:
-    """A group id is taken over, and the driver warns of it; executors do not repeat that."""
+    """A group id is used, and the driver warns of it; executors do not repeat the warning."""
     with pytest.warns(UserWarning, match="'kafka.group.id' has been set on this query, it is not recommended"):
         assert config({"group.id": "g"})["group_id"] == "g"
     with warnings.catch_warnings(record=True) as caught:
@@ -137,7 +137,7 @@ def test_group_id_is_allowed_with_sparks_warning() -> None:
 
 
 def test_times_depend_on_one_another() -> None:
-    """The time to find the brokers and to look up offsets follows the request's, unless it is given."""
+    """The times to find brokers and to look up offsets default to the time of a request."""
     assert config()["bootstrap_timeout_ms"] == config()["request_timeout_ms"] == 30_000
     shorter = config({"request.timeout.ms": "400"})
     assert shorter["bootstrap_timeout_ms"] == shorter["default_api_timeout_ms"] == 400
@@ -151,12 +151,12 @@ def test_times_depend_on_one_another() -> None:
 
 
 def jaas(module: str = "scram.ScramLoginModule", rest: str = f'username="me" password="{SECRET}";') -> str:
-    """A JAAS text as Kafka's documentation has it."""
+    """Return a JAAS text in the form of Kafka's documentation."""
     return f"org.apache.kafka.common.security.{module} required {rest}"
 
 
 def sasl(mechanism: str, text: str, protocol: str = "SASL_PLAINTEXT") -> dict[str, str]:
-    """The options of a SASL login."""
+    """Return the options of a SASL login."""
     return {"security.protocol": protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": text}
 
 
@@ -175,7 +175,7 @@ def sasl(mechanism: str, text: str, protocol: str = "SASL_PLAINTEXT") -> dict[st
     ],
 )
 def test_jaas_logins(mechanism: str, text: str, user: str, password: str) -> None:
-    """A JAAS text as Java's client takes it gives user and password, whatever its quotes and package."""
+    """A JAAS text that Java's client accepts has a user and a password, whatever its quotes and package."""
     settings = config(sasl(mechanism, text))
     assert settings["sasl_mechanism"] == mechanism.upper()
     assert settings["sasl_plain_username"] == user
@@ -207,8 +207,8 @@ def test_jaas_logins(mechanism: str, text: str, user: str, password: str) -> Non
         ("", jaas(), "must be one of PLAIN, SCRAM-SHA-256"),
     ],
 )
-def test_logins_that_are_none_never_show_the_password(mechanism: str, text: str, message: str) -> None:
-    """Whatever is wrong with a JAAS text, the error says what is expected and nothing of what is there."""
+def test_invalid_logins_never_show_the_password(mechanism: str, text: str, message: str) -> None:
+    """The error says what is expected and repeats nothing of the text."""
     with pytest.raises(OptionError, match=message) as caught:
         config(sasl(mechanism, text))
     assert SECRET not in str(caught.value)
@@ -217,7 +217,7 @@ def test_logins_that_are_none_never_show_the_password(mechanism: str, text: str,
 
 
 def test_kafka_pythons_names_make_a_login_too() -> None:
-    """User and password can be given under kafka-python's names; without either there is no login."""
+    """A login can have kafka-python's names; it needs both a user and a password."""
     given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl_plain_username": "me"}
     settings = config({**given, "sasl_plain_password": SECRET})
     assert settings["sasl_plain_password"] == Secret(SECRET)
@@ -225,8 +225,8 @@ def test_kafka_pythons_names_make_a_login_too() -> None:
         config(given)
 
 
-def test_without_a_sasl_protocol_logins_are_not_looked_at() -> None:
-    """As with Java's client, SASL and TLS settings mean nothing to a plain connection."""
+def test_without_a_sasl_protocol_logins_are_ignored() -> None:
+    """A plaintext connection ignores SASL and TLS settings, as in Java's client."""
     settings = config({**sasl("PLAIN", jaas(), "PLAINTEXT"), "ssl.keystore.type": "JKS"})
     assert not [name for name in settings if name.startswith(("sasl_", "ssl_"))]
 
@@ -251,7 +251,7 @@ PEM_TEXTS = {
 
 
 def test_pem_stores() -> None:
-    """Stores in PEM become kafka-python's files, or texts of our own."""
+    """PEM stores become kafka-python's files, or our own settings for texts."""
     files = config(PEM_FILES)
     assert files["ssl_cafile"] == "/ca.pem"
     assert files["ssl_certfile"] == "/key.pem"
@@ -278,7 +278,7 @@ def test_pem_stores() -> None:
     ],
 )
 def test_stores_that_python_cannot_use_are_refused(given: dict[str, str], message: str) -> None:
-    """A Java store is an error that says how to convert it; half a key is an error too."""
+    """The error of a Java store says how to convert it; a key without its certificate is an error too."""
     with pytest.raises(OptionError, match=message) as caught:
         config({"security.protocol": "SASL_SSL", **sasl("PLAIN", jaas("plain.PlainLoginModule"), "SSL"), **given})
     assert SECRET not in str(caught.value)
@@ -288,7 +288,7 @@ def test_stores_that_python_cannot_use_are_refused(given: dict[str, str], messag
     "given", [sasl("SCRAM-SHA-256", jaas()), PEM_FILES, PEM_TEXTS, {"proxy_url": f"socks5://me:{SECRET}@p:1"}]
 )
 def test_settings_pickle_and_print_without_secrets(given: dict[str, str]) -> None:
-    """Settings travel to the executors with their secrets, and no way of printing them shows one."""
+    """Settings carry their secrets to executors, and no way of printing them shows one."""
     settings = config(given)
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 (made here)
     for text in (repr(settings), str(settings), f"{settings}", json.dumps(settings, default=str)):
@@ -296,7 +296,7 @@ def test_settings_pickle_and_print_without_secrets(given: dict[str, str]) -> Non
 
 
 def test_a_secret_is_never_formatted() -> None:
-    """A secret has its text only for the one who asks for it by name."""
+    """Only `reveal` returns the text of a secret."""
     secret = Secret(SECRET)
     assert secret.reveal() == SECRET
     assert {str(secret), repr(secret), f"{secret}", f"{secret!r}"} == {"Secret(***)"}

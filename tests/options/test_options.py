@@ -1,4 +1,4 @@
-"""The table of options: every row of it, what is refused and in which words, and that nothing secret is shown."""
+"""The options: each row of the table, refusals and their messages, and no secret in any text."""
 
 import pickle
 import re
@@ -20,7 +20,7 @@ ATTRIBUTES = {option.name: attribute for attribute, option in OPTIONS.items()}
 
 
 def parsed(given: Mapping[str, str]) -> Options:
-    """Parse options beside the required ones."""
+    """Parse options together with the required ones."""
     return Options.of({**REQUIRED, **given})
 
 
@@ -39,7 +39,7 @@ def refusal(name: str, text: str) -> str:
 
 @ROWS
 def test_every_default_parses(attribute: str, option: Option) -> None:
-    """The default that the README prints is a value that the option takes, and what it has when it is not given."""
+    """The option accepts the default that the README prints, and has it if it is not given."""
     expected = option.parse(option.default) if option.default else None
 
     options = Options.of({"kafka.bootstrap.servers": "b:9092", "subscribePattern": "x"})
@@ -63,7 +63,7 @@ def test_names_and_attributes_are_unique_without_case() -> None:
 
 
 def test_the_table_has_a_line_for_every_option() -> None:
-    """README's table has each option once, and the two that are Kafka's."""
+    """README's table has each option once, and two rows for the Kafka client."""
     lines = options_table().splitlines()
 
     assert [line.split("|")[1].strip() for line in lines[2:]] == [
@@ -84,7 +84,7 @@ def test_streams_refuse_what_only_batch_reads_have() -> None:
 
 
 def test_names_are_compared_without_case() -> None:
-    """Spark hands names over in lower case; users write them as they like."""
+    """Spark passes names in lower case; users write them in any case."""
     options = parsed({"FAILONDATALOSS": "false", "Kafka.Client.Id": "me"})
 
     assert options.fail_on_data_loss is False
@@ -128,7 +128,7 @@ def test_every_attribute_has_a_precise_type(attribute: str, annotation: object) 
     ],
 )
 def test_an_unknown_option_names_the_nearest(name: str, nearest: str) -> None:
-    """A misspelt name is a warning that says what was probably meant; strictOptions makes it an error."""
+    """A misspelt name is a warning that suggests the nearest name; `strictOptions` makes it an error."""
     with pytest.warns(UserWarning, match=f"Unknown option '{name.lower()}'; did you mean '{nearest}'"):
         parsed({name: "x"})
     with pytest.raises(OptionError, match=f"Unknown option '{name.lower()}'; did you mean '{nearest}'"):
@@ -136,13 +136,13 @@ def test_an_unknown_option_names_the_nearest(name: str, nearest: str) -> None:
 
 
 def test_an_unknown_option_that_is_near_nothing_points_to_the_readme() -> None:
-    """A guess that is far off is not made."""
+    """There is no suggestion if no name is near."""
     with pytest.warns(UserWarning, match="Unknown option 'zzz'; see the README"):
         parsed({"zzz": "1"})
 
 
 def test_what_spark_adds_itself_is_no_unknown_option() -> None:
-    """The path of load() and the noise of CREATE TABLE say nothing about the user."""
+    """Spark adds the path of load() and the properties of CREATE TABLE; they cause no warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         parsed({"owner": "root", "provider": "ticdc", "option.subscribe": "t", "strictOptions": "true"})
@@ -150,12 +150,12 @@ def test_what_spark_adds_itself_is_no_unknown_option() -> None:
 
 @pytest.mark.parametrize("text", ["yes", "1", "on", "ture", "", "t"])
 def test_booleans_are_true_or_false(text: str) -> None:
-    """Anything else is refused: a misspelt `true` must not turn a check off."""
+    """Anything else is refused: a misspelt `true` must not turn off a check."""
     assert refusal("failOnDataLoss", text) == f"Option 'failOnDataLoss': expected true or false, got '{text}'"
 
 
 def test_booleans_are_read_without_case() -> None:
-    """`TRUE` is true, also between blanks."""
+    """`TRUE` is true, even with blanks around it."""
     assert value("includeHeaders", " TRUE ") is True
     assert value("includeHeaders", "False") is False
 
@@ -180,7 +180,7 @@ def test_sizes_have_units(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "expected"),
     [
         ("inferSchema.timeoutMs", "2 weeks", "expected a duration such as 500ms, 30s or 15m, got '2 weeks'"),
         ("inferSchema.timeoutMs", "-1", "expected a duration"),
@@ -205,18 +205,18 @@ def test_sizes_have_units(text: str, size: int) -> None:
         ("tables", "", "expected database.table, or database.*"),
     ],
 )
-def test_a_bad_value_is_refused_with_what_is_expected(name: str, text: str, said: str) -> None:
-    """The message begins with the option's name and says what would do."""
+def test_a_bad_value_is_refused_with_what_is_expected(name: str, text: str, expected: str) -> None:
+    """The message begins with the option's name and says what is expected."""
     message = refusal(name, text)
 
     assert message.startswith(f"Option '{name}': ")
-    assert said in message
+    assert expected in message
 
 
 @pytest.mark.parametrize("name", ["minPartitions", "maxRecordsPerPartition", "inferSchema.maxRecords"])
 @pytest.mark.parametrize("text", ["0", "-3"])
 def test_counts_must_be_positive_in_sparks_words(name: str, text: str) -> None:
-    """Who knows Spark's Kafka source knows this sentence."""
+    """Spark's Kafka source has the same message."""
     assert refusal(name, text) == f"{name} must be positive, got {text}"
 
 
@@ -232,30 +232,30 @@ def test_counts_must_be_positive_in_sparks_words(name: str, text: str) -> None:
     ],
 )
 def test_tables_are_databases_and_names(text: str, patterns: tuple[tuple[str, str], ...]) -> None:
-    """Dots, commas, blanks and doubled backticks belong to a name that stands in backticks."""
+    """Inside backticks, dots, commas, blanks and doubled backticks are part of the name."""
     assert value("tables", text) == patterns
 
 
 def test_columns_are_names() -> None:
-    """A column's name may stand in backticks, and hold a comma there."""
+    """A column name in backticks may contain a comma."""
     assert value("columns", "id, `a,b`,`tick``s`") == ("id", "a,b", "tick`s")
 
 
 def test_choices_are_read_without_case() -> None:
-    """Modes and operations are given as documented, however they were written."""
+    """Words get their documented case, however users write them."""
     assert value("mode", " permissive ") == "PERMISSIVE"
     assert value("protocol", " Canal-JSON ") == "canal-json"
     assert value("operations", "Delete, INSERT") == frozenset({"insert", "delete"})
 
 
 def test_offsets_are_a_word_or_json() -> None:
-    """Earliest and latest are words; partitions are JSON, as Spark writes them."""
+    """Offsets are `earliest`, `latest`, or JSON by partition, as in Spark."""
     assert value("startingOffsets", "Earliest") == "earliest"
     assert value("endingOffsets", '{"t":{"0":-1}}') == {"t": {0: -1}}
 
 
-def test_a_missing_broker_is_named_with_the_way_out() -> None:
-    """Spark loses the options of CREATE TABLE: whoever meets that reads of the temporary view."""
+def test_a_missing_broker_is_an_error_with_advice() -> None:
+    """Spark loses the options of CREATE TABLE, so the message suggests a temporary view."""
     with pytest.raises(OptionError, match=r"'kafka\.bootstrap\.servers' must be specified.*TEMPORARY VIEW"):
         Options.of({"subscribe": "t"})
     with pytest.raises(OptionError, match="TEMPORARY VIEW"):
@@ -263,13 +263,13 @@ def test_a_missing_broker_is_named_with_the_way_out() -> None:
 
 
 def test_topics_must_be_chosen() -> None:
-    """Without one of the three options there is nothing to read."""
+    """Without any of the three options there is nothing to read."""
     with pytest.raises(OptionError, match="One of the following options must be specified"):
         Options.of({"kafka.bootstrap.servers": "b:9092"})
 
 
 def test_topics_must_be_chosen_once() -> None:
-    """Two of the three options contradict one another, and the message names both."""
+    """Two of the three options are a contradiction, and the message names both."""
     with pytest.raises(OptionError, match=r"Only one of .* Given: subscribe, assign\."):
         parsed({"assign": '{"t":[0]}'})
 
@@ -283,7 +283,7 @@ SECRETS = {
 
 
 def test_a_secret_is_not_in_what_prints() -> None:
-    """`repr`, `str` and formats name the options given and show no value."""
+    """`repr`, `str` and formats show the names of the given options and no value."""
     options = parsed(SECRETS)
 
     assert SECRET not in f"{options!r} {options} {options.given} {vars(options).keys()}"
@@ -296,15 +296,21 @@ def test_a_secret_is_not_in_what_prints() -> None:
     ids=str,
 )
 def test_a_secret_is_not_in_errors(wrong: Mapping[str, str]) -> None:
-    """Whatever is wrong with the other options, the message and the traceback's lines are free of secrets."""
+    """If another option is wrong, neither the message nor the traceback contains a secret."""
     with pytest.raises(OptionError) as caught:
         parsed({**SECRETS, **wrong})
 
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
+def test_a_secret_option_is_not_in_its_own_error() -> None:
+    """The error of an option that may be secret does not repeat the text."""
+    assert [option.name for option in OPTIONS.values() if option.secret] == ["claimCheckLocation"]
+    assert SECRET not in refusal("claimCheckLocation", f"s3://bucket/folder?secret-access-key={SECRET}")
+
+
 def test_a_secret_under_a_misspelt_name_is_not_in_the_warning() -> None:
-    """An unknown option is reported by its name alone."""
+    """The warning about an unknown option contains only its name."""
     with pytest.warns(UserWarning, match="Unknown option") as caught:
         parsed({"kafak.sasl.jaas.config": SECRET})
 
@@ -312,7 +318,7 @@ def test_a_secret_under_a_misspelt_name_is_not_in_the_warning() -> None:
 
 
 def test_options_travel_to_workers() -> None:
-    """A pickled copy has the same values, and what was given."""
+    """A pickled copy is equal to the original."""
     options = parsed({"tables": "shop.*", "kafka.client.id": "me"})
 
     arrived = pickle.loads(pickle.dumps(options))  # noqa: S301 (what was pickled a moment ago)

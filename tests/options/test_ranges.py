@@ -1,4 +1,4 @@
-"""Where a read starts and ends: Spark's precedence, defaults, refusals and words."""
+"""Where a read starts and ends: Spark's precedence, defaults, refusals and error messages."""
 
 import json
 from typing import Any
@@ -27,14 +27,14 @@ BASE = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
 
 
 def options(**given: Any) -> Options:
-    """Options with a broker and a topic; JSON is made of what is not text."""
+    """Return options with a broker and a topic; values that are not text become JSON."""
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
     base = {name: value for name, value in BASE.items() if name != "subscribe" or "assign" not in texts}
     return Options.of({**base, **texts})
 
 
 def test_the_precedence_is_sparks() -> None:
-    """A timestamp beats timestamps by partition, and those beat offsets; the same at the end."""
+    """A timestamp has precedence over timestamps by partition, and these over offsets; the same at the end."""
     given: dict[str, Any] = {"startingOffsets": {"t": {"0": 5}}, "endingOffsets": {"t": {"0": 9}}}
     assert start_spec(options(**given), streaming=False) == ByPartition({T0: 5})
     assert end_spec(options(**given)) == ByPartition({T0: 9})
@@ -70,7 +70,7 @@ def test_batch_reads_refuse_what_spark_refuses(given: dict[str, Any], message: s
 
 @pytest.mark.parametrize("given", [{"startingOffsets": "latest"}, {"startingOffsets": {"t": {"0": -1}}}, {}])
 def test_streams_may_start_at_the_latest(given: dict[str, Any]) -> None:
-    """What a batch read refuses at its start, a stream allows."""
+    """A stream allows a start that a batch read refuses."""
     validate(options(**given), streaming=True)
 
 
@@ -83,7 +83,7 @@ def test_streams_may_start_at_the_latest(given: dict[str, Any]) -> None:
     ],
 )
 def test_streams_have_no_end(given: dict[str, Any], message: str) -> None:
-    """An end is an error in a stream, also where it says what is the default of a batch read."""
+    """An end is an error in a stream, even if it is the default of a batch read."""
     with pytest.raises(OptionError, match=message):
         validate(options(**given), streaming=True)
 
@@ -107,7 +107,7 @@ def test_streams_have_no_end(given: dict[str, Any], message: str) -> None:
     "option", ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"]
 )
 def test_json_of_another_form_is_refused(option: str, value: object) -> None:
-    """What is not topics, of partitions, of whole numbers is an error that shows the form."""
+    """JSON must map topics to partitions to whole numbers; the error shows the form."""
     with pytest.raises(OptionError, match=rf"'{option}': Expected e\.g\. \{{\"topicA\""):
         validate(options(**{option: value}), streaming=False)
 
@@ -117,13 +117,19 @@ def test_json_of_another_form_is_refused(option: str, value: object) -> None:
     [("startingOffsets", -3), ("endingOffsets", -3), ("startingOffsetsByTimestamp", -1)],
 )
 def test_numbers_below_sparks_own_are_refused(option: str, number: int) -> None:
-    """An offset below -2 and a time before the epoch mean nothing."""
+    """An offset below -2 and a time before the epoch have no meaning."""
     with pytest.raises(OptionError, match=f"{number} for t-0 is below"):
         validate(options(**{option: {"t": {"0": number}}}), streaming=False)
 
 
-def test_explicit_start_behind_explicit_end_is_refused_without_a_broker() -> None:
-    """Two numbers the wrong way round need no look-up."""
+def test_json_of_another_form_is_refused_even_if_it_is_not_used() -> None:
+    """Every given option is checked, even if another one has precedence; the error repeats the text."""
+    with pytest.raises(OptionError, match=r"'startingOffsets': Expected e\.g\. .*, got '\{\"t\": 3\}'"):
+        options(startingOffsets={"t": 3}, startingTimestamp="7")
+
+
+def test_a_start_greater_than_its_end_is_refused_without_a_broker() -> None:
+    """Two offsets in the wrong order need no look-up."""
     given = {"startingOffsets": {"t": {"0": 5}}, "endingOffsets": {"t": {"0": 4}}}
     with pytest.raises(OptionError, match="specified start offset 5 is greater than the end offset 4 for topic t"):
         validate(options(**given), streaming=False)
@@ -132,14 +138,14 @@ def test_explicit_start_behind_explicit_end_is_refused_without_a_broker() -> Non
 
 
 def test_start_and_end_name_the_same_partitions() -> None:
-    """Different partitions at the start and at the end need no look-up to be wrong."""
+    """Different partitions at the start and at the end need no look-up."""
     given = {"startingOffsets": {"t": {"0": 5}}, "endingOffsets": {"t": {"1": 9}}}
     with pytest.raises(OptionError, match=r"should have the same topic-partitions.*\[t-0\].*\[t-1\]"):
         validate(options(**given), streaming=False)
 
 
 def test_json_must_name_exactly_the_partitions_there_are() -> None:
-    """A partition too few or too many is an error with both lists, for offsets and for times."""
+    """A missing or extra partition is an error with both lists, for offsets and for times."""
     for offsets in ({T0: 5}, {T0: 5, T1: 6, TopicPartition("u", 0): 7}):
         with pytest.raises(OptionError, match=r"for Kafka start offsets don't match.*Assigned: \[t-0, t-1\]"):
             by_partition(ByPartition(offsets), [T1, T0], "start")
@@ -148,7 +154,7 @@ def test_json_must_name_exactly_the_partitions_there_are() -> None:
 
 
 def test_assigned_partitions_are_compared_without_a_broker() -> None:
-    """With `assign` the partitions are known from the options alone."""
+    """With `assign`, the options name all partitions."""
     with pytest.raises(OptionError, match=r"Specified: \[t-0\] Assigned: \[t-0, t-1\]"):
         validate(options(assign={"t": [0, 1]}, startingOffsets={"t": {"0": 5}}), streaming=False)
 

@@ -1,4 +1,4 @@
-"""Which topics to read: the three ways to say it, and Java's patterns in Python."""
+"""Which topics to read: the three options that choose them, and Java's patterns in Python."""
 
 import json
 
@@ -10,24 +10,24 @@ from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, Top
 
 
 def choice(**given: str) -> TopicChoice:
-    """What the options choose."""
+    """Return what the options choose."""
     return topic_choice(Options.of({"kafka.bootstrap.servers": "b:9092", **given}))
 
 
 def pattern(text: str) -> SubscribePattern:
-    """A chosen pattern."""
+    """Return the chosen pattern."""
     chosen = choice(subscribePattern=text)
     assert isinstance(chosen, SubscribePattern)
     return chosen
 
 
 def test_subscribe_is_a_list_of_names() -> None:
-    """Names are trimmed, empty ones dropped, and one that is given twice is read once."""
+    """Names are trimmed, empty names are dropped, and a repeated name counts once."""
     assert choice(subscribe=" a , b,,a") == Subscribe(("a", "b"))
 
 
 def test_assign_is_json() -> None:
-    """Partitions come in order, each of them once."""
+    """Partitions are sorted, without repetitions."""
     assert choice(assign='{"b":[1,0,1],"a":[2]}') == Assign(
         (TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1))
     )
@@ -68,14 +68,14 @@ def test_assign_of_another_form_is_refused(value: object) -> None:
         (r"\Qa.b\E-\d+", "axb-12", False),
         (r"\Qa.b", "a.b", True),
         (r"(?<kind>\w+)-x", "orders-x", True),
-        (r"(?<!y)x", "x", True),  # a look-behind is no named group
+        (r"(?<!y)x", "x", True),  # a look-behind is not a named group
         ("[a-z&&x]", "x", None),  # an intersection: Python has none
         ("[", "x", None),
         (r"\p{Lower}+", "x", None),
     ],
 )
 def test_patterns_mean_what_they_mean_in_java(text: str, name: str, matches: bool | None) -> None:
-    """Java's spellings are rewritten where Python has others, and refused where it has none."""
+    """Java's syntax is rewritten if Python has other syntax for it, and refused if Python has none."""
     if matches is None:
         with pytest.raises(OptionError, match="not a regular expression that Python reads"):
             pattern(text)

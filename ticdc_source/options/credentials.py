@@ -153,7 +153,7 @@ def tls(given: ClientSettings) -> ClientSettings:
     ):
         store_type = types[store]
         if store_type is None:
-            # Java's default type is JKS. There is no I/O here, so the file's name has to tell.
+            # Java's default type is JKS. Without I/O, only the file's name shows what the store is.
             binary = re.search(r"\.(jks|p12|pfx|pkcs12)$", settings.get(file, ""), re.IGNORECASE)
             store_type = "PEM" if binary is None else "JKS or PKCS12"
         if store_type != "PEM":

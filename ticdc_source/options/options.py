@@ -412,7 +412,7 @@ class Options:
                 `strictOptions` is on and a name is unknown.
         """
         lowered = {name.lower(): str(value) for name, value in given.items()}
-        # Any: what a parser returns has been compared with its field's type where the field is declared.
+        # Any: each value has its own type, which `_option` ties to the annotation of its field.
         parsed: dict[str, Any] = {
             attribute: _parse(option, lowered[option.name.lower()])
             for attribute, option in OPTIONS.items()
