@@ -158,7 +158,7 @@ def to_json_dict(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, i
 
 
 def from_json_dict(by_topic: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Return the offsets that `to_json_dict` got."""
+    """Return offsets from the form of Spark's checkpoints; the inverse of `to_json_dict`."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, offsets in by_topic.items()

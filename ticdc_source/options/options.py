@@ -14,7 +14,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
@@ -23,6 +23,7 @@ from ticdc_source.options.parsers import PartitionLists, PartitionNumbers
 __all__ = ["OPTIONS", "Option", "Options", "options_table"]
 
 Value = TypeVar("Value")
+OneKind: TypeAlias = Literal["batch", "stream"]  # of reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Option:
     parse: Callable[[str], object]
     default: str
     meaning: str
-    only: Literal["batch", "stream"] | None
+    only: OneKind | None
     secret: bool
 
 
@@ -52,7 +53,7 @@ def _option(
     parse: Callable[[str], Value],
     meaning: str,
     *,
-    only: Literal["batch", "stream"] | None = ...,
+    only: OneKind | None = ...,
     secret: bool = ...,
 ) -> Value | None: ...
 @overload
@@ -62,7 +63,7 @@ def _option(
     meaning: str,
     *,
     default: str,
-    only: Literal["batch", "stream"] | None = ...,
+    only: OneKind | None = ...,
     secret: bool = ...,
 ) -> Value: ...
 def _option(
@@ -71,7 +72,7 @@ def _option(
     meaning: str,
     *,
     default: str = "",
-    only: Literal["batch", "stream"] | None = None,
+    only: OneKind | None = None,
     secret: bool = False,
 ) -> Value | None:
     """Declare a field of `Options`; type checkers compare what `parse` returns with the field's annotation."""
@@ -440,11 +441,7 @@ class Options:
             if name in by_lower or name.startswith("kafka.") or _SPARK_NOISE.match(name):
                 continue
             near = difflib.get_close_matches(name, [*by_lower, "kafka.bootstrap.servers"], n=1)
-            hint = (
-                f"did you mean '{by_lower.get(near[0], near[0])}'?"
-                if near
-                else "see the README for the options there are"
-            )
+            hint = f"did you mean '{by_lower.get(near[0], near[0])}'?" if near else "see the README for all options"
             message = f"Unknown option '{name}'; {hint}"
             if self.strict_options:
                 raise OptionError(message)
