@@ -198,7 +198,7 @@ def test_tables_that_are_not_wanted_are_counted(protocol: str) -> None:
 
 def test_what_is_learned_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages that all begin otherwise are sorted all the same, and do not fill the memory."""
-    monkeypatch.setattr(prefix_match, "_MOST_KNOWN", 10)
+    monkeypatch.setattr(prefix_match, "_MOST_LEARNED", 10)
     values: list[bytes | None] = [canal_row(number, f"t{number}") for number in range(35)]
 
     learned = Learned()

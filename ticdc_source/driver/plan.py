@@ -16,7 +16,6 @@ from ticdc_source.options.tables import TableFilter
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.pipeline.wanted import ReadSpec
 from ticdc_source.protocols import PROTOCOLS, decoder_of
-from ticdc_source.protocols.documents import document_images
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.model import ReadField
 from ticdc_source.schema.types import parse_type
@@ -89,7 +88,7 @@ def read_spec(schema: pa.Schema, options: Options, context: ReadContext) -> Read
             settings=settings,
             operations=options.operations,
             preimages=options.preimages,
-            documents=document_images,
+            documents=True,
         )
 
     end = context.commit_end if options.ending_commit_ts == "resolved" else options.ending_commit_ts

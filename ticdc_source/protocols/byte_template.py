@@ -1,6 +1,6 @@
-"""Many messages held against one template: what all of them begin with, but for gaps of fixed width.
+"""A byte template: what many messages have in common, byte for byte, with gaps of fixed width.
 
-Arrow compares a stretch of a thousand messages in the time that a few statements of Python take for one of them.
+Arrow compares a part of a thousand messages in the time that Python needs for a few statements.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["ByteTemplate", "are_numbers", "bytes_of", "messages_of", "numbers_of
 
 
 class ByteTemplate:
-    """Bytes that follow one another in each message, from a place that is the same in all.
+    """Constant bytes and gaps that follow one another at the same offset in each message.
 
     Args:
         *parts: constant bytes, or the width of a gap.
-        start: where the first part begins.
+        start: the offset of the first part.
 
     Attributes:
-        end: where what comes behind the last part begins.
+        end: the offset behind the last part.
     """
 
     __slots__ = ("_constants", "_gaps", "end")
@@ -41,25 +41,25 @@ class ByteTemplate:
         self.end = start
 
     def fits(self, messages: pa.BinaryArray) -> bool:
-        """Tell whether all messages have the constants where they should be (and so are long enough for the gaps)."""
+        """Return whether all messages have all constants at their offsets (and so are long enough for the gaps)."""
         try:
             return all(pc.all(_has(messages, start, part)).as_py() for start, part in self._constants)
         except pa.ArrowInvalid:
-            return False  # binary_slice, of messages that end before the slice begins
+            return False  # binary_slice refuses messages that end before the slice begins
 
     def fitting(self, messages: pa.BinaryArray) -> pa.BooleanArray:
-        """Tell of each message whether it has the constants where they should be."""
+        """Return of each message whether it has all constants at their offsets."""
         try:
             masks = [_has(messages, start, part) for start, part in self._constants]
         except pa.ArrowInvalid:
             return pa.repeat(pa.scalar(value=False), len(messages))
-        whole = masks[0]
+        fitting = masks[0]
         for mask in masks[1:]:
-            whole = pc.and_(whole, mask)
-        return whole
+            fitting = pc.and_(fitting, mask)
+        return fitting
 
     def gap(self, messages: pa.BinaryArray, number: int) -> pa.BinaryArray:
-        """Return what messages that fit have in a gap; the first is 0."""
+        """Return what messages that fit have in a gap; gaps are numbered from 0."""
         start, stop = self._gaps[number]
         return pc.binary_slice(messages, start, stop)
 
@@ -71,7 +71,7 @@ def _has(messages: pa.BinaryArray, start: int, part: bytes) -> pa.BooleanArray:
 
 
 def messages_of(payloads: Sequence[bytes]) -> pa.BinaryArray | None:
-    """Make an array of messages; None where they are too much for one (2 GiB)."""
+    """Return messages as an array; None if one array cannot hold them (2 GiB)."""
     if isinstance(payloads, Binaries):
         return payloads.array
     array = pa.array(payloads, pa.binary())
@@ -79,7 +79,7 @@ def messages_of(payloads: Sequence[bytes]) -> pa.BinaryArray | None:
 
 
 def bytes_of(array: pa.BinaryArray) -> bytes:
-    """Return the bytes of an array that was just made, one value after the other."""
+    """Return the values of an array, one after the other. The array must not be a slice of another."""
     data = array.buffers()[2]
     if data is None:
         return b""
@@ -88,11 +88,11 @@ def bytes_of(array: pa.BinaryArray) -> bytes:
 
 
 def are_numbers(gaps: pa.BinaryArray, width: int) -> bool:
-    """Tell whether a gap of fixed width has numbers only, without leading zeros."""
+    """Return whether a gap of this width holds a number without leading zeros in each message."""
     digits = bytes_of(gaps)
     return not digits.translate(None, b"0123456789") and b"0" not in digits[::width]
 
 
 def numbers_of(gaps: pa.BinaryArray, width: int) -> pa.Int64Array | None:
-    """Read a gap of fixed width as a number without leading zeros; None where one is something else."""
+    """Return the numbers in a gap of this width; None if one is no number or has leading zeros."""
     return gaps.view(pa.string()).cast(pa.int64()) if are_numbers(gaps, width) else None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ticdc_source.errors import DecodeError, SchemaError
+from ticdc_source.errors import SchemaError
 from ticdc_source.kernels import Kernel, Settings, Wire, arrays_taken, kernel
 from ticdc_source.kernels.json_documents import JSONWriter, rescue_writer
 from ticdc_source.options.hints import string_hint
@@ -19,8 +19,6 @@ __all__ = ["Plan", "PlannedColumn", "PlannedVersion", "UnknownColumn", "WireOf"]
 
 # Chooses how a column of the messages is read as a field of the read schema: how it is written, and its type.
 WireOf = Callable[[Column, ReadField], tuple[Wire | None, ColumnType]]
-# Writes row images as JSON documents: the columns, and the errors by event.
-Documents = Callable[..., tuple[dict[str, pa.Array], dict[int, DecodeError]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +70,8 @@ class Plan:
         rescued: the name of the rescued column; None if the read schema has none.
         rescue: whether values and columns that fit no field of the read schema go into that column. If not, they are
             errors.
-        documents: writes whole rows as JSON documents instead of the columns of `fields`
-            (`documents.document_images`); `fields` then only say what is known of some columns. None for columns.
+        documents: whether whole rows are wanted as JSON documents (`documents.document_images`) and not the columns of
+            `fields`, which then only hold what is known of some columns.
         build_ts: whether the times when messages were encoded are wanted; if not, fast paths leave them out.
         fast_path: whether decoders may take their fast paths. Both give the same.
         columnar_from: from how many events of one table on a decoder tries to read them by columns.
@@ -87,7 +85,7 @@ class Plan:
     known: frozenset[str] | None = None
     rescued: str | None = None
     rescue: bool = False
-    documents: Documents | None = None
+    documents: bool = False
     build_ts: bool = True
     fast_path: bool = True
     columnar_from: int = 256

@@ -1,8 +1,8 @@
-"""Splitting the JSON protocols: one event a message, sorted by a prefix at its first bytes where that is enough.
+"""Splitting JSON messages of one event each: the first bytes of a row message identify its table, without a parse.
 
-What a row message begins with is matched once a table. A pattern of a prefix takes each byte in one way only, whatever
-comes after, so that a message which begins with what was matched once would be matched alike: comparing bytes is
-enough, and done for many messages by one call.
+A protocol gives a pattern for what its row messages begin with. The pattern matches each byte in one way only, whatever
+follows. A message that begins with the bytes of an earlier match would therefore be matched alike, and comparing bytes
+is enough. One call does so for many messages.
 """
 
 from __future__ import annotations
@@ -24,121 +24,136 @@ from ticdc_source.protocols.byte_template import bytes_of
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, table_name
 
-__all__ = ["Classify", "PrefixMatch", "plain_object", "split_by_prefix"]
+__all__ = ["Classify", "PrefixMatch", "object_bytes", "split_by_prefix"]
 
-# Parses a message whole and puts it where it belongs.
+# Parses a message and adds its event to the split: (split, chunk, position of the record, plain message).
 Classify = Callable[[Split, Chunk, int, bytes], None]
 
-# The times of a message, which differ where all else is alike. A quote ends a name here: texts have none within.
+# Times in a prefix. They differ where all else is alike. A quote ends a name here: texts of a prefix have none.
 _TIME = re.compile(rb'(?<=":)\d{10,}')
-_NUMBER = re.compile(rb'":[1-9]')  # likely to be another one in each message
-_MOST_KNOWN = 4096
+_NUMBER = re.compile(rb'":[1-9]')  # likely to differ in each message
+_MOST_LEARNED = 4096  # prefixes
 _SAMPLE = 8  # messages
 
 
-class _Head(NamedTuple):
-    """What the row messages of a table begin with."""
+class _RowPrefix(NamedTuple):
+    """What the row messages of one table begin with.
+
+    Attributes:
+        table: the table.
+        parts: (where a part begins, its bytes or what they may be).
+        times: where the digits of times are, between the parts.
+    """
 
     table: TableName
-    parts: tuple[tuple[int, bytes | tuple[bytes, ...]], ...]  # what stands where, or one of what
-    times: tuple[slice, ...]  # where digits stand between
+    parts: tuple[tuple[int, bytes | tuple[bytes, ...]], ...]
+    times: tuple[slice, ...]
 
     def fits(self, messages: pa.BinaryArray) -> bool:
-        """Tell whether all messages begin so."""
+        """Return whether all messages begin like this."""
         try:
             for begin, part in self.parts:
                 choices = (part,) if isinstance(part, bytes) else part
                 if len(set(map(len, choices))) > 1:
                     return False
-                stretch = pc.binary_slice(messages, begin, begin + len(choices[0]))
-                if not pc.all(pc.is_in(stretch, value_set=pa.array(choices, pa.binary()))).as_py():
+                found = pc.binary_slice(messages, begin, begin + len(choices[0]))
+                if not pc.all(pc.is_in(found, value_set=pa.array(choices, pa.binary()))).as_py():
                     return False
             return all(bytes_of(pc.binary_slice(messages, time.start, time.stop)).isdigit() for time in self.times)
         except pa.ArrowInvalid:
-            return False  # binary_slice, of messages that end before the slice begins
+            return False  # binary_slice refuses messages that end before the slice begins
 
     def select(self, messages: Sequence[bytes]) -> tuple[Sequence[int], Sequence[bytes]]:
-        """Return those messages that begin so, and their places."""
-        places: Sequence[int] = range(len(messages))
+        """Return the indices of the messages that begin like this, and these messages."""
+        indices: Sequence[int] = range(len(messages))
         for begin, part in self.parts:
             fits = list(map(bytes.startswith, messages, repeat(part), repeat(begin)))
             if not all(fits):
-                places, messages = list(compress(places, fits)), list(compress(messages, fits))
+                indices, messages = list(compress(indices, fits)), list(compress(messages, fits))
         for time in self.times:
             if not b"".join(map(itemgetter(time), messages)).isdigit():
                 fits = [message[time].isdigit() for message in messages]
-                places, messages = list(compress(places, fits)), list(compress(messages, fits))
-        return places, messages
+                indices, messages = list(compress(indices, fits)), list(compress(messages, fits))
+        return indices, messages
 
 
 class PrefixMatch:
-    """How the row messages of a protocol begin, as TiCDC writes them.
+    """What the row messages of a protocol begin with, as TiCDC writes them.
 
-    What it does not match (names with escapes, other producers' member order, DDL, watermarks) is parsed.
+    Messages that it does not match are parsed: names with escapes, the member order of other producers, DDL,
+    watermarks.
     """
 
-    __slots__ = ("_behind", "_operations", "_pattern")
+    __slots__ = ("_follows", "_operations", "_pattern")
 
-    def __init__(self, pattern: bytes, operations: tuple[bytes, ...], behind: bytes | None = None) -> None:
-        """Make a prefix.
+    def __init__(self, pattern: bytes, operations: tuple[bytes, ...], follows: bytes | None = None) -> None:
+        """Compile the pattern.
 
         Args:
-            pattern: matches a row message's beginning; its groups are database, table and kind. No byte of it may be
-                taken in two ways, and what stands in quotes must have none.
-            operations: what the kind may be.
-            behind: what comes next in a message, where nothing before it changes from message to message.
+            pattern: matches the beginning of a row message. Its groups are the database, the table and the operation.
+                It must match each byte in one way only, and no text in it may hold a quote.
+            operations: what the third group may be.
+            follows: the bytes that follow the prefix, if nothing in the prefix differs from message to message of a
+                table but the operation; None if times do.
         """
-        self._pattern, self._operations, self._behind = re.compile(pattern), operations, behind
+        self._pattern, self._operations, self._follows = re.compile(pattern), operations, follows
 
     def match(self, message: bytes) -> re.Match[bytes] | None:
         """Match one message."""
         return self._pattern.match(message)
 
-    def head(self, message: bytes) -> _Head | None:
-        """Return what this message and others of its table begin with; None where a prefix does not tell."""
-        seen = self._pattern.match(message)
-        table = None if seen is None else _table_of(seen[1], seen[2])
-        if seen is None or table is None:
+    def row_prefix(self, message: bytes) -> _RowPrefix | None:
+        """Return what row messages of this one's table begin with; None if the prefix does not identify the table."""
+        found = self._pattern.match(message)
+        table = None if found is None else _table_of(found[1], found[2])
+        if found is None or table is None:
             return None
-        times = [slice(*found.span()) for found in _TIME.finditer(message, 0, seen.start(3))]
+        times = [slice(*time.span()) for time in _TIME.finditer(message, 0, found.start(3))]
         begins = [0, *(time.stop for time in times)]
         parts: list[tuple[int, bytes | tuple[bytes, ...]]] = [
             (begin, message[begin : time.start]) for begin, time in zip(begins, times, strict=False)
         ]
-        before, after = message[begins[-1] : seen.start(3)], message[seen.end(3) : seen.end()]
-        parts.append((begins[-1], tuple(before + kind + after for kind in self._operations)))
-        return _Head(table, tuple(parts), tuple(times))
+        before, after = message[begins[-1] : found.start(3)], message[found.end(3) : found.end()]
+        parts.append((begins[-1], tuple(before + operation + after for operation in self._operations)))
+        return _RowPrefix(table, tuple(parts), tuple(times))
 
     def tables(self, messages: Sequence[bytes], learned: LearnedPrefixes) -> list[TableName | None]:
-        """Return the table of each row message, None if the prefix does not identify the table."""
-        behind, match = self._behind, self._pattern.match
-        if behind is None:
-            return [None if seen is None else _table_of(seen[1], seen[2]) for seen in map(match, messages)]
-        least = learned.shortest  # and one byte more than is known: nothing of a message that has no such place
-        tables = list(map(learned.tables.get, [message[: message.find(behind, least) + 1] for message in messages]))
+        """Return the table of each row message; None if the prefix does not identify the table.
+
+        Args:
+            messages: the messages.
+            learned: the prefixes that the read has learned so far; gets those that are new.
+        """
+        follows, match = self._follows, self._pattern.match
+        if follows is None:
+            return [None if found is None else _table_of(found[1], found[2]) for found in map(match, messages)]
+        # A learned prefix ends with the first byte of what follows: a message without that has the empty prefix, which
+        # is never learned.
+        shortest = learned.shortest
+        tables = list(map(learned.tables.get, [message[: message.find(follows, shortest) + 1] for message in messages]))
         if None in tables:
-            begun = behind[:1]
+            end = follows[:1]
             tables = [
-                table or self._learn(message, begun, learned) for table, message in zip(tables, messages, strict=True)
+                table or self._learn(message, end, learned) for table, message in zip(tables, messages, strict=True)
             ]
         return tables
 
-    def _learn(self, message: bytes, begun: bytes, learned: LearnedPrefixes) -> TableName | None:
-        seen = self._pattern.match(message)
-        if seen is None:
+    def _learn(self, message: bytes, end: bytes, learned: LearnedPrefixes) -> TableName | None:
+        found = self._pattern.match(message)
+        if found is None:
             return None
-        table = _table_of(seen[1], seen[2])
-        if table is not None and _NUMBER.search(seen[0]) is None:
-            if len(learned.tables) >= _MOST_KNOWN:
+        table = _table_of(found[1], found[2])
+        if table is not None and _NUMBER.search(found[0]) is None:
+            if len(learned.tables) >= _MOST_LEARNED:
                 learned.tables.clear()
-            learned.tables[seen[0] + begun] = table
-            learned.shortest = min(learned.shortest or len(seen[0]), len(seen[0]))
+            learned.tables[found[0] + end] = table
+            learned.shortest = min(learned.shortest or len(found[0]), len(found[0]))
         return table
 
 
-@lru_cache(maxsize=_MOST_KNOWN)
+@lru_cache(maxsize=4096)
 def _table_of(database: bytes, table: bytes) -> TableName | None:
-    """Return the table that was matched; None where its name is not UTF-8."""
+    """Return the table with these names; None if one of them is not UTF-8."""
     try:
         return TableName(database.decode(), table.decode())
     except UnicodeDecodeError:
@@ -152,90 +167,91 @@ def split_by_prefix(
     what: str,
     *,
     codec: str,
-    null: bool,
+    tombstones: bool,
     wants: Wants,
     learned: Learned | None,
 ) -> Split:
-    """Classify each message by table.
+    """Split a chunk whose messages are one event each.
 
     Args:
         chunk: the records.
-        prefix: how a row message begins.
+        prefix: what a row message begins with.
         classify: the general path.
         what: what a message should be, for errors.
         codec: the option `valueCompression`.
-        null: whether a null value is a tombstone, which carries no event, or an error.
-        wants: tells which tables are wanted.
+        tombstones: whether a null value is a tombstone, which carries no event. If not, it is an error.
+        wants: which tables are wanted.
         learned: what the read has learned so far.
     """
     split = Split()
     values = chunk.values
     if isinstance(values, Binaries):
-        head = prefix.head(values[len(values) // 2])
-        if head is not None and head.fits(values.array):
-            if wants(head.table):
-                split.tables[head.table] = TableEvents.of_records(chunk, head.table, range(len(values)), values)
+        common = prefix.row_prefix(values[len(values) // 2])
+        if common is not None and common.fits(values.array):
+            if wants(common.table):
+                split.tables[common.table] = TableEvents.of_records(chunk, common.table, range(len(values)), values)
             else:
                 split.others = len(values)
             return split
         messages: Sequence[bytes] = values.as_list()
     else:
         messages = cast("list[bytes]", values) if all(values) else [value or b"" for value in values]
+    # Most chunks hold rows of one table for the most part. These are selected together, the rest one by one.
     most: TableEvents | None = None
     rest: Sequence[int] = range(len(messages))
-    if (head := _most_frequent(messages, prefix)) is not None:
-        places, payloads = head.select(messages)
-        if wants(head.table):
-            most = split.tables[head.table] = TableEvents.of_records(chunk, head.table, places, payloads)
+    if (common := _most_frequent(messages, prefix)) is not None:
+        positions, payloads = common.select(messages)
+        if wants(common.table):
+            most = split.tables[common.table] = TableEvents.of_records(chunk, common.table, positions, payloads)
         else:
-            split.others += len(places)
-        if len(places) == len(messages):
+            split.others += len(positions)
+        if len(positions) == len(messages):
             return split
-        laid = set(places)
-        rest = [position for position in rest if position not in laid]
+        selected = set(positions)
+        rest = [position for position in rest if position not in selected]
     tables = prefix.tables(
-        messages if head is None else [messages[position] for position in rest],
+        messages if common is None else [messages[position] for position in rest],
         (Learned() if learned is None else learned).prefixes,
     )
-    wanted = {
+    events_of = {
         table: split.table_events(chunk, table) if wants(table) else None for table in set(tables) if table is not None
     }
     others = 0
     for position, table in zip(rest, tables, strict=True):
         if table is None:
-            if null and chunk.values[position] is None:
+            if tombstones and chunk.values[position] is None:
                 split.skipped += 1
             else:
                 _parse(split, chunk, position, prefix, classify, what, codec)
-        elif (table_events := wanted[table]) is not None:
+        elif (table_events := events_of[table]) is not None:
             table_events.append(position, 0, messages[position])
         else:
             others += 1
     split.others += others
     split.keep(wants)
-    if most is not None and len(most) > len(places):
+    if most is not None and len(most) > len(positions):  # the rest had more of it
         split.tables[most.table] = merged([most])
     split.tables = dict(sorted(split.tables.items(), key=lambda item: item[1].positions[0]))
     return split
 
 
-def _most_frequent(messages: Sequence[bytes], prefix: PrefixMatch) -> _Head | None:
-    """Return what most messages begin with, by a sample; None where those of no table are the most."""
+def _most_frequent(messages: Sequence[bytes], prefix: PrefixMatch) -> _RowPrefix | None:
+    """Return what most messages of a sample begin with; None if no table has most of them."""
     sample = messages[:: max(1, len(messages) // _SAMPLE)]
-    head = prefix.head(sample[len(sample) // 2]) if sample else None
-    return head if head is not None and len(head.select(sample)[0]) * 2 > len(sample) else None
+    common = prefix.row_prefix(sample[len(sample) // 2]) if sample else None
+    return common if common is not None and len(common.select(sample)[0]) * 2 > len(sample) else None
 
 
 def _parse(
     split: Split, chunk: Chunk, position: int, prefix: PrefixMatch, classify: Classify, what: str, codec: str
 ) -> None:
-    """Classify a message that a prefix at what Kafka holds does not tell of."""
+    """Add the event of a message whose first bytes, as Kafka holds them, do not identify its table."""
     value = chunk.values[position] or b""
     try:
         plain = decompressed(value, codec)
-        seen = None if plain is value else prefix.match(plain)
-        if seen is not None:
-            split.table_events(chunk, table_name(seen[1].decode(), seen[2].decode())).append(position, 0, plain)
+        found = None if plain is value else prefix.match(plain)
+        if found is not None:
+            split.table_events(chunk, table_name(found[1].decode(), found[2].decode())).append(position, 0, plain)
         else:
             classify(split, chunk, position, plain)
     except MALFORMED as error:
@@ -243,8 +259,8 @@ def _parse(
         split.corrupt.append(Corrupt(position, 0, failure.at(chunk.address(position))))
 
 
-def plain_object(value: bytes | None, codec: str) -> bytes:
-    """Return a value's bytes if they look like a JSON object, for telling protocols apart; else nothing."""
+def object_bytes(value: bytes | None, codec: str) -> bytes:
+    """Return the plain bytes of a value that begins as a JSON object, else b"". Protocols recognize records by it."""
     try:
         plain = decompressed(value or b"", codec)
     except DecodeError:

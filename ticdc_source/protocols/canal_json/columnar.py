@@ -87,7 +87,7 @@ class CanalColumns(MessageLayouts):
     def decode(self, events: TableEvents, table: LearnedTable, wire_of: WireOf) -> Decoded | None:
         """Decode a table's events; None where it is left to the other paths."""
         plan = table.plan
-        if plan.documents is not None or len(events) < plan.columnar_from or self.start is None:
+        if plan.documents or len(events) < plan.columnar_from or self.start is None:
             return None
         if self.passes:
             self.passes -= 1

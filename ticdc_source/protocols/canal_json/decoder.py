@@ -16,9 +16,10 @@ from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable
 from ticdc_source.protocols.canal_json.columnar import CanalColumns
+from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.describe import describe_images, plan_of
-from ticdc_source.protocols.images import Images, Parsed, cast_images
+from ticdc_source.protocols.images import Images, Parsed
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import (
     MALFORMED,
@@ -31,7 +32,7 @@ from ticdc_source.protocols.messages import (
     tso,
 )
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.prefix_match import PrefixMatch, plain_object, split_by_prefix
+from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
 from ticdc_source.schema.types import ColumnType, parse_type, type_of
 
@@ -79,7 +80,7 @@ _PREFIX = PrefixMatch(
     rb'\{"id":\d+,"database":"([^"\\]*)","table":"([^"\\]*)","pkNames":(?:null|\[[^\]]*\]),"isDdl":false,'
     rb'"type":"(INSERT|UPDATE|DELETE)",',
     operations=(b"INSERT", b"UPDATE", b"DELETE"),
-    behind=b'"es":',
+    follows=b'"es":',
 )
 
 # sqlType (java.sql.Types) that tells binary from text whatever mysqlType says (docs/wire.md, item 16).
@@ -120,13 +121,20 @@ class CanalJSON:
 
     def recognizes(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (keys carry nothing)
         """Tell by members that only canal-json has."""
-        value = plain_object(value, self.codec)
+        value = object_bytes(value, self.codec)
         return b'"isDdl"' in value and (b'"mysqlType"' in value or b'"sqlType"' in value)
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
         """PrefixMatch at the table of each message; parse the few that are no plain rows."""
         return split_by_prefix(
-            chunk, _PREFIX, _sort, "a canal-json message", codec=self.codec, null=False, wants=wants, learned=learned
+            chunk,
+            _PREFIX,
+            _sort,
+            "a canal-json message",
+            codec=self.codec,
+            tombstones=False,
+            wants=wants,
+            learned=learned,
         )
 
     def describe(
@@ -180,10 +188,10 @@ class CanalJSON:
                     signature = (types, codes, keys, begun, tuple(rows[0]))
                 images.continue_run(columns)
                 _add(images, event, message, rows, plan)
-                if plan.fast_path and plan.documents is None:
+                if plan.fast_path and not plan.documents:
                     layouts.learn(payload, rows[0], begun, columns)
             except MALFORMED as error:
-                images.take_back(known)
+                images.truncate(known)
                 decoded.failures[event] = parse_failure(error, "a canal-json row message").at(events.address(event))
         return decoded
 

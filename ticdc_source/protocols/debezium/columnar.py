@@ -92,7 +92,7 @@ class DebeziumColumns(DebeziumKnownLayout):
     def decode(self, events: TableEvents, table: LearnedTable, wire_of: WireOf) -> Decoded | None:
         """Decode a table's events; None where it is left to the other paths."""
         plan = table.plan
-        if plan.documents is not None or len(events) < plan.columnar_from:
+        if plan.documents or len(events) < plan.columnar_from:
             return None
         if self.passes:
             self.passes -= 1

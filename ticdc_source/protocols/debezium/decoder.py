@@ -20,6 +20,7 @@ from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, 
 from ticdc_source.kernels import Wire
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable
+from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.debezium.columnar import DebeziumColumns
 from ticdc_source.protocols.debezium.types import (
@@ -31,7 +32,7 @@ from ticdc_source.protocols.debezium.types import (
     wire_of,
 )
 from ticdc_source.protocols.describe import describe_images
-from ticdc_source.protocols.images import Images, Parsed, cast_images
+from ticdc_source.protocols.images import Images, Parsed
 from ticdc_source.protocols.messages import (
     MALFORMED,
     milliseconds,
@@ -43,7 +44,7 @@ from ticdc_source.protocols.messages import (
     tso,
 )
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.prefix_match import PrefixMatch, plain_object, split_by_prefix
+from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
 from ticdc_source.schema.types import ColumnType
 
@@ -86,13 +87,13 @@ class Debezium:
 
     def recognizes(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (the value tells)
         """Tell by members that only debezium has."""
-        value = plain_object(value, self.codec)
+        value = object_bytes(value, self.codec)
         return b'"source"' in value and (b'"op"' in value or b'"ddl"' in value)
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
         """PrefixMatch at the table of each message; parse the few that are no plain rows."""
         return split_by_prefix(
-            chunk, _PREFIX, _sort, "a debezium message", codec=self.codec, null=True, wants=wants, learned=learned
+            chunk, _PREFIX, _sort, "a debezium message", codec=self.codec, tombstones=True, wants=wants, learned=learned
         )
 
     def describe(
@@ -129,7 +130,7 @@ class Debezium:
             return read
         decoded = self._parse(events, table)
         columns.observe(decoded.images)
-        if plan.documents is not None:  # which say what the handle key is
+        if plan.documents:  # which say what the handle key is
             self._mark_keys(decoded.images, events)
         return cast_images(decoded, events, table, wire_of)
 
@@ -181,7 +182,7 @@ class Debezium:
                 if plan.fast_path:
                     fast_path.learn(value, described, cluster_id, begun, columns)
             except MALFORMED as error:
-                images.take_back(known)
+                images.truncate(known)
                 decoded.failures[event] = parse_failure(error, "a debezium row message").at(events.address(event))
         return decoded
 

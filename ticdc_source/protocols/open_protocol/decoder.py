@@ -18,9 +18,10 @@ from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, 
 from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable
+from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.describe import describe_images, plan_of
-from ticdc_source.protocols.images import Parsed, cast_images
+from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, text
 from ticdc_source.protocols.open_protocol.known_layout import OpenKnownLayout, Signature
@@ -187,7 +188,7 @@ class OpenProtocol:
                 else:  # tiflow leaves out an empty map: a row of which no column is selected
                     decoded.empty += 1
             except MALFORMED as error:
-                images.take_back(known)
+                images.truncate(known)
                 decoded.failures[event] = parse_failure(error, "an open-protocol row event").at(events.address(event))
         return decoded
 

@@ -1,0 +1,179 @@
+"""Casting: parsed row images → one Arrow array per field of the plan, or a JSON document per image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_source.errors import DecodeError, SchemaError
+from ticdc_source.events import TableEvents
+from ticdc_source.kernels import Cells, failing_cells
+from ticdc_source.kernels.json_documents import base64_object, json_object, member_name
+from ticdc_source.options.hints import spark_name, string_hint
+from ticdc_source.protocols.base import Decoded, LearnedTable
+from ticdc_source.protocols.documents import document_images
+from ticdc_source.protocols.images import Images, Parsed, Row
+from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf
+
+__all__ = ["cast_images"]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Cast:
+    """The images of one table's events while they are cast.
+
+    Attributes:
+        images, events, plan: what is cast.
+        failures: errors by event.
+        rescued: per image, members of the JSON object in the rescued column.
+        replaced: number of texts that are not UTF-8.
+    """
+
+    images: Images
+    events: TableEvents
+    plan: Plan
+    failures: dict[int, DecodeError] = field(default_factory=dict)
+    rescued: dict[int, list[str]] = field(default_factory=dict)
+    replaced: int = 0
+
+    def rescue(self, image: int, name: str, value: str) -> None:
+        """Keep a value, written as JSON, for the rescued column."""
+        self.rescued.setdefault(image, []).append(member_name(name) + value)
+
+    def rescued_column(self) -> pa.Array:
+        """Return the rescued column."""
+        rescued = (self.rescued.get(image) for image in range(len(self.images.rows)))
+        return pa.array([None if members is None else json_object(members) for members in rescued], pa.string())
+
+
+def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire_of: WireOf) -> Decoded:
+    """Turn parsed images into one array per field of the plan. An event with a bad value fails and has no image.
+
+    Raises:
+        SchemaError: as `Plan.for_columns`, with the address of the first event that shows it.
+    """
+    images, plan = parsed.images, learned.plan
+    if plan.documents:
+        arrays, failures = document_images(images, events, plan, wire_of)
+        return _without(failures, parsed.decoded(arrays))
+    cast = _Cast(images=images, events=events, plan=plan)
+    parts: dict[str, list[pa.Array]] = {item.name: [] for item in plan.fields}
+    for start, end, columns in images.spans():
+        try:
+            planned = learned.planned(columns, wire_of)
+        except SchemaError as error:
+            msg = f"{error} ({events.address(images.events[start])})"
+            raise type(error)(msg) from None
+        rows = images.rows[start:end]
+        cells = _cells(rows, [column.source for column in planned.columns if column.source is not None])
+        for column in planned.columns:
+            parts[column.field.name].append(_cast(column, rows, cells, start, cast))
+        for name, write in planned.unknown:
+            having = [row for row, cells_of_row in enumerate(rows) if name in cells_of_row]
+            for row, value in zip(having, write([rows[row][name] for row in having]), strict=True):
+                cast.rescue(start + row, name, value)
+    arrays = {
+        item.name: _concatenated(parts[item.name]) if parts[item.name] else pa.array([], item.arrow)
+        for item in plan.fields
+    }
+    if plan.rescued is not None:
+        arrays[plan.rescued] = cast.rescued_column()
+    decoded = parsed.decoded(arrays)
+    decoded.replaced = cast.replaced
+    return _without(cast.failures, decoded)
+
+
+def _without(failures: dict[int, DecodeError], decoded: Decoded) -> Decoded:
+    """Add the failures of events, and drop the images of these events."""
+    if failures:
+        keep = pc.invert(pc.is_in(decoded.events, value_set=pa.array(list(failures), pa.int32())))
+        decoded.change_types, decoded.events, decoded.indexes = (
+            array.filter(keep) for array in (decoded.change_types, decoded.events, decoded.indexes)
+        )
+        decoded.columns = {name: array.filter(keep) for name, array in decoded.columns.items()}
+        decoded.failures.update(failures)
+    return decoded
+
+
+def _concatenated(parts: list[pa.Array]) -> pa.Array:
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+
+def _cells(rows: list[Row], names: list[str]) -> dict[str, Cells]:
+    """Return the cells of the rows by column; None for a cell that a row lacks."""
+    if len(names) > 1:  # for one name, itemgetter returns no tuple
+        try:
+            return dict(zip(names, zip(*map(itemgetter(*names), rows), strict=True), strict=True))
+        except KeyError:
+            pass
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _cast(column: PlannedColumn, rows: list[Row], columns: dict[str, Cells], start: int, cast: _Cast) -> pa.Array:
+    """Cast one column of a run. A cell that does not fit is rescued, or its event fails; the array has NULL for it.
+
+    Args:
+        column: the column.
+        rows: the rows of the run.
+        columns: their cells by column.
+        start: the first image of the run.
+        cast: gets what is rescued, and the failures.
+
+    Raises:
+        DecodeError: the other cells do not make a column either.
+    """
+    if column.run is None or column.source is None:
+        return pa.nulls(len(rows), column.field.arrow)
+    name = column.source
+    cells = columns[name]
+    try:
+        array = column.run(cells)
+    except Exception:  # noqa: BLE001 (a kernel may raise anything on garbage; the address is added here)
+        bad = failing_cells(column.run, cells)
+    else:
+        _keep_bytes(column, name, cells, array, start, cast)
+        return array
+    cells = list(cells)
+    for row, reason in bad.items():
+        event = cast.images.events[start + row]
+        if column.rescue is not None:
+            cast.rescue(start + row, name, column.rescue([cells[row]])[0])
+        else:
+            message = f"value {reason}. It does not fit {spark_name(column.field.arrow)}"
+            if column.field.arrow != pa.string():
+                message += f": {string_hint(name)}"
+            cast.failures.setdefault(event, DecodeError(message, cast.events.address(event, name)))
+        cells[row] = None
+    try:
+        array = column.run(cells)
+    except Exception as error:
+        msg = f"the values from here on do not make a column: {error}"
+        raise DecodeError(msg, cast.events.address(cast.images.events[start], name)) from error
+    _keep_bytes(column, name, cells, array, start, cast)
+    return array
+
+
+_REPLACEMENT = "\ufffd"
+_REPLACEMENT_BYTES = _REPLACEMENT.encode()
+
+
+def _keep_bytes(column: PlannedColumn, name: str, cells: Cells, array: pa.Array, start: int, cast: _Cast) -> None:
+    """Count the texts in which a kernel replaced bytes that are not UTF-8, and rescue their bytes.
+
+    One search through the column's bytes finds U+FFFD. A text may also hold that character itself, so the bytes
+    behind it are compared.
+    """
+    data = array.buffers()[2] if column.raw is not None else None
+    if column.raw is None or data is None or _REPLACEMENT_BYTES not in data.to_pybytes():
+        return
+    for row in pc.indices_nonzero(pc.match_substring(array, _REPLACEMENT)).to_pylist():
+        raw = column.raw([cells[row]])[0].as_py()
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            cast.replaced += 1
+            if cast.plan.rescued is not None:
+                cast.rescue(start + row, name, base64_object(raw))
