@@ -283,16 +283,6 @@ def test_the_changelog_has_this_version() -> None:
     assert versions[1:2] in ([], [ticdc_source.__version__])
 
 
-def test_the_glossary_keeps_step_with_the_code() -> None:
-    """A name of the code that the glossary gives exists in the code."""
-    names = set(re.findall(r"`([A-Z]\w+)`", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")))
-    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "ticdc_source").rglob("*.py"))
-    defined = set(re.findall(r"^(?:class )?([A-Z]\w+)\b(?=[(:]| =)", code, re.MULTILINE))
-
-    assert len(names) > 10
-    assert names <= defined
-
-
 def test_the_bad_record_of_the_readme_is_one() -> None:
     """Reading the bytes of the example gives the example."""
     (example,) = (json.loads(block.text) for block in blocks(README) if block.language == "json")
