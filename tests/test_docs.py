@@ -256,6 +256,35 @@ def test_design_pages_have_numbers_of_their_own() -> None:
             assert not rest or f"{number}{rest}.md" in named, f"{path} cites design/{number}{rest}"
 
 
+def tree_of(text: str) -> tuple[set[str], set[str]]:
+    """Return the files of the first tree in a text, and the files and folders that it marks as `(to come)`."""
+    match = re.search(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert match is not None
+    folders: list[str] = []
+    there, to_come = set(), set()
+    for line in match[1].splitlines():
+        name, _, about = line.strip().partition(" ")
+        del folders[(len(line) - len(line.lstrip())) // 2 :]
+        path = "".join([*folders, name])
+        if about.strip().startswith("(to come)"):
+            to_come.add(path)
+        elif name.endswith("/"):
+            folders.append(name)
+        else:
+            there.add(path)
+    return there, to_come
+
+
+def test_the_tree_has_every_file() -> None:
+    """CONTRIBUTING's tree has each module of the package and no other, and what is to come has not come yet."""
+    there, to_come = tree_of((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "ticdc_source").rglob("*.py")}
+
+    assert sorted(modules - there) == sorted(path for path in modules - there if path.endswith("__init__.py"))
+    assert sorted(there - modules) == []
+    assert not [path for path in to_come if (ROOT / path).exists()]
+
+
 @DOCUMENTS
 def test_examples_compile(path: Path) -> None:
     """Blocks of Python are Python, and blocks of JSON are JSON."""
