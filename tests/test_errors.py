@@ -19,7 +19,7 @@ from ticdc_source.errors import (
     UnsupportedTypeError,
 )
 
-ADDRESS = Address("tidb-orders", 2, 42, "shop.orders", "total")
+ADDRESS = Address(topic="tidb-orders", partition=2, offset=42, table="shop.orders", column="total")
 EXAMPLES: list[TiCDCSourceError] = [
     TiCDCSourceError("something"),
     OptionError("Option 'mode': expected one of FAILFAST"),
@@ -27,7 +27,7 @@ EXAMPLES: list[TiCDCSourceError] = [
     UnsupportedTypeError("type geometry is not supported"),
     DecodeError("the JSON is broken", ADDRESS),
     DecodeError("nothing is known of the place"),
-    FramingError("a key frame of 9 bytes where 1 are left", Address("t", 0, 7)),
+    FramingError("a key frame of 9 bytes where 1 are left", Address(topic="t", partition=0, offset=7)),
     DataLossError("offsets from 3 are asked for, but the earliest there is 9"),
     ClaimCheckUnavailableError("file a.json of claimCheckLocation s3://b cannot be read: PermissionError"),
     KafkaUnavailableError("Kafka at b:9092 did not answer in 10 ms"),
@@ -83,8 +83,8 @@ def test_an_error_survives_pickling(error: TiCDCSourceError) -> None:
     ("address", "text"),
     [
         (Address(), ""),
-        (Address("t"), "topic=t"),
-        (Address("t", 0, 0), "topic=t partition=0 offset=0"),
+        (Address(topic="t"), "topic=t"),
+        (Address(topic="t", partition=0, offset=0), "topic=t partition=0 offset=0"),
         (Address(column="total"), "column=total"),
         (ADDRESS, "topic=tidb-orders partition=2 offset=42 table=shop.orders column=total"),
     ],
@@ -96,7 +96,10 @@ def test_an_address_prints_what_is_known(address: Address, text: str) -> None:
 
 def test_a_decode_error_says_what_and_where() -> None:
     """The text is the reason, with the address behind it where there is one."""
-    assert str(DecodeError("cut short", Address("t", 1, 2))) == "cut short (topic=t partition=1 offset=2)"
+    assert (
+        str(DecodeError("cut short", Address(topic="t", partition=1, offset=2)))
+        == "cut short (topic=t partition=1 offset=2)"
+    )
     assert str(DecodeError("cut short")) == "cut short"
 
 
@@ -104,9 +107,9 @@ def test_an_address_is_completed_and_never_overwritten() -> None:
     """A place that is learned later fills the gaps; what was known stays, and so does the class."""
     known = FramingError("cut short", Address(topic="t", column="a"))
 
-    completed = known.at(Address("other", 1, 0, "d.t", "b"))
+    completed = known.at(Address(topic="other", partition=1, offset=0, table="d.t", column="b"))
 
     assert type(completed) is FramingError
     assert completed.reason == "cut short"
-    assert completed.address == Address("t", 1, 0, "d.t", "a")
+    assert completed.address == Address(topic="t", partition=1, offset=0, table="d.t", column="a")
     assert known.address == Address(topic="t", column="a")

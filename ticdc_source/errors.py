@@ -2,21 +2,21 @@
 
     TiCDCSourceError
     ├── OptionError (also a ValueError)   an option is missing, unknown, misspelt or contradicts another
-    ├── SchemaError                       the messages and the schema asked for do not fit together
+    ├── SchemaError                       the messages and the requested schema do not fit together
     │   └── UnsupportedTypeError          a column has a type that no kernel reads
     ├── DecodeError                       a record, or one value of it, cannot be read; carries its address
-    │   └── FramingError                  open-protocol frames that do not add up
-    ├── DataLossError                     records between the start and the end of a range are gone
+    │   └── FramingError                  the frames of a record do not add up
+    ├── DataLossError                     records of an offset range are gone
     ├── KafkaUnavailableError             the brokers did not answer in time
     └── ClaimCheckUnavailableError        the storage of large messages cannot be read
 
-All take positional arguments only, so that they survive pickling between Spark's processes.
-A message never contains an option's value that may be a secret.
+All take positional arguments only, so that they survive pickling between Spark's processes. No message contains the
+value of an option that may be a secret.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
 
 __all__ = [
     "Address",
@@ -32,8 +32,9 @@ __all__ = [
 ]
 
 
-class Address(NamedTuple):
-    """Where in Kafka, and where in the table, something was found; unknown parts are None."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where in Kafka, and where in the table, something was found. Unknown parts are None."""
 
     topic: str | None = None
     partition: int | None = None
@@ -43,21 +44,18 @@ class Address(NamedTuple):
 
     def completed_by(self, other: Address) -> Address:
         """Return this address with the parts that only `other` knows."""
-        return Address(
-            self.topic if self.topic is not None else other.topic,
-            self.partition if self.partition is not None else other.partition,
-            self.offset if self.offset is not None else other.offset,
-            self.table if self.table is not None else other.table,
-            self.column if self.column is not None else other.column,
-        )
+        return Address(**(asdict(other) | self._known()))
+
+    def _known(self) -> dict[str, str | int]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def __str__(self) -> str:
         """Return the known parts as `topic=… partition=… offset=… table=… column=…`."""
-        return " ".join(f"{name}={value}" for name, value in zip(self._fields, self, strict=True) if value is not None)
+        return " ".join(f"{name}={value}" for name, value in self._known().items())
 
 
 class TiCDCSourceError(Exception):
-    """Root of the tree: catch this to catch everything that the package raises on purpose."""
+    """The root of the tree: it catches everything that the package raises on purpose."""
 
 
 class OptionError(TiCDCSourceError, ValueError):
@@ -65,7 +63,7 @@ class OptionError(TiCDCSourceError, ValueError):
 
 
 class SchemaError(TiCDCSourceError):
-    """The messages and the schema asked for do not fit together."""
+    """The messages and the requested schema do not fit together."""
 
 
 class UnsupportedTypeError(SchemaError):
@@ -80,7 +78,7 @@ class DecodeError(TiCDCSourceError):
         address: where it was found.
     """
 
-    def __init__(self, reason: str, address: Address = Address(), /) -> None:  # noqa: B008 (immutable)
+    def __init__(self, reason: str, address: Address = Address(), /) -> None:
         super().__init__(reason, address)
         self.reason = reason
         self.address = address
@@ -96,7 +94,7 @@ class DecodeError(TiCDCSourceError):
 
 
 class FramingError(DecodeError):
-    """Open-protocol frames that do not add up: a length beyond the end, or keys without values."""
+    """The frames of a record do not add up: a length beyond the end, or keys without values."""
 
 
 class DataLossError(TiCDCSourceError):
@@ -108,4 +106,7 @@ class KafkaUnavailableError(TiCDCSourceError):
 
 
 class ClaimCheckUnavailableError(TiCDCSourceError):
-    """The storage of large messages cannot be read: an error in every mode, as it says nothing of the message."""
+    """The storage of large messages cannot be read.
+
+    It is an error in every mode, because the message itself may be fine.
+    """

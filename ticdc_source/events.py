@@ -1,6 +1,7 @@
-"""What travels between the stages: chunks of Kafka records, and the events split out of them.
+"""What travels between the stages: chunks of Kafka records, and the events that they are split into.
 
-All of them are parallel lists: one entry a record, or one entry an event. No object is made per record.
+Both are parallel lists with one entry per record or per event: no object is made for each. Below them are the Arrow
+helpers that several stages need.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +28,7 @@ __all__ = [
     "Chunk",
     "Corrupt",
     "DDLEvent",
+    "EventKey",
     "Split",
     "TableEvents",
     "TableName",
@@ -45,10 +47,10 @@ __all__ = [
 
 
 class Binaries(Sequence[bytes]):
-    """A sequence of bytes, none of them null, which becomes Python objects when it is first looked at one by one.
+    """A sequence of bytes in one Arrow array. The Python objects are made at the first look at a single value.
 
     Args:
-        array: the bytes, in an array that is no slice of another.
+        array: the values, none of them null; not a slice of another array.
     """
 
     __slots__ = ("_list", "array")
@@ -59,71 +61,73 @@ class Binaries(Sequence[bytes]):
 
     @property
     def nbytes(self) -> int:
-        """How many bytes there are."""
+        """The number of bytes of all values."""
         data = self.array.buffers()[2]
         return 0 if data is None else data.size
 
     def as_list(self) -> list[bytes]:
-        """Return all as a list; made once, and not to be changed."""
+        """Return all values as a list. It is made once; do not change it."""
         if self._list is None:
             self._list = self.array.to_pylist()
         return self._list
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of values."""
         return len(self.array)
 
     @overload
-    def __getitem__(self, place: int) -> bytes: ...
+    def __getitem__(self, index: int) -> bytes: ...
 
     @overload
-    def __getitem__(self, place: slice) -> list[bytes]: ...
+    def __getitem__(self, index: slice) -> list[bytes]: ...
 
-    def __getitem__(self, place: int | slice) -> bytes | list[bytes]:
-        """Return the bytes at a place, or those of a stretch as a list."""
-        if self._list is None and isinstance(place, int):
-            return self.array[place].as_py()  # type: ignore[no-any-return]
-        return self.as_list()[place]
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        """Return one value, or a slice as a list."""
+        if self._list is None and isinstance(index, int):
+            return self.array[index].as_py()  # type: ignore[no-any-return]
+        return self.as_list()[index]
 
     def __iter__(self) -> Iterator[bytes]:
-        """Return all, one by one."""
+        """Return an iterator over the values."""
         return iter(self.as_list())
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether another sequence has the same bytes."""
+        """Return whether another sequence has the same values."""
         return isinstance(other, (list, Binaries)) and self.as_list() == list(other)
 
     __hash__ = None  # type: ignore[assignment]
 
 
-# The values of `_change_type` (Spark's `Changelog` contract, Delta's change feed); an image's kind is an index.
+# The values of `_change_type` (Spark's `Changelog` contract, Delta's change feed). A row image has an index into them.
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
 INSERT, UPDATE_PREIMAGE, UPDATE_POSTIMAGE, DELETE = range(4)
-# What `outputFormat=event` has beside row images.
+# `outputFormat=event` has these besides row images.
 DDL, WATERMARK = 4, 5
 
 
 class TableName(NamedTuple):
-    """A table as TiCDC names it on the wire (after its own routing, where that is configured)."""
+    """A table, named as in the messages: after TiCDC's own routing, if that is configured."""
 
     database: str
     table: str
 
     def __str__(self) -> str:
-        """Return `database.table`, each part in backticks where it needs them."""
+        """Return `database.table`, each part in backticks if it needs them."""
         return ".".join(part if part.replace("_", "a").isalnum() else f"`{part.replace('`', '``')}`" for part in self)
 
     def is_same(self, other: TableName) -> bool:
-        """Tell whether two names denote one table: TiDB compares names without case."""
+        """Return whether two names denote one table: TiDB compares names without case."""
         return self == other or [part.lower() for part in self] == [part.lower() for part in other]
 
 
-# Tells which tables are wanted.
+# Returns whether a table is wanted.
 Wants = Callable[[TableName], bool]
+# What splitting learned of one event, for the decoder of the same protocol alone: for some, the parsed JSON of its key.
+EventKey: TypeAlias = Any
 
 
 def every_table(_table: TableName) -> bool:
-    """Want all."""
+    """Return true: every table is wanted."""
     return True
 
 
@@ -134,11 +138,11 @@ class Chunk:
     Attributes:
         topic: the topic.
         partition: the topic partition.
-        offsets: one offset a record, rising, not always by one.
-        timestamps: Kafka's record timestamps in milliseconds since the epoch (-1: none).
+        offsets: one per record, rising, not always by one.
+        timestamps: Kafka's record timestamps, in milliseconds since the epoch; -1 for none.
         keys: the records' keys; None is Kafka's null, b"" an empty key.
-        values: the records' values, likewise; where none is null it may be an array.
-        headers: one list of (key, value) a record, or None where headers were not asked for.
+        values: the records' values; None is Kafka's null. They may be an array if none is null.
+        headers: one list of (key, value) per record; None if headers were not asked for.
     """
 
     topic: str
@@ -154,13 +158,13 @@ class Chunk:
         return len(self.offsets)
 
     def listed_values(self) -> list[bytes | None]:
-        """Return the values as the list that they are from now on."""
+        """Return the values as a list, and keep them as one from now on."""
         if isinstance(self.values, Binaries):
             self.values = list[bytes | None](self.values)
         return self.values
 
     def part(self, first: int, after: int) -> Chunk:
-        """Return the records at the positions from `first` to before `after`."""
+        """Return the records at the positions `[first, after)`."""
         return Chunk(
             self.topic,
             self.partition,
@@ -172,25 +176,27 @@ class Chunk:
         )
 
     def address(self, position: int, table: TableName | None = None, column: str | None = None) -> Address:
-        """Return the address of the record at `position` (its place in this chunk, from 0)."""
+        """Return the address of the record at `position`, its index in this chunk."""
         return Address(
-            self.topic, self.partition, self.offsets[position], None if table is None else str(table), column
+            topic=self.topic,
+            partition=self.partition,
+            offset=self.offsets[position],
+            table=None if table is None else str(table),
+            column=column,
         )
 
 
 @dataclass(slots=True)
 class TableEvents:
-    """One table's table events: its row events of one chunk, in order.
+    """The row events of one table in one chunk, in order.
 
     Attributes:
-        chunk: where the events come from.
+        chunk: the records that hold the events.
         table: the table.
-        positions: each event's record, as a place in the chunk; a range where each record is one of these events.
-        indexes: each event's place in its message, from 0.
-        payloads: each event's bytes (for open-protocol one value frame); those of an array where each record is one of
-            these events.
-        headers: what the protocol learned of each event while splitting (for open-protocol the parsed key
-            frame); nothing outside that protocol reads it.
+        positions: the position of each event's record in the chunk; a range if each record is one of these events.
+        indexes: the index of each event in its message, from 0.
+        payloads: the bytes of each event; `Binaries` if each record is one of these events.
+        event_keys: what splitting learned of each event (`EventKey`).
     """
 
     chunk: Chunk
@@ -198,7 +204,7 @@ class TableEvents:
     positions: list[int] | range = field(default_factory=list)
     indexes: list[int] = field(default_factory=list)
     payloads: list[bytes] | Binaries = field(default_factory=list)
-    headers: list[Any] = field(default_factory=list)
+    event_keys: list[EventKey] = field(default_factory=list)
 
     def __len__(self) -> int:
         """Return the number of events."""
@@ -208,31 +214,31 @@ class TableEvents:
     def of_records(
         cls, chunk: Chunk, table: TableName, positions: Sequence[int], payloads: Sequence[bytes]
     ) -> TableEvents:
-        """Make the table events of records that are one event each."""
+        """Return the events of records that are one event each."""
         count = len(payloads)
-        places = range(count) if count == len(chunk) else list(positions)
+        kept_positions = range(count) if count == len(chunk) else list(positions)
         kept = payloads if isinstance(payloads, Binaries) else list(payloads)
-        return cls(chunk, table, places, [0] * count, kept, [None] * count)
+        return cls(chunk, table, kept_positions, [0] * count, kept, [None] * count)
 
-    def append(self, position: int, index: int, payload: bytes, header: Any = None) -> None:
-        """Lay one event onto the table events."""
+    def append(self, position: int, index: int, payload: bytes, event_key: EventKey = None) -> None:
+        """Append one event."""
         positions, payloads = self._lists()
         positions.append(position)
         self.indexes.append(index)
         payloads.append(payload)
-        self.headers.append(header)
+        self.event_keys.append(event_key)
 
-    def extend(self, position: int, payloads: Sequence[bytes], headers: Sequence[Any]) -> None:
-        """Lay the events of one record onto the table events: all that it has."""
+    def extend(self, position: int, payloads: Sequence[bytes], event_keys: Sequence[EventKey]) -> None:
+        """Append all events of one record."""
         count = len(payloads)
         positions, mine = self._lists()
         positions += [position] * count
         self.indexes += range(count)
         mine += payloads
-        self.headers += headers
+        self.event_keys += event_keys
 
     def _lists(self) -> tuple[list[int], list[bytes]]:
-        """Return the positions and payloads as the lists that they are from now on."""
+        """Return the positions and payloads as lists, and keep them as lists from now on."""
         if isinstance(self.positions, range):
             self.positions = list(self.positions)
         if isinstance(self.payloads, Binaries):
@@ -240,15 +246,17 @@ class TableEvents:
         return self.positions, self.payloads
 
     def address(self, event: int, column: str | None = None) -> Address:
-        """Return the address of the event at place `event` of this table events."""
+        """Return the address of an event, given its index among these."""
         return self.chunk.address(self.positions[event], self.table, column)
 
 
 def merged(parts: Sequence[TableEvents]) -> TableEvents:
-    """Merge parts of one table's events, in order."""
+    """Return the events of several parts of one table in one chunk, in order."""
     table_events = TableEvents(parts[0].chunk, parts[0].table)
     events = [
-        event for one in parts for event in zip(one.positions, one.indexes, one.payloads, one.headers, strict=True)
+        event
+        for part in parts
+        for event in zip(part.positions, part.indexes, part.payloads, part.event_keys, strict=True)
     ]
     for event in sorted(events, key=lambda event: event[:2]):
         table_events.append(*event)
@@ -257,7 +265,18 @@ def merged(parts: Sequence[TableEvents]) -> TableEvents:
 
 @dataclass(frozen=True, slots=True)
 class DDLEvent:
-    """A DDL event. `table_changes` is debezium's description of the table afterwards, if there is one."""
+    """A DDL event.
+
+    Attributes:
+        position: the position of its record in the chunk.
+        index: its index in the message.
+        commit_ts: its commit-ts; None if the wire format has none.
+        table: the table; its name is empty for the DDL of a database.
+        query: the SQL text.
+        type: the name of the DDL's type.
+        type_code: TiDB's code of the DDL's type; None if the wire format lacks it.
+        table_changes: the wire format's own description of the table afterwards, parsed JSON; None if there is none.
+    """
 
     position: int
     index: int
@@ -271,7 +290,7 @@ class DDLEvent:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkEvent:
-    """The promise that all events with commit_ts <= `ts` were sent before on this topic partition."""
+    """TiCDC's promise that all events with a commit-ts up to `ts` were sent before on this topic partition."""
 
     position: int
     index: int
@@ -295,9 +314,9 @@ class Split:
         tables: the row events by table, in the order of their first events.
         ddl: DDL events, in order.
         watermarks: watermark events, in order.
-        corrupt: what could not be cut, in order.
-        skipped: records that carry no event on purpose (tombstones, header-only and bootstrap messages).
-        others: row events of tables that are not wanted, which have no table events.
+        corrupt: records and events that cannot be cut, in order.
+        skipped: the number of records without an event (tombstones, header-only and bootstrap messages).
+        others: the number of row events of tables that are not wanted.
     """
 
     tables: dict[TableName, TableEvents] = field(default_factory=dict)
@@ -308,7 +327,7 @@ class Split:
     others: int = 0
 
     def table_events(self, chunk: Chunk, table: TableName) -> TableEvents:
-        """Return the table events of `table`, a new one at its first event."""
+        """Return the events of a table; none at first."""
         table_events = self.tables.get(table)
         if table_events is None:
             table_events = self.tables[table] = TableEvents(chunk, table)
@@ -320,49 +339,51 @@ class Split:
             self.others += len(self.tables.pop(table))
 
 
-_LEAST, _MOST = 1 << 13, 1 << 16  # rows of the arrays that are kept
+# Arrays that are alike in every chunk are made once and then sliced: a slice costs less than any kernel. These are the
+# lengths of the shortest and the longest array that is kept.
+_LEAST, _MOST = 1 << 13, 1 << 16
 
 
-def repeated(value: Any, arrow: pa.DataType, count: int) -> pa.Array:
-    """Return an array of so many times one value."""
+def repeated(value: str | float | None, arrow: pa.DataType, count: int) -> pa.Array:
+    """Return an array that holds one value `count` times."""
     if count > _MOST:
         return pa.repeat(pa.scalar(value, arrow), count)
-    return _repeated(value, arrow, _room(count)).slice(0, count)
+    return _repeated(value, arrow, _kept_length(count)).slice(0, count)
 
 
 def row_indices(count: int) -> pa.Array:
     """Return 0, 1, 2, … as int32."""
-    return _counted(pa.int32(), _room(count)).slice(0, count)
+    return _counted(pa.int32(), _kept_length(count)).slice(0, count)
 
 
 def counted(first: int, count: int) -> pa.Array:
-    """Return so many numbers that rise by one, as int64."""
-    return pc.add(_counted(pa.int64(), _room(count)).slice(0, count), pa.scalar(first, pa.int64()))
+    """Return `first`, `first + 1`, … as int64."""
+    return pc.add(_counted(pa.int64(), _kept_length(count)).slice(0, count), pa.scalar(first, pa.int64()))
 
 
 def as_indices(values: Sequence[int]) -> pa.Array:
-    """Return numbers as int32; those of a range from 0 cost nothing."""
+    """Return numbers as int32; a range from 0 costs nothing."""
     return row_indices(len(values)) if values == range(len(values)) else pa.array(values, pa.int32())
 
 
 def are_all(order: pa.Array, count: int) -> bool:
-    """Tell whether places (int32) are all of so many, in order."""
+    """Return whether row indexes (int32) are 0, 1, 2, … up to `count`."""
     return len(order) == count and bool(order.equals(row_indices(count)))
 
 
 def taken(values: pa.Array, order: pa.Array) -> pa.Array:
-    """Return the values at some places (int32), or the values themselves where those are all of them, in order."""
+    """Return the values at some row indexes (int32); the array itself if these are all, in order."""
     if are_all(order, len(values)):
         return values
     return pa.nulls(len(order), values.type) if values.null_count == len(values) else values.take(order)
 
 
-def _room(count: int) -> int:
+def _kept_length(count: int) -> int:
     return max(_LEAST, 1 << (count - 1).bit_length())
 
 
 @lru_cache(maxsize=64)
-def _repeated(value: Any, arrow: pa.DataType, count: int) -> pa.Array:
+def _repeated(value: str | float | None, arrow: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, arrow), count)
 
 
@@ -375,7 +396,11 @@ _LAST = 0x80  # below this, a byte of a varint is its last
 
 
 def promised_size(block: bytes) -> int:
-    """Return the size that a block begins with, a varint (google/snappy format_description.txt, section 1)."""
+    """Return the uncompressed size in bytes that a snappy block begins with, a varint.
+
+    Source: google/snappy, format_description.txt, section 1. Both Kafka's and TiCDC's compression need it, to refuse a
+    block before it is unpacked.
+    """
     size = shift = 0
     for byte in block[:5]:
         size |= (byte & 0x7F) << shift

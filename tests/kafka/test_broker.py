@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -377,7 +378,7 @@ class TestFetch:
             for chunk in fetch(OffsetRange(name, 0, 0, 4), settings(broker.bootstrap_servers), **HOW):
                 rows += flat([chunk])
         assert [offset for offset, _ in rows] == [0, 1, 2]
-        assert caught.value.address[:3] == (name, 0, 3)
+        assert astuple(caught.value.address)[:3] == (name, 0, 3)
 
 
 class TestPaths:

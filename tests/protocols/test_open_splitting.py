@@ -20,7 +20,11 @@ def told(split: Split) -> Any:
         table: [
             (position, index, payload, header["ts"], {name: header.get(name) for name in ("ccl", "ohk")})
             for position, index, payload, header in zip(
-                table_events.positions, table_events.indexes, table_events.payloads, table_events.headers, strict=True
+                table_events.positions,
+                table_events.indexes,
+                table_events.payloads,
+                table_events.event_keys,
+                strict=True,
             )
         ]
         for table, table_events in split.tables.items()

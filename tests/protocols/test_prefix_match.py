@@ -61,7 +61,7 @@ def told(split: Split, first: int = 0) -> dict[str, Any]:
     tables = {}
     for table, table_events in split.tables.items():
         assert list(table_events.indexes) == [0] * len(table_events)
-        assert list(table_events.headers) == [None] * len(table_events)
+        assert list(table_events.event_keys) == [None] * len(table_events)
         tables[table] = [
             (first + place, payload)
             for place, payload in zip(table_events.positions, table_events.payloads, strict=True)

@@ -275,5 +275,5 @@ class _Reading:
             raise self._undecodable(reason) from error
 
     def _undecodable(self, reason: str) -> DecodeError:
-        address = Address(self._place.topic, self._place.partition, self._expected)
+        address = Address(topic=self._place.topic, partition=self._place.partition, offset=self._expected)
         return DecodeError(f"Kafka's record batch cannot be read: {reason}", address)

@@ -81,7 +81,11 @@ class _Coalesced:
         for table, table_events in split.tables.items():
             appended = self.split.table_events(mine, table)
             for position, *event in zip(
-                table_events.positions, table_events.indexes, table_events.payloads, table_events.headers, strict=True
+                table_events.positions,
+                table_events.indexes,
+                table_events.payloads,
+                table_events.event_keys,
+                strict=True,
             ):
                 appended.append(moved[position], *event)
         self.split.ddl += [replace(event, position=moved[event.position]) for event in split.ddl]

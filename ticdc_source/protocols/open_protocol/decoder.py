@@ -143,13 +143,13 @@ class OpenProtocol:
 
     def _parse(self, events: TableEvents, table: LearnedTable) -> Parsed:
         decoded, plan = Parsed.of(len(events)), table.plan
-        images, decoded.commit_ts = decoded.images, [head["ts"] for head in events.headers]
+        images, decoded.commit_ts = decoded.images, [head["ts"] for head in events.event_keys]
         fast_path = table.layouts(OpenKnownLayout)
         skims = plan.fast_path and self.codec in ("auto", "none")  # plain text is an error to the others
         signature: Signature | None = None
         boundaries, since = plan.boundaries(), 0
         for event in fast_path.unread(events, decoded, plan) if skims else range(len(events)):
-            payload, head = events.payloads[event], events.headers[event]
+            payload, head = events.payloads[event], events.event_keys[event]
             known = len(images.rows)
             try:
                 if "ccl" in head or "ohk" in head:

@@ -113,7 +113,7 @@ class OpenKnownLayout:
     def _rows(self, events: TableEvents, start: int) -> dict[int, tuple[_Layout, _Row, _Row | None]]:
         """Return the rows of the events that have a known layout: of an update the new one and the old."""
         groups: dict[tuple[bytes, int], tuple[list[int], list[list[bytes]]]] = {}
-        layouts, headers, payloads = self._layouts, events.headers, events.payloads
+        layouts, headers, payloads = self._layouts, events.event_keys, events.payloads
         for event in range(start, len(events)):
             parts = payloads[event].split(_CUT)
             key = (parts[0], len(parts))
