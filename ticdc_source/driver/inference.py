@@ -1,4 +1,4 @@
-"""Inference: sample both ends of the range → split → describe → merge; on the driver, once per load."""
+"""Inference: a sample of both ends of the range → split → describe → merge; on the driver, once per load()."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ __all__ = [
     "take_sample",
 ]
 
-_LEAST_WINDOW = 16  # records of each partition to look at first
+_FIRST_WINDOW = 16  # records of each topic partition to read first, at least
 
 Fetch = Callable[[OffsetRange], Iterable[Chunk]]
 
 
 class Sampler:
-    """Walks offset ranges from both ends towards the middle, a window of every topic partition at a time."""
+    """Reads offset ranges from both ends towards the middle, a window of every topic partition at a time."""
 
     def __init__(self, ranges: Sequence[OffsetRange], fetch: Fetch) -> None:
         self._left = {(r.topic, r.partition): (r.start, r.end) for r in ranges if r.start < r.end}
         self._fetch = fetch
 
     def __bool__(self) -> bool:
-        """Tell whether anything is left between the ends."""
+        """Return whether any offset is left between the ends."""
         return bool(self._left)
 
     @property
@@ -76,18 +76,18 @@ class Sampler:
 
 @dataclass(slots=True)
 class Sample:
-    """What was found.
+    """What was found in a sample.
 
     Attributes:
-        decoder: the protocol of the messages.
+        decoder: the decoder of the protocol.
         tables: which tables are wanted.
-        rows: row events of wanted tables, head before tail.
+        rows: row events of wanted tables by table, oldest first.
         ddl: DDL events of any table.
-        others: tables that were seen and are not wanted.
-        corrupt: the first record that could not be cut into events.
-        scanned: records looked at.
+        others: tables that occur and are not wanted.
+        corrupt: the first record that cannot be split into events.
+        scanned: the number of records read.
         whole: whether `ddl` has every DDL event of the range.
-        table_ddl: the option.
+        table_ddl: the option `tableDDL`.
     """
 
     decoder: Decoder
@@ -102,7 +102,7 @@ class Sample:
     _tail: dict[TableName, list[TableEvents]] = field(default_factory=dict)
 
     def add(self, chunk: Chunk, *, rows: bool = True) -> int:
-        """Take what a chunk holds; return how many row events of wanted tables those were."""
+        """Add the events of a chunk; return the number of row events of wanted tables."""
         split = self.decoder.split(chunk)
         self.scanned += len(chunk)
         if split.corrupt and self.corrupt is None:
@@ -119,13 +119,13 @@ class Sample:
 
 
 def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
-    """Tell the protocol by the look of records.
+    """Detect the protocol by the first bytes of records.
 
     Returns:
-        The protocol's name, None where there is no record.
+        The protocol's name; None if there is no record.
 
     Raises:
-        OptionError: records of two protocols, or records of none.
+        OptionError: the records have two protocols, or none that is supported.
     """
     seen: dict[str, str] = {}
     unknown: tuple[str, bytes] | None = None
@@ -152,13 +152,13 @@ def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
 def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> Sample | None:
     """Sample rows of the wanted tables, half from each end of the ranges, within the limits of `inferSchema.*`.
 
-    With `protocol=auto` the first and the last records tell the protocol.
+    With `protocol=auto` the first and the last records determine the protocol.
 
     Returns:
-        None where the ranges hold no record at all, and the protocol is not given.
+        The sample; None if the ranges hold no record and the protocol is not set.
 
     Raises:
-        OptionError: as `detect_protocol`.
+        OptionError: the protocol cannot be detected.
     """
     if options.claim_check_location:
         fetch = _portioned(fetch, options.value_compression)
@@ -166,7 +166,7 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
     half = max(1, options.infer_schema_max_records // 2)
     deadline = time.monotonic() + options.infer_schema_timeout_ms / 1000
     limit = options.infer_schema_max_scanned_records
-    size = max(_LEAST_WINDOW, half // max(1, len(ranges)))
+    size = max(_FIRST_WINDOW, half // max(1, len(ranges)))
     first, last = list(sampler.forward(size)), list(sampler.backward(size))
     protocol = detect_protocol([*first, *last]) if options.protocol == "auto" else options.protocol
     if protocol is None:
@@ -182,7 +182,7 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
     _join(sample, tail)
     # If messages have no types, only DDL events have them, and a column may change its type more than once: look for
     # all DDL events in between.
-    # Where DDL texts could tell what messages lack, that is done where all of them can be had.
+    # The same helps if DDL texts may say what messages lack, but only if all of them can be read.
     if sampler and (lacks_types(sample) or (_lacks_details(sample) and sampler.left <= limit - sample.scanned)):
         while sampler and sample.scanned < limit and time.monotonic() < deadline:
             for chunk in sampler.forward(4096):
@@ -216,7 +216,7 @@ def lacks_types(sample: Sample) -> bool:
 
 
 def _lacks_details(sample: Sample) -> bool:
-    """Tell whether DDL texts in the sample may say what the messages of a wanted table leave open."""
+    """Return whether DDL texts in the sample may say what the messages of a wanted table leave open."""
     if sample.decoder.types_in_ddl or not available():
         return False
     tables = {event.table for event in sample.ddl if event.query}
@@ -236,12 +236,12 @@ def describe_table(sample: Sample, table: TableName) -> list[TableSchema]:
 
 
 def infer_table(sample: Sample) -> TableSchema:
-    """Find the one wanted table of a sample and merge its versions.
+    """Return the schema of the one wanted table of a sample: its versions, merged.
 
     Raises:
         OptionError: the sample holds several wanted tables; the error lists them.
         SchemaError: it holds none.
-        DecodeError: nothing could be read at all.
+        DecodeError: no row can be read.
     """
     found = sorted(sample.rows, key=str)
     names: list[TableName] = []
@@ -261,24 +261,24 @@ def infer_table(sample: Sample) -> TableSchema:
     merged = merge_schemas(schemas)
     if merged is not None:
         _warn_of_unread_ddl(sample, merged)
-    if merged is None:  # rows, none of which can be read: decoding says what is wrong with the first
+    if merged is None:  # no row can be read: decoding says what is wrong with the first
         raise _first_failure(sample, names[0])
     return as_the_user_declares(merged, sample.table_ddl)
 
 
 def _warn_of_unread_ddl(sample: Sample, merged: TableSchema) -> None:
-    """Warn where types would be others with sqlglot: a job is not to change them on the day it is installed."""
-    told = any(event.query and event.table.is_same(merged.table) for event in sample.ddl)
-    if told and not sample.decoder.types_in_ddl and not available() and could_tell(merged.columns):
+    """Warn if types would differ with sqlglot: a job must not change them silently on the day it is installed."""
+    explained = any(event.query and event.table.is_same(merged.table) for event in sample.ddl)
+    if explained and not sample.decoder.types_in_ddl and not available() and could_tell(merged.columns):
         warnings.warn(
-            f"DDL in the topic may tell types of {merged.table} exactly that the messages leave open (precisions, "
-            "labels, lengths): pip install sqlglot on the driver, or give schemaHints",
+            f"DDL in the topic may give exact types of {merged.table} that the messages leave open (precisions, "
+            "labels, lengths): pip install sqlglot on the driver, or set schemaHints",
             stacklevel=2,
         )
 
 
 def nothing_there(ranges: Sequence[OffsetRange]) -> SchemaError:
-    """Make the error for topics without a record."""
+    """Return the error for topics without a record."""
     topics = ", ".join(sorted({one.topic for one in ranges})) or "the topics"
     msg = (
         f"No record in the range to read of {topics}: the schema cannot be inferred. Give it with .schema(…) and the "

@@ -1,4 +1,4 @@
-"""The read schema: from what inference found, and the options, to the columns that Spark is told of."""
+"""The read schema: the columns that Spark gets, from what inference found and what the options ask for."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["check_types", "format_schema", "read_schema"]
 def read_schema(table: TableSchema, protocol: str, options: Options) -> pa.Schema:
     """Return the columns of `outputFormat` changelog or envelope for a table.
 
-    Each table column's field metadata says `ticdc.mysql_type`, `ticdc.key`, `ticdc.table` and `ticdc.protocol`:
-    the reader gets them back from Spark, and needs no second inference.
+    The field metadata of each table column has `ticdc.mysql_type`, `ticdc.key`, `ticdc.table` and `ticdc.protocol`. The
+    reader gets them back from Spark and needs no second inference.
 
     Raises:
         OptionError: a hint or `columns` names no column, or a name is taken by a metadata column.
-        UnsupportedTypeError: a column's type is not known.
+        UnsupportedTypeError: the type of a column is not supported.
     """
     hints = parse_hints(options.schema_hints or "")
     _refuse_unknown("schemaHints", hints, table)
@@ -89,7 +89,7 @@ def format_schema(options: Options, row: pa.DataType | None = None) -> pa.Schema
 
 
 def check_types(options: Options) -> None:
-    """Check the types that options name, also where a schema of the user's makes them idle.
+    """Check the types that options name, even if the user's schema makes them unnecessary.
 
     Raises:
         OptionError: `schemaHints` or `unspecifiedDecimal` is not in Spark's DDL, or `tableDDL` not in MySQL's.
@@ -139,7 +139,7 @@ def _arrow(column: Column, hint: pa.DataType | None, table: TableSchema, options
             raise SchemaError(msg)
         return hint
     if column.conflict:
-        _warn(f"{where}: its versions have types of different kinds; it is read as string, with the text MySQL prints")
+        _warn(f"{where}: its versions have types of different kinds; it is read as string, as MySQL prints it")
         return pa.string()
     if column.type.name == "json" and options.variant_json:
         return VARIANT
@@ -154,7 +154,7 @@ def _arrow_of_json(column: Column, hint: pa.DataType | None, where: str) -> pa.D
     if column.json_type is None:
         _warn(f"{where}: the sample holds only NULLs and no type; it is read as string. schemaHints can say the type")
         return pa.string()
-    _warn(f"{where}: the messages do not say its type; by the look of its values it is read as {column.json_type}. "
+    _warn(f"{where}: the messages do not say its type; going by its values, it is read as {column.json_type}. "
           "schemaHints can say the type")  # fmt: skip
     return column.json_type
 

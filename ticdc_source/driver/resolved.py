@@ -1,4 +1,4 @@
-"""`endingCommitTs=resolved`: up to which commit-ts a range of offsets holds every transaction whole."""
+"""`endingCommitTs=resolved`: the commit-ts below which offset ranges hold every transaction whole."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["resolved_end"]
 
 _log = logging.getLogger(__name__)
 
-_WINDOW = 4096  # offsets to look at together, from the end backwards
+_WINDOW = 4096  # offsets to read at a time, from the end backwards
 _LOGICAL_BITS = 18
-# A watermark is behind the clock of the record that brings it. Records older than the best watermark by more than
-# this hold no larger one, unless clocks differ by as much (then an older watermark is taken: less is read, all whole).
+# A watermark lies behind the clock of its record. Records older than the largest watermark by more than this hold no
+# larger one, unless clocks differ by as much. Then an older watermark is used: less is read, but whole transactions.
 _CLOCKS_DIFFER_MS = 60_000
-# TiCDC writes watermarks to all topics at once, every few seconds at most: a topic that lacks them for so long is
-# silent, and not one whose range ends just behind a DDL.
-_SILENCE = 60_000 << _LOGICAL_BITS
+# TiCDC writes watermarks to all topics at once, every few seconds. A topic that lacks them for so long gets no more;
+# its range does not merely end just behind a DDL event.
+_INACTIVITY = 60_000 << _LOGICAL_BITS
 _KEPT = frozenset({"COLUMN", "INDEX", "KEY"})  # RENAME of these leaves the table where it is
 
 Fetch = Callable[[OffsetRange], Iterable[Chunk]]
@@ -31,7 +31,7 @@ Fetch = Callable[[OffsetRange], Iterable[Chunk]]
 
 @dataclass
 class _Seen:
-    """What was found of one topic partition."""
+    """What was found in one topic partition."""
 
     watermark: int | None = None
     last_ddl: int = 0
@@ -41,22 +41,24 @@ class _Seen:
 def resolved_end(ranges: Sequence[OffsetRange], fetch: Fetch, decoder: Decoder) -> int:
     """Return the smallest, over the topic partitions, of each one's largest watermark in its range.
 
-    A read of what is strictly below cuts no transaction: all events up to a watermark were written before it
-    (pingcap/ticdc cmd/kafka-consumer/writer.go, the global watermark). A topic whose tables were all dropped or
-    renamed away gets no more watermarks, and would hold back all others for ever: it does not count where a DROP or
-    RENAME of a table is the last that it holds (event_router.go, active topics).
+    A read of everything strictly below it cuts no transaction, because all events up to a watermark are written before
+    it (pingcap/ticdc cmd/kafka-consumer/writer.go, the global watermark). A topic whose tables were all dropped or
+    renamed gets no more watermarks and would hold back all others for ever. It does not count if a DROP or RENAME of a
+    table is the last event that it holds (event_router.go, active topics).
 
     Raises:
         SchemaError: a topic partition has no watermark in its range.
     """
-    seen = {one.topic_partition: _look(one, fetch, decoder) for one in ranges}
-    silent = _silent_topics(seen)
-    if silent and len(silent) < len({place.topic for place in seen}):
-        _log.warning("endingCommitTs=resolved: %s has gone silent after its last DDL, and is not waited for",
-                     ", ".join(sorted(silent)))  # fmt: skip
-        seen = {place: found for place, found in seen.items() if place.topic not in silent}
-    marks = {place: found.watermark for place, found in seen.items()}
-    missing = sorted(place for place, mark in marks.items() if mark is None)
+    seen = {offset_range.topic_partition: _look(offset_range, fetch, decoder) for offset_range in ranges}
+    inactive = _topics_without_watermarks(seen)
+    if inactive and len(inactive) < len({topic_partition.topic for topic_partition in seen}):
+        _log.warning("endingCommitTs=resolved: %s has had no watermark since its last DDL, and is left out",
+                     ", ".join(sorted(inactive)))  # fmt: skip
+        seen = {
+            topic_partition: found for topic_partition, found in seen.items() if topic_partition.topic not in inactive
+        }
+    marks = {topic_partition: found.watermark for topic_partition, found in seen.items()}
+    missing = sorted(topic_partition for topic_partition, mark in marks.items() if mark is None)
     if missing or not marks:
         where = ", ".join(map(str, missing)) or "the topics"
         help_ = (
@@ -65,18 +67,21 @@ def resolved_end(ranges: Sequence[OffsetRange], fetch: Fetch, decoder: Decoder) 
         )  # fmt: skip
         msg = f"endingCommitTs=resolved: no watermark in the range of {where}; {help_}"
         raise SchemaError(msg)
-    place, end = min(((place, mark) for place, mark in marks.items() if mark is not None), key=lambda item: item[1])
-    _log.info("endingCommitTs=resolved is %d, the watermark of %s", end, place)
+    topic_partition, end = min(
+        ((topic_partition, mark) for topic_partition, mark in marks.items() if mark is not None),
+        key=lambda item: item[1],
+    )
+    _log.info("endingCommitTs=resolved is %d, the watermark of %s", end, topic_partition)
     return end
 
 
-def _look(one: OffsetRange, fetch: Fetch, decoder: Decoder) -> _Seen:
-    """Walk one range backwards until no larger watermark can come; watermarks fall back after a restart of TiCDC."""
-    seen, end = _Seen(), one.end
-    while end > one.start:
-        start = max(one.start, end - _WINDOW)
+def _look(offset_range: OffsetRange, fetch: Fetch, decoder: Decoder) -> _Seen:
+    """Read one range backwards until no larger watermark can come; they go back when TiCDC restarts."""
+    seen, end = _Seen(), offset_range.end
+    while end > offset_range.start:
+        start = max(offset_range.start, end - _WINDOW)
         oldest: int | None = None
-        for chunk in fetch(OffsetRange(one.topic, one.partition, start, end)):
+        for chunk in fetch(OffsetRange(offset_range.topic, offset_range.partition, start, end)):
             _note(decoder.split(chunk), seen)
             if chunk.timestamps and oldest is None:
                 oldest = chunk.timestamps[0]
@@ -104,14 +109,14 @@ def _ends_table(query: str) -> bool:
     )
 
 
-def _silent_topics(seen: dict[TopicPartition, _Seen]) -> set[str]:
-    """Return the topics without watermarks since the DDL that ended a table, while others went on for long."""
+def _topics_without_watermarks(seen: dict[TopicPartition, _Seen]) -> set[str]:
+    """Return the topics without a watermark since the DDL event that ended a table, while other topics went on."""
     newest = max((found.watermark or 0 for found in seen.values()), default=0)
-    silent = set()
-    for topic in {place.topic for place in seen}:
-        parts = [found for place, found in seen.items() if place.topic == topic]
+    inactive = set()
+    for topic in {topic_partition.topic for topic_partition in seen}:
+        parts = [found for topic_partition, found in seen.items() if topic_partition.topic == topic]
         last = max(found.last_ddl for found in parts)
         ended = any(last in found.ends for found in parts)
-        if ended and all((found.watermark or 0) <= last for found in parts) and newest > last + _SILENCE:
-            silent.add(topic)
-    return silent
+        if ended and all((found.watermark or 0) <= last for found in parts) and newest > last + _INACTIVITY:
+            inactive.add(topic)
+    return inactive

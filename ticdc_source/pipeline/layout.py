@@ -1,4 +1,4 @@
-"""The layout of a read: what each field of the read schema is."""
+"""The layout of a read: which field of the read schema is what."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 __all__ = ["Layout"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What each field of the read schema is.
+    """Which field of the read schema is what.
 
     Attributes:
         schema: the read schema.
-        metadata: name in the schema → name in `assembly._FILL`.
-        corrupt: the name of the corrupt-record column, None where the schema has none.
-        rescued: the name of the rescued column, None where the schema has none.
+        metadata: the metadata columns: name in the schema → name in `assemble._FILL`.
+        corrupt: the name of the corrupt-record column, None if the schema has none.
+        rescued: the name of the rescued column, None if the schema has none.
         output: the option `outputFormat`.
-        own: for `outputFormat` other than changelog, what the rows bring: its name → the name in the schema.
-        fields: each field's name, and its name in `assembly._FILL` if that fills it.
-        required: the fields that may not be NULL, or are structs of such, by their places.
+        own: the columns that the rows bring, for `outputFormat` other than changelog: name → name in the schema.
+        fields: the name of each field, and its name in `assemble._FILL` if that fills it.
+        required: the fields that must not be NULL, or are structs with such members, with their indexes.
     """
 
     schema: pa.Schema
@@ -45,29 +45,29 @@ class Layout:
     required: tuple[tuple[int, pa.Field], ...] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        """Look at the schema once, and not for each chunk."""
+        """Derive once what each chunk needs."""
         fills = dict(self.metadata) if self.corrupt is None else {self.corrupt: "corrupt", **self.metadata}
         object.__setattr__(self, "fields", tuple((name, fills.get(name)) for name in self.schema.names))
-        required = tuple((place, field) for place, field in enumerate(self.schema) if _is_required(field))
+        required = tuple((index, field) for index, field in enumerate(self.schema) if _is_required(field))
         object.__setattr__(self, "required", required)
 
     @classmethod
     def of(cls, schema: pa.Schema, options: Options) -> Layout:
-        """Tell the fields apart by their names, without case.
+        """Return the layout of a schema, whose fields are told apart by name, without case.
 
         Raises:
-            SchemaError: a metadata column has another type than it must have, or `outputFormat` has no such column.
+            SchemaError: a metadata column has a wrong type, or `outputFormat` has no such column.
         """
         output, corrupt, rescued = (
             options.output_format, options.column_name_of_corrupt_record, options.rescued_data_column,
         )  # fmt: skip
         if FORMAT_COLUMNS[output]:
-            return cls._of_shape(schema, options)
+            return cls._of_format(schema, options)
         by_name = {(options.metadata_column_prefix + column.name).lower(): column for column in METADATA}
         metadata, corrupt_name, rescued_name = {}, None, None
         for field in schema:
             if field.metadata and TABLE.encode() in field.metadata:
-                continue  # inference found it in the table, whatever metadata columns there might have been
+                continue  # inference found this column in the table: it is no metadata column, whatever its name
             column = by_name.get(field.name.lower())
             expected = column.arrow if column else None
             if field.name.lower() == corrupt.lower():
@@ -77,10 +77,10 @@ class Layout:
             elif column:
                 metadata[field.name] = column.name
             _require_type(field, expected)
-        return cls(schema, metadata, corrupt_name, rescued_name)
+        return cls(schema=schema, metadata=metadata, corrupt=corrupt_name, rescued=rescued_name)
 
     @classmethod
-    def _of_shape(cls, schema: pa.Schema, options: Options) -> Layout:
+    def _of_format(cls, schema: pa.Schema, options: Options) -> Layout:
         output, prefix = options.output_format, options.metadata_column_prefix
         corrupt, rescued = options.column_name_of_corrupt_record, options.rescued_data_column
         extra = {(prefix + column.name).lower(): column for column in METADATA if column.level != "core"}
@@ -114,7 +114,14 @@ class Layout:
                     f"Column {field.name}: outputFormat={output} has no such column; it has {', '.join(format_columns)}"
                 )
                 raise SchemaError(msg)
-        return cls(schema, metadata, corrupt_name, rescued_name, output, own)
+        return cls(
+            schema=schema,
+            metadata=metadata,
+            corrupt=corrupt_name,
+            rescued=rescued_name,
+            output=output,
+            own=own,
+        )
 
     def data_fields(self) -> list[pa.Field]:
         """Return the fields that are table columns.

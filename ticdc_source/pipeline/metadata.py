@@ -1,7 +1,8 @@
-"""The metadata columns: one row each, from which the read schema, the assembly and README's table come."""
+"""The metadata columns, one row each: the read schema, the assembly and README's table come from these rows."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -56,7 +57,7 @@ class MetadataColumn(NamedTuple):
     Attributes:
         name: its name without the prefix.
         arrow: its Arrow type.
-        level: the `includeMetadata` that brings it, or the option.
+        level: the value of `includeMetadata` that adds it, or another option that does.
         meaning: one line for the README.
     """
 
@@ -69,7 +70,7 @@ class MetadataColumn(NamedTuple):
 METADATA: tuple[MetadataColumn, ...] = (
     MetadataColumn("change_type", pa.string(), "core", "`insert`, `update_preimage`, `update_postimage` or `delete`"),
     MetadataColumn("commit_version", pa.int64(), "core",
-                   "TiDB's commit-ts (TSO); where the wire has none, a lower bound: the event's time in ms `<< 18`"),
+                   "TiDB's commit-ts (TSO); if the message has none, a lower bound: the event's time in ms `<< 18`"),
     MetadataColumn("commit_timestamp", TIMESTAMP, "core", "`_commit_version >> 18`, UTC"),
     MetadataColumn("sequence", SEQUENCE, "core",
                    "orderable and unique in a topic; `rank` is 0 for delete and update_preimage, else 1"),
@@ -88,14 +89,15 @@ METADATA: tuple[MetadataColumn, ...] = (
 )  # fmt: skip
 
 
-class FormatColumn(NamedTuple):
-    """A column that an `outputFormat` other than changelog has whatever the table is.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatColumn:
+    """A column that an `outputFormat` other than changelog has for every table.
 
     Attributes:
         name: its name without the prefix.
         arrow: its Arrow type; None for a struct of the table's columns.
-        prefixed: whether `metadataColumnPrefix` stands before the name.
-        fill: the name under which the assembly fills it from what every row has; "" where the rows bring it.
+        prefixed: whether `metadataColumnPrefix` precedes the name.
+        fill: its name in `assemble._FILL`, if the assembly fills it from the facts of a row; "" if the rows bring it.
         meaning: one line for the README.
     """
 
@@ -111,11 +113,11 @@ _COMMON = {column.name: column for column in METADATA if column.level == "core"}
 
 def _common(name: str, meaning: str = "") -> FormatColumn:
     column = _COMMON[name]
-    return FormatColumn(name, column.arrow, True, name, meaning or column.meaning)  # noqa: FBT003
+    return FormatColumn(name=name, arrow=column.arrow, prefixed=True, fill=name, meaning=meaning or column.meaning)
 
 
 def _own(name: str, arrow: pa.DataType | None, meaning: str, *, fill: str = "", prefixed: bool = False) -> FormatColumn:
-    return FormatColumn(name, arrow, prefixed, fill, meaning)
+    return FormatColumn(name=name, arrow=arrow, prefixed=prefixed, fill=fill, meaning=meaning)
 
 
 # The columns of each `outputFormat`, in order; those of changelog are METADATA and the table's own.
@@ -123,9 +125,9 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
     "changelog": (),
     "envelope": (
         _own("op", pa.string(), "`c`, `u` or `d`", fill="envelope_op", prefixed=True),
-        _own("before", None, "the row before; NULL for `c`, and where the wire does not carry it"),
+        _own("before", None, "the row before; NULL for `c`, and if the message lacks it"),
         _own("after", None, "the row after; NULL for `d`"),
-        _own("source", SOURCE, "where the event comes from; NULL what the wire does not tell", fill="source"),
+        _own("source", SOURCE, "where the event comes from; a member is NULL if the message lacks it", fill="source"),
         _common("sequence"),
     ),
     "event": (
@@ -138,7 +140,7 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
         _common(
             "sequence", "orderable and unique in a topic; `rank`: 0 delete, 1 insert and update, 2 DDL, 3 watermark"
         ),
-        _own("key", pa.string(), "the handle-key columns of the row, JSON; NULL where the wire names none"),
+        _own("key", pa.string(), "the handle-key columns of the row, JSON; NULL if the message names none"),
         _own("before", pa.string(), "the row before, JSON"),
         _own("after", pa.string(), "the row after, JSON"),
         _own(
@@ -168,7 +170,7 @@ _LEVELS = {"core": ("core",), "kafka": ("core", "kafka"), "all": ("core", "kafka
 
 
 def metadata_columns(include: str, *, headers: bool) -> list[MetadataColumn]:
-    """Return the metadata columns that `includeMetadata` and `includeHeaders` bring, in order."""
+    """Return the metadata columns that `includeMetadata` and `includeHeaders` add, in order."""
     levels = _LEVELS[include] + (("includeHeaders",) if headers else ())
     return [column for column in METADATA if column.level in levels]
 
