@@ -273,7 +273,7 @@ def test_a_layer_that_is_gone_is_missed() -> None:
     assert "kernels is a layer and does not exist" in violations(sources)
 
 
-_BLOCKED_IMPORT = """
+BLOCKED_IMPORT = """
 import importlib, sys
 
 class Blocker:
@@ -305,7 +305,7 @@ def import_without(blocked: str, names: list[str]) -> subprocess.CompletedProces
         "-W",
         "ignore:open_text is deprecated:DeprecationWarning",
     ]
-    command = [sys.executable, *warn, "-c", _BLOCKED_IMPORT, blocked, *names]
+    command = [sys.executable, *warn, "-c", BLOCKED_IMPORT, blocked, *names]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 

@@ -1,11 +1,11 @@
 """Planning a stream: where the next micro-batch ends, and which ranges lie between two offsets.
 
-The offset has the layout of Spark's Kafka source, `{"topic": {"0": 42}}`: the next offset to read. Two members
-whose names no topic can have carry what Spark's Python API has no topic_partition for (docs/design/0005-streams.md):
+The offset has the layout of Spark's Kafka source, `{"topic": {"0": 42}}`: the next offset to read. Two members, whose
+names no topic can have, carry what Spark's Python API has no place for (docs/design/0005-streams.md):
 
     "$initial": true        the offset that `initialOffset()` resolved; Spark does not keep it
-    "$init": {"topic": …}   in the first end offset: where the stream started, so that a crash in batch 0, or a
-                            restart before any data, starts there again and not at a moved "latest"
+    "$init": {"topic": …}   in the first end offset: where the stream started. After a crash in batch 0, or a restart
+                            before any data, the stream starts there again and not at a "latest" that has moved.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["INITIAL", "Lookup", "OffsetJSON", "StreamLimits", "StreamPlanner", "
 
 INITIAL, START = "$initial", "$init"
 
-# How old the list of topics and partitions may be; new ones start at their first record, so none is missed.
+# The maximum age of the list of topics and partitions. New ones start at their first record, so none is missed.
 _LIST_EVERY_S = 10.0
 
 # A task costs about as much as reading this many records (28 ms at 100,000 a second, rounded up).
@@ -38,7 +38,7 @@ class Lookup(Protocol):
     """What a stream asks the brokers; `kafka.KafkaCluster` answers."""
 
     def partitions(self, *, missing: bool = False) -> list[TopicPartition]:
-        """Return the partitions there are."""
+        """Return the topic partitions that exist."""
 
     def starts(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
         """Return where a new stream starts in each partition."""
@@ -51,11 +51,11 @@ class Lookup(Protocol):
 
 
 class StreamLimits(NamedTuple):
-    """Patience, in seconds.
+    """How long a stream waits, in seconds.
 
     Attributes:
-        max_delay: how long to wait for the least number of offsets (`maxTriggerDelay`).
-        min_interval: how long an answer of the brokers is good for (`fetchOffset.minIntervalMs`).
+        max_delay: how long to wait for the minimum number of offsets (`maxTriggerDelay`).
+        min_interval: how long a look-up stays valid (`fetchOffset.minIntervalMs`).
     """
 
     max_delay: float = 900.0
@@ -64,13 +64,12 @@ class StreamLimits(NamedTuple):
 
 @dataclass
 class StreamPlanner:
-    """Plans the micro-batches of one query; lives in the driver's Python process, and is never pickled.
+    """Plans the micro-batches of one query. It lives in the driver's Python process and is never pickled.
 
     Attributes:
         lookup: the brokers.
         limits: how long to wait.
-        report_loss: called with a sentence where records or partitions are gone; raises unless
-            `failOnDataLoss` is off.
+        report_loss: called with a reason if records or partitions are gone; it raises unless `failOnDataLoss` is off.
         clock: a monotonic clock, in seconds.
     """
 
@@ -89,13 +88,13 @@ class StreamPlanner:
     _waiting_since: float | None = None
 
     def initial(self) -> OffsetJSON:
-        """Return where a new stream starts: resolved once."""
+        """Return where a new stream starts. It is resolved once."""
         if self._start is None:
             self._start = self.lookup.starts(self.lookup.partitions(missing=True))
         return {INITIAL: True, **to_json_dict(self._start)}
 
     def stop_at_latest(self) -> None:
-        """Fix the end of the stream (Trigger.AvailableNow): what is there at the next look."""
+        """Fix the end of the stream at the ends of the next look-up (Trigger.AvailableNow)."""
         self._stops_at_target = True
 
     def newest(self) -> OffsetJSON:
@@ -103,16 +102,16 @@ class StreamPlanner:
         return to_json_dict(self._look())
 
     def ends(self) -> Offsets:
-        """Return the ends of all partitions as they were last looked up."""
+        """Return the ends of all topic partitions as of the last look-up."""
         return self._latest
 
     def next(self, start: OffsetJSON, max_offsets: int | None = None, min_offsets: int | None = None) -> OffsetJSON:
-        """Return where the micro-batch that begins at `start` ends; `start` itself where there is nothing to do.
+        """Return where the micro-batch that begins at `start` ends; `start` itself if there is nothing to do.
 
         Args:
-            start: the offset of the batch before, as `initial()` or this method returned it (via JSON).
-            max_offsets: offsets to read at most, None for all there is.
-            min_offsets: offsets to wait for, None for none.
+            start: the offset of the previous batch, as `initial()` or this method returned it (through JSON).
+            max_offsets: the maximum number of offsets to read; None for all.
+            min_offsets: the number of offsets to wait for; None for none.
 
         Raises:
             DataLossError: partitions are gone, or their offsets went back.
@@ -120,33 +119,26 @@ class StreamPlanner:
         first = bool(start.get(INITIAL))
         begins = self._offsets(start)
         ends = self._target_of(begins) if self._stops_at_target else self._look()
-        # What is gone is told at once, and not waited with.
-        intact = all(
-            topic_partition in ends and ends[topic_partition] >= begins[topic_partition] for topic_partition in begins
-        )
+        # A loss is reported at once, without waiting.
+        intact = all(tp in ends and ends[tp] >= begins[tp] for tp in begins)
         if min_offsets is not None and intact and not first and not self._stops_at_target:
-            new = sum(ends[topic_partition] - begins.get(topic_partition, 0) for topic_partition in ends)
+            new = sum(ends[tp] - begins.get(tp, 0) for tp in ends)
             if self._must_wait(new, min_offsets):
                 return dict(start)
         begins = self._with_new_partitions(begins, ends)
         ends = self._checked(begins, ends)
-        behind = {topic_partition: ends[topic_partition] - begins[topic_partition] for topic_partition in ends}
+        behind = {tp: ends[tp] - begins[tp] for tp in ends}
         backlog = sum(size for size in behind.values() if size > 0)
         if max_offsets is not None and backlog > max_offsets:
             granted = shares(behind, max_offsets)
-            ends = {
-                topic_partition: begins[topic_partition] + granted[topic_partition]
-                if behind[topic_partition] > 0
-                else ends[topic_partition]
-                for topic_partition in ends
-            }
+            ends = {tp: begins[tp] + granted[tp] if behind[tp] > 0 else ends[tp] for tp in ends}
         end = to_json_dict(ends)
         if first:
             return {START: {name: start[name] for name in start if name != INITIAL}, **end}
         return dict(start) if end == {name: start[name] for name in start if name != START} else end
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
-        """Return what lies between two offsets, by topic and partition; empty ranges left out.
+        """Return the offset ranges between two offsets, by topic and partition, without empty ones.
 
         Raises:
             DataLossError: partitions are gone, or their offsets went back.
@@ -154,23 +146,19 @@ class StreamPlanner:
         begins, ends = self._offsets(start, end), self._offsets(end)
         begins = self._with_new_partitions(begins, ends)
         self._report_gone(begins, ends)
-        for topic_partition in sorted(ends):
-            if ends[topic_partition] < begins[topic_partition]:
-                self._report_went_back(topic_partition, begins[topic_partition], ends[topic_partition])
-        return [
-            OffsetRange(*topic_partition, begins[topic_partition], ends[topic_partition])
-            for topic_partition in sorted(ends)
-            if ends[topic_partition] > begins[topic_partition]
-        ]
+        for tp in sorted(ends):
+            if ends[tp] < begins[tp]:
+                self._report_went_back(tp, begins[tp], ends[tp])
+        return [OffsetRange(*tp, begins[tp], ends[tp]) for tp in sorted(ends) if ends[tp] > begins[tp]]
 
     def _offsets(self, offset: OffsetJSON, end: OffsetJSON | None = None) -> Offsets:
-        """Read an offset; an initial one is replaced by the start that its end offset carries."""
+        """Return an offset by topic partition; for an initial one, the start that its end offset carries."""
         if end is not None and offset.get(INITIAL) and START in end:
             offset = end[START]
         return offsets_of(offset)
 
     def _look(self) -> Offsets:
-        """Return the ends of all partitions, asking the brokers no more often than need be.
+        """Return the ends of all topic partitions, from a look-up if the last one is too old.
 
         Spark asks some 90 times a second while a stream is idle.
         """
@@ -181,7 +169,7 @@ class StreamPlanner:
                 self._list(now)
             try:
                 found = self.lookup.latest(self._partitions) if self._partitions else {}
-            except DataLossError:  # listed a while ago, and gone: whether that fails the query is decided later
+            except DataLossError:  # a listed partition is gone: whether that fails the query is decided later
                 self._list(now)
                 found = self.lookup.latest(self._partitions) if self._partitions else {}
             self._idle = found == self._latest
@@ -194,16 +182,12 @@ class StreamPlanner:
         self._listed_at = now if self._partitions else None
 
     def _target_of(self, begins: Offsets) -> Offsets:
-        """Return the fixed end of the stream, checked again against what is there now."""
+        """Return the fixed end of the stream, checked against the present ends."""
         if self._target is None:
             self._target = self._look()
             return self._target
         now = self._look()
-        moved = {
-            topic_partition
-            for topic_partition in self._target
-            if topic_partition in now and now[topic_partition] < self._target[topic_partition]
-        }
+        moved = {tp for tp in self._target if tp in now and now[tp] < self._target[tp]}
         changed = sorted((set(now) ^ set(self._target)) | moved)
         if changed:
             msg = (
@@ -211,40 +195,34 @@ class StreamPlanner:
                 "or deleted, or offsets that went back). This could be transient: restart your query"
             )
             raise DataLossError(msg)
-        return {
-            topic_partition: max(end, begins.get(topic_partition, end)) for topic_partition, end in self._target.items()
-        }
+        return {tp: max(end, begins.get(tp, end)) for tp, end in self._target.items()}
 
     def _with_new_partitions(self, begins: Offsets, ends: Offsets) -> Offsets:
-        """Add partitions that came up since: they start at their earliest record, which must be the first."""
+        """Add the partitions that are new: they start at their earliest record, which must be the first."""
         new = sorted(set(ends) - set(begins))
         if not new:
             return begins
         earliest = self.lookup.earliest(new)
-        late = [
-            f"{topic_partition} at {earliest[topic_partition]}"
-            for topic_partition in new
-            if earliest[topic_partition] != 0
-        ]
+        late = [f"{tp} at {earliest[tp]}" for tp in new if earliest[tp] != 0]
         if late:
             self.report_loss(
                 f"Added partitions do not start from offset 0: {', '.join(late)}. Some data may be missed."
             )
         return {
             **begins,
-            **{topic_partition: min(earliest[topic_partition], ends[topic_partition]) for topic_partition in new},
+            **{tp: min(earliest[tp], ends[tp]) for tp in new},
         }
 
     def _checked(self, begins: Offsets, ends: Offsets) -> Offsets:
-        """Report what is gone since `begins`; return the ends."""
+        """Report what was lost since `begins`; return the ends."""
         self._report_gone(begins, ends)
-        back = sorted(topic_partition for topic_partition in ends if ends[topic_partition] < begins[topic_partition])
+        back = sorted(tp for tp in ends if ends[tp] < begins[tp])
         if back:
             # A follower may not know the newest records yet (KAFKA-7703): look again before believing it.
             ends = {**ends, **self.lookup.latest(back)}
-        for topic_partition in back:
-            if ends[topic_partition] < begins[topic_partition]:
-                self._report_went_back(topic_partition, begins[topic_partition], ends[topic_partition])
+        for tp in back:
+            if ends[tp] < begins[tp]:
+                self._report_went_back(tp, begins[tp], ends[tp])
         return ends
 
     def _report_gone(self, begins: Offsets, ends: Offsets) -> None:
@@ -252,9 +230,9 @@ class StreamPlanner:
         if gone:
             self.report_loss(f"Partitions {', '.join(map(str, gone))} have been deleted.")
 
-    def _report_went_back(self, topic_partition: TopicPartition, begin: int, end: int) -> None:
+    def _report_went_back(self, tp: TopicPartition, begin: int, end: int) -> None:
         self.report_loss(
-            f"Partition {topic_partition}'s offset was changed from {begin} to {end}: the topic may have been deleted "
+            f"Partition {tp}'s offset was changed from {begin} to {end}: the topic may have been deleted "
             "and created again."
         )
 
@@ -269,31 +247,31 @@ class StreamPlanner:
 
 
 def offsets_of(offset: OffsetJSON) -> Offsets:
-    """Read an offset of Spark's checkpoint by topic partition."""
+    """Return an offset of Spark's checkpoint by topic partition."""
     return from_json_dict({name: value for name, value in offset.items() if name not in (INITIAL, START)})
 
 
 def pack(
     ranges: Iterable[OffsetRange], at_least: int | None = None, max_records: int | None = None
 ) -> list[list[OffsetRange]]:
-    """Put small ranges together, in order, so that each input partition is worth its task; big ones stay alone.
+    """Pack small ranges together, in order, so that each input partition is worth its task. Large ranges stay alone.
 
     Args:
-        ranges: what to read.
-        at_least: `minPartitions`: cut, and do not pack, where packing would go below it.
-        max_records: `maxRecordsPerPartition`: cut ranges with more offsets, and put no more together.
+        ranges: the offset ranges to read.
+        at_least: `minPartitions`: if packing would yield fewer, the ranges are cut instead.
+        max_records: `maxRecordsPerPartition`: larger ranges are cut, and no more offsets are packed together.
     """
     ranges = split_ranges(list(ranges), None, max_records)
     packed: list[list[OffsetRange]] = []
-    most = _WORTH_A_TASK if max_records is None else min(max_records, _WORTH_A_TASK)
+    max_packed = _WORTH_A_TASK if max_records is None else min(max_records, _WORTH_A_TASK)
     room = 0
-    for one in ranges:
-        if one.size <= room:
-            packed[-1].append(one)
-            room -= one.size
+    for offset_range in ranges:
+        if offset_range.size <= room:
+            packed[-1].append(offset_range)
+            room -= offset_range.size
         else:
-            packed.append([one])
-            room = most - one.size
+            packed.append([offset_range])
+            room = max_packed - offset_range.size
     if at_least is not None and len(packed) < at_least:
-        return [[one] for one in split_ranges(ranges, at_least)]
+        return [[offset_range] for offset_range in split_ranges(ranges, at_least)]
     return packed

@@ -1,0 +1,50 @@
+"""The driver's sequence runs where pyspark cannot be imported."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from examples.local_kafka import ExternalKafka, LocalKafka, produce
+from tests.conftest import ROOT
+from tests.support.messages import TSO, canal
+from tests.test_architecture import BLOCKED_IMPORT
+
+_READ = """
+import json, os
+from ticdc_source.driver import load
+from ticdc_source.driver.plan import driver_fetcher, read_spec
+from ticdc_source.pipeline.read import read
+
+options = load.batch_options(json.loads(os.environ["OPTIONS"]))
+schema = load.infer_schema(json.loads(os.environ["OPTIONS"]))
+ranges, context = load.plan_batch(schema, options)
+rows = []
+with driver_fetcher(options) as fetcher:
+    for offset_range in ranges:
+        for batch in read(fetcher.fetch(offset_range), read_spec(schema, options, context)):
+            rows += batch.select(["_change_type", "id", "v"]).to_pylist()
+print(json.dumps(rows))
+"""
+
+
+@pytest.mark.broker
+def test_a_read_needs_no_spark(broker: LocalKafka | ExternalKafka, topic: Callable[..., str]) -> None:
+    """Options, offset ranges, sample, schema, plan and rows: all of it works in a process without pyspark."""
+    name = topic()
+    messages = [
+        canal("INSERT", [{"id": str(number), "v": "x"}], None, {"id": "int", "v": "varchar"}, _tidb={"commitTs": TSO})
+        for number in range(3)
+    ]
+    produce(broker.bootstrap_servers, name, [(0, *message, [], None) for message in messages])
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name}
+
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED_IMPORT + _READ, "pyspark,py4j"],
+        cwd=ROOT, env={"OPTIONS": json.dumps(options), "PATH": ""}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [{"_change_type": "insert", "id": number, "v": "x"} for number in range(3)]
