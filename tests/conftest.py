@@ -19,6 +19,15 @@ Kafka: TypeAlias = LocalKafka | ExternalKafka
 MARKED_FIXTURES = ("broker", "corpus", "spark")
 
 
+# For every JVM that tests start: none lives long enough to repay its optimising compiler or parallel collector.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def pytest_configure() -> None:
+    """Let the JVMs of this process, and of all that it starts, take `QUICK_JAVA`."""
+    os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JAVA)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with what it needs, and place it for pytest-xdist.
 
