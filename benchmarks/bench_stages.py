@@ -159,7 +159,7 @@ def _part_of(function: tuple[str, int, str], stats: Mapping[tuple[str, int, str]
     file, _, name = function
     if "orjson" in name or name == _traced_json.__name__ or file.startswith(_PYTHON_JSON):
         return "parse"
-    if file.startswith(_KERNELS):
+    if file.startswith(_KERNELS) or Path(file).name == "kernels.py":  # what only one protocol has lies in its folder
         return "cast"
     callers = stats[function][4]
     if file.startswith(_OURS) or not callers or depth > _DEPTH:

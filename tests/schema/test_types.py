@@ -19,8 +19,8 @@ from ticdc_source.schema.types import (
     TYPES,
     VECTOR,
     ColumnType,
+    category_of,
     convertible,
-    kind_of,
     merge_types,
     parse_type,
     quote_labels,
@@ -346,11 +346,11 @@ TARGETS = sorted({*ARROW.values(), pa.decimal128(5, 0), pa.decimal128(38, 10)}, 
 
 def test_every_arrow_type_is_of_a_kind() -> None:
     """The matrix of conversions has a row for every type of column, and knows no other kinds."""
-    kinds = {kind_of(arrow) for arrow in ARROW.values()}
+    kinds = {category_of(arrow) for arrow in ARROW.values()}
 
     assert kinds == set(CONVERSIONS)
     assert {target for targets in CONVERSIONS.values() for target in targets} <= kinds
-    assert not kind_of(pa.null())
+    assert not category_of(pa.null())
 
 
 def test_everything_can_be_read_as_itself_and_as_string() -> None:

@@ -15,7 +15,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMAT_COLUMNS, JSON_COLUMNS, RESCUED_DATA, metadata_columns
 from ticdc_source.schema.ddl import check_table_ddl
 from ticdc_source.schema.model import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, Column, TableSchema
-from ticdc_source.schema.types import CONVERSIONS, TYPES, VARIANT, convertible, kind_of
+from ticdc_source.schema.types import CONVERSIONS, TYPES, VARIANT, category_of, convertible
 
 __all__ = ["check_types", "format_schema", "read_schema"]
 
@@ -131,7 +131,7 @@ def _arrow(column: Column, hint: pa.DataType | None, table: TableSchema, options
     if hint is not None:
         numbers = column.type.family in ("enum", "set") and (pa.types.is_integer(hint) or pa.types.is_decimal(hint))
         if not (convertible(natural, hint) or numbers or (column.type.name == "decimal" and pa.types.is_decimal(hint))):
-            allowed = ", ".join(sorted({"string", *CONVERSIONS.get(kind_of(natural), ())}))
+            allowed = ", ".join(sorted({"string", *CONVERSIONS.get(category_of(natural), ())}))
             msg = (
                 f"{where}: {column.type} cannot be read as {spark_name(hint)} without loss; it can be read as "
                 f"{spark_name(natural)}, or as {allowed}: cast it afterwards"

@@ -1,8 +1,9 @@
 """What a kernel is, and how one is chosen for a column.
 
-A kernel turns the cells of one column (what the protocol's JSON holds, in row order, None for NULL) into one
-Arrow array. It is built once for a column, a target type and the read's settings, and then only called. It
-raises whatever Arrow or Python raise on a cell that does not fit; `failing_cells` finds which ones.
+A kernel turns the cells of one column into one Arrow array. The cells are what the JSON of the messages holds, in row
+order; None stands for NULL. A kernel is made once for a column, a target type and the settings of the read; from then
+on it is only called. It raises whatever Arrow or Python raise on a cell that does not fit; `failing_cells` finds those
+cells.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError, UnsupportedTypeError
 from ticdc_source.kernels.variants import variants
-from ticdc_source.schema.types import CONVERSIONS, DECIMAL_MAX, VARIANT, ColumnType, convertible, kind_of, type_of
+from ticdc_source.schema.types import CONVERSIONS, DECIMAL_MAX, VARIANT, ColumnType, category_of, convertible, type_of
 
 __all__ = [
     "Cell",
     "Cells",
     "Kernel",
+    "Maker",
     "Settings",
     "Wire",
     "arrays_taken",
@@ -44,36 +46,37 @@ Kernel: TypeAlias = Callable[[Cells], pa.Array]
 
 
 class Settings(NamedTuple):
-    """The options that kernels obey; see the options of the same names."""
+    """The options that kernels obey: `timeZone`, `zeroDate` and `invalidUtf8`."""
 
     time_zone: str = "UTC"
     zero_date: str = "null"
     invalid_utf8: str = "replace"
 
 
-# The kinds of target for which a type's number is asked for, and not its natural value.
+# By family: the categories of target type that ask for the number behind a value, and not for the value itself.
 _NUMBERS = {
     "enum": ("integer", "decimal"),
     "set": ("integer", "decimal"),
     "bit": ("integer", "decimal", "float", "double"),
 }
 
-Maker = Callable[[ColumnType, Settings], Kernel]
+Maker: TypeAlias = Callable[[ColumnType, Settings], Kernel]
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """How a protocol writes a type.
+    """How a protocol writes a type: it makes kernels.
 
     Attributes:
-        natural: makes the kernel that gives `type.arrow`.
-        text: makes the kernel that gives MySQL's text of the value, for columns read as string.
-        number: makes the kernel that gives the number behind an enum, a set or a bit, as decimal(20,0).
-        raw: makes the kernel that gives the bytes of a text.
+        natural: makes the kernel whose arrays have the type `ColumnType.arrow`.
+        text: makes the kernel for columns read as string: MySQL's text of each value.
+        number: makes the kernel for the number behind an ENUM, a SET or a BIT, as decimal(20,0). None if there is no
+            such number.
+        raw: makes the kernel for the bytes of a text. None if the value is not text.
         written: what the value is in JSON, for the documentation of the protocols.
-        arrays: the type of the arrays that all kernels but `raw` take as well as cells, in which its JSON is without
-            loss but for 1 and 1.0 being one double; None where they take cells only.
-        labels: whether enum and set are written as their labels, and not as numbers.
+        arrays: the type of the arrays that all kernels but `raw` take as well as cells. Such an array holds the JSON of
+            the messages without loss, except that 1 and 1.0 are one double. None if the kernels take cells only.
+        labels: whether ENUM and SET are written as their labels. If not, they are written as numbers.
     """
 
     natural: Maker
@@ -90,33 +93,33 @@ def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: 
     """Make the kernel that reads a column of `type_`, written as `wire`, as Arrow type `target`.
 
     Raises:
-        UnsupportedTypeError: there is no such type (`wire` is None), and `target` is not string.
+        UnsupportedTypeError: the type is unknown (`wire` is None), and `target` is not string.
         SchemaError: a column of this type cannot be read as `target`.
     """
-    wants_text = kind_of(target) == "string"
+    category = category_of(target)
     if wire is None:
-        if wants_text:
+        if category == "string":
             return lambda cells: plain_text(cells, settings)
         msg = f"type {type_} is not supported; schemaHints can ask for its text with 'string'"
         raise UnsupportedTypeError(msg)
     if target == VARIANT and type_.name == "json":
         read = wire.text(type_, settings._replace(invalid_utf8="fail"))
         return lambda cells: variants(read(cells))
-    if wire.raw is not None and kind_of(target) == "binary":
+    if wire.raw is not None and category == "binary":
         return wire.raw(type_, settings)
-    if wire.number is not None and kind_of(target) in _NUMBERS[type_.family] and not _is_natural(type_, target):
+    if wire.number is not None and category in _NUMBERS[type_.family] and not _is_natural(type_, target):
         number = wire.number(type_, settings)
         return lambda cells: convert(number(cells), target)
-    if type_.name == "decimal" and kind_of(target) == "decimal":
+    if type_.name == "decimal" and category == "decimal":
         type_ = replace(type_, length=target.precision, scale=target.scale)
-    if type_.family == "number" and kind_of(target) == "integer" and kind_of(type_.arrow) == "integer":
-        type_ = type_of(target)  # read at once what is wanted: no value is lost between
+    if type_.family == "number" and category == category_of(type_.arrow) == "integer":
+        type_ = type_of(target)  # the kernel makes the target's integers at once: no type between loses a value
     if type_.arrow == target:
         return wire.natural(type_, settings)
-    if wants_text:
+    if category == "string":
         return wire.text(type_, settings)
     if not convertible(type_.arrow, target):
-        allowed = ", ".join(sorted({"string", *CONVERSIONS.get(kind_of(type_.arrow), ())}))
+        allowed = ", ".join(sorted({"string", *CONVERSIONS.get(category_of(type_.arrow), ())}))
         msg = f"{type_} ({type_.arrow}) cannot be read as {target}; it can be read as {allowed}"
         raise SchemaError(msg)
     natural = wire.natural(type_, settings)
@@ -124,26 +127,30 @@ def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: 
 
 
 def arrays_taken(wire: Wire | None, target: pa.DataType) -> pa.DataType | None:
-    """Return the type of the arrays that the kernel for this target takes as well as cells, None for cells only."""
-    if wire is None or (wire.raw is not None and kind_of(target) == "binary"):
+    """Return the type of the arrays that the kernel for this target takes as well as cells; None for cells only."""
+    if wire is None or (wire.raw is not None and category_of(target) == "binary"):
         return None
     return wire.arrays
 
 
 def _is_natural(type_: ColumnType, target: pa.DataType) -> bool:
-    """Tell whether bits are wanted as the type table gives them: 64 of them as a signed bigint."""
+    """Return whether the target is the type of a BIT's values: up to 64 bits as a signed bigint."""
     return type_.family == "bit" and target in (pa.int64(), type_.arrow)
 
 
 def plain_text(cells: Cells, settings: Settings) -> pa.Array:
-    """Read cells of any JSON shape as text: strings as they are, all else as JSON."""
+    """Return cells of any JSON type as text: strings as they are, everything else as JSON."""
     return texts(
         [None if c is None else c if isinstance(c, str) else json.dumps(c, ensure_ascii=False) for c in cells], settings
     )
 
 
 def texts(cells: Sequence[str | None], settings: Settings) -> pa.Array:
-    """Make a string array; a byte that is no UTF-8 is in the cells as a lone surrogate (PEP 383)."""
+    """Make a string array; a byte that is not UTF-8 is in the cells as a lone surrogate (PEP 383).
+
+    Raises:
+        ValueError: a text is not UTF-8, and `invalidUtf8` is `fail`.
+    """
     if isinstance(cells, pa.StringArray):
         return cells
     try:
@@ -153,10 +160,10 @@ def texts(cells: Sequence[str | None], settings: Settings) -> pa.Array:
 
 
 def text_bytes(text: str) -> bytes:
-    """Undo the surrogateescape of the parser; a surrogate that came from a JSON escape is not a byte."""
+    """Return the bytes of a text: those that the parser kept as surrogates, too (PEP 383)."""
     try:
         return text.encode(errors="surrogateescape")
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # a surrogate that a JSON escape wrote stands for no byte
         return text.encode(errors="surrogatepass")
 
 
@@ -164,7 +171,11 @@ _BAD_BYTE = re.compile("[\udc80-\udcff]")
 
 
 def decoded(value: bytes, settings: Settings) -> str:
-    """Decode UTF-8 by `invalidUtf8`; U+FFFD stands for each bad byte, as where TiCDC itself writes it (Go does so)."""
+    """Decode UTF-8 as `invalidUtf8` says; U+FFFD stands for each bad byte, as TiCDC itself writes it (Go does so).
+
+    Raises:
+        ValueError: the value is not UTF-8, and `invalidUtf8` is `fail`.
+    """
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -178,11 +189,11 @@ def convert(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Cast to another type without loss.
 
     Raises:
-        ValueError: a value does not survive the cast (pa.ArrowInvalid is one).
+        ValueError: a value does not survive the cast (pa.ArrowInvalid is a ValueError).
     """
     if array.type == target:
         return array
-    source, wanted = kind_of(array.type), kind_of(target)
+    source, wanted = category_of(array.type), category_of(target)
     if wanted == "boolean":
         truth = pc.equal(array, 1)
         if not pc.all(pc.or_(truth, pc.equal(array, 0)), min_count=0).as_py():
@@ -201,11 +212,11 @@ def convert(array: pa.Array, target: pa.DataType) -> pa.Array:
 def decimals_of_text(text: pa.Array, target: pa.DataType) -> pa.Array:
     """Cast decimal texts without loss.
 
-    Arrow's own cast wraps around, unnoticed, where the digits at the target's scale pass 38: it is used where that
-    cannot be.
+    Arrow's own cast wraps around, unnoticed, if a number has more than 38 digits at the target's scale. It is used only
+    if the texts are too short for that.
 
     Raises:
-        ValueError, ArithmeticError: a text is no decimal, or does not fit.
+        ValueError, ArithmeticError: a text is not a decimal, or does not fit.
     """
     longest = pc.max(pc.binary_length(text)).as_py() or 0
     written = bytes_of_texts(text)
@@ -215,13 +226,13 @@ def decimals_of_text(text: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def bytes_of_texts(text: pa.Array) -> bytes:
-    """Return all texts of a column, one after the other: looking for a byte there is 20 times as fast as a regex."""
+    """Return all texts of a column, one after the other: finding a byte there is 20 times as fast as by a regex."""
     data = text.buffers()[2]
     return b"" if data is None else data.to_pybytes()
 
 
 def failing_cells(run: Callable[[Cells], object], cells: Cells) -> dict[int, str]:
-    """Return the reasons why a kernel refuses cells, by row index: it is called on each cell alone."""
+    """Return, by row index, the cells that a kernel refuses and why: it is called on each cell alone."""
     failures = {}
     for row, cell in enumerate(cells):
         try:

@@ -23,8 +23,8 @@ __all__ = [
     "VARIANT",
     "ColumnType",
     "TypeRow",
+    "category_of",
     "convertible",
-    "kind_of",
     "merge_types",
     "parse_type",
     "quote_labels",
@@ -289,7 +289,7 @@ CONVERSIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def kind_of(arrow: pa.DataType) -> str:
+def category_of(arrow: pa.DataType) -> str:
     """Return the kind of an Arrow type: a key of `CONVERSIONS`, "" for any other."""
     checks = (
         ("integer", pa.types.is_integer(arrow)),
@@ -310,7 +310,7 @@ def kind_of(arrow: pa.DataType) -> str:
 
 def convertible(source: pa.DataType, target: pa.DataType) -> bool:
     """Tell whether a column of Arrow type `source` can be read as `target`."""
-    return kind_of(target) == "string" or kind_of(target) in CONVERSIONS.get(kind_of(source), ())
+    return category_of(target) == "string" or category_of(target) in CONVERSIONS.get(category_of(source), ())
 
 
 _TYPE_OF_KIND = {
@@ -330,7 +330,7 @@ def type_of(arrow: pa.DataType) -> ColumnType:
         return ColumnType(_TYPE_OF_INTEGER[arrow])
     if arrow == VARIANT:
         return ColumnType("json")
-    kind = kind_of(arrow)
+    kind = category_of(arrow)
     if kind == "boolean":
         return ColumnType("bit", length=1)
     if kind == "decimal":

@@ -12,10 +12,11 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, WatermarkEvent, every_table
-from ticdc_source.kernels import Wire, numbers, strings, temporal
+from ticdc_source.kernels import Wire
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable
 from ticdc_source.protocols.canal_json.columnar import CanalColumns
+from ticdc_source.protocols.canal_json.kernels import KERNELS
 from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.describe import describe_images, plan_of
@@ -37,39 +38,6 @@ from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersio
 from ticdc_source.schema.types import ColumnType, parse_type, type_of
 
 __all__ = ["CanalJSON"]
-
-KERNELS: dict[str, Wire] = {
-    "tinyint": numbers.INTEGER_TEXT,
-    "smallint": numbers.INTEGER_TEXT,
-    "mediumint": numbers.INTEGER_TEXT,
-    "int": numbers.INTEGER_TEXT,
-    "bigint": numbers.INTEGER_TEXT,
-    "decimal": numbers.DECIMAL_TEXT,
-    "year": numbers.YEAR_TEXT,
-    "float": numbers.FLOAT_TEXT,
-    "double": numbers.FLOAT_TEXT,
-    "bit": numbers.BIT_TEXT,
-    "date": temporal.DATE_TEXT,
-    "datetime": temporal.DATETIME_TEXT,
-    "timestamp": temporal.TIMESTAMP_TEXT,
-    "time": temporal.TIME_TEXT,
-    "char": strings.TEXT,
-    "varchar": strings.TEXT,
-    "tinytext": strings.TEXT,
-    "text": strings.TEXT,
-    "mediumtext": strings.TEXT,
-    "longtext": strings.TEXT,
-    "binary": strings.LATIN1_BINARY,
-    "varbinary": strings.LATIN1_BINARY,
-    "tinyblob": strings.LATIN1_BINARY,
-    "blob": strings.LATIN1_BINARY,
-    "mediumblob": strings.LATIN1_BINARY,
-    "longblob": strings.LATIN1_BINARY,
-    "enum": strings.ENUM_TEXT,
-    "set": strings.SET_TEXT,
-    "json": strings.TEXT,
-    "vector": strings.VECTOR_TEXT,
-}
 
 _ROW_TYPES = frozenset({"INSERT", "UPDATE", "DELETE"})
 _WATERMARK = "TIDB_WATERMARK"

@@ -23,8 +23,8 @@ from ticdc_source.protocols.base import Decoded, Learned, LearnedTable
 from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.debezium.columnar import DebeziumColumns
+from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.types import (
-    KERNELS,
     declared_columns,
     described_columns,
     type_versions,

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ticdc_source.kernels import Kernel, Settings, Wire, numbers, strings, temporal
+from ticdc_source.kernels import Kernel, Settings, Wire, strings
+from ticdc_source.protocols.debezium import kernels
 from ticdc_source.schema.types import BIGINT_UNSIGNED, DECIMAL_MAX, ColumnType
 
 __all__ = ["DECIMAL", "NATIVE", "NATIVE_STRING", "Native", "decimal_type", "wire_name"]
@@ -83,7 +84,7 @@ def _decimal(type_: ColumnType) -> Wire:
         digits = digits.rjust(scale + 1, "0")
         return f"{sign}{digits[: len(digits) - scale]}.{digits[len(digits) - scale :]}" if scale else sign + digits
 
-    return _through(numbers.DECIMAL_FLOAT, text)
+    return _through(kernels.DECIMAL_DOUBLE, text)
 
 
 def decimal_type(field: Mapping[str, Any]) -> ColumnType:
@@ -114,7 +115,7 @@ def _numbers_in_text(cell: Any) -> Any:
 # Kafka Connect's own Time has 32 bits and counts milliseconds; Debezium's documentation says 64 and microseconds.
 _TIME = "org.apache.kafka.connect.data.Time"
 _MICROSECONDS = f"{_TIME} int64"
-_MILLISECOND_TIME = _through(temporal.TIME_NUMBER, _times(1000))
+_MILLISECOND_TIME = _through(kernels.TIME, _times(1000))
 
 NATIVE: Mapping[str, Native] = {
     DECIMAL: Native(("decimal",), _decimal),
@@ -123,9 +124,7 @@ NATIVE: Mapping[str, Native] = {
     _MICROSECONDS: Native(("time",)),
     "org.apache.kafka.connect.data.Timestamp": Native(("datetime",), None, 3),
     "io.debezium.time.Time": Native(("time",), lambda _: _MILLISECOND_TIME),
-    "io.debezium.time.NanoTime": Native(("time",), lambda _: _through(temporal.TIME_NUMBER, _thousandth)),
-    "io.debezium.time.NanoTimestamp": Native(
-        ("datetime",), lambda _: _through(temporal.DATETIME_NUMBER, _thousandth), 6
-    ),
+    "io.debezium.time.NanoTime": Native(("time",), lambda _: _through(kernels.TIME, _thousandth)),
+    "io.debezium.time.NanoTimestamp": Native(("datetime",), lambda _: _through(kernels.DATETIME, _thousandth), 6),
     "io.debezium.data.FloatVector": Native(("vector",), lambda _: _through(strings.VECTOR_TEXT, _numbers_in_text)),
 }

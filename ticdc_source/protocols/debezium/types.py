@@ -10,87 +10,15 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_source.events import TableName
-from ticdc_source.kernels import Cells, Kernel, Settings, Wire, numbers, strings, temporal
+from ticdc_source.kernels import Wire, strings
+from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native import DECIMAL, NATIVE, NATIVE_STRING, decimal_type, wire_name
 from ticdc_source.protocols.messages import text
 from ticdc_source.schema.model import Column, ReadField, TypeVersions
-from ticdc_source.schema.types import BIGINT_UNSIGNED, TYPES, ColumnType, parse_type, type_of
+from ticdc_source.schema.types import TYPES, ColumnType, parse_type, type_of
 
-__all__ = ["KERNELS", "declared_columns", "described_columns", "type_versions", "wire_column", "wire_of"]
+__all__ = ["declared_columns", "described_columns", "type_versions", "wire_column", "wire_of"]
 
-
-def _little_endian_bits(type_: ColumnType, _settings: Settings) -> Kernel:
-    """Read BIT: true and false for BIT(1), else base64 of the little-endian bytes (docs/wire.md, item 24)."""
-
-    def cast(cells: Cells) -> pa.Array:
-        return numbers.bits(type_, _unsigned(cells))
-
-    return cast
-
-
-def _unsigned(cells: Cells) -> list[int | None]:
-    return [None if cell is None else _bit_number(cell) for cell in numbers.require(cells, bool, str)]
-
-
-def _bit_number(cell: bool | str) -> int:  # noqa: FBT001 (a value of the wire)
-    if isinstance(cell, bool):
-        return int(cell)
-    return int.from_bytes(strings.base64_bytes(cell), "little")
-
-
-def _bit_text(_type: ColumnType, _settings: Settings) -> Kernel:
-    def cast(cells: Cells) -> pa.Array:
-        return pa.array([None if bits is None else str(bits) for bits in _unsigned(cells)], pa.string())
-
-    return cast
-
-
-def _bit_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
-    def cast(cells: Cells) -> pa.Array:
-        return pa.array(_unsigned(cells), BIGINT_UNSIGNED)
-
-    return cast
-
-
-BIT = Wire(
-    _little_endian_bits,
-    _bit_text,
-    number=_bit_numbers,
-    written="bit(1) true or false; longer ones base64, the lowest byte first",
-)
-
-KERNELS: dict[str, Wire] = {
-    "tinyint": numbers.WRAPPED_INTEGER_NUMBER,
-    "smallint": numbers.WRAPPED_INTEGER_NUMBER,
-    "mediumint": numbers.WRAPPED_INTEGER_NUMBER,
-    "int": numbers.WRAPPED_INTEGER_NUMBER,
-    "bigint": numbers.WRAPPED_INTEGER_NUMBER,
-    "decimal": numbers.DECIMAL_FLOAT,
-    "year": numbers.YEAR_NUMBER,
-    "float": numbers.FLOAT_NUMBER,
-    "double": numbers.FLOAT_NUMBER,
-    "bit": BIT,
-    "date": temporal.DATE_NUMBER,
-    "datetime": temporal.DATETIME_NUMBER,
-    "timestamp": temporal.TIMESTAMP_ZONED,
-    "time": temporal.TIME_NUMBER,
-    "char": strings.TEXT,
-    "varchar": strings.TEXT,
-    "tinytext": strings.TEXT,
-    "text": strings.TEXT,
-    "mediumtext": strings.TEXT,
-    "longtext": strings.TEXT,
-    "binary": strings.BASE64_BINARY,
-    "varbinary": strings.BASE64_BINARY,
-    "tinyblob": strings.BASE64_BINARY,
-    "blob": strings.BASE64_BINARY,
-    "mediumblob": strings.BASE64_BINARY,
-    "longblob": strings.BASE64_BINARY,
-    "enum": strings.LABEL,
-    "set": strings.LABEL,
-    "json": strings.TEXT,
-    "vector": strings.VECTOR_TEXT,
-}
 
 # A Connect schema's type or semantic name → the MySQL type that stands for it, and all that may be behind it:
 # what the schema leaves open, tidb_type or tableChanges may decide.

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, every_table
-from ticdc_source.kernels import Wire, numbers, strings, temporal
+from ticdc_source.kernels import Wire, strings
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable
 from ticdc_source.protocols.cast import cast_images
@@ -24,6 +24,7 @@ from ticdc_source.protocols.describe import describe_images, plan_of
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, text
+from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
 from ticdc_source.protocols.open_protocol.known_layout import OpenKnownLayout, Signature
 from ticdc_source.protocols.open_protocol.release_bugs import restored_old_values, with_ticdc_flags
 from ticdc_source.protocols.open_protocol.split import VERSION, events_of, split_frames
@@ -54,39 +55,6 @@ _UNSIGNED_NAMES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"
 # How a string column is written where its type alone does not tell; `Column.wire`.
 _LEGACY = "base64"  # no flags at all: TiCDC up to v4.0.4
 _UNFLAGGED = "unflagged"  # flags 0: right for a plain NOT NULL text, or lost in TiCDC's cache (docs/wire.md, item 104)
-
-KERNELS: dict[str, Wire] = {
-    "tinyint": numbers.INTEGER_NUMBER,
-    "smallint": numbers.INTEGER_NUMBER,
-    "mediumint": numbers.INTEGER_NUMBER,
-    "int": numbers.INTEGER_NUMBER,
-    "bigint": numbers.INTEGER_NUMBER,
-    "decimal": numbers.DECIMAL_TEXT,
-    "year": numbers.YEAR_NUMBER,
-    "float": numbers.FLOAT_NUMBER,
-    "double": numbers.FLOAT_NUMBER,
-    "bit": numbers.BIT_NUMBER,
-    "date": temporal.DATE_TEXT,
-    "datetime": temporal.DATETIME_TEXT,
-    "timestamp": temporal.TIMESTAMP_TEXT,
-    "time": temporal.TIME_TEXT,
-    "char": strings.TEXT,
-    "varchar": strings.TEXT,
-    "tinytext": strings.BASE64_TEXT,
-    "text": strings.BASE64_TEXT,
-    "mediumtext": strings.BASE64_TEXT,
-    "longtext": strings.BASE64_TEXT,
-    "binary": strings.QUOTED_BINARY,
-    "varbinary": strings.QUOTED_BINARY,
-    "tinyblob": strings.BASE64_BINARY,
-    "blob": strings.BASE64_BINARY,
-    "mediumblob": strings.BASE64_BINARY,
-    "longblob": strings.BASE64_BINARY,
-    "enum": strings.ENUM_NUMBER,
-    "set": strings.SET_NUMBER,
-    "json": strings.TEXT,
-    "vector": strings.VECTOR_TEXT,
-}
 
 
 @dataclass(frozen=True)
@@ -252,7 +220,7 @@ def _wire_of(column: Column, wanted: ReadField) -> tuple[Wire | None, ColumnType
         type_ = known or type_of(wanted.arrow)
         return KERNELS.get(type_.name), type_
     if column.wire == _UNFLAGGED and wanted.arrow == pa.binary() and column.type.name in _QUOTED_NAMES:
-        return strings.QUOTED_BINARY, ColumnType("varbinary")
+        return QUOTED_BINARY, ColumnType("varbinary")
     if column.wire == _UNFLAGGED and known is not None and known.family == "binary":
         return KERNELS[known.name], known
     type_ = column.type.refined_by(known)

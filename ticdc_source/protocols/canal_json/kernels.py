@@ -1,0 +1,78 @@
+"""How canal-json writes each type: every value is text."""
+
+from __future__ import annotations
+
+import sys
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_source.kernels import Wire, numbers, strings, temporal
+
+__all__ = ["KERNELS"]
+
+
+def _latin1(cell: str) -> bytes:
+    """Return the bytes that canal-json writes as the text they are in ISO-8859-1 (docs/wire.md, item 16).
+
+    Raises:
+        ValueError: a character is not one of ISO-8859-1.
+    """
+    try:
+        return cell.encode("latin-1")
+    except UnicodeEncodeError:
+        msg = "not binary as canal-json writes it: a character beyond U+00FF"
+        raise ValueError(msg) from None
+
+
+def _latin1_array(text: pa.StringArray) -> pa.Array | None:
+    """Do the same for a whole column: decode all bytes at once, and count the characters of each value."""
+    text = pa.concat_arrays([text])  # whose buffers begin where it begins
+    lengths = pc.fill_null(pc.utf8_length(text), 0)
+    ends = pc.cumulative_sum(lengths)
+    first, last = (
+        int.from_bytes(text.buffers()[1][4 * index : 4 * index + 4], sys.byteorder) for index in (0, len(text))
+    )
+    written = _latin1(bytes(text.buffers()[2][first:last]).decode()) if text.buffers()[2] is not None else b""
+    if not len(text) or ends[-1].as_py() != len(written):
+        return None
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    return pa.Array.from_buffers(
+        pa.binary(), len(text), [text.buffers()[0], offsets.buffers()[1], pa.py_buffer(written)], text.null_count
+    )
+
+
+LATIN1_BINARY = strings.binary_wire(_latin1, "the text that the bytes are in ISO-8859-1", _latin1_array)
+
+KERNELS: dict[str, Wire] = {
+    "tinyint": numbers.INTEGER_TEXT,
+    "smallint": numbers.INTEGER_TEXT,
+    "mediumint": numbers.INTEGER_TEXT,
+    "int": numbers.INTEGER_TEXT,
+    "bigint": numbers.INTEGER_TEXT,
+    "decimal": numbers.DECIMAL_TEXT,
+    "year": numbers.YEAR_TEXT,
+    "float": numbers.FLOAT_TEXT,
+    "double": numbers.FLOAT_TEXT,
+    "bit": numbers.BIT_TEXT,
+    "date": temporal.DATE_TEXT,
+    "datetime": temporal.DATETIME_TEXT,
+    "timestamp": temporal.TIMESTAMP_TEXT,
+    "time": temporal.TIME_TEXT,
+    "char": strings.TEXT,
+    "varchar": strings.TEXT,
+    "tinytext": strings.TEXT,
+    "text": strings.TEXT,
+    "mediumtext": strings.TEXT,
+    "longtext": strings.TEXT,
+    "binary": LATIN1_BINARY,
+    "varbinary": LATIN1_BINARY,
+    "tinyblob": LATIN1_BINARY,
+    "blob": LATIN1_BINARY,
+    "mediumblob": LATIN1_BINARY,
+    "longblob": LATIN1_BINARY,
+    "enum": strings.ENUM_TEXT,
+    "set": strings.SET_TEXT,
+    "json": strings.TEXT,
+    "vector": strings.VECTOR_TEXT,
+}

@@ -1,0 +1,314 @@
+"""How debezium writes each type: dates and times as numbers, DECIMAL as a double, ENUM and SET as their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_source.errors import SchemaError
+from ticdc_source.kernels import Cells, Kernel, Settings, Wire, numbers, strings, temporal
+from ticdc_source.kernels.base import decimals_of_text
+from ticdc_source.kernels.numbers import integers_of_numbers, require, text_cells
+from ticdc_source.schema import types
+from ticdc_source.schema.types import BIGINT_UNSIGNED, TIMESTAMP_NTZ, ColumnType
+
+__all__ = ["DATETIME", "DECIMAL_DOUBLE", "KERNELS", "TIME"]
+
+_2_63, _2_64 = 1 << 63, 1 << 64
+_EXACT_DIGITS, _EXACT_POWER = 15, 22  # digits that a double keeps, and the last power of ten that is a double
+_INTEGERS = pa.decimal128(19, 0)  # that hold all of 64 bits
+_FIRST_DAYS, _LAST_DAYS = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31, from the epoch
+_FIRST_MICROS, _LAST_MICROS = _FIRST_DAYS * 86_400_000_000, (_LAST_DAYS + 1) * 86_400_000_000 - 1
+
+
+def _wrapped_integers(type_: ColumnType, _settings: Settings) -> Kernel:
+    """Read integers: BIGINT UNSIGNED as a signed 64-bit number, in newer releases as text (docs/wire.md, item 24)."""
+    direct = integers_of_numbers(type_.arrow)
+    if not (type_.name == "bigint" and type_.unsigned):
+        return lambda cells: direct(cells if isinstance(cells, pa.Int64Array) else _from_text(cells))
+
+    def cast(cells: Cells) -> pa.Array:
+        if isinstance(cells, pa.Int64Array):
+            return cells.view(pa.uint64()).cast(type_.arrow)
+        integers = _from_text(cells)
+        if min((n for n in integers if n is not None), default=0) < 0:
+            integers = [None if n is None else n % _2_64 if -_2_63 <= n < _2_64 else n for n in integers]
+        return direct(integers)
+
+    return cast
+
+
+def _from_text(cells: Cells) -> Sequence[int | None]:
+    if str not in set(map(type, cells)):
+        return require(cells, int)
+    return [int(c) if isinstance(c, str) else c for c in require(cells, int, str)]
+
+
+def _decimals_of_doubles(type_: ColumnType, _settings: Settings) -> Kernel:
+    """Read a DECIMAL that comes as a double (docs/wire.md, item 24) at its declared scale.
+
+    The shortest text of the double is what TiDB printed if it has no more than 15 digits. A double that rounds up past
+    the declared precision (9999999999999999.99 is sent as 1e16) is the largest value that the column can hold, as that
+    value has the same double.
+    """
+    arrow, scale = type_.arrow, type_.scale or 0
+    as_text = pa.types.is_string(arrow)
+    largest = Decimal((0, (9,) * (type_.length or 1), -scale))
+
+    def text(cell: float | str) -> str:
+        if isinstance(cell, str):
+            return cell
+        value = Decimal(repr(cell))
+        if abs(value) > largest and float(largest) == abs(float(cell)):
+            value = largest.copy_sign(value)
+        return format(value, f".{scale}f") if as_text else format(value, "f")
+
+    def cast(cells: Cells) -> pa.Array:
+        doubles = isinstance(cells, pa.DoubleArray)
+        if doubles:
+            array = None if as_text else _decimals_of_few_digits(cells, arrow)
+            if array is not None:
+                return array
+            _refuse_whole_numbers_of_more_digits(cells)
+        else:
+            require(cells, int, float, str)
+        if not as_text and (doubles or str not in set(map(type, cells))):
+            try:  # Arrow prints a double's shortest text too; a text that does not fit may be such a rounded one
+                return decimals_of_text(pa.array(cells, pa.float64()).cast(pa.string()), arrow)
+            except (ValueError, ArithmeticError):
+                pass
+        values = cells.to_pylist() if isinstance(cells, pa.DoubleArray) else require(cells, int, float, str)
+        texts = pa.array([None if value is None else text(value) for value in values], pa.string())
+        return texts if as_text else decimals_of_text(texts, arrow)
+
+    return cast
+
+
+def _decimals_of_few_digits(doubles: pa.DoubleArray, arrow: pa.DataType) -> pa.Array | None:
+    """Read doubles as decimals without their texts; return None if one has more than 15 digits, or does not fit.
+
+    No two decimals with up to 15 digits have the same double. So a decimal of that scale which, as an exact number
+    divided by an exact power of ten, makes this double is its shortest text.
+    """
+    if not 0 <= arrow.scale <= _EXACT_POWER:
+        return None
+    power = float(10**arrow.scale)
+    units = pc.round(pc.multiply(doubles, power))
+    limit = float(10 ** min(arrow.precision, _EXACT_DIGITS))
+    exact = pc.and_(pc.less(pc.abs(units), limit), pc.equal(pc.divide(units, power), doubles))
+    if not pc.all(exact, min_count=0).as_py():
+        return None
+    return units.cast(pa.int64()).cast(_INTEGERS).view(arrow)
+
+
+def _refuse_whole_numbers_of_more_digits(doubles: pa.DoubleArray) -> None:
+    """Refuse doubles that may have been written as integers they do not hold: in a cell each digit counts.
+
+    Raises:
+        ValueError: a double is 2⁵³ or more.
+    """
+    if pc.any(pc.greater_equal(pc.abs(doubles), float(1 << 53))).as_py():
+        msg = "a double of more than 53 bits"
+        raise ValueError(msg)
+
+
+def _text_of_doubles(type_: ColumnType, settings: Settings) -> Kernel:
+    """Make the kernel for a DECIMAL's text, at its declared scale if that is known."""
+    if type_.length is None:
+        return numbers.text_of_numbers(type_, settings)
+    decimals = _decimals_of_doubles(type_, settings)
+    return lambda cells: _without_exponents(decimals(cells).cast(pa.string()))
+
+
+def _without_exponents(texts: pa.Array) -> pa.Array:
+    """Write decimals as MySQL does: Arrow prints 0.0000000000 as 0E-10."""
+    if not pc.any(pc.match_substring(texts, "E")).as_py():
+        return texts
+    return pa.array([None if text is None else format(Decimal(text), "f") for text in texts.to_pylist()], pa.string())
+
+
+def _bits(type_: ColumnType, _settings: Settings) -> Kernel:
+    """Read BIT: true and false for BIT(1), else base64 of the little-endian bytes (docs/wire.md, item 24)."""
+    return lambda cells: numbers.bits(type_, _unsigned(cells))
+
+
+def _bit_text(_type: ColumnType, _settings: Settings) -> Kernel:
+    return lambda cells: pa.array([None if bits is None else str(bits) for bits in _unsigned(cells)], pa.string())
+
+
+def _bit_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
+    return lambda cells: pa.array(_unsigned(cells), BIGINT_UNSIGNED)
+
+
+def _unsigned(cells: Cells) -> list[int | None]:
+    return [None if cell is None else _bit_number(cell) for cell in require(cells, bool, str)]
+
+
+def _bit_number(cell: bool | str) -> int:  # noqa: FBT001 (a value of the message)
+    if isinstance(cell, bool):
+        return int(cell)
+    return int.from_bytes(strings.base64_bytes(cell), "little")
+
+
+def _within(values: pa.Array, first: int, last: int) -> pa.Array:
+    """Return the values unless one lies outside the years 1 to 9999: it is no date, or one in another unit.
+
+    Raises:
+        ValueError: a value lies outside.
+    """
+    low, high = pc.min(values).as_py(), pc.max(values).as_py()
+    if low is not None and (low < first or high > last):
+        msg = "outside the years 1 to 9999: has the precision of the DATETIME been changed, from ms to µs?"
+        raise ValueError(msg)
+    return values
+
+
+def _days(_type: ColumnType, _settings: Settings) -> Kernel:
+    as_integers = integers_of_numbers(pa.int32())
+    return lambda cells: _within(as_integers(cells), _FIRST_DAYS, _LAST_DAYS).cast(pa.date32())
+
+
+def _datetimes(type_: ColumnType, _settings: Settings) -> Kernel:
+    """Read Timestamp (ms, up to 3 digits of fraction) or MicroTimestamp (µs, 4 to 6)."""
+    unit = 1 if (type_.length or 0) > 3 else 1000  # noqa: PLR2004
+
+    as_integers = integers_of_numbers(pa.int64())
+
+    def cast(cells: Cells) -> pa.Array:
+        micros = pc.multiply_checked(as_integers(cells), unit)
+        return _within(micros, _FIRST_MICROS, _LAST_MICROS).cast(TIMESTAMP_NTZ)
+
+    return cast
+
+
+def _zoned_timestamps(_type: ColumnType, settings: Settings) -> Kernel:
+    """Read ZonedTimestamp, `…Z` or with an offset; zero and invalid dates follow `zeroDate`."""
+
+    def cast(cells: Cells) -> pa.Array:
+        text = text_cells(cells)
+        try:
+            return text.cast(types.TIMESTAMP)
+        except pa.ArrowInvalid:
+            return temporal.real_dates(text, settings).cast(types.TIMESTAMP)
+
+    return cast
+
+
+def _times(_type: ColumnType, _settings: Settings) -> Kernel:
+    as_integers = integers_of_numbers(pa.int64())
+    return lambda cells: as_integers(cells).cast(types.TIME)
+
+
+def _labels(type_: ColumnType, settings: Settings) -> Kernel:
+    """Read the labels of ENUM and SET.
+
+    Raises:
+        SchemaError: a number is wanted, and the labels that it counts are not known.
+    """
+    if type_.labels is None:
+        msg = f"{type_} comes as text, and its labels are not known: it can be read as string"
+        raise SchemaError(msg)
+    return strings.TEXT.natural(type_, settings)
+
+
+def _numbers_of_labels(type_: ColumnType, _settings: Settings) -> Kernel:
+    """Make the kernel for the index of an ENUM's label, or the mask of a SET's; the labels must be known."""
+    indices = {label: index for index, label in enumerate(type_.labels or ())}
+
+    def number(cell: str) -> int:
+        if type_.name == "enum":
+            return indices[cell] + 1 if cell in indices else _no_member(cell)
+        return sum(1 << indices[label] if label in indices else _no_member(label) for label in cell.split(",") if label)
+
+    def cast(cells: Cells) -> pa.Array:
+        labels = text_cells(cells).to_pylist()
+        return pa.array([None if label is None else number(label) for label in labels], BIGINT_UNSIGNED)
+
+    return cast
+
+
+def _no_member(label: str) -> int:
+    """Return 0 for the empty text: MySQL writes it for a value that was invalid.
+
+    Raises:
+        ValueError: it is another text.
+    """
+    if label:
+        msg = f"{label!r} is not among the labels"
+        raise ValueError(msg)
+    return 0
+
+
+def _text_of_integers(type_: ColumnType, settings: Settings) -> Kernel:
+    run = _wrapped_integers(type_, settings)
+    return lambda cells: run(cells).cast(pa.string())
+
+
+WRAPPED_INTEGER = Wire(_wrapped_integers, _text_of_integers, written="a number", arrays=pa.int64())
+DECIMAL_DOUBLE = Wire(
+    _decimals_of_doubles, _text_of_doubles, written="a number, rounded to a double", arrays=pa.float64()
+)
+BIT = Wire(
+    _bits,
+    _bit_text,
+    number=_bit_numbers,
+    written="bit(1) true or false; longer ones base64, the lowest byte first",
+)
+DATE = Wire(
+    _days,
+    temporal.text_of(_days, temporal.date_text),
+    written="a number: days since 1970-01-01",
+    arrays=pa.int64(),
+)
+DATETIME = Wire(
+    _datetimes,
+    temporal.text_of(_datetimes, temporal.datetime_text),
+    written="a number: ms (up to 3 digits of fraction) or µs since 1970-01-01",
+    arrays=pa.int64(),
+)
+TIMESTAMP = Wire(
+    _zoned_timestamps,
+    temporal.text_of(_zoned_timestamps, temporal.datetime_text),
+    written="text in UTC, with a `Z`",
+    arrays=pa.string(),
+)
+TIME = Wire(_times, temporal.text_of(_times, temporal.time_text), written="a number: µs", arrays=pa.int64())
+LABEL = Wire(
+    _labels, strings.TEXT.text, number=_numbers_of_labels, written="the labels", arrays=pa.string(), labels=True
+)
+
+KERNELS: dict[str, Wire] = {
+    "tinyint": WRAPPED_INTEGER,
+    "smallint": WRAPPED_INTEGER,
+    "mediumint": WRAPPED_INTEGER,
+    "int": WRAPPED_INTEGER,
+    "bigint": WRAPPED_INTEGER,
+    "decimal": DECIMAL_DOUBLE,
+    "year": numbers.YEAR_NUMBER,
+    "float": numbers.FLOAT_NUMBER,
+    "double": numbers.FLOAT_NUMBER,
+    "bit": BIT,
+    "date": DATE,
+    "datetime": DATETIME,
+    "timestamp": TIMESTAMP,
+    "time": TIME,
+    "char": strings.TEXT,
+    "varchar": strings.TEXT,
+    "tinytext": strings.TEXT,
+    "text": strings.TEXT,
+    "mediumtext": strings.TEXT,
+    "longtext": strings.TEXT,
+    "binary": strings.BASE64_BINARY,
+    "varbinary": strings.BASE64_BINARY,
+    "tinyblob": strings.BASE64_BINARY,
+    "blob": strings.BASE64_BINARY,
+    "mediumblob": strings.BASE64_BINARY,
+    "longblob": strings.BASE64_BINARY,
+    "enum": LABEL,
+    "set": LABEL,
+    "json": strings.TEXT,
+    "vector": strings.VECTOR_TEXT,
+}

@@ -1,0 +1,74 @@
+"""How open-protocol writes each type: numbers as numbers, binary as base64 or as the body of a Go-quoted string."""
+
+from __future__ import annotations
+
+import re
+
+from ticdc_source.kernels import Wire, numbers, strings, temporal
+from ticdc_source.kernels.base import text_bytes
+
+__all__ = ["KERNELS", "QUOTED_BINARY"]
+
+_ESCAPE = re.compile(rb'\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([abfnrtv\\"\'])|)')
+_LETTERS = {
+    b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v",
+    b"\\": b"\\", b'"': b'"', b"'": b"'",
+}  # fmt: skip
+
+
+def _unquote(cell: str) -> bytes:
+    """Return the bytes whose form under Go's `strconv.Quote` has this body, without quotes (docs/wire.md, item 64).
+
+    Raises:
+        ValueError: a backslash starts no escape that Quote writes.
+    """
+    raw = text_bytes(cell)
+    return _ESCAPE.sub(_unescape, raw) if b"\\" in raw else raw
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    byte, short, long, letter = match.groups()
+    if byte:
+        return bytes.fromhex(byte.decode())
+    if letter:
+        return _LETTERS[letter]
+    if not (short or long):
+        msg = "not the body of a Go-quoted string"
+        raise ValueError(msg)
+    return chr(int(short or long, 16)).encode()
+
+
+QUOTED_BINARY = strings.binary_wire(_unquote, "the body of a Go-quoted string")
+
+KERNELS: dict[str, Wire] = {
+    "tinyint": numbers.INTEGER_NUMBER,
+    "smallint": numbers.INTEGER_NUMBER,
+    "mediumint": numbers.INTEGER_NUMBER,
+    "int": numbers.INTEGER_NUMBER,
+    "bigint": numbers.INTEGER_NUMBER,
+    "decimal": numbers.DECIMAL_TEXT,
+    "year": numbers.YEAR_NUMBER,
+    "float": numbers.FLOAT_NUMBER,
+    "double": numbers.FLOAT_NUMBER,
+    "bit": numbers.BIT_NUMBER,
+    "date": temporal.DATE_TEXT,
+    "datetime": temporal.DATETIME_TEXT,
+    "timestamp": temporal.TIMESTAMP_TEXT,
+    "time": temporal.TIME_TEXT,
+    "char": strings.TEXT,
+    "varchar": strings.TEXT,
+    "tinytext": strings.BASE64_TEXT,
+    "text": strings.BASE64_TEXT,
+    "mediumtext": strings.BASE64_TEXT,
+    "longtext": strings.BASE64_TEXT,
+    "binary": QUOTED_BINARY,
+    "varbinary": QUOTED_BINARY,
+    "tinyblob": strings.BASE64_BINARY,
+    "blob": strings.BASE64_BINARY,
+    "mediumblob": strings.BASE64_BINARY,
+    "longblob": strings.BASE64_BINARY,
+    "enum": strings.ENUM_NUMBER,
+    "set": strings.SET_NUMBER,
+    "json": strings.TEXT,
+    "vector": strings.VECTOR_TEXT,
+}
