@@ -1,1 +1,1 @@
-"""What things cost, measured beside what one would use instead: `make bench`, `python -m benchmarks --help`."""
+"""The cost of reading, compared with what you would use instead: `make bench`, `python -m benchmarks --help`."""

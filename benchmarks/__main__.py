@@ -17,19 +17,19 @@ BENCHMARKS = {
 }
 
 
-_WIDTH = 140  # of tables that go to a file
+_WIDTH = 140  # of tables that are written to a file
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the benchmarks asked for, on one broker."""
+    """Run the chosen benchmarks, on one broker."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure, print, and write results.")
-    parser.add_argument("--list", action="store_true", help="name the benchmarks, and run none")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks and run none")
     parser.add_argument("--only", action="append", choices=BENCHMARKS, help="run this one (may be repeated)")
     parser.add_argument(
         "--size",
         choices=("full", "quick", "tiny"),
         default="full",
-        help="how much to measure; tiny only tries the code",
+        help="how much to measure; tiny only tests the code",
     )
     parser.add_argument("--quick", action="store_const", const="quick", dest="size", help="the same as --size quick")
     parser.add_argument("--results", type=Path, default=FOLDER, help="the folder for results (default: %(default)s)")

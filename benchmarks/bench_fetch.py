@@ -1,7 +1,7 @@
-"""What taking records from Kafka costs: record by record as kafka-python gives them, and cut out of record batches.
+"""The cost of fetching records from Kafka: record by record through kafka-python, and cut out of record batches.
 
-One process reads the same topic partition by both paths in turns, alone and with decoding behind it; figures are the
-best of some turns, as noise only adds. CPU time is that of the whole process: kafka-python's own thread is part of it.
+One process reads the same topic partition on both paths in turns, alone and followed by decoding. Figures are the
+best of several turns, because noise only adds. CPU time is that of the whole process, with kafka-python's own thread.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WORK = "canal-json"
 
 @dataclass(frozen=True)
 class Size:
-    """How many records of each codec, and how many turns."""
+    """The number of records of each codec, and the number of turns."""
 
     records: int
     codecs: Sequence[str | None]
@@ -87,7 +87,7 @@ def _measured(runs: Mapping[str, Callable[[], int]], records: int, turns: int) -
 
 
 def _read(bootstrap: str, topic: str, records: int, spec: ReadSpec) -> int:
-    """Read as `worker.read_partition` does, and drop what comes."""
+    """Read as `worker.read_partition` does, and drop the result."""
     options = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
     state = ReadState.of(spec)
     with KafkaFetcher(client_config(options, driver=False), fetch_settings(options)) as fetcher:
@@ -100,7 +100,7 @@ def _read(bootstrap: str, topic: str, records: int, spec: ReadSpec) -> int:
 
 @contextmanager
 def _path(name: str) -> Iterator[None]:
-    """Choose a path where it is chosen."""
+    """Force one of the paths."""
     module: Any = sys.modules[KafkaFetcher.__module__]
     chosen = module.sliced
     if name != "sliced":

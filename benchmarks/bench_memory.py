@@ -1,6 +1,7 @@
-"""How much memory a worker takes to read a big topic partition in one task: with default options, into nothing.
+"""The memory that a worker needs to read a big topic partition in one task, with default options and no sink.
 
-Each case has a Spark, and so workers, of its own, and the kernel keeps the peak of each (VmHWM): none is missed.
+Each case has its own Spark and so its own workers. The kernel records the peak of each process (VmHWM), so none is
+missed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TITLE = "Memory of a worker that reads one topic partition, with default options
 TARGET = 300  # MiB
 
 _BATCH_BYTES = 1 << 20
-_DISTINCT_BYTES = 32 << 20  # of a topic; then the same again
+_DISTINCT_BYTES = 32 << 20  # of distinct messages in a topic; then they repeat
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Case:
     """A topic partition.
 
     Attributes:
-        name: what the table calls it.
+        name: its name in the table.
         note_bytes: the length of a text in every message; 0 for a short one.
         size: bytes of its messages; 1 for a single message.
         compression: how its record batches are compressed.
@@ -64,7 +65,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
     """Measure all cases.
 
     Raises:
-        NotImplementedError: this is no Linux.
+        NotImplementedError: the system is not Linux.
     """
     if not PROC.is_dir():
         message = "memory is read from /proc, which only Linux has"
@@ -87,7 +88,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
 def measure(
     bootstrap: str, case: Case, options: Mapping[str, str] | None = None
 ) -> tuple[dict[str, Any], list[tuple[float, float]]]:
-    """Write the topic, read it once into nothing, and say what memory that took."""
+    """Write the topic, read it once without a sink, and return the memory that this took."""
     topic = f"bench-{uuid.uuid4().hex[:12]}"
     create_topic(bootstrap, topic)
     try:

@@ -1,12 +1,13 @@
-"""What a micro-batch costs beside its records: ours beside Spark's own Kafka source, on a few records each.
+"""The fixed cost of a micro-batch: ticdc compared with Spark's own Kafka source, on few records.
 
-All read the same topics of one broker in one session, in turns (ABC, CBA, ABC …). A batch is produced in one request,
-so that it spans all partitions, and the next when Spark has reported it. Figures are Spark's own `durationMs` of a
-trigger; the first batches of every turn, and whole first turns, are left out.
+All sides read the same topics of one broker in one session, in turns (ABC, CBA, ABC …). A batch is produced in one
+request, so that it spans all partitions, and the next one when Spark has reported it. Figures are Spark's own
+`durationMs` of a trigger, without the first batches of each turn and without whole first turns.
 
-The opponent runs twice. As it comes, a task at the end of a topic takes half a second: Spark asks for the partition's
-bounds on the connection on which a fetch already waits for more records, and Kafka answers in order, which is after
-`fetch.max.wait.ms` (500). Ours is held against the one with that setting at 10 ms, which few will have found.
+The opponent runs twice. With its defaults, a task at the end of a topic takes half a second: Spark asks for the
+partition's offsets on the connection on which a fetch already waits for more records, and Kafka answers in order, that
+is, after `fetch.max.wait.ms` (500). The target compares ticdc with the opponent that has this setting at 10 ms, which
+few users will have found.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ SETTINGS: dict[str, dict[str, str]] = {
 }
 # Names in `durationMs`; the rest of a trigger is `other`.
 PARTS = ("latestOffset", "queryPlanning", "walCommit", "getBatch", "addBatch", "commitOffsets")
-TARGET = 1.5  # ours / tuned, up to 4 partitions
+TARGET = 1.5  # ticdc / tuned, up to 4 partitions
 
 _WORK = corpus.WORKS["canal-json"]
 _SEED_RECORDS = 20
@@ -51,7 +52,7 @@ _PAUSE_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of batch: so many partitions, with so many records each, that are rows or are not."""
+    """A type of batch: the number of partitions, of records in each, and whether the records are rows."""
 
     name: str
     partitions: int
@@ -64,10 +65,10 @@ class Size:
     """How much is measured.
 
     Attributes:
-        turns: how often each side plays; the first turn does not count, if there is another.
-        warm_up: how many batches of a turn do not count, beside its very first.
-        batches: how many do.
-        untuned: whether the opponent as it comes plays too (in one turn: it is slow, and always the same).
+        turns: how often each side runs; the first turn does not count, if there is another.
+        warm_up: number of batches of a turn that do not count, beside its first.
+        batches: number of batches that count.
+        untuned: whether the opponent with its defaults runs too (in one turn: it is slow, and hardly varies).
         cases: which of `CASES`.
     """
 
@@ -114,7 +115,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
 
 
 def measure(live: Session, bootstrap: str, to_kafka: Loader, case: Case, size: Size) -> list[dict[str, Any]]:
-    """Run a case: turns of both sides on one topic; return every batch that was seen."""
+    """Run a case: turns of both sides on one topic; return every batch."""
     topic = f"bench-{uuid.uuid4().hex[:12]}"
     create_topic(bootstrap, topic, case.partitions)
     try:
@@ -140,7 +141,7 @@ def measure(live: Session, bootstrap: str, to_kafka: Loader, case: Case, size: S
 
 
 def check_both_are_equal(spark: SparkSession, bootstrap: str, topic: str) -> StructType:
-    """Read what is in a topic with both; return the read schema that `ticdc` inferred."""
+    """Compare what both sides read from a topic; return the read schema that `ticdc` inferred."""
     begin = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     ours = spark.read.format("ticdc").options(**begin, **SETTINGS[OURS]).load()
     theirs = opponents.load(spark, _WORK, begin)
@@ -152,7 +153,7 @@ def check_both_are_equal(spark: SparkSession, bootstrap: str, topic: str) -> Str
 
 
 def figures_of(samples: list[dict[str, Any]]) -> dict[str, Any]:
-    """Reduce a case's batches to medians, and the ratio of medians, also by pair of turns."""
+    """Return the medians of a case's batches, and the ratio of medians, also for each pair of turns."""
     counted = [sample for sample in samples if sample["counts"]]
     figures: dict[str, Any] = {}
     for side in SETTINGS:
@@ -219,7 +220,7 @@ def _options(side: str, bootstrap: str, topic: str, ends: dict[int, int]) -> dic
 
 
 def _load(spark: SparkSession, side: str, options: dict[str, str], schema: StructType) -> DataFrame:
-    if side == OURS:  # with the schema inferred before: at its start there is nothing to infer from
+    if side == OURS:  # with a schema inferred before: an empty topic has nothing to infer from
         return spark.readStream.format("ticdc").schema(schema).options(**options).load()
     return opponents.load(spark, _WORK, options, streaming=True)
 
@@ -236,9 +237,9 @@ def _started(frame: DataFrame, checkpoint: str) -> Iterator[Any]:
 def _batches(
     spark: SparkSession, query: Any, to_kafka: Loader, topic: str, case: Case, ends: dict[int, int], size: Size
 ) -> Iterator[dict[str, Any]]:
-    """Produce batch by batch, move `ends` along, and yield what Spark says of each."""
+    """Produce batch by batch, advance `ends`, and yield Spark's report of each batch."""
     messages = corpus.messages(seed=1) if case.rows else corpus.watermarks()
-    for number in range(size.warm_up + 1 + size.batches):  # ours begins with an empty batch, to keep its start
+    for number in range(size.warm_up + 1 + size.batches):  # ticdc begins with an empty batch, which stores its start
         data = record_batch(islice(messages, case.records)).data
         before = dict(ends)
         firsts = to_kafka.send(topic, dict.fromkeys(ends, data))
@@ -258,7 +259,7 @@ def _batches(
 
 
 def _await(query: Any, topic: str, ends: dict[int, int]) -> dict[str, Any]:
-    """Wait until Spark reports a batch that ends there."""
+    """Wait until Spark reports a batch that ends at these offsets."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < deadline:
         progress = query.lastProgress
@@ -282,7 +283,7 @@ def _instant(text: str) -> float:
 
 
 def _tasks_of_last_job(spark: SparkSession, run_id: str) -> int:
-    """Count the tasks of a query's newest job: Spark has one a batch, named after the run."""
+    """Return the number of tasks in a query's newest job: Spark has one job per batch, named after the run."""
     tracker = spark.sparkContext.statusTracker()
     jobs = tracker.getJobIdsForGroup(str(run_id))
     job = tracker.getJobInfo(max(jobs)) if jobs else None

@@ -1,8 +1,8 @@
-"""What does not grow: the cost of a row with the length of a topic, and that of a record of a table not asked for.
+"""What does not grow: the cost of a row with the length of a topic, and the cost of a record of another table.
 
-Topics of 10,000 to 5 million records, read by Spark on two cores into nothing: CPU microseconds a row, beyond what a
-query costs that reads a thousand. And one of 200 tables in a topic, read in this process: what each record of the
-other 199 costs beside its fetch.
+Spark reads topics of 10,000 to 5 million records on two cores without a sink: CPU microseconds per row, without the
+cost of a query that reads a thousand. Then this process reads one of 200 tables in a topic: the cost of each record of
+the other 199 tables, without its fetch.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ticdc_source.pipeline.read import read
 
 NAME = "scale"
 TITLE = "What does not grow: CPU microseconds a row with a topic's length, and a record with the tables beside"
-GROWTH = 1.15  # at most, of a row's cost from the shortest topic to the longest
-OTHERS = 1.0  # microseconds at most for a record of another table, beside its fetch
+GROWTH = 1.15  # the most by which the cost per row may grow from the shortest topic to the longest
+OTHERS = 1.0  # microseconds at most for a record of another table, without its fetch
 PEAK = 300  # MiB of a worker, however long the topic
 
 _WORK = corpus.WORKS["canal-json, 3 columns"]
 _CORES = 2
-_BASE = 1_000  # records of a query whose cost is a query's
+_BASE = 1_000  # records of a query that shows the fixed cost of a query
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Size:
 
     Attributes:
         lengths: records of a topic.
-        rounds: of the shorter ones; a million records and more are read once.
+        rounds: for the shorter topics; topics of a million records and more are read once.
         tables: in a topic.
-        others: records of the tables that are not asked for.
+        others: number of records of the other tables.
     """
 
     lengths: tuple[int, ...]
@@ -106,7 +106,7 @@ def _lengths(live: Session, bootstrap: str, topic: str, size: Size) -> Iterator[
 
 
 def others(tables: int, records: int) -> float:
-    """Give the CPU seconds that the records of tables not asked for take, beside their fetch."""
+    """Return the CPU seconds that the records of other tables take, without their fetch."""
     each = [
         (Message(*record) for record in canal_json.records(replace(corpus.ORDERS, name=f"orders_{number}"), number))
         for number in range(tables)

@@ -1,9 +1,9 @@
-"""Where a worker's time goes, stage by stage, and the floors below it: what no reader in Python can do without.
+"""Where a worker's time goes, stage by stage, and the least that a reader in Python can take.
 
-All but the last column is CPU time of this process, which does what a worker does: the stages one by one over the same
-messages. Inside of decoding, cProfile tells what part is parsing, what is turning rows to columns, and what is casting.
-Beside them all but the fetch by the general path. The floors: the fetch alone; `orjson.loads` alone; Arrow batches,
-made before, into Spark's Java and no more.
+All columns but the last are CPU time of this process, which does the work of a worker: the stages one by one over the
+same messages. Within decoding, cProfile separates parsing, turning rows into columns, and casting. For comparison: all
+but the fetch on the general path; and as lower limits the fetch alone, `orjson.loads` alone, and prebuilt Arrow batches
+into Spark's Java.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ TITLE = "Where a worker's time goes: CPU microseconds a row; on the right what n
 STAGES = ("fetch", "split", "parse", "columns", "cast", "assemble", "arrow")
 FLOORS = ("general path", "orjson.loads", "into Java")
 
-_BUILT_IN = "~"  # where cProfile says that a function written in C stands
-_DEPTH = 12  # of callers, to the one that a built-in function works for
+_BUILT_IN = "~"  # cProfile's file of a function that is written in C
+_DEPTH = 12  # of callers to follow from a built-in function
 _JAVA_ROWS = 500_000
-_MOST_BYTES = 32 << 20  # of a joined record batch: the default of maxBytesPerBatch
+_MOST_BYTES = 32 << 20  # of a combined record batch: the default of maxBytesPerBatch
 
 
 @dataclass(frozen=True)
 class Size:
-    """How many records of each work, and how many rows go into Java."""
+    """The number of records of each work, and the number of rows that go into Java."""
 
     records: dict[str, int]
     java_rows: int
@@ -90,7 +90,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
 def measure(
     live: Session, bootstrap: str, work: Work, records: int, java_rows: int
 ) -> tuple[list[dict[str, float]], int]:
-    """Give the CPU seconds of each stage and floor, and how many rows they are for."""
+    """Return the CPU seconds of each stage and lower limit, and the number of rows they are for."""
     some = list(islice(messages(work.name), records))
     chunks = list(chunks_of(some, protocol=work.protocol))
     spec, state = spec_for(some, **work.options), ReadState()
@@ -122,10 +122,10 @@ def measure(
 
 
 def shares_of(run_once: Callable[[], None], plain: float) -> dict[str, float]:
-    """Profile a decoding, and say what parts of it are parsing, columns and casting.
+    """Profile a decoding, and return the shares of parsing, columns and casting.
 
-    The profiler makes calls dearer, and books that on the Python function that calls: what it adds to the `plain` CPU
-    seconds is taken off there, by the number of calls.
+    The profiler makes calls slower, and adds that time to the Python function that calls. The excess over the `plain`
+    CPU seconds is subtracted there, in proportion to the number of calls.
     """
     profile = cProfile.Profile()
     read_json = pyarrow.json.read_json
@@ -150,12 +150,12 @@ def shares_of(run_once: Callable[[], None], plain: float) -> dict[str, float]:
 
 
 def _traced_json(read_json: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    """Parse: a function of Python's, as the profiler does not see Cython's."""
+    """Parse in a Python function, because the profiler does not see Cython's."""
     return read_json(*given, **named)
 
 
 def _part_of(function: tuple[str, int, str], stats: Mapping[tuple[str, int, str], Any], depth: int = 0) -> str:
-    """Tell what a function works for: by its own file, or by that of the caller that it takes most time for."""
+    """Return the part that a function belongs to: by its own file, or by that of the caller with most of its time."""
     file, _, name = function
     if "orjson" in name or name == _traced_json.__name__ or file.startswith(_PYTHON_JSON):
         return "parse"
@@ -178,7 +178,7 @@ def _drain(chunks: list[Chunk], spec: ReadSpec, state: ReadState) -> None:
 
 
 def _without_fast_paths(chunks: list[Chunk], spec: ReadSpec) -> float:
-    """Give the CPU seconds of all but the fetch where each message is parsed whole: the specification."""
+    """Return the CPU seconds of all but the fetch on the general path, which parses each message whole."""
     general = replace(spec, plan=replace(spec.plan, fast_path=False))
     return cpu_of(lambda: _drain(chunks, general, ReadState()))
 
@@ -213,7 +213,7 @@ def _bodies(message: Message, work: Work) -> Iterator[bytes]:
 
 
 def _into_java(live: Session, batches: list[pa.RecordBatch], rows: int, java_rows: int) -> float:
-    """Give the CPU seconds, of all processes, for so many rows of prebuilt batches; the first times do not count."""
+    """Return the CPU seconds, of all processes, for a number of rows in prebuilt batches, after a warm-up."""
     path = str(live.folder / "prebuilt.arrow")
     with pa.ipc.new_file(path, batches[0].schema) as file:
         for batch in batches:
@@ -223,5 +223,5 @@ def _into_java(live: Session, batches: list[pa.RecordBatch], rows: int, java_row
     few, many = (reader.option("times", str(number)).load() for number in (1, times + 1))
     for _ in range(3):
         consumed(live, many)
-    took = consumed(live, many)["cpu_seconds"] - consumed(live, few)["cpu_seconds"]  # without what a query costs
+    took = consumed(live, many)["cpu_seconds"] - consumed(live, few)["cpu_seconds"]  # without the fixed cost of a query
     return max(0.0, took / times)

@@ -1,9 +1,9 @@
-"""How many rows a CPU second gives: ours beside Spark's own Kafka source with what one would write behind it.
+"""Rows per CPU second: ticdc compared with Spark's own Kafka source and the code that you would write behind it.
 
-Both read the same topics of one broker in one session, in turns, into nothing (the `noop` sink), with the same columns,
-types and rows, which is checked first. Two first rounds of both do not count: Java compiles what runs often. CPU
-seconds are those of Spark's Java and all processes below it: the Python workers; the broker's are not in it. The
-table's schema is known before, to both.
+Both read the same topics of one broker in one session, in turns, into the `noop` sink, with the same columns, types and
+rows, which is checked first. The first two rounds of both do not count, because Java compiles what runs often. CPU
+seconds are those of Spark's Java and of all processes below it, the Python workers; the broker's do not count. Both
+know the schema of the table beforehand.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ NAME = "throughput"
 TITLE = "Rows by CPU second and by second: Spark's Kafka source + from_json (open-protocol: mapInArrow) beside ours"
 OURS, THEIRS = "ticdc", "kafka"
 RATES = {"rows_per_cpu_second": "cpu_seconds", "rows_per_second": "seconds"}
-TARGET = 1.0  # ours / theirs by CPU second
-DROP = 0.15  # at most, of rows by CPU second from one core to two
+TARGET = 1.0  # ticdc / kafka, per CPU second
+DROP = 0.15  # the most by which rows per CPU second may fall from one core to two
 
 _BATCH_BYTES = 100_000
-_DISTINCT_BYTES = 12 << 20  # of a topic; then the same again
-_CHECKED = 300  # messages whose rows must be the same from both
+_DISTINCT_BYTES = 12 << 20  # of distinct messages in a topic; then they repeat
+_CHECKED = 300  # messages whose rows are compared
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Size:
     """How much is measured.
 
     Attributes:
-        records: of each work's topic.
-        rounds: that count.
-        warm_up: rounds before them that do not.
-        cores: of Spark, and so partitions of a topic, with the works that are measured on so many.
-        compression: of the record batches.
+        records: number of records in the topic of each work.
+        rounds: number of rounds that count.
+        warm_up: number of rounds before these, which do not count.
+        cores: Spark's cores, and so the partitions of a topic, with the works that are measured on them.
+        compression: codec of the record batches.
     """
 
     records: dict[str, int]
@@ -94,7 +94,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
                 result.samples[name] = samples
                 result.figures[name] = figures_of(samples, filled)
                 result.rows.append(_row(work.name, cores, result.figures[name]))
-                print(" ", " | ".join(result.rows[-1]), file=sys.stderr, flush=True)  # it takes minutes
+                print(" ", " | ".join(result.rows[-1]), file=sys.stderr, flush=True)  # the whole takes minutes
     result.notes.extend(_notes(result.figures, size))
     series = {
         side: {name: figures[side]["rows_per_cpu_second"] / 1000 for name, figures in result.figures.items()}
@@ -120,7 +120,7 @@ def measure(live: Session, bootstrap: str, work: Work, cores: int, size: Size) -
 def filled_topic(
     bootstrap: str, work: Work, records: int, partitions: int, compression: str | None = None
 ) -> Iterator[tuple[str, Filled]]:
-    """Make a topic with so many records of a work, which goes with the `with` block."""
+    """Yield a topic with this number of records of a work; it is deleted at the end of the `with` block."""
     topic = f"bench-{uuid.uuid4().hex[:12]}"
     create_topic(bootstrap, topic, partitions)
     try:
@@ -135,7 +135,7 @@ def filled_topic(
 
 
 def frames_of(spark: SparkSession, bootstrap: str, topic: str, work: Work) -> dict[str, DataFrame]:
-    """Make what both read of a topic, whole."""
+    """Return the frames with which both sides read a topic, whole."""
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     return {
         OURS: spark.read.format("ticdc").options(**options, **work.options).load(),
@@ -144,7 +144,7 @@ def frames_of(spark: SparkSession, bootstrap: str, topic: str, work: Work) -> di
 
 
 def check_both_are_equal(spark: SparkSession, bootstrap: str, work: Work) -> None:
-    """Read a few messages and watermarks with both: the same columns, types and rows."""
+    """Read a few messages and watermarks with both, and compare columns, types and rows."""
     topic = f"bench-{uuid.uuid4().hex[:12]}"
     create_topic(bootstrap, topic, 2)
     try:
@@ -163,7 +163,7 @@ def check_both_are_equal(spark: SparkSession, bootstrap: str, work: Work) -> Non
 
 
 def consumed(live: Session, frame: DataFrame) -> dict[str, float]:
-    """Read all of a frame into nothing, and say what that took."""
+    """Read a whole frame without a sink, and return what that took."""
     forget_peaks(live.pid)
     with sampled(live.pid, interval=0.5) as sampler:
         cpu, begun = cpu_seconds(live.pid), time.monotonic()
@@ -174,7 +174,7 @@ def consumed(live: Session, frame: DataFrame) -> dict[str, float]:
 
 
 def figures_of(samples: list[dict[str, Any]], filled: Filled) -> dict[str, Any]:
-    """Reduce a work's rounds to medians: of each side, and of the ratios of both in a round, one after the other."""
+    """Return the medians of a work's rounds: of each side, and of the ratios of two consecutive reads."""
     counted = [sample for sample in samples if sample["counts"]]
     figures: dict[str, Any] = {"records": filled.records, "bytes": filled.size, "rows": filled.rows}
     for side in (OURS, THEIRS):

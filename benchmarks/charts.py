@@ -1,4 +1,4 @@
-"""A result's chart as PNG, by matplotlib: `python -m benchmarks.charts RESULT.json` draws it again."""
+"""The chart of a result as PNG, by matplotlib: `python -m benchmarks.charts RESULT.json` draws it again."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ _COLOURS = ("#1f6fb4", "#b8bcc2", "#e8903a", "#5aa469", "#8e6bbd", "#c94f4f", "#
 
 
 def draw(result: Path) -> Path | None:
-    """Draw a result's chart beside it; None where it has none, or matplotlib is not there."""
+    """Draw the chart of a result into a file beside it; None if it has no chart, or matplotlib is missing."""
     content = json.loads(result.read_text(encoding="utf-8"))
     chart = content["chart"]
     if chart is None:

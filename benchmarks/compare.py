@@ -1,4 +1,4 @@
-"""`python -m benchmarks.compare A.json B.json`: two results of a benchmark, figure by figure, and B / A."""
+"""`python -m benchmarks.compare A.json B.json`: compare two results of a benchmark, figure by figure, as B / A."""
 
 import argparse
 import json
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def leaves(figures: Any, name: str = "") -> Iterator[tuple[str, float]]:
-    """Yield all numbers in a result's figures, each with its path."""
+    """Yield all numbers in the figures of a result, each with its path."""
     if isinstance(figures, dict):
         for key, value in figures.items():
             yield from leaves(value, f"{name} > {key}" if name else key)
@@ -53,7 +53,7 @@ def leaves(figures: Any, name: str = "") -> Iterator[tuple[str, float]]:
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
-    """Say what else is not the same, so that a difference may come from there."""
+    """Return what else differs and may explain a difference."""
     pairs = [(name, before[name], after[name]) for name in _DIFFERENT]
     pairs += [(name, before["environment"][name], after["environment"][name]) for name in _ENVIRONMENT]
     for name, old, new in pairs:

@@ -1,4 +1,4 @@
-"""What a Spark worker does, in this process: without Spark, and without a broker where that is not what is measured."""
+"""The work of a Spark worker in this process: without Spark, and without a broker unless fetching is measured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOPIC = "in-process"
 
 
 def cpu_of(run: Callable[[], Any], times: int = 3) -> float:
-    """Say how many CPU seconds this process takes to run something: the least of some times, as noise only adds."""
+    """Return the CPU seconds that this process takes to run something: the least of several, as noise only adds."""
     took = []
     for _ in range(times):
         gc.collect()
@@ -46,7 +46,7 @@ def make_options(**options: str) -> Options:
 
 
 def chunks_of(messages: Iterable[Message], first: int = 0, protocol: str = "canal-json") -> Iterator[Chunk]:
-    """Make chunks of messages, as a fetcher would."""
+    """Yield chunks of messages, as a fetcher would."""
     source = iter(messages)
     while part := list(islice(source, PROTOCOLS[protocol].chunk_records)):
         offsets = list(range(first, first + len(part)))
@@ -69,7 +69,7 @@ def spec_for(messages: Sequence[Message], **options: str) -> ReadSpec:
 
 
 def fetched(bootstrap: str, topic: str, records: int) -> int:
-    """Fetch a topic's partition 0, as a worker does, and drop it; return how many records came."""
+    """Fetch a topic's partition 0 as a worker does, and drop it; return the number of records."""
     options = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
     with KafkaFetcher(client_config(options, driver=False), fetch_settings(options)) as fetcher:
         return sum(len(chunk) for chunk in fetcher.fetch(OffsetRange(topic, 0, 0, records)))

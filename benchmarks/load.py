@@ -1,6 +1,6 @@
-"""Fill topics as fast as the broker takes it: record batches are made once and sent again and again.
+"""Fill topics as fast as the broker accepts: record batches are made once and sent again and again.
 
-Each copy gets offsets of its own from the broker, which writes them outside of what a batch's checksum covers.
+The broker gives each copy its own offsets, which it writes outside of the part that the checksum of a batch covers.
 """
 
 import time
@@ -21,8 +21,8 @@ from ticdc_source.options.options import Options
 _MAGIC = 2
 _CODECS = {None: 0, "gzip": 1, "lz4": 3}
 _TIMEOUT_MS = 30_000
-_NOT_YET = (kafka.errors.NotLeaderForPartitionError, kafka.errors.UnknownTopicOrPartitionError)  # of a new topic
-_LARGEST = 20 * 2**20  # as the broker's message.max.bytes
+_NOT_YET = (kafka.errors.NotLeaderForPartitionError, kafka.errors.UnknownTopicOrPartitionError)  # errors of a new topic
+_LARGEST = 20 * 2**20  # the broker's message.max.bytes
 
 
 class Batch(NamedTuple):
@@ -32,7 +32,7 @@ class Batch(NamedTuple):
         data: its bytes.
         records: how many records it holds.
         size: the bytes of their values.
-        rows: how many rows of a changelog they are.
+        rows: number of changelog rows that they become.
     """
 
     data: bytes
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """What was written: records, bytes of their values, and rows of a changelog."""
+    """What was written: records, bytes of their values, and changelog rows."""
 
     records: int
     size: int
@@ -50,7 +50,7 @@ class Filled(NamedTuple):
 
 
 def record_batch(messages: Iterable[Message], compression: str | None = None) -> Batch:
-    """Make a record batch of messages."""
+    """Return a record batch of messages."""
     builder = MemoryRecordsBuilder(_MAGIC, _CODECS[compression], _LARGEST)
     now = int(time.time() * 1000)
     count = size = rows = 0
@@ -66,13 +66,13 @@ def record_batch(messages: Iterable[Message], compression: str | None = None) ->
 
 
 class Loader:
-    """A connection to write record batches on, to a broker that is alone: it leads all partitions."""
+    """A connection for writing record batches to a single broker, which leads all partitions."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def send(self, topic: str, batches: Mapping[int, bytes]) -> dict[int, int]:
-        """Write a record batch to each of some partitions, in one request; return each one's first offset."""
+        """Write a record batch to each of some partitions, in one request; return its first offset in each."""
         firsts: dict[int, int] = {}
         deadline = time.monotonic() + _TIMEOUT_MS / 1000
         while len(firsts) < len(batches):
@@ -101,7 +101,7 @@ class Loader:
     def fill(
         self, topic: str, batches: Sequence[Batch], *, partitions: int = 1, size: int = 0, records: int = 0
     ) -> Filled:
-        """Write so many bytes of values, and records, or a little more: the batches in turn, to all partitions."""
+        """Write at least this number of bytes of values, and of records: the batches in turn, to all partitions."""
         filled = Filled(0, 0, 0)
         for batch in cycle(batches):
             self.send(topic, dict.fromkeys(range(partitions), batch.data))
@@ -122,7 +122,7 @@ def loader(bootstrap: str) -> Iterator[Loader]:
 def batches_of(
     messages: Iterator[Message], batch_bytes: int, total_bytes: int, compression: str | None = None
 ) -> list[Batch]:
-    """Pack messages into record batches with about `batch_bytes` of them, `total_bytes` altogether."""
+    """Return record batches of about `batch_bytes` bytes of messages each, `total_bytes` altogether."""
     batches: list[Batch] = []
     while sum(batch.size for batch in batches) < total_bytes:
         first = next(messages)

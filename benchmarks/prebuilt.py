@@ -1,4 +1,4 @@
-"""A Python data source that yields record batches made before, again and again: what it costs Spark to take them."""
+"""A Python data source that yields prebuilt record batches again and again: the cost of taking them into Spark."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 
 class Prebuilt(DataSource):
-    """Options: `path`, an Arrow file, and how many `times` to yield what is in it."""
+    """Options: `path`, an Arrow file, and `times`, how often to yield its batches."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""What Spark's processes take of memory and of the processors: what Linux says of them in /proc."""
+"""Memory and CPU time of Spark's processes, as Linux reports them in /proc."""
 
 import os
 import threading
@@ -14,18 +14,18 @@ _DAEMON = "pyspark.daemon"
 
 
 class Memory(NamedTuple):
-    """A process' resident memory, in MiB: now, and the most there ever was (the kernel keeps it: no peak is missed)."""
+    """Resident memory of a process in MiB: now, and its peak (the kernel records it, so none is missed)."""
 
     now: float
     peak: float
 
 
 class Sampler(threading.Thread):
-    """Looks every few milliseconds at all Python processes below one (Spark's Java), until it is stopped.
+    """Samples all Python processes below another one (Spark's Java) every few milliseconds, until it is stopped.
 
     Attributes:
-        peaks: the most MiB of any process, by what it does (see `python_processes`).
-        samples: seconds since the start, and the MiB then of the biggest process that reads: a worker.
+        peaks: the largest peak in MiB, by what the process does (see `python_processes`).
+        samples: seconds since the start, and the MiB of the largest worker at that time.
     """
 
     def __init__(self, root: int, interval: float = 0.1) -> None:
@@ -53,14 +53,14 @@ class Sampler(threading.Thread):
             self._ended.wait(self._interval)
 
     def end(self) -> None:
-        """Take a last look, and end."""
+        """Take a last sample, and end."""
         self._ended.set()
         self.join()
 
 
 @contextmanager
 def sampled(root: int, interval: float = 0.1) -> Iterator[Sampler]:
-    """Sample for as long as the `with` block runs; the workers must still live at its end."""
+    """Sample while the `with` block runs; the workers must still live at its end."""
     sampler = Sampler(root, interval)
     sampler.start()
     try:
@@ -70,26 +70,26 @@ def sampled(root: int, interval: float = 0.1) -> Iterator[Sampler]:
 
 
 def cpu_seconds(root: int) -> float:
-    """Say what a process and all below it have taken of the processors, those that have ended included."""
+    """Return the CPU seconds of a process and of all processes below it, including those that have ended."""
     parents = _parents()
     ticks = 0
     for pid in parents:
         if pid == root or root in _above(pid, parents, root):
-            ticks += sum(map(int, _stat(pid)[11:15]))  # own time and that of waited-for children, in user and system
+            ticks += sum(map(int, _stat(pid)[11:15]))  # user and system time, its own and that of finished children
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def forget_peaks(root: int) -> None:
-    """Let the peaks of the Python processes below `root` begin anew at what they hold now."""
+    """Reset the peaks of the Python processes below `root` to their present memory."""
     for pid in python_processes(root):
         with suppress(OSError):
             (PROC / str(pid) / "clear_refs").write_text("5")
 
 
 def python_processes(root: int) -> dict[int, str]:
-    """Find the Python processes below `root`, and what each does.
+    """Return the Python processes below `root`, and what each does.
 
-    `worker` reads; `plan_data_source_read` and the like plan for the driver; a name ending in `daemon` only forks.
+    `worker` reads; `plan_data_source_read` and similar ones plan for the driver; a name ending in `daemon` only forks.
     """
     parents = _parents()
     found = {}
@@ -102,7 +102,7 @@ def python_processes(root: int) -> dict[int, str]:
 
 
 def memory_of(pid: int) -> Memory | None:
-    """Say what memory a process has; None when it is gone."""
+    """Return the memory of a process; None if it is gone."""
     try:
         lines = (PROC / str(pid) / "status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -128,12 +128,12 @@ def _above(pid: int, parents: dict[int, int], root: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Give what Linux says of a process from its state on; nothing when it is gone."""
+    """Return Linux's fields about a process from its state on; no field if it is gone."""
     try:
         stat = (PROC / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return []
-    return stat.rpartition(")")[2].split()  # a program's name may hold blanks and brackets
+    return stat.rpartition(")")[2].split()  # the name of a program may hold blanks and brackets
 
 
 def _command(pid: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Results: what was measured, where, with what; as JSON and on the screen."""
+"""Results: figures, environment and versions; as JSON and on the screen."""
 
 import json
 import os
@@ -23,10 +23,10 @@ _PACKAGES = ("pyspark", "pyarrow", "kafka-python", "orjson", "crc32c")
 
 @dataclass(frozen=True)
 class Chart:
-    """What to draw: bars.
+    """A bar chart.
 
     Attributes:
-        unit: what their length means.
+        unit: the unit of the bars.
         series: values by name of the bar, by name of the colour.
         stacked: whether the colours of a bar add up.
     """
@@ -38,18 +38,18 @@ class Chart:
 
 @dataclass
 class Result:
-    """One benchmark's outcome.
+    """The result of one benchmark.
 
     Attributes:
         name: the benchmark.
         title: what the table shows.
-        command: what makes these numbers again.
+        command: the command that measures these numbers again.
         parameters: sizes.
         columns, rows: the table.
         figures: the same as numbers.
-        samples: everything that was measured.
+        samples: every single measurement.
         notes: sentences below the table.
-        chart: what to draw of it.
+        chart: its chart.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Result:
     begun: float = field(default_factory=time.time)
 
     def write(self, folder: Path, size: str) -> Path:
-        """Write it down as JSON."""
+        """Write the result as JSON."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / (f"{self.name}.json" if size == "full" else f"{self.name}-{size}.json")
         content = {
@@ -83,7 +83,7 @@ class Result:
             "notes": self.notes,
             "chart": asdict(self.chart) if self.chart else None,
         }
-        samples = ",\n".join(  # a line each
+        samples = ",\n".join(  # one line each
             f"  {json.dumps(name)}: [\n   " + ",\n   ".join(map(json.dumps, samples)) + "\n  ]"
             for name, samples in self.samples.items()
         )
@@ -91,7 +91,7 @@ class Result:
         return path
 
     def show(self, console: Console) -> None:
-        """Print the table, and the command that makes it."""
+        """Print the table and the command."""
         table = Table(title=self.title, caption=self.command, title_justify="left", caption_justify="left")
         for number, name in enumerate(self.columns):
             table.add_column(name, justify="right" if number else "left")
@@ -99,7 +99,9 @@ class Result:
             table.add_row(*row)
         console.print(table)
         load = os.getloadavg()
-        tried = ["tiny: a trial of the code, its figures mean nothing"] if self.command.endswith("tiny") else self.notes
+        tried = (
+            ["tiny: only a test of the code, its figures mean nothing"] if self.command.endswith("tiny") else self.notes
+        )
         notes = [*tried, f"load before {self.before[0]:.1f}, after {load[0]:.1f}, on {cores()} cores"]
         for note in notes:
             console.print(f"  {note}", highlight=False)
@@ -113,7 +115,7 @@ def markdown(path: Path) -> str:
 
 
 def provenance(path: Path) -> str:
-    """Say in a line where a result comes from."""
+    """Return a line about the environment of a result."""
     result = json.loads(path.read_text(encoding="utf-8"))
     there, load = result["environment"], result["load"]["before"][0]
     machine = f"{there['machine']['cores']} cores ({there['machine']['cpu']}, load {load:.1f} before it began)"
@@ -126,12 +128,12 @@ def _java(environment_: Mapping[str, Any]) -> str:
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def environment() -> dict[str, Any]:
-    """Say what was measured, with what, on what."""
+    """Return commit, versions and machine."""
     status = _said("git", "status", "--porcelain", "--", "ticdc_source")
     java = subprocess.run([find_java(), "-version"], check=False, capture_output=True, text=True).stderr
     return {

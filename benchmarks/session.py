@@ -1,4 +1,4 @@
-"""A Spark session with a Java process and Python workers of its own, which knows `ticdc` and Spark's Kafka source."""
+"""A Spark session with its own Java process and Python workers, which knows `ticdc` and Spark's Kafka source."""
 
 import os
 import subprocess
@@ -20,12 +20,12 @@ _STOP_SECONDS = 15.0
 
 
 class Session(NamedTuple):
-    """A session, and where it lives.
+    """A session, with its process and folder.
 
     Attributes:
         spark: the session.
         pid: its Java process.
-        folder: for files; goes with it.
+        folder: the folder of its files, deleted with it.
     """
 
     spark: SparkSession
@@ -35,12 +35,12 @@ class Session(NamedTuple):
 
 @contextmanager
 def session(cores: int = 2, jars: Iterable[Path] = (), settings: Mapping[str, str] | None = None) -> Iterator[Session]:
-    """Start Spark; its processes and its files are gone after the `with` block."""
+    """Yield a new Spark session; its processes and files are gone after the `with` block."""
     with TemporaryDirectory(prefix="ticdc-bench-") as name:
         folder = Path(name)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ["PYTHONPATH"] = str(ROOT)
-        log_settings = ROOT / "examples" / "demo" / "log4j2.properties"  # warnings of Spark's, and no more
+        log_settings = ROOT / "examples" / "demo" / "log4j2.properties"  # only Spark's warnings
         conf = SparkConf().setAll([
             ("spark.app.name", "ticdc_source benchmarks"),
             ("spark.driver.bindAddress", "127.0.0.1"),
@@ -79,4 +79,4 @@ def _java(conf: SparkConf, log: Path) -> Iterator[Any]:
         except subprocess.TimeoutExpired:
             gateway.proc.kill()
             gateway.proc.wait()
-        SparkContext._gateway = SparkContext._jvm = None  # the next session starts a Java of its own
+        SparkContext._gateway = SparkContext._jvm = None  # the next session starts its own Java

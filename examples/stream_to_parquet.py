@@ -3,8 +3,8 @@
     python -m examples.stream_to_parquet --bootstrap localhost:9092 --topic tidb-shop --table shop.orders \
         --output /data/orders-changes --checkpoint /data/checkpoints/orders-changes
 
-Each run takes what has come since the last one, and ends. Run it as often as you like, and kill it when you like:
-every change is in the output exactly once.
+Each run appends the changes since the last run, and ends. Run it as often as you like, and kill it when you like:
+every Kafka record is in the output exactly once.
 """
 
 import argparse
@@ -18,14 +18,14 @@ parser.add_argument("--bootstrap", required=True, help="Kafka's address, host:po
 parser.add_argument("--topic", required=True, help="the topic that TiCDC writes to")
 parser.add_argument("--table", required=True, help="database.table")
 parser.add_argument("--output", required=True, help="folder of the Parquet files")
-parser.add_argument("--checkpoint", required=True, help="folder where Spark notes how far it got")
+parser.add_argument("--checkpoint", required=True, help="folder where Spark stores its progress")
 
 
 def main() -> None:
-    """Append what is new."""
+    """Append the new changes."""
     arguments = parser.parse_args()
 
-    # Spark's workers are to be this Python. `ticdc` needs no registration where the package is installed.
+    # Spark's workers use this Python. If the package is installed, `ticdc` needs no registration.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.appName(f"changes of {arguments.table}").getOrCreate()
 
@@ -34,25 +34,25 @@ def main() -> None:
         .option("kafka.bootstrap.servers", arguments.bootstrap)
         .option("subscribe", arguments.topic)
         .option("tables", arguments.table)
-        .option("startingOffsets", "earliest")  # the very first run; later ones go on from the checkpoint
-        .option("maxOffsetsPerTrigger", "1000000")  # no more at a time than the cluster can hold
+        .option("startingOffsets", "earliest")  # for the first run; later runs continue from the checkpoint
+        .option("maxOffsetsPerTrigger", "1000000")  # as much as the cluster can hold at a time
         .load()
     )
 
-    # The types were found in the messages, anew in each run: a column that was added to the table since is there.
+    # Each run infers the types from the messages again, so it has columns that were added to the table meanwhile.
     changes.printSchema()
 
-    # Spark notes in the output which files a micro-batch wrote: one that is repeated is not there twice.
+    # Spark records in the output which files a micro-batch wrote, so a repeated micro-batch is not there twice.
     query = (
         changes.writeStream.format("parquet")
         .option("path", arguments.output)
         .option("checkpointLocation", arguments.checkpoint)
-        .trigger(availableNow=True)  # `processingTime="10 seconds"` would go on forever
+        .trigger(availableNow=True)  # `processingTime="10 seconds"` would run forever
         .start()
     )
     query.awaitTermination()
 
-    # Files of before an ADD COLUMN lack the column: mergeSchema.
+    # Files from before an ADD COLUMN lack the column, hence mergeSchema.
     log = spark.read.option("mergeSchema", "true").parquet(arguments.output)
     log.groupBy("_change_type").count().orderBy("_change_type").show()
 

@@ -1,6 +1,6 @@
-"""Seeded messages as TiCDC's encoders write them: one work for each kind of topic that is measured.
+"""Seeded messages as TiCDC's encoders write them: one work for each type of topic that is measured.
 
-`messages("canal-json")` yields them for ever; the same seed, the same messages.
+`messages("canal-json")` yields them without end; the same seed gives the same messages.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ __all__ = ["DATABASE", "KINDS", "LABELS", "ORDERS", "WORKS", "Message", "Table",
 
 
 class Message(NamedTuple):
-    """A Kafka record's key and value, and how many rows of a changelog it holds."""
+    """Key and value of a Kafka record, and the number of changelog rows in it."""
 
     key: bytes | None
     value: bytes | None
@@ -24,13 +24,13 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """A kind of topic.
+    """A type of topic.
 
     Attributes:
-        name: what tables call it.
+        name: its name in tables.
         protocol: the option `protocol`.
-        table: the one table in it.
-        records: makes (key, value, rows), for ever, of (table, seed, bytes of the column `note`).
+        table: the table in it.
+        records: yields (key, value, rows) without end, from (table, seed, bytes of the column `note`).
     """
 
     name: str
@@ -40,7 +40,7 @@ class Work:
 
     @property
     def options(self) -> dict[str, str]:
-        """What `ticdc` is told: what the messages lack. debezium's DDL lacks nothing."""
+        """The options that give `ticdc` what the messages lack. debezium's DDL lacks nothing."""
         hints = "" if self.protocol == "debezium" else self.table.hints
         return {"schemaHints": hints} if hints else {}
 
@@ -59,17 +59,17 @@ WORKS = {
 
 
 def messages(work: str = "canal-json", seed: int = 0, note_bytes: int = 0) -> Iterator[Message]:
-    """Yield row messages for ever: inserts, 30 % updates with the whole old row, and a few deletes.
+    """Yield row messages without end: inserts, 30 % updates with the whole old row, and a few deletes.
 
     Args:
         work: the name of one of `WORKS`.
-        seed: the same seed, the same messages.
-        note_bytes: how long to make the text column `note`; 0 for a short one.
+        seed: the same seed gives the same messages.
+        note_bytes: length of the text column `note`; 0 for a short text.
     """
     chosen = WORKS[work]
     return (Message(*record) for record in chosen.records(chosen.table, seed, note_bytes))
 
 
 def watermarks(seed: int = 0) -> Iterator[Message]:
-    """Yield canal-json's watermark messages for ever: records without rows."""
+    """Yield canal-json's watermark messages without end: records without rows."""
     return (Message(*record) for record in canal_json.watermarks(seed))

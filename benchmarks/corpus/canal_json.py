@@ -1,7 +1,7 @@
 """canal-json as TiCDC's encoder writes it with `enable-tidb-extension` (pkg/sink/codec/canal/canal_json_encoder.go).
 
-Members in its order; `mysqlType` in another order in every message, as it is a hash map of Go's; `sqlType` of an
-unsigned column depends on the value (helper.go). All values are text, binary is text in ISO 8859-1.
+Members are in its order; `mysqlType` has another order in every message, because it is a Go map; `sqlType` of an
+unsigned column depends on the value (helper.go). All values are text, binary is text in ISO-8859-1.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.corpus.tables import DATABASE, TSO, Column, Row, Table, Value, changes
 
-_TYPES: dict[str, tuple[str, int]] = {  # kind: `mysqlType`, and `sqlType` (java.sql.Types)
+_TYPES: dict[str, tuple[str, int]] = {  # by the name in `KINDS`: `mysqlType`, and `sqlType` (java.sql.Types)
     "bigint": ("bigint", -5),
     "int": ("int", 4),
     "smallint": ("smallint", 5),
@@ -28,16 +28,16 @@ _TYPES: dict[str, tuple[str, int]] = {  # kind: `mysqlType`, and `sqlType` (java
     "enum": ("enum", 4),
     "json": ("json", 12),
 }
-_DECIMAL = 3  # sqlType of an unsigned bigint that a signed one has no room for
+_DECIMAL = 3  # sqlType of an unsigned bigint that does not fit a signed one
 _ENCODING_MS = 5
 
-# easyjson's escapes, where they are not those of Python's encoder.
+# easyjson's escapes that differ from those of Python's encoder.
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\\b": "\\u0008", "\\f": "\\u000c"}
 _ESCAPED = re.compile(r"\\\\|[<>&]|\\[bf]")
 
 
 def records(table: Table, seed: int, note_bytes: int = 0) -> Iterator[tuple[bytes, bytes, int]]:
-    """Yield row messages for ever: key, value, and how many rows of a changelog it is."""
+    """Yield row messages without end: key, value, and the number of changelog rows."""
     chooser = random.Random(seed)
     names = [column.name for column in table.columns]
     kinds = {name: _TYPES[kind][0] for name, kind in table.columns}
@@ -58,7 +58,7 @@ def records(table: Table, seed: int, note_bytes: int = 0) -> Iterator[tuple[byte
 
 
 def watermarks(seed: int = 0) -> Iterator[tuple[None, bytes, int]]:
-    """Yield watermark messages for ever, one a second: records without rows."""
+    """Yield watermark messages without end, one per second: records without rows."""
     number = seed
     while True:
         number += 1
@@ -67,7 +67,7 @@ def watermarks(seed: int = 0) -> Iterator[tuple[None, bytes, int]]:
 
 
 def watermark_at(watermark: int) -> bytes:
-    """Write a watermark."""
+    """Return a watermark message."""
     stamp = watermark >> 18
     return _dump({
         "id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False, "type": "TIDB_WATERMARK",

@@ -1,7 +1,7 @@
 """debezium as TiCDC's encoder writes it (pkg/sink/codec/debezium/codec.go), with its schema or without.
 
-`payload` before `schema`; decimals are doubles, an unsigned bigint beyond a signed one wraps, binary is base64. The
-CREATE TABLE comes first: what a topic without schemas has of types. (It has no schema of its own here.)
+`payload` comes before `schema`; decimals are doubles, an unsigned bigint beyond a signed one wraps, binary is base64.
+The CREATE TABLE comes first: in a topic without schemas, only it has types. (It has no schema itself here.)
 """
 
 import json
@@ -39,7 +39,9 @@ _TYPES: dict[str, dict[str, Any]] = {
     "json": _named("string", "data.Json"),
 }
 
-_DDL: dict[str, tuple[str, int, int | None, int | None]] = {  # kind: typeName, jdbcType, length, scale
+_DDL: dict[
+    str, tuple[str, int, int | None, int | None]
+] = {  # by the name in `KINDS`: typeName, jdbcType, length, scale
     "bigint": ("BIGINT", -5, None, None),
     "int": ("INT", 4, None, None),
     "smallint": ("SMALLINT", 5, None, None),
@@ -73,7 +75,7 @@ _TRANSACTION = [_of("string", "id"), _of("int64", "total_order"), _of("int64", "
 
 
 def records(table: Table, seed: int, note_bytes: int = 0, *, schema: bool) -> Iterator[tuple[bytes, bytes, int]]:
-    """Yield the table's DDL, then row messages for ever: key, value, and how many rows of a changelog it is."""
+    """Yield the table's DDL, then row messages without end: key, value, and the number of changelog rows."""
     yield f'{{"payload":{{"databaseName":"{DATABASE}"}}}}'.encode(), _dump({"payload": _created(table)}).encode(), 0
     key = table.columns[0].name
     key_tail, tail = (f',"schema":{part}}}' if schema else "}" for part in _schemas(table))
@@ -154,7 +156,7 @@ def _value(kind: str, value: Value) -> Any:
 
 @lru_cache
 def _schemas(table: Table) -> tuple[str, str]:
-    """Give the texts of a key's schema and of a value's."""
+    """Return the texts of a key's schema and of a value's."""
     full = f"{_CLUSTER}.{DATABASE}.{table.name}"
     fields = [{**_TYPES[kind], "field": name} for name, kind in table.columns]
     fields[0]["optional"] = False

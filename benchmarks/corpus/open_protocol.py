@@ -1,6 +1,6 @@
-"""open-protocol as TiCDC's encoder writes it (pkg/sink/codec/open/codec.go): frames of keys and values, 8 a message.
+"""open-protocol as TiCDC's encoder writes it (pkg/sink/codec/open/codec.go): frames of keys and values, 8 per message.
 
-Columns in the table's order; text and blobs in base64, other strings plain.
+Columns are in table order; text and blobs are base64, other strings plain.
 """
 
 import json
@@ -11,10 +11,10 @@ from typing import Any
 
 from benchmarks.corpus.tables import DATABASE, Change, Column, Row, Table, Value, changes
 
-EVENTS = 8  # in a message
+EVENTS = 8  # per message
 
 _NULLABLE, _UNSIGNED, _BINARY, _KEY = 64, 128, 1, 11  # flags; a primary key is binary, a handle key, a primary key
-_TYPES: dict[str, tuple[int, int]] = {  # kind: MySQL's type code, and flags beside "nullable"
+_TYPES: dict[str, tuple[int, int]] = {  # by the name in `KINDS`: MySQL's type code, and flags beside "nullable"
     "bigint": (8, _BINARY),
     "int": (3, _BINARY),
     "smallint": (2, _BINARY),
@@ -34,7 +34,7 @@ _VERSION = (1).to_bytes(8, "big")
 
 
 def records(table: Table, seed: int, note_bytes: int = 0) -> Iterator[tuple[bytes, bytes, int]]:
-    """Yield row messages for ever: key, value, and how many rows of a changelog it is."""
+    """Yield row messages without end: key, value, and the number of changelog rows."""
     source = changes(table, seed, note_bytes)
     while True:
         events = list(islice(source, EVENTS))
@@ -44,7 +44,7 @@ def records(table: Table, seed: int, note_bytes: int = 0) -> Iterator[tuple[byte
 
 
 def watermark_at(watermark: int) -> tuple[bytes, bytes]:
-    """Write a watermark: key and value."""
+    """Return a watermark message: key and value."""
     return _VERSION + _frame(_dump({"ts": watermark, "t": 3})), bytes(8)
 
 

@@ -1,4 +1,4 @@
-"""Tables, and seeded changes of their rows: what all protocols write, each in its own way."""
+"""Tables, and seeded changes of their rows, which all protocols write in their own forms."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -13,9 +13,9 @@ LABELS = ("new", "paid", "shipped", "returned")
 _BEGIN = datetime(2026, 11, 21, 7, 54)  # noqa: DTZ001 (of MySQL's DATETIME, and UTC's wall clock)
 _MICROSECONDS = 30 * 86_400 * 1_000_000
 _UPDATES, _DELETES = 0.3, 0.05
-_NULLS = 0.03  # of the columns that may be NULL
-_BEYOND_SIGNED = 0.01  # of the unsigned values: their `sqlType` in canal-json is another one
-_TSO_STEP = 1 << 14  # 16 changes a millisecond
+_NULLS = 0.03  # the share of NULLs in nullable columns
+_BEYOND_SIGNED = 0.01  # the share of unsigned values with another `sqlType` in canal-json
+_TSO_STEP = 1 << 14  # 16 changes per millisecond
 
 Value = int | float | str | bytes | date | datetime | None
 Row = dict[str, Value]
@@ -26,9 +26,9 @@ class Kind:
     """A type of column.
 
     Attributes:
-        ddl: what CREATE TABLE says.
-        spark: the type `ticdc` gives it, when it knows a decimal's precision and no labels.
-        make: a value of it, seeded; the second argument counts changes.
+        ddl: its type in CREATE TABLE.
+        spark: its type in `ticdc`, if the precision of a decimal is known and labels are not.
+        make: makes a seeded value; the second argument counts changes.
     """
 
     ddl: str
@@ -37,7 +37,7 @@ class Kind:
 
 
 class Column(NamedTuple):
-    """A column, and the name of its kind in `KINDS`."""
+    """A column, and the name of its type in `KINDS`."""
 
     name: str
     kind: str
@@ -52,12 +52,12 @@ class Table:
 
     @property
     def hints(self) -> str:
-        """What the messages of canal-json and open-protocol lack, for the option `schemaHints`: decimals' precision."""
+        """The `schemaHints` that the messages of canal-json and open-protocol need: the precision of decimals."""
         return ", ".join(f"{name} {KINDS[kind].spark}" for name, kind in self.columns if kind == "decimal")
 
     @property
     def ddl(self) -> str:
-        """Its CREATE TABLE."""
+        """The table's CREATE TABLE."""
         columns = ", ".join(f"`{name}` {KINDS[kind].ddl}" for name, kind in self.columns[1:])
         key = self.columns[0]
         return f"CREATE TABLE `{self.name}` (`{key.name}` {KINDS[key.kind].ddl} NOT NULL PRIMARY KEY, {columns})"
@@ -80,7 +80,7 @@ class Change(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many rows of a changelog it is."""
+        """The number of changelog rows of the change."""
         return (self.before is not None) + (self.after is not None)
 
 
@@ -158,12 +158,12 @@ WIDE = Table(
 
 
 def changes(table: Table, seed: int = 0, note_bytes: int = 0) -> Iterator[Change]:
-    """Yield changes for ever: inserts, 30 % updates of a column or two, and a few deletes.
+    """Yield changes without end: inserts, 30 % updates of a column or two, and a few deletes.
 
     Args:
         table: what changes.
-        seed: the same seed, the same changes.
-        note_bytes: how long to make the column `note`; 0 for a short text.
+        seed: the same seed gives the same changes.
+        note_bytes: length of the column `note`; 0 for a short text.
     """
     chooser = random.Random(seed)
     number = 0

@@ -1,6 +1,6 @@
-"""What one would use instead: Spark's own Kafka source, and what a skilled user would write behind it, by hand.
+"""What you would use instead: Spark's own Kafka source, and the code that a skilled user would write behind it.
 
-They give what `ticdc` gives by default: the same columns, types and rows.
+They return what `ticdc` returns by default: the same columns, types and rows.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,15 +19,15 @@ _PROTOCOLS: dict[str, Callable[[DataFrame, Table], DataFrame]] = {
     "open-protocol": open_protocol.changes,
 }
 
-# How each does it.
+# How each reads its messages.
 HOW = {
     "canal-json": "from_json, casts, inline",
     "debezium": "from_json, casts, inline",
-    "open-protocol": "mapInArrow, orjson",  # no function of Spark's cuts its frames
+    "open-protocol": "mapInArrow, orjson",  # no Spark function cuts its frames
 }
 
 
 def load(spark: SparkSession, work: Work, options: Mapping[str, str], *, streaming: bool = False) -> DataFrame:
-    """Read a work's topic."""
+    """Return the frame that reads the topic of a work."""
     reader = spark.readStream if streaming else spark.read
     return _PROTOCOLS[work.protocol](reader.format("kafka").options(**options).load(), work.table)

@@ -1,4 +1,4 @@
-"""canal-json by `from_json`: every value is text, and is cast."""
+"""canal-json with `from_json`: every value is text, and is cast."""
 
 from pyspark.sql import DataFrame
 

@@ -1,10 +1,10 @@
-"""debezium by `from_json`, which makes most of the types itself; its `schema`, if there, is passed over."""
+"""debezium with `from_json`, which makes most types itself; it ignores the `schema` of a message."""
 
 from pyspark.sql import DataFrame
 
 from benchmarks.corpus import KINDS, Table
 
-# As what `from_json` is to read them; others as what they are.
+# The types as which `from_json` reads columns; the other columns keep theirs.
 _PARSED = {"unsigned": "bigint", "date": "int", "datetime": "bigint", "enum": "string"}
 _WRAPPED = "cast(row.{name} as decimal(20,0))"
 _VALUES = {

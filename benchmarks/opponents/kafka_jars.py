@@ -12,7 +12,7 @@ _POM = Path(__file__).parent / "pom.xml"
 
 
 def opponent_jars() -> list[Path]:
-    """Give the jars of Spark's Kafka source, after fetching them when the cache has none for this `pom.xml`.
+    """Return the jars of Spark's Kafka source; fetch them if the cache has none for this `pom.xml`.
 
     Raises:
         KafkaSetupError: Maven is missing, or could not fetch them.

@@ -1,4 +1,4 @@
-"""open-protocol by `mapInArrow`: no function of Spark's cuts its frames, so Python does, a column at a time."""
+"""open-protocol with `mapInArrow`: no Spark function cuts its frames, so Python does, column by column."""
 
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Messages of TiCDC's own encoders, the same changes in three protocols, and what SQL says they come to."""
+"""Messages of TiCDC's own encoders: the same changes in three protocols, and the tables that SQL has after them."""
 
 from examples.data.bundle import (
     FOLDER,

@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parent
 PROTOCOLS = ("open-protocol", "canal-json", "debezium")
 TRUTH = FOLDER / "final-state.jsonl.xz"
 
-# Not every byte of a message is part of UTF-8 (open-protocol's lengths are binary): this keeps those as well.
+# Messages are not only UTF-8 (open-protocol's lengths are binary); this keeps the other bytes too.
 _BYTES_AS_TEXT = "surrogateescape"
 
 Cell: TypeAlias = "str | dict[str, Any] | None"
@@ -29,15 +29,15 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class TableTruth:
-    """What SQL says of one table after the last bundled transaction.
+    """The rows that SQL has of one table after the last bundled transaction.
 
     Attributes:
         table: `database.table`.
         key: the columns of the primary key.
         columns: MySQL's type of each column, in table order.
-        changes: how many inserts, updates and deletes the messages carry, everything counted.
-        repeated: how many of those were sent a second time, after TiCDC's restart.
-        rows: the rows, their cells in the order of `columns`.
+        changes: number of inserts, updates and deletes in the messages, repeated ones included.
+        repeated: number of those that TiCDC sent a second time, after its restart.
+        rows: the rows, their values in the order of `columns`.
     """
 
     table: str
@@ -49,7 +49,7 @@ class TableTruth:
 
 
 def read_messages(protocol: str) -> list[Message]:
-    """Read the messages of one protocol, in an order in which they were sent."""
+    """Read the messages of one protocol, in an order in which TiCDC sent them."""
     with lzma.open(_stream(protocol), "rt", encoding="ascii") as lines:
         return [Message(partition, _bytes(key), _bytes(value)) for partition, key, value in map(json.loads, lines)]
 

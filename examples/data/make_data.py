@@ -1,9 +1,9 @@
 """`python -m examples.data.make_data CORPUS`: cut the bundled data out of the corpus.
 
-The corpus has one stream of transactions, encoded by TiCDC three times, with the SQL truth beside each event.
-The cut is at a watermark: TiCDC promises with it that every change up to its commit-ts was sent, and sends it
-to every partition. What lies before the last copy of that watermark is therefore the same transactions in
-each protocol, however their messages are packed and spread. Nothing of this is taken on trust: see `verify`.
+The corpus has one stream of transactions, encoded by TiCDC three times, with the SQL truth of each event.
+The cut is at a watermark, with which TiCDC promises that it has sent every change up to its commit-ts, and which it
+sends to every partition. So the messages before the last copy of that watermark hold the same transactions in
+each protocol, however they are packed and spread. `verify` checks all of this.
 """
 
 import argparse
@@ -33,7 +33,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.data.make_data", description=__doc__)
     parser.add_argument("corpus", type=Path, help="the folder with the corpus's stream.*.jsonl.gz")
     parser.add_argument(
-        "--changes", type=int, default=16_000, help="cut at the first watermark after so many (%(default)s)"
+        "--changes",
+        type=int,
+        default=16_000,
+        help="cut at the first watermark after this number of changes (%(default)s)",
     )
     arguments = parser.parse_args()
 
@@ -66,13 +69,13 @@ def _message(record: Json) -> Message:
 
 
 def events_of(records: Iterable[Json]) -> Iterator[Json]:
-    """Give the truth of each event; open-protocol has several in a record."""
+    """Yield the truth of each event; a record of open-protocol has several."""
     for record in records:
         yield from record["truth"].get("events", [record["truth"]])
 
 
 def watermark_after(stream: Sequence[Json], changes: int) -> int:
-    """Find the first watermark behind so many row changes."""
+    """Return the first watermark after this number of row changes."""
     seen = 0
     for event in events_of(stream[1:]):
         seen += event["op"] in ROW_OPERATIONS
@@ -83,7 +86,7 @@ def watermark_after(stream: Sequence[Json], changes: int) -> int:
 
 
 def length_up_to(stream: Sequence[Json], cut: int) -> int:
-    """Tell how many lines there are up to the last copy of a watermark."""
+    """Return the number of lines up to the last copy of a watermark."""
     places = [
         place
         for place, record in enumerate(stream[1:], 1)
@@ -95,7 +98,7 @@ def length_up_to(stream: Sequence[Json], cut: int) -> int:
 def verify(streams: dict[str, list[Json]], lengths: dict[str, int], cut: int) -> None:
     """Fail unless each prefix holds exactly what was committed up to the cut, and all hold the same.
 
-    What was sent twice is part of that: deliveries are counted, not only compared as sets.
+    Repeated changes count: deliveries are counted, not only compared as sets.
     """
     contents = {}
     for name, stream in streams.items():
@@ -111,20 +114,20 @@ def verify(streams: dict[str, list[Json]], lengths: dict[str, int], cut: int) ->
         _require(content == first, f"{name} and {PROTOCOLS[0]} hold different changes")
 
 
-def _require(condition: bool, message: str) -> None:  # noqa: FBT001 (as assert, but not lost with -O)
+def _require(condition: bool, message: str) -> None:  # noqa: FBT001 (like assert, but not removed by -O)
     if not condition:
         raise SystemExit(message)
 
 
 def _identity(event: Json) -> str:
-    """All that SQL says of a change, and whether it was sent a second time."""
+    """Return everything that SQL says about a change, and whether TiCDC sent it a second time."""
     names = ("table", "op", "commit_ts", "replay", "columns")
     return json.dumps([event.get(name) for name in names], sort_keys=True)
 
 
 def final_states(stream: Sequence[Json], length: int) -> dict[str, TableTruth]:
-    """Replay the truth of a prefix, once, in the order in which it was committed."""
-    definitions: dict[str, Json] = {}  # the newest version of each table: all of them begin before the cut
+    """Return the rows after the truth of a prefix was replayed once, in the order of its commits."""
+    definitions: dict[str, Json] = {}  # the newest version of each table; all begin before the cut
     for definition in stream[0]["tables"]:
         definitions[f"{definition['schema']}.{definition['table']}"] = definition
     events = [event for event in events_of(stream[1:length]) if event["op"] in ROW_OPERATIONS]
@@ -149,7 +152,7 @@ def final_states(stream: Sequence[Json], length: int) -> dict[str, TableTruth]:
 
 
 def _apply(event: Json, definition: Json, rows: dict[str, list[Cell]]) -> None:
-    """Apply a change; a column that was added later has its default in rows that were written before."""
+    """Apply a change; a column that was added later has its default in older rows."""
     columns = {column["name"]: column for column in event["columns"]}
     image = "before" if event["op"] == "delete" else "after"
     key = json.dumps([columns[name][image] for name in definition["primary_key"]])
@@ -163,7 +166,7 @@ def _apply(event: Json, definition: Json, rows: dict[str, list[Cell]]) -> None:
 
 
 def verify_states(truths: dict[str, TableTruth], rest: Iterable[Json], corpus: Path) -> None:
-    """Fail where a row that no later event touches is not in the corpus's own final state, exactly so."""
+    """Fail if a row that no later event changes differs from the corpus's own final state."""
     touched = set()
     for event in events_of(rest):
         for column in event.get("columns", ()):
@@ -180,7 +183,7 @@ def verify_states(truths: dict[str, TableTruth], rest: Iterable[Json], corpus: P
                 _require(final.get(f"{name}/{key}") == cells, f"{name}: row {key} is not as at the end")
                 checked += 1
     rows = sum(len(truth.rows) for truth in truths.values())
-    print(f"{checked:,} of {rows:,} rows are those of the corpus's final state")
+    print(f"{checked:,} of {rows:,} rows equal those of the corpus's final state")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The demo: real messages of TiCDC, read by Spark, and the tables rebuilt from them compared with SQL's.
+"""The demo: Spark reads real messages of TiCDC, rebuilds the tables, and compares them with SQL's.
 
-`pipeline.py` is the part to copy from. `python -m examples.demo`, or `make demo`, runs it.
+`pipeline.py` is the part to copy. `python -m examples.demo`, or `make demo`, runs it.
 """

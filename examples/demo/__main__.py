@@ -1,4 +1,4 @@
-"""`python -m examples.demo`: replay streams of TiCDC into Kafka, and get SQL's tables back with Spark."""
+"""`python -m examples.demo`: replay TiCDC's messages into Kafka, and rebuild SQL's tables with Spark."""
 
 import argparse
 import os
@@ -33,12 +33,12 @@ PARTITIONS = 3
 
 INTRODUCTION = """\
 TiCDC, TiDB's change feed, wrote these messages: the same transactions of a web shop, in three protocols. The
-demo replays them into Kafka, reads them with Spark, makes the shop's tables out of the changes, and compares
-every column of every row with what SQL said."""
+demo replays them into Kafka, reads them with Spark, rebuilds the shop's tables from the changes, and compares
+every column of every row with the result of SQL."""
 
 
 def main() -> int:
-    """Run the demo; return 0 when all is equal, 1 when something is not."""
+    """Run the demo; return 0 if everything is equal, 1 if not."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
     parser.add_argument("--protocol", choices=PROTOCOLS, help="only this one (default: all)")
     parser.add_argument("--truth", type=Path, default=TRUTH, help="what to compare with (default: the bundled truth)")
@@ -53,7 +53,7 @@ def main() -> int:
         with ExitStack() as stack:
             try:
                 return run(protocols, read_truth(arguments.truth), stack)
-            finally:  # the stack tidies up now, and a second Ctrl-C is not to stop it
+            finally:  # a second Ctrl-C must not stop the stack from cleaning up
                 for number in (signal.SIGINT, signal.SIGTERM):
                     signal.signal(number, signal.SIG_IGN)
     except (KafkaSetupError, KafkaStartError, SparkStartError) as error:
@@ -67,24 +67,24 @@ def main() -> int:
 
 
 def interrupted(error: BaseException | None) -> bool:
-    """Tell whether Ctrl-C is behind an error: PySpark may raise one of its own while it gives up."""
+    """Return whether Ctrl-C caused an error: PySpark may raise another one while it stops."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
 
 
 def require_java() -> None:
-    """Fail before anything has begun where there is no Java: Kafka and Spark both run on it."""
+    """Fail at once if there is no Java: Kafka and Spark both need it."""
     java = Path(find_java())
     home = os.environ.get("JAVA_HOME")
-    if home and not java.is_relative_to(home):  # no Java is there, but Spark would insist on it
+    if home and not java.is_relative_to(home):  # it holds no Java, but Spark would insist on it
         del os.environ["JAVA_HOME"]
 
 
 def run(protocols: Sequence[str], truths: Mapping[str, TableTruth], stack: ExitStack) -> int:
-    """Start what is needed, give it to the stack, which ends it, and go through the protocols."""
+    """Start what is needed, leave it to the stack to stop, and run the demo for each protocol."""
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ticdc-demo-", ignore_cleanup_errors=True))
-    os.environ["TMPDIR"] = tempfile.tempdir = folder  # whatever Kafka and Spark write goes with it
+    os.environ["TMPDIR"] = tempfile.tempdir = folder  # files that Kafka and Spark write are deleted with it
     with Screen(steps=3 + len(protocols) * len(truths)) as screen:
         screen.title("TiDB → TiCDC → Kafka → Spark")
         screen.say(INTRODUCTION)
@@ -97,9 +97,9 @@ def run(protocols: Sequence[str], truths: Mapping[str, TableTruth], stack: ExitS
             spark = stack.enter_context(spark_session(Path(folder)))
 
         screen.title("The code")
-        screen.say("This reads a table's changes; protocol, columns and types are found in the messages:")
+        screen.say("This reads a table's changes. It finds protocol, columns and types in the messages:")
         screen.code(read_changes)
-        screen.say("This makes the table out of them:")
+        screen.say("This rebuilds the table from them:")
         screen.code(current_rows)
 
         verdicts: dict[str, list[Verdict]] = {}
@@ -116,19 +116,21 @@ def run(protocols: Sequence[str], truths: Mapping[str, TableTruth], stack: ExitS
 
 
 def conclude(screen: Screen, verdicts: Mapping[str, Sequence[Verdict]]) -> int:
-    """Print what came out; return the exit code."""
-    screen.title("Spark's tables against SQL's")
+    """Print the result; return the exit code."""
+    screen.title("Spark's tables compared with SQL's")
     for protocol, tables in verdicts.items():
         rows, equal = sum(table.rows for table in tables), sum(table.equal for table in tables)
         screen.line(f"{protocol:<14} {rows:,} rows compared, {equal:,} rows equal")
     good = all(table.good for tables in verdicts.values() for table in tables)
-    screen.line(f"{'[green]All is equal' if good else '[bold red]Not all is equal'}[/], {screen.seconds:.0f} s")
+    screen.line(
+        f"{'[green]Everything is equal' if good else '[bold red]Not everything is equal'}[/], {screen.seconds:.0f} s"
+    )
     return 0 if good else 1
 
 
 @contextmanager
 def replayed(streams: Mapping[str, list[Message]], kafka: LocalKafka | ExternalKafka) -> Iterator[dict[str, str]]:
-    """Give each protocol's topic, with its messages in it; a broker that goes on gets them deleted again."""
+    """Yield the topic of each protocol, filled with its messages; delete the topics if the broker keeps running."""
     run_id = uuid.uuid4().hex[:8]
     topics = {protocol: f"ticdc-demo-{run_id}-{protocol}" for protocol in streams}
     try:

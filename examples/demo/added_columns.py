@@ -1,4 +1,4 @@
-"""The columns that `ALTER TABLE … ADD COLUMN` added while a stream ran, out of its own DDL messages."""
+"""The columns that `ALTER TABLE … ADD COLUMN` added during a stream, from the DDL messages of the stream."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from ticdc_source.protocols import PROTOCOLS
 
 
 class AddedColumn(NamedTuple):
-    """A column, the value that older rows have in it, the commit-ts from which rows carry it, and the DDL."""
+    """A column, its value in older rows, the commit-ts from which rows have it, and the DDL."""
 
     table: str
     name: str
@@ -24,7 +24,7 @@ class AddedColumn(NamedTuple):
 def added_columns(protocol: str, messages: Iterable[Message]) -> list[AddedColumn]:
     """Find the added columns in the messages of a stream.
 
-    Some protocols send a DDL to every partition: each column is listed once all the same.
+    Some protocols send a DDL to every partition; each column is listed once.
     """
     found = {}
     for message in messages:
@@ -38,7 +38,7 @@ def added_columns(protocol: str, messages: Iterable[Message]) -> list[AddedColum
 
 
 def _added_by(query: str) -> Iterable[tuple[str, Any]]:
-    """Give the columns that a DDL adds, each with its default."""
+    """Return the columns that a DDL adds, each with its default."""
     statement = sqlglot.parse_one(query, dialect="mysql")
     if isinstance(statement, sql.Alter):
         for column in statement.args["actions"]:

@@ -1,8 +1,8 @@
-"""Compares rows made out of messages with the truth told by SQL: every column of every row, exactly.
+"""Compares rows from messages with the truth from SQL: every column of every row, exactly.
 
 Both sides become the text that SQL writes: a DECIMAL with its scale, a TIMESTAMP in UTC with the fraction of
-its type, binary as hexadecimal digits, JSON as MySQL prints it. Only FLOAT and DOUBLE have several texts: they
-are compared as the 32 or 64 bits that they are.
+its type, binary as hexadecimal digits, JSON as MySQL prints it. Only FLOAT and DOUBLE have several texts; their
+32 or 64 bits are compared.
 """
 
 import re
@@ -25,7 +25,7 @@ _TIMES = {0: "missing", 1: "there"}
 
 
 class Difference(NamedTuple):
-    """A cell that is not as SQL has it; with the column `WHOLE_ROW`, a row that a side lacks or has twice."""
+    """A value that differs from SQL's; with the column `WHOLE_ROW`, a row that one side lacks or has twice."""
 
     key: Key
     column: str
@@ -35,11 +35,11 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came out.
+    """The result.
 
     Attributes:
-        rows: how many rows were compared: those that SQL has, and those that only the messages gave.
-        differences: what is not equal.
+        rows: number of rows that were compared: SQL's, and those that only the messages have.
+        differences: what differs.
     """
 
     rows: int
@@ -47,12 +47,12 @@ class Comparison:
 
     @property
     def equal(self) -> int:
-        """How many rows are equal in every column."""
+        """The number of rows that are equal in every column."""
         return self.rows - len({difference.key for difference in self.differences})
 
 
 def compare(truth: TableTruth, found: pa.Table) -> Comparison:
-    """Compare rows with the truth. Columns whose names begin with `_` are the source's own, and left out."""
+    """Compare rows with the truth. Columns whose names begin with `_` are metadata columns, and are left out."""
     numbers = numbered_columns(truth, found)
     expected_rows = [
         {
@@ -69,7 +69,7 @@ def compare(truth: TableTruth, found: pa.Table) -> Comparison:
 
 
 def numbered_columns(truth: TableTruth, found: pa.Table) -> list[str]:
-    """Name the ENUM and SET columns that came as numbers: they are compared with SQL's numbers."""
+    """Return the ENUM and SET columns that are numbers here: they are compared with SQL's numbers."""
     return [
         name
         for name, mysql_type in truth.columns.items()
@@ -98,14 +98,14 @@ def _differences(key: Key, expected: list[Row], found: list[Row]) -> Iterator[Di
     if len(expected) != 1 or len(found) != 1:
         yield Difference(key, WHOLE_ROW, *(_TIMES.get(len(rows), "there twice") for rows in (expected, found)))
         return
-    for name in {**expected[0], **found[0]}:  # a column that one side lacks differs, also from NULL
+    for name in {**expected[0], **found[0]}:  # a column that one side lacks is different, also from NULL
         pair = [rows[0].get(name, "(no such column)") for rows in (expected, found)]
         if pair[0] != pair[1]:
             yield Difference(key, name, *pair)
 
 
 def _expected_text(cell: Cell, mysql_type: str, *, as_number: bool) -> str | None:
-    """Take out of a cell of the truth what is compared."""
+    """Return the part of a value of the truth that is compared."""
     if isinstance(cell, dict):
         return str(cell["hex"] if "hex" in cell else cell["number" if as_number else "label"])
     if cell is not None and mysql_type.startswith(("float", "double")):
@@ -114,7 +114,7 @@ def _expected_text(cell: Cell, mysql_type: str, *, as_number: bool) -> str | Non
 
 
 def _sql_text(value: Any, mysql_type: str) -> str | None:
-    """Write a value that Spark gave as SQL writes it."""
+    """Return the text that SQL writes for a value from Spark."""
     if value is None:
         return None
     if isinstance(value, bytes):
@@ -137,7 +137,7 @@ def _sql_text(value: Any, mysql_type: str) -> str | None:
 
 
 def _fraction(microseconds: int, mysql_type: str) -> str:
-    """Write a fraction of a second with the digits that the type has; with all six, should there be more."""
+    """Return a fraction of a second with the digits of its type; with all six if the value has more."""
     declared = re.search(r"\((\d)\)", mysql_type)
     digits = int(declared[1]) if declared else 0
     text = f".{microseconds:06}"

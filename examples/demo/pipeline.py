@@ -1,4 +1,4 @@
-"""What you would write yourself: read the changes of a table, and make the table out of them."""
+"""What you would write yourself: read the changes of a table, and rebuild the table from them."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from examples.demo.added_columns import AddedColumn
 
 
 def read_changes(spark: SparkSession, kafka: str, topic: str, table: str) -> DataFrame:
-    """Read every change of one table; the protocol and the types are found in the messages."""
+    """Read every change of one table; the source finds the protocol and the types in the messages."""
     return (
         spark.read.format("ticdc")
         .option("kafka.bootstrap.servers", kafka)
@@ -20,9 +20,9 @@ def read_changes(spark: SparkSession, kafka: str, topic: str, table: str) -> Dat
 
 
 def current_rows(changes: DataFrame) -> DataFrame:
-    """Keep the newest image of each key, and no row whose newest change is its deletion.
+    """Keep the newest image of each key, and drop rows whose newest change is a delete.
 
-    What Kafka delivers twice changes nothing here, and neither does the order in which it comes.
+    Neither duplicates nor the order of delivery change the result.
     """
     newest = (
         changes.where("_change_type <> 'update_preimage'")
@@ -33,15 +33,15 @@ def current_rows(changes: DataFrame) -> DataFrame:
 
 
 def key_columns(changes: DataFrame) -> list[str]:
-    """Name the columns by which TiCDC identifies a row."""
+    """Return the columns by which TiCDC identifies a row."""
     return [field.name for field in changes.schema if field.metadata.get("ticdc.key")]
 
 
 def fill_added_columns(rows: DataFrame, added: Iterable[AddedColumn]) -> DataFrame:
-    """Give rows that are older than a column the column's default.
+    """Put the default of an added column into rows that are older than the column.
 
-    `ALTER TABLE … ADD COLUMN … DEFAULT` changes every row of a table without writing one, so TiCDC has no row
-    to send: the DDL itself is the only message that tells.
+    `ALTER TABLE … ADD COLUMN … DEFAULT` changes every row of a table without writing any, so TiCDC has no row
+    to send: only the DDL message shows the change.
     """
     for column in added:
         older = F.col("_commit_version") < column.commit_ts
@@ -51,7 +51,7 @@ def fill_added_columns(rows: DataFrame, added: Iterable[AddedColumn]) -> DataFra
 
 
 def summary(changes: DataFrame) -> DataFrame:
-    """Give for each kind of change: how many there are, how many different ones, and the first."""
+    """Return for each change type: the number of changes, the number of different ones, and the first one."""
     return changes.groupBy("_change_type").agg(
         F.count("*").alias("count"),
         F.count_distinct("_commit_version", *key_columns(changes)).alias("different"),

@@ -1,4 +1,4 @@
-"""What the demo prints: with a progress bar where there is a terminal, in plain lines where there is none."""
+"""What the demo prints: with a progress bar on a terminal, else in plain lines."""
 
 import inspect
 import time
@@ -18,11 +18,11 @@ from rich.table import Table
 
 from examples.demo.compare import Difference
 
-WIDEST = 120  # also the width where there is no terminal
+WIDEST = 120  # also the width without a terminal
 LONGEST_TYPE = 22
 MOST_DIFFERENCES = 10
 SAMPLE_WIDTH = 18
-SAMPLES = {  # of each kind of change; where there is no room for all, the last
+SAMPLES = {  # by change type; if the terminal is narrow, only the last ones
     "insert": "first insert",
     "update_preimage": "update: before",
     "update_postimage": "update: after",
@@ -31,10 +31,10 @@ SAMPLES = {  # of each kind of change; where there is no room for all, the last
 
 
 class Screen:
-    """Prints, and tells meanwhile how far the demo is.
+    """Prints, and shows the progress of the demo.
 
     Args:
-        steps: How many `step()`s there will be.
+        steps: The number of calls of `step()` to come.
     """
 
     def __init__(self, steps: int) -> None:
@@ -71,7 +71,7 @@ class Screen:
 
     @contextmanager
     def step(self, description: str) -> Iterator[None]:
-        """Say what is being done."""
+        """Show what is being done."""
         if self._progress.disable:
             self.line(escape(f"[{self.seconds:5.1f} s] {description}"))
         self._progress.update(self._task, description=description)
@@ -88,38 +88,38 @@ class Screen:
         self._console.print(text)
 
     def line(self, text: str) -> None:
-        """Print a line that stays one line, however narrow the terminal."""
+        """Print a line that is never wrapped."""
         self._console.print(text, soft_wrap=True)
 
     def code(self, function: Callable[..., object]) -> None:
-        """Print the code of a function: what is shown is what runs."""
+        """Print the code of a function that runs."""
         code = inspect.getsource(function).rstrip()
         self._console.print(Syntax(code, "python", background_color="default", padding=(1, 2)))
 
     def changes(self, name: str, schema: StructType, first: Mapping[str, Mapping[str, Any]]) -> None:
-        """Print the schema of a table's changes, and some of the changes, turned by 90 degrees."""
-        room = max(1, (self._console.width - 64) // SAMPLE_WIDTH)
-        kinds = [kind for kind in SAMPLES if kind in first][-room:]
+        """Print the schema of a table's changes and some changes, each change as a column."""
+        shown = max(1, (self._console.width - 64) // SAMPLE_WIDTH)
+        change_types = [change_type for change_type in SAMPLES if change_type in first][-shown:]
         table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False)
         table.add_column(f"[bold]{name}[/]", no_wrap=True)
         table.add_column("in Spark", style="cyan", no_wrap=True)
         table.add_column("in TiDB", style="green", no_wrap=True)
-        for kind in kinds:
-            table.add_column(SAMPLES[kind], header_style="dim", ratio=1, no_wrap=True)
+        for change_type in change_types:
+            table.add_column(SAMPLES[change_type], header_style="dim", ratio=1, no_wrap=True)
         for field in schema:
             column = f"{field.name} [bold](key)[/]" if field.metadata.get("ticdc.key") else field.name
             types = field.dataType.simpleString(), str(field.metadata.get("ticdc.mysql_type", ""))
-            values = [first[kind][field.name] for kind in kinds]
+            values = [first[change_type][field.name] for change_type in change_types]
             if isinstance(field.dataType, FloatType):
                 values = [value if value is None else f"{value:.7g}" for value in values]
-            table.add_row(column, *(escape(_shortened(one)) for one in types), *map(_shown, values))
+            table.add_row(column, *(escape(_shortened(text)) for text in types), *map(_shown, values))
         self._console.print()
         self._console.print(table)
 
     def differences(self, differences: list[Difference]) -> None:
-        """Print what is not as SQL has it, as much of it as somebody would read."""
+        """Print the differences from SQL, up to a readable number."""
         table = Table(box=box.SIMPLE_HEAD, header_style="bold red")
-        for name in ("key", "column", "SQL has", "the messages gave"):
+        for name in ("key", "column", "SQL has", "the messages have"):
             table.add_column(name)
         for key, column, expected, found in differences[:MOST_DIFFERENCES]:
             table.add_row(", ".join(map(str, key)), escape(column), _shown(expected), _shown(found))

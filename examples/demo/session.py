@@ -1,6 +1,6 @@
-"""A Spark session on two cores of this machine that keeps quiet and leaves nothing behind.
+"""A Spark session on two cores of this machine that logs little and leaves nothing behind.
 
-For work of your own, `SparkSession.builder.getOrCreate()` does: Spark finds the format by itself where the package
+For your own work, use `SparkSession.builder.getOrCreate()`: Spark finds the format by itself if the package
 `pyspark_ticdc` is on the Python path, as it is in this project's folder.
 """
 
@@ -25,20 +25,20 @@ STOP_SECONDS = 15.0
 
 
 class SparkStartError(RuntimeError):
-    """Spark's Java did not come up; the message ends with what it said."""
+    """Spark's Java did not start; the message ends with its output."""
 
 
 @contextmanager
 def spark_session(folder: Path) -> Iterator[SparkSession]:
-    """Give a session that finds `ticdc` as a format; its Java process ends with the `with` block.
+    """Yield a session that finds the format `ticdc`; its Java process ends with the `with` block.
 
     Args:
-        folder: Where Spark is to keep what it writes.
+        folder: The folder for files that Spark writes.
     """
-    # Spark's workers are to be this Python, and to find this project.
+    # Spark's workers use this Python, and find this project.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    logging.getLogger().addHandler(logging.NullHandler())  # or py4j shows a Ctrl-C with a page of its own code
+    logging.getLogger().addHandler(logging.NullHandler())  # otherwise py4j prints a page of its own code at Ctrl-C
     settings = {
         "spark.app.name": "ticdc demo",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -66,7 +66,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def _java(conf: SparkConf, log: Path) -> Iterator[Any]:
-    """Start Spark's Java, which writes to a log file, and end it."""
+    """Start Spark's Java with a log file, and stop it at the end."""
     launch: Any = launch_gateway  # has no types
     with log.open("wb") as file, _held_back() as signals:
         try:
@@ -80,7 +80,7 @@ def _java(conf: SparkConf, log: Path) -> Iterator[Any]:
         yield gateway
     finally:
         gateway.shutdown()
-        gateway.proc.stdin.close()  # PySpark ends it in the same way, but does not wait until it has ended
+        gateway.proc.stdin.close()  # PySpark stops it in the same way, but does not wait for its end
         try:
             gateway.proc.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -90,7 +90,7 @@ def _java(conf: SparkConf, log: Path) -> Iterator[Any]:
 
 @contextmanager
 def _held_back() -> Iterator[list[int]]:
-    """Collect signals instead of obeying them: nobody could end a Java that is only just being started."""
+    """Hold signals back: a Java process that is just starting could not be stopped."""
     signals: list[int] = []
     before = {
         number: signal.signal(number, lambda number, _: signals.append(number))

@@ -1,4 +1,4 @@
-"""One table in one protocol: what came, what became of it, and whether SQL says the same."""
+"""One table in one protocol: its changes, the rebuilt table, and the comparison with SQL."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ also sends the DEFAULT of a column that is NULL; no column here may be NULL and 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came out for one table: rows compared, rows equal, and whether all is as it should be."""
+    """The result for one table: rows compared, rows equal, and whether everything is as expected."""
 
     rows: int
     equal: int
@@ -40,9 +40,9 @@ class Verdict:
 def show_table(screen: Screen, changes: DataFrame, truth: TableTruth, added: Iterable[AddedColumn]) -> Verdict:
     """Show the changes of a table, rebuild it, and compare it."""
     changes = changes.cache()  # read from Kafka once, used twice
-    kinds = {row["_change_type"]: row for row in summary(changes).toArrow().to_pylist()}
-    screen.changes(truth.table, changes.schema, {kind: row["first"] for kind, row in kinds.items()})
-    complete = _show_counts(screen, kinds, truth)
+    by_type = {row["_change_type"]: row for row in summary(changes).toArrow().to_pylist()}
+    screen.changes(truth.table, changes.schema, {change_type: row["first"] for change_type, row in by_type.items()})
+    complete = _show_counts(screen, by_type, truth)
 
     added = [column for column in added if column.table == truth.table]
     rows = fill_added_columns(current_rows(changes), added).toArrow()
@@ -52,24 +52,24 @@ def show_table(screen: Screen, changes: DataFrame, truth: TableTruth, added: Ite
     numbers = numbered_columns(truth, rows)
     if numbers:
         screen.say(
-            f"{' and '.join(numbers)}: an ENUM or SET has no labels in these messages, only numbers. "
-            "Compared with SQL's numbers."
+            f"{' and '.join(numbers)}: these messages have no labels of ENUM and SET, only numbers. "
+            "They are compared with SQL's numbers."
         )
     comparison = compare(truth, rows)
-    screen.say(f"{comparison.rows:,} rows compared with SQL's, every column: {comparison.equal:,} equal.")
+    screen.say(f"{comparison.rows:,} rows compared with SQL, in every column: {comparison.equal:,} are equal.")
     if comparison.differences:
         screen.differences(comparison.differences)
     return Verdict(comparison.rows, comparison.equal, complete and not comparison.differences)
 
 
-def _show_counts(screen: Screen, kinds: Mapping[str, Mapping[str, Any]], truth: TableTruth) -> bool:
-    """Print how many changes came; tell whether those are as many as were sent."""
+def _show_counts(screen: Screen, by_type: Mapping[str, Mapping[str, Any]], truth: TableTruth) -> bool:
+    """Print the number of changes; return whether it is the number that TiCDC sent."""
     named = {"insert": "insert", "update": "update_postimage", "delete": "delete"}
-    found = {operation: kinds[kind] for operation, kind in named.items() if kind in kinds}
+    found = {operation: by_type[change_type] for operation, change_type in named.items() if change_type in by_type}
     changes = {operation: found[operation]["count"] if operation in found else 0 for operation in named}
     repeated = sum(row["count"] - row["different"] for row in found.values())
     counts = ", ".join(f"{count:,} {operation}s" for operation, count in changes.items())
-    screen.say(f"{counts}. {repeated:,} of them came twice: TiCDC restarted, and it delivers at least once.")
+    screen.say(f"{counts}. {repeated:,} of them arrived twice, because TiCDC restarted and delivers at least once.")
     if (changes, repeated) == (truth.changes, truth.repeated):
         return True
     screen.say(f"[bold red]TiCDC sent {truth.changes}, {truth.repeated:,} of them twice.[/]")
@@ -77,10 +77,10 @@ def _show_counts(screen: Screen, kinds: Mapping[str, Mapping[str, Any]], truth: 
 
 
 def _show_added_column(screen: Screen, column: AddedColumn, rows: pa.Table) -> None:
-    """Say how many rows have a value that no row message carries, and where it is from."""
+    """Print how many rows have a value that no row message has, and where the value comes from."""
     older = pc.sum(pc.less(rows["_commit_version"], column.commit_ts)).as_py() or 0
     screen.say(
-        f"{column.name}: {older:,} rows were last written before this column was added. TiDB gives them its "
-        "default without writing them, so no row message has it. The demo takes it from the stream's own DDL "
+        f"{column.name}: {older:,} rows were last written before this column was added. TiDB gives them the "
+        "default of the column without writing them, so no row message has it. The demo takes it from the DDL "
         f"message: [italic]{column.query}[/]"
     )

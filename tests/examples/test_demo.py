@@ -50,7 +50,7 @@ def test_all_protocols_give_the_tables_of_sql(broker: Kafka, tmp_path: Path) -> 
     *_, first, second, third, last = out.splitlines()
     lines = [f"{protocol:<14} {rows:,} rows compared, {rows:,} rows equal" for protocol in PROTOCOLS]
     assert [first, second, third] == lines
-    assert last.startswith("All is equal")
+    assert last.startswith("Everything is equal")
     assert '.option("tables", table)' in out
     assert "default 'web'" in out
     assert topics(broker) == before
@@ -72,7 +72,7 @@ def test_one_wrong_value_is_found(broker: Kafka, tmp_path: Path) -> None:
     rows = sum(len(truth.rows) for truth in truths.values())
     assert f"canal-json     {rows:,} rows compared, {rows - 1:,} rows equal" in out
     assert "stolen" in out
-    assert out.splitlines()[-1].startswith("Not all is equal")
+    assert out.splitlines()[-1].startswith("Not everything is equal")
 
 
 def test_ctrl_c_leaves_nothing_behind(broker: Kafka, tmp_path: Path) -> None:
