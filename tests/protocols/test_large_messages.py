@@ -20,7 +20,7 @@ from ticdc_source.driver.context import context_of_schema
 from ticdc_source.driver.plan import read_spec
 from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError, OptionError, SchemaError, TiCDCSourceError
 from ticdc_source.pipeline.read import ReadState, read
-from ticdc_source.protocols import large_messages
+from ticdc_source.protocols import PROTOCOLS, large_messages
 from ticdc_source.protocols.large_messages import redacted, small_portions
 
 CLAIMED = [scenario for scenario in LARGE if "claim-check" in scenario]
@@ -455,7 +455,7 @@ def test_chunks_stand_for_few_files() -> None:
     captured = Captured.of(*(chooser.choice((stub, plain, opened)) for _ in range(500)))
     (chunk,) = captured.fetch(captured.ranges()[0])
 
-    portions = list(small_portions([chunk], "auto"))
+    portions = list(small_portions([chunk], list(PROTOCOLS.values())))
 
     assert [offset for portion in portions for offset in portion.offsets] == chunk.offsets
     assert [value for portion in portions for value in portion.values] == chunk.values
@@ -468,7 +468,7 @@ def test_chunks_without_large_messages_stay_as_they_are() -> None:
     captured = Captured.of(*[canal("INSERT", [{"id": "1"}], None, {"id": "int"})] * 99)
     (chunk,) = captured.fetch(captured.ranges()[0])
 
-    assert [portion is chunk for portion in small_portions([chunk], "auto")] == [True]
+    assert [portion is chunk for portion in small_portions([chunk], list(PROTOCOLS.values()))] == [True]
 
 
 def mangled(content: bytes, chooser: random.Random) -> bytes:

@@ -39,12 +39,15 @@ def assert_same(records: list[Message], monkeypatch: pytest.MonkeyPatch, wanted:
     chunk = Chunk("t", 0, list(range(count)), [-1] * count, keys, values)
     wants = (lambda table: table.table == wanted) if wanted else every_table
     found = told(PROTOCOLS["open-protocol"].split(chunk, wants))
-    alike = [key is not None and value is not None and open_splitting._rows_alike(key, value) for key, value in records]
+    whole = [
+        key is not None and value is not None and open_splitting._rows_of_one_table(key, value)
+        for key, value in records
+    ]
     with monkeypatch.context() as patch:
-        patch.setattr(open_splitting, "_rows_alike", lambda *_: None)
+        patch.setattr(open_splitting, "_rows_of_one_table", lambda *_: None)
         expected = told(PROTOCOLS["open-protocol"].split(chunk, wants))
     assert found == expected, SEED
-    return sum(map(bool, alike))
+    return sum(map(bool, whole))
 
 
 def record(chooser: random.Random) -> Message:

@@ -13,7 +13,7 @@ from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.tables import TableFilter
-from ticdc_source.protocols import PROTOCOLS, decoder_of, describe_unknown
+from ticdc_source.protocols import PROTOCOLS, decoder_of, describe_unknown, possible_decoders
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
@@ -161,7 +161,7 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
         OptionError: the protocol cannot be detected.
     """
     if options.claim_check_location:
-        fetch = _portioned(fetch, options.value_compression)
+        fetch = _portioned(fetch, possible_decoders(options))
     sampler = Sampler(ranges, fetch)
     half = max(1, options.infer_schema_max_records // 2)
     deadline = time.monotonic() + options.infer_schema_timeout_ms / 1000
@@ -191,8 +191,8 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
     return sample
 
 
-def _portioned(fetch: Fetch, codec: str) -> Fetch:
-    return lambda wanted: small_portions(fetch(wanted), codec)
+def _portioned(fetch: Fetch, decoders: Sequence[Decoder]) -> Fetch:
+    return lambda wanted: small_portions(fetch(wanted), decoders)
 
 
 def _join(head: Sample, tail: Sample) -> None:

@@ -74,7 +74,7 @@ def read_spec(schema: pa.Schema, options: Options, context: ReadContext) -> Read
         settings=settings,
         operations=options.operations,
         preimages=options.preimages,
-        known=columns,
+        known_columns=columns,
         rescued=layout.rescued,
         rescue=rescue,
         build_ts="build_ts" in layout.metadata.values(),

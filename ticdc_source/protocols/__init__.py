@@ -11,7 +11,7 @@ from ticdc_source.protocols.compression import looks_compressed
 from ticdc_source.protocols.debezium.decoder import Debezium
 from ticdc_source.protocols.open_protocol.decoder import OpenProtocol
 
-__all__ = ["DECODERS", "PROTOCOLS", "checked_protocol", "decoder_of", "describe_unknown"]
+__all__ = ["DECODERS", "PROTOCOLS", "checked_protocol", "decoder_of", "describe_unknown", "possible_decoders"]
 
 DECODERS: tuple[type[Decoder], ...] = (
     OpenProtocol,
@@ -34,6 +34,12 @@ def checked_protocol(options: Options) -> str:
     except ValueError as error:
         msg = f"Option 'protocol': {error}, got '{options.protocol}'"
         raise OptionError(msg) from None
+
+
+def possible_decoders(options: Options) -> list[Decoder]:
+    """Return the decoder that the option `protocol` names, and with `auto` those of all protocols."""
+    names = PROTOCOLS if options.protocol == "auto" else [options.protocol]
+    return [decoder_of(name, options) for name in names]
 
 
 def decoder_of(protocol: str, options: Options) -> Decoder:

@@ -158,6 +158,9 @@ class Decoder(Protocol):
     def recognizes(self, key: bytes | None, value: bytes | None) -> bool:
         """Return whether a record looks like one of this wire format. Only bytes are compared; nothing is parsed."""
 
+    def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
+        """Return how many files of claim-check storage a record names, without parsing it."""
+
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
         """Cut a chunk into events. Nothing is raised: `Split.corrupt` gets what cannot be cut.
 

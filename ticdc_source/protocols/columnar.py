@@ -1,6 +1,6 @@
-"""Row images in columns: which images a table's events have, in what order, and how they become columns.
+"""Row images in columns: which images the messages of a table have, in which order, and how they are cast.
 
-What protocols whose messages hold an old row and a new one do alike, once they know where those stand.
+This is what the columnar paths share. The messages of their protocols hold an old row and a new one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ticdc_source.protocols.plan import Plan, PlannedColumn
 
 __all__ = ["LINE", "LINES", "RowImages", "cast_columns", "on_two_lines", "row_images"]
 
-LINE, LINES = b"\n", b"}\n{"  # before a row, and between two
+LINE, LINES = b"\n", b"}\n{"  # what stands before a row, and between two rows
 _REPLACEMENT = "\ufffd".encode()
 _CHANGE_TYPES = {"insert": [INSERT], "update": [UPDATE_POSTIMAGE], "delete": [DELETE]}
 _PREIMAGE = pa.scalar(UPDATE_PREIMAGE, pa.int8())
@@ -24,30 +24,30 @@ _ONE = pa.scalar(1, pa.int32())
 
 
 class RowImages(NamedTuple):
-    """What images the rows of a table's events are, in their order.
+    """The images of a table's events, in order.
 
     Attributes:
-        change_types: what each is.
-        events: the event of each.
-        wanted: which of them the plan wants; None for all.
+        change_types: of each image, an index into `events.CHANGE_TYPES`.
+        events: of each image, the index of its event.
+        wanted: of each image, whether the plan wants it; None if it wants all.
     """
 
     change_types: pa.Int8Array
     events: pa.Int32Array
     wanted: pa.BooleanArray | None
 
-    def chosen(self, values: pa.Array) -> pa.Array:
-        """Return those values, one an image, that belong to images that are wanted."""
+    def filter(self, values: pa.Array) -> pa.Array:
+        """Return the values of the images that are wanted; `values` has one for each image."""
         return values if self.wanted is None else values.filter(self.wanted)
 
 
 def row_images(change_types: pa.Int8Array, has_old: pa.BooleanArray, plan: Plan) -> RowImages:
-    """Say what images there are: of each message the old row, if it has one, and the new one.
+    """Return the images of messages: the old row of each message that has one, then its new row.
 
     Args:
-        change_types: of each message the kind of its new row, or its only one.
-        has_old: which of them have an old row before that.
-        plan: says which images are wanted.
+        change_types: of each message, the change type of its new row, or of its only row.
+        has_old: of each message, whether it has an old row.
+        plan: which images are wanted.
     """
     events, wanted = row_indices(len(change_types)), None
     if has_old.true_count:
@@ -57,19 +57,19 @@ def row_images(change_types: pa.Int8Array, has_old: pa.BooleanArray, plan: Plan)
         events = twice.filter(there)
         change_types = pc.if_else(second.filter(there), change_types.take(events), _PREIMAGE)
     if len(plan.operations) < len(_CHANGE_TYPES) or not plan.preimages:
-        some = [kind for operation in plan.operations for kind in _CHANGE_TYPES[operation]]
-        some += [UPDATE_PREIMAGE] if plan.preimages and "update" in plan.operations else []
-        wanted = pc.is_in(change_types, value_set=pa.array(some, pa.int8()))
+        wanted_types = [change_type for operation in plan.operations for change_type in _CHANGE_TYPES[operation]]
+        wanted_types += [UPDATE_PREIMAGE] if plan.preimages and "update" in plan.operations else []
+        wanted = pc.is_in(change_types, value_set=pa.array(wanted_types, pa.int8()))
     return RowImages(change_types, events, wanted)
 
 
 def on_two_lines(bodies: pa.BinaryArray, begin: bytes, between: bytes) -> pa.BinaryArray | None:
-    """Put the old row and the new one on lines of their own; None where one message has not both.
+    """Put the old row and the new row of each message on lines of their own; None if a message lacks one of them.
 
     Args:
         bodies: messages from before their old row to the end of their new one.
-        begin: what stands there, to the first byte of the old row.
-        between: from the last byte of the old row to the first of the new one.
+        begin: the bytes before the old row, and its first byte.
+        between: the last byte of the old row, the bytes up to the new row, and its first byte.
     """
     if not pc.all(pc.starts_with(bodies, begin)).as_py():
         return None
@@ -82,24 +82,24 @@ def on_two_lines(bodies: pa.BinaryArray, begin: bytes, between: bytes) -> pa.Bin
 def cast_columns(
     planned: Sequence[PlannedColumn], columns: Mapping[str, pa.Array], images: RowImages
 ) -> dict[str, pa.Array] | None:
-    """Cast the columns of the images that are wanted; None where a value does not fit."""
-    count = len(images.chosen(images.events))
+    """Cast the columns of the images that are wanted; None if a value does not fit."""
+    count = len(images.filter(images.events))
     arrays = {}
-    for item in planned:
-        if item.run is None or item.source is None:
-            arrays[item.field.name] = pa.nulls(count, item.field.arrow)
+    for column in planned:
+        if column.run is None or column.source is None:
+            arrays[column.field.name] = pa.nulls(count, column.field.arrow)
             continue
-        cells = images.chosen(columns[item.source])
-        as_array = cells.type == item.arrays
+        cells = images.filter(columns[column.source])
+        as_array = cells.type == column.arrays
         if cells.type == pa.float64() and not as_array:
-            return None  # of a cell it counts whether it was 1 or 1.0
+            return None  # the kernel tells a cell 1 from a cell 1.0
         try:
-            array = item.run(cells if as_array else cells.to_pylist())
-        except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage: the general path says where)
+            array = column.run(cells if as_array else cells.to_pylist())
+        except Exception:  # noqa: BLE001 (a kernel may raise anything on garbage; the general path finds the cell)
             return None
-        # Bytes that became texts may be no UTF-8; texts that are handed back as they were have been checked.
-        data = array.buffers()[2] if item.raw is not None and array is not cells else None
+        # Bytes that became text may not be UTF-8. Texts that come back as they were have been checked.
+        data = array.buffers()[2] if column.raw is not None and array is not cells else None
         if data is not None and _REPLACEMENT in data.to_pybytes():
-            return None  # it may stand for what is none, which is counted
-        arrays[item.field.name] = array
+            return None  # it may stand for a bad byte, and those are counted
+        arrays[column.field.name] = array
     return arrays

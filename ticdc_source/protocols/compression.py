@@ -1,7 +1,7 @@
-"""Undoing `large-message-handle-compression`: TiCDC marks no compressed message (docs/wire.md, items 96 and 97).
+"""Compressed messages: TiCDC's `large-message-handle-compression`, which nothing marks (docs/wire.md, items 96, 97).
 
-snappy is a raw block, lz4 the frame format (pingcap/ticdc pkg/compression/compress.go). Kafka's own compression of
-record batches is another thing, and the Kafka client's.
+`snappy` is a raw block, `lz4` is the frame format (pingcap/ticdc pkg/compression/compress.go). Kafka's own compression
+of record batches is another thing: `kafka.batches.decompress` undoes that.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from ticdc_source.events import promised_size
 __all__ = ["decompressed", "looks_compressed"]
 
 _LZ4_FRAME = b"\x04\x22\x4d\x18"
-_SNAPPY_MOST = 32  # a snappy block grows to 64 bytes for each 3 at most: what promises more is none
-_SNAPPY_LITERAL = 0b00  # low bits of the first tag, after the length: a block begins with plain bytes
+_SNAPPY_MOST = 32  # a snappy block of 3 bytes becomes 64 bytes at most: one that promises more is not snappy
+_SNAPPY_LITERAL = 0b00  # the low bits of the first tag, behind the length: a block begins with plain bytes
 
 
 def decompressed(value: bytes, codec: str) -> bytes:
-    """Return the JSON text of a value (open-protocol: of a value frame).
+    """Return the JSON text of a value, or of a value frame.
 
     Args:
         value: the bytes.
-        codec: the option `valueCompression`: `none`, `snappy`, `lz4`, or `auto`, which tells by the first bytes.
+        codec: the option `valueCompression`: `none`, `snappy`, `lz4`, or `auto`, which looks at the first bytes.
 
     Raises:
-        DecodeError: it is compressed otherwise, or the library is not installed.
+        DecodeError: the value is not compressed like this, or the library is not installed.
     """
     if codec == "none" or not value:
         return value
@@ -41,7 +41,7 @@ def decompressed(value: bytes, codec: str) -> bytes:
             "executors (pip install cramjam)"
         )
         raise DecodeError(msg) from None
-    if codec == "snappy" and promised_size(value) > _SNAPPY_MOST * len(value):  # which cramjam would allocate
+    if codec == "snappy" and promised_size(value) > _SNAPPY_MOST * len(value):  # cramjam would allocate that much
         if guessed:
             return value
         msg = f"the message is not compressed with snappy: {len(value)} bytes cannot become {promised_size(value)}"
@@ -49,7 +49,7 @@ def decompressed(value: bytes, codec: str) -> bytes:
     try:
         plain = cramjam.lz4.decompress(value) if codec == "lz4" else cramjam.snappy.decompress_raw(value)
     except cramjam.DecompressionError as error:
-        if guessed:  # it only looked like it
+        if guessed:  # it only looked compressed
             return value
         msg = f"the message is not compressed with {codec} (TiCDC's large-message-handle-compression): {error}"
         raise DecodeError(msg) from None
@@ -57,17 +57,17 @@ def decompressed(value: bytes, codec: str) -> bytes:
 
 
 def looks_compressed(value: bytes) -> bool:
-    """Return whether a value that cannot be read looks compressed: for errors, by the first bytes alone."""
-    return value[:4] == _LZ4_FRAME or b'{"' in value[1:8]  # a raw snappy block begins with the plain text
+    """Return whether a value that cannot be read looks compressed. This is for errors; it looks at few bytes only."""
+    return value[:4] == _LZ4_FRAME or b'{"' in value[1:8]  # a raw snappy block begins with plain text
 
 
 def _guess(value: bytes) -> str:
-    """Tell JSON, an LZ4 frame and a raw snappy block apart; `none` for what is none of them."""
+    """Return `lz4` for an LZ4 frame, `snappy` for a raw snappy block, `none` for JSON and for anything else."""
     if value[:4] == _LZ4_FRAME:
         return "lz4"
     if value[:2] in (b'{"', b"{}"):
         return "none"
-    length_ends = next((place for place, byte in enumerate(value[:5]) if byte < 0x80), None)  # noqa: PLR2004 (a varint)
+    length_ends = next((index for index, byte in enumerate(value[:5]) if byte < 0x80), None)  # noqa: PLR2004 (a varint)
     if length_ends is None or len(value) <= length_ends + 1 or value[length_ends + 1] & 0b11 != _SNAPPY_LITERAL:
         return "none"
     return "snappy" if b"{" in value[length_ends + 2 : length_ends + 6] else "none"

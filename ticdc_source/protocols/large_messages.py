@@ -1,8 +1,8 @@
-"""Messages that were too large for Kafka: their values in claim-check storage, or their key columns alone.
+"""Messages that were too large for Kafka: they name a file in claim-check storage, or have their key columns only.
 
-TiCDC's `large-message-handle-option`: with `claim-check` a message carries the key columns and the address of a file
-with the whole message, with `handle-key-only` the key columns and nothing else (pingcap/ticdc
-pkg/sink/kafka/claimcheck/claim_check.go). The only module that imports fsspec.
+With TiCDC's `large-message-handle-option=claim-check` a message has the key columns and the address of a file with the
+whole message. With `handle-key-only` it has the key columns and nothing else (docs/wire.md, items 92 to 95). This is
+the only module that imports fsspec.
 """
 
 from __future__ import annotations
@@ -10,30 +10,29 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError
 from ticdc_source.events import Chunk
-from ticdc_source.protocols.compression import decompressed
+from ticdc_source.options.options import Options
+from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.messages import MALFORMED, text
 
 __all__ = ["LargeMessages", "redacted", "small_portions"]
 
-T = TypeVar("T")
+Event = TypeVar("Event")
 
-# TiCDC's names are `<uuid>.json`. What could mean another place than a file of the folder is refused.
+# TiCDC's names are `<uuid>.json`. A name that could lead out of the folder is refused.
 _NAME = re.compile(r"[\w. -]*[\w-][\w. -]*")
-# How messages write that address: open-protocol in its key, canal-json in its value.
-_IN_KEY, _IN_VALUE = b'"ccl":"', b'"claimCheckLocation":"'
 _MOST_FILES = 16
 _WRAPPER = frozenset({"key", "value"})
 
 
 @dataclass(frozen=True)
 class LargeMessages:
-    """How large messages are read; options, so that a worker gets them by pickling.
+    """How large messages are read. It holds options only, so it can be pickled for the workers.
 
     Attributes:
         location: the option `claimCheckLocation`.
@@ -43,16 +42,21 @@ class LargeMessages:
     location: str | None = None
     on_key_only: str = "fail"
 
-    def claimed(self, address: Any, parse: Callable[[bytes | None, bytes], T]) -> T:
+    @classmethod
+    def of(cls, options: Options) -> LargeMessages:
+        """Return how these options want large messages to be read."""
+        return cls(options.claim_check_location, options.on_handle_key_only)
+
+    def claimed(self, address: object, parse: Callable[[bytes | None, bytes], Event]) -> Event:
         """Read the file behind a message and parse it.
 
-        Of the address in the message the base name alone is used, as TiCDC's own consumer does: where the storage is
-        mounted, and with what credentials, is the reader's own affair.
+        Only the base name of the address is used, as TiCDC's own consumer does. Where the reader finds the storage,
+        and with which credentials, is the reader's setting.
 
         Args:
-            address: what the message says, a URL of TiCDC's.
-            parse: (Kafka key, Kafka value) of the whole message → what the protocol makes of it; the value may be
-                compressed. The key is None where the file has none.
+            address: the address that the message holds: a URL of TiCDC's.
+            parse: returns the event in the whole message, given its Kafka key and value. The key is None if the file
+                has none. The value may be compressed.
 
         Raises:
             DecodeError: there is no such file, it is broken, or `claimCheckLocation` is not set.
@@ -78,10 +82,10 @@ class LargeMessages:
             raise DecodeError(msg) from None
 
     def accept_key_only(self) -> None:
-        """Let a message with the key columns alone pass, or not, as `onHandleKeyOnly` says.
+        """Accept a message that has its key columns only, if `onHandleKeyOnly` says so.
 
         Raises:
-            DecodeError: it is `fail`.
+            DecodeError: the option is `fail`.
         """
         if self.on_key_only == "fail":
             msg = (
@@ -91,34 +95,29 @@ class LargeMessages:
             raise DecodeError(msg)
 
 
-def small_portions(chunks: Iterable[Chunk], codec: str) -> Iterator[Chunk]:
-    """Cut chunks so that each stands for few files of claim-check storage only.
+def small_portions(chunks: Iterable[Chunk], decoders: Sequence[Decoder]) -> Iterator[Chunk]:
+    """Cut chunks so that the records of each name few files of claim-check storage.
 
-    A file is larger than Kafka's limit, 10 MB by TiCDC's default, and its message some hundred bytes: a thousand of
-    them are one chunk, and would be held in memory together. `codec` is the option `valueCompression`.
+    A file is larger than Kafka's limit, which is 10 MiB by default, and its message is some hundred bytes long. A
+    thousand such messages are one chunk, and their files would be in memory together.
+
+    Args:
+        chunks: the chunks.
+        decoders: those that may have to read the chunks.
     """
     for chunk in chunks:
         start, files = 0, 0
         for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
-            here = _files_of(key, value, codec)
-            if here and files and files + here > _MOST_FILES:
+            more = max(decoder.claim_checks(key, value) for decoder in decoders)
+            if more and files and files + more > _MOST_FILES:
                 yield chunk.part(start, position)
                 start, files = position, 0
-            files += here
+            files += more
         yield chunk.part(start, len(chunk)) if start else chunk
 
 
-def _files_of(key: bytes | None, value: bytes | None, codec: str) -> int:
-    if key and _IN_KEY in key:
-        return key.count(_IN_KEY)
-    try:
-        return int(_IN_VALUE in decompressed(value or b"", codec)) if not key else 0
-    except DecodeError:  # the decoder says what is wrong
-        return 0
-
-
 def redacted(location: str) -> str:
-    """Return a path or URL without what may be a secret: user, password, query."""
+    """Return a path or URL without the parts that may be secret: user, password and query."""
     parts = (re.sub(r"(?<=://).*@", "", re.sub(r"(?s)[?#].*", "", part)) for part in location.split("::"))
     return "::".join(parts)
 
@@ -132,41 +131,41 @@ def _read(location: str, name: str) -> bytes:
             '(pip install "ticdc-source[large-messages]", or pip install fsspec)'
         )
         raise ClaimCheckUnavailableError(msg) from None
-    where = f"file {name} of claimCheckLocation {redacted(location)}"
+    file = f"file {name} of claimCheckLocation {redacted(location)}"
     try:
         storage, folder = fsspec.core.url_to_fs(location)
         return bytes(storage.cat_file(f"{folder.rstrip('/')}/{name}"))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        msg = f"no {where}: is that the folder TiCDC writes to (claim-check-storage-uri), and has nothing deleted it?"
+        msg = f"no {file}: is that the folder TiCDC writes to (claim-check-storage-uri), and has nothing deleted it?"
         raise DecodeError(msg) from None
-    except ImportError as error:  # says which library it needs
-        msg = f"{where} cannot be read: {error}"
+    except ImportError as error:  # it names the library that is missing
+        msg = f"{file} cannot be read: {error}"
         raise ClaimCheckUnavailableError(msg) from None
-    except Exception as error:  # noqa: BLE001 (storages raise what they like, and their texts may show secrets)
+    except Exception as error:  # noqa: BLE001 (storages may raise anything, and the text of an error may show secrets)
         reason = error.strerror if isinstance(error, OSError) and error.strerror else ""
-        msg = f"{where} cannot be read: {type(error).__name__}{reason and f' ({reason})'}"
+        msg = f"{file} cannot be read: {type(error).__name__}{reason and f' ({reason})'}"
         raise ClaimCheckUnavailableError(msg) from None
 
 
 def _unwrapped(data: bytes) -> tuple[bytes | None, bytes]:
-    """Return key and value of a file: a JSON object of both in base64, or, with claim-check-raw-value, the value."""
+    """Return key and value of a file: a JSON object of both in base64, or only the value with claim-check-raw-value."""
     if data[:1] == b"{":
         try:
             message = json.loads(data)
         except ValueError:
             if data.startswith((b'{"key":', b'{"value":')):
                 raise
-            return None, data  # whatever it is, the protocol says
+            return None, data  # the protocol finds out what it is
         if message.keys() == _WRAPPER:
             key, value = message["key"], message["value"]
-            return None if key is None else _unarmoured(key), _unarmoured(value)
+            return None if key is None else _base64_bytes(key), _base64_bytes(value)
     if not data:
         msg = "it is empty"
         raise ValueError(msg)
     return None, data
 
 
-def _unarmoured(cell: str) -> bytes:
+def _base64_bytes(cell: str) -> bytes:
     return base64.b64decode(cell, validate=True)
 
 

@@ -1,10 +1,13 @@
-"""Parsing JSON as TiCDC writes it: orjson, and a slower parse for what orjson refuses."""
+"""JSON messages: parsing them, taking checked values out of them, and the error for a broken one.
+
+orjson parses them. Python's own parser takes over what orjson refuses and TiCDC writes: text that is not UTF-8.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import orjson
 
@@ -14,6 +17,7 @@ from ticdc_source.protocols.compression import looks_compressed
 
 __all__ = [
     "MALFORMED",
+    "JSONObject",
     "milliseconds",
     "parse_failure",
     "parse_json",
@@ -24,18 +28,24 @@ __all__ = [
     "tso",
 ]
 
+# A JSON object. Any: decoders use members as what their protocol promises, without a check of each. What they raise on
+# a member that is something else is in MALFORMED.
+JSONObject: TypeAlias = dict[str, Any]
 
-def _no_constant(name: str) -> NoReturn:
-    msg = f"{name} is not JSON"
-    raise ValueError(msg)
+# What decoders raise on a message that is not what its protocol promises.
+MALFORMED = (DecodeError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
+
+_2_63 = 1 << 63
+_LOGICAL_BITS = 18  # of a TSO: its logical counter is below the physical milliseconds
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def parse_json(payload: bytes) -> Any:
-    r"""Parse one JSON document. A repeated member's last value stands (docs/wire.md, item 12).
+def parse_json(payload: bytes) -> object:
+    r"""Parse one JSON document. The last one of repeated members counts (docs/wire.md, item 12).
 
-    TiCDC writes bytes of text columns that are no UTF-8 as they are (docs/wire.md, item 13), which orjson refuses, as
-    it refuses lone surrogates in \u escapes: the slower parse keeps both as lone surrogates (PEP 383), and the
-    text kernels decide by `invalidUtf8`.
+    TiCDC writes bytes of text columns that are not UTF-8 as they are (docs/wire.md, item 13). orjson refuses them, and
+    lone surrogates in \u escapes. Python's parser keeps both as lone surrogates (PEP 383), and the kernels of texts
+    treat them as `invalidUtf8` says.
 
     Raises:
         ValueError: the bytes are not JSON.
@@ -44,10 +54,16 @@ def parse_json(payload: bytes) -> Any:
         return orjson.loads(payload)
     except orjson.JSONDecodeError as error:
         try:
-            return json.loads(payload.decode(errors="surrogateescape"), parse_constant=_no_constant)
+            return json.loads(payload.decode(errors="surrogateescape"), parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
             msg = f"the JSON is broken: {error}{_guess(payload)}"
             raise ValueError(msg) from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python's parser takes for JSON."""
+    msg = f"{name} is not JSON"
+    raise ValueError(msg)
 
 
 def _guess(payload: bytes) -> str:
@@ -58,7 +74,7 @@ def _guess(payload: bytes) -> str:
     return " (it does not begin as JSON)"
 
 
-def parse_object(payload: bytes) -> dict[str, Any]:
+def parse_object(payload: bytes) -> JSONObject:
     """Parse one JSON object.
 
     Raises:
@@ -71,19 +87,12 @@ def parse_object(payload: bytes) -> dict[str, Any]:
     return parsed
 
 
-# What taking a message apart raises where it is not of the shape its protocol promises.
-MALFORMED = (DecodeError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
-
-_2_63 = 1 << 63
-_NO_CHARACTER = re.compile("[\ud800-\udfff]")
-
-
-def tso(value: Any) -> int:
-    """Return a commit-ts or watermark that a message holds.
+def tso(value: object) -> int:
+    """Return a commit-ts or watermark.
 
     Raises:
         TypeError: it is not a JSON integer.
-        ValueError: it is not a TSO: these are positive and have 63 bits.
+        ValueError: it is not a TSO, which is positive and has 63 bits.
     """
     if type(value) is not int:
         msg = f"a timestamp {value!r}"
@@ -94,21 +103,27 @@ def tso(value: Any) -> int:
     return value
 
 
-def milliseconds(value: Any) -> int | None:
-    """Return a wall-clock time that a message holds, in ms since the epoch; None for none and for 0 (unset).
+def milliseconds(value: object) -> int | None:
+    """Return a wall-clock time in ms since the epoch; None for null and for 0, which stands for no time.
 
     Raises:
-        TypeError, ValueError: as `tso`, and it must leave room for a TSO's logical bits.
+        TypeError: it is not a JSON integer.
+        ValueError: it is negative, or a TSO has no room for it.
     """
-    return tso(value << 18) >> 18 if value else None
+    if not value:
+        return None
+    if not isinstance(value, int):
+        msg = f"a time {value!r}"
+        raise TypeError(msg)
+    return tso(value << _LOGICAL_BITS) >> _LOGICAL_BITS
 
 
-def text(value: Any) -> str:
-    """Return a name that a message holds.
+def text(value: object) -> str:
+    """Return a name.
 
     Raises:
         TypeError: it is not a JSON string.
-        ValueError: it is not UTF-8 (a lone surrogate stands for a byte that is none).
+        ValueError: it is not UTF-8 (a lone surrogate stands for a byte that is not).
     """
     if type(value) is not str:
         msg = f"{value!r} where a name is expected"
@@ -118,13 +133,8 @@ def text(value: Any) -> str:
     return value
 
 
-def readable(value: Any) -> str:
-    """Return a text that only people read, as that of a DDL: U+FFFD stands for each byte that is no UTF-8."""
-    return _NO_CHARACTER.sub("\ufffd", str(value))
-
-
-def table_name(database: Any, table: Any) -> TableName:
-    """Return the table that a message names; None stands for no name.
+def table_name(database: object, table: object) -> TableName:
+    """Return the table with these names; None stands for an empty name.
 
     Raises:
         TypeError, ValueError: as `text`.
@@ -132,8 +142,13 @@ def table_name(database: Any, table: Any) -> TableName:
     return TableName(text("" if database is None else database), text("" if table is None else table))
 
 
+def readable(value: object) -> str:
+    """Return a text that only people read, such as SQL; U+FFFD stands for each byte that is not UTF-8."""
+    return _SURROGATE.sub("\ufffd", str(value))
+
+
 def parse_failure(error: Exception, what: str) -> DecodeError:
-    """Make the error for an event that is not what its protocol promises."""
+    """Return the error for an event that is not `what` its protocol promises."""
     if isinstance(error, DecodeError):
         return error
     detail = f"no member {error}" if isinstance(error, KeyError) else str(error)

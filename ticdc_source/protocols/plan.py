@@ -65,16 +65,16 @@ class Plan:
         settings: the options that kernels obey.
         operations: the operations wanted, of insert, update and delete.
         preimages: whether the rows before an update are wanted.
-        known: lower-case names of all columns that inference saw. None if it did not run; a column that the schema
-            lacks is then one that the user left out.
+        known_columns: lower-case names of all columns that are expected in the messages: others are unknown. None if
+            nothing says which; a column that the schema lacks is then one that the user left out.
         rescued: the name of the rescued column; None if the read schema has none.
         rescue: whether values and columns that fit no field of the read schema go into that column. If not, they are
             errors.
         documents: whether whole rows are wanted as JSON documents (`documents.document_images`) and not the columns of
             `fields`, which then only hold what is known of some columns.
         build_ts: whether the times when messages were encoded are wanted; if not, fast paths leave them out.
-        fast_path: whether decoders may take their fast paths. Both give the same.
-        columnar_from: from how many events of one table on a decoder tries to read them by columns.
+        fast_path: whether decoders may take their fast paths, which give the same as the general path.
+        columnar_from: the smallest number of a table's events that a decoder tries to read by columns.
     """
 
     fields: tuple[ReadField, ...]
@@ -82,7 +82,7 @@ class Plan:
     settings: Settings = field(default_factory=Settings)
     operations: frozenset[str] = frozenset({"insert", "update", "delete"})
     preimages: bool = True
-    known: frozenset[str] | None = None
+    known_columns: frozenset[str] | None = None
     rescued: str | None = None
     rescue: bool = False
     documents: bool = False
@@ -92,7 +92,7 @@ class Plan:
 
     def boundaries(self) -> list[int]:
         """Return where versions of columns begin that messages do not tell apart: commit-ts of DDL, ascending."""
-        return sorted({start for wanted in self.fields for start, _ in wanted.versions})
+        return sorted({start for item in self.fields for start, _ in item.versions})
 
     def for_columns(self, columns: tuple[Column, ...], wire_of: WireOf) -> PlannedVersion:
         """Choose the kernels for one version of the table. `LearnedTable.planned` keeps the result.
@@ -104,11 +104,11 @@ class Plan:
         if unknown and not self.rescue:
             raise _drift(unknown)
         by_name = {column.name.lower(): column for column in columns}
-        planned = tuple(self._plan_field(wanted, by_name.get(wanted.name.lower()), wire_of) for wanted in self.fields)
+        planned = tuple(self._plan_field(item, by_name.get(item.name.lower()), wire_of) for item in self.fields)
         unknown += [
-            by_name[item.field.name.lower()]
-            for item in planned
-            if item.source is None and item.field.name.lower() in by_name
+            by_name[column.field.name.lower()]
+            for column in planned
+            if column.source is None and column.field.name.lower() in by_name
         ]
         return PlannedVersion(
             planned,
@@ -118,23 +118,23 @@ class Plan:
             ),
         )
 
-    def _plan_field(self, wanted: ReadField, column: Column | None, wire_of: WireOf) -> PlannedColumn:
+    def _plan_field(self, read_field: ReadField, column: Column | None, wire_of: WireOf) -> PlannedColumn:
         if column is None:
-            return PlannedColumn(field=wanted)
-        rescued = self.rescue and not (column.key or wanted.key)  # a row without its key could be applied to nothing
+            return PlannedColumn(field=read_field)
+        rescued = self.rescue and not (column.key or read_field.key)  # a row without its key is of no use
         try:
-            wire, type_ = wire_of(column, wanted)
+            wire, type_ = wire_of(column, read_field)
             return PlannedColumn(
-                field=wanted,
+                field=read_field,
                 source=column.name,
-                run=kernel(wire, type_, wanted.arrow, self.settings),
-                raw=_bytes_of_text(wire, type_, wanted.arrow, self.settings),
-                rescue=self._json(column, replace(wanted, arrow=pa.string()), wire_of) if rescued else None,
-                arrays=arrays_taken(wire, wanted.arrow),
+                run=kernel(wire, type_, read_field.arrow, self.settings),
+                raw=_bytes_of_text(wire, type_, read_field.arrow, self.settings),
+                rescue=self._json(column, replace(read_field, arrow=pa.string()), wire_of) if rescued else None,
+                arrays=arrays_taken(wire, read_field.arrow),
             )
         except SchemaError as error:
             if rescued:
-                return PlannedColumn(field=wanted)
+                return PlannedColumn(field=read_field)
             msg = f"Column {column.name}: {error}. {string_hint(column.name)}"
             raise type(error)(msg) from None
 
@@ -143,9 +143,9 @@ class Plan:
         return rescue_writer(wire, type_, self.settings)
 
     def _unknown(self, columns: tuple[Column, ...]) -> list[Column]:
-        if self.known is None:
+        if self.known_columns is None:
             return []
-        return [column for column in columns if column.name.lower() not in self.known]
+        return [column for column in columns if column.name.lower() not in self.known_columns]
 
 
 def _bytes_of_text(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Kernel | None:

@@ -126,7 +126,7 @@ class CanalColumns(MessageLayouts):
         arrays = None if rows is None else cast_columns(planned.columns, rows, images)
         if arrays is None:
             return None
-        change_types, of_event = images.chosen(images.change_types), images.chosen(images.events)
+        change_types, of_event = images.filter(images.change_types), images.filter(images.events)
         if plan.rescued is not None:
             arrays[plan.rescued] = pa.nulls(len(change_types), pa.string())
         indexes, cluster_id = repeated(0, pa.int32(), len(change_types)), pa.nulls(len(events), pa.string())

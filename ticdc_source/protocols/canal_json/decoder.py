@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, WatermarkEvent, every_table
 from ticdc_source.kernels import Wire
 from ticdc_source.options.options import Options
@@ -41,6 +42,7 @@ __all__ = ["CanalJSON"]
 
 _ROW_TYPES = frozenset({"INSERT", "UPDATE", "DELETE"})
 _WATERMARK = "TIDB_WATERMARK"
+_CLAIM_CHECK = b'"claimCheckLocation":"'
 
 # The prefix of a row message as TiCDC writes it: enough to identify its table. Names with escapes, and other producers'
 # member order, take the general path: a whole parse.
@@ -85,12 +87,19 @@ class CanalJSON:
     @classmethod
     def of(cls, options: Options) -> CanalJSON:
         """Return the decoder that these options ask for."""
-        return cls(options.value_compression, LargeMessages(options.claim_check_location, options.on_handle_key_only))
+        return cls(options.value_compression, LargeMessages.of(options))
 
     def recognizes(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (keys carry nothing)
         """Tell by members that only canal-json has."""
         value = object_bytes(value, self.codec)
         return b'"isDdl"' in value and (b'"mysqlType"' in value or b'"sqlType"' in value)
+
+    def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
+        """Look for the address in the value; a record of this wire format has an empty key, or none."""
+        try:
+            return 0 if key else int(_CLAIM_CHECK in decompressed(value or b"", self.codec))
+        except DecodeError:  # `split` reports it
+            return 0
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
         """PrefixMatch at the table of each message; parse the few that are no plain rows."""

@@ -131,7 +131,7 @@ class DebeziumColumns(DebeziumKnownLayout):
         arrays = cast_columns(planned.columns, cells, images)
         if arrays is None:
             return None
-        change_types, of_event = images.chosen(images.change_types), images.chosen(images.events)
+        change_types, of_event = images.filter(images.change_types), images.filter(images.events)
         if plan.rescued is not None:
             arrays[plan.rescued] = repeated(None, pa.string(), len(change_types))
         cluster_id = repeated(layout.cluster_id, pa.string(), len(events))

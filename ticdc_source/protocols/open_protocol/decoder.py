@@ -1,7 +1,6 @@
-"""TiCDC open-protocol: frames, events, types (docs/wire.md, items 58 to 67; pingcap/ticdc pkg/sink/codec/open).
+"""The open-protocol decoder: rows, flags and types (docs/wire.md, items 58 to 67; pingcap/ticdc pkg/sink/codec/open).
 
-key   := u64be version(=1)  { u64be length, JSON }*      one frame an event: what and when
-value :=                    { u64be length, JSON }*      the i-th belongs to the i-th key frame
+`split` cuts records into events. The payload of an event is its value frame, its event key the parsed key frame.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -23,10 +22,10 @@ from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.describe import describe_images, plan_of
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.large_messages import LargeMessages
-from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, text
+from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure, parse_object, text
 from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
-from ticdc_source.protocols.open_protocol.known_layout import OpenKnownLayout, Signature
-from ticdc_source.protocols.open_protocol.release_bugs import restored_old_values, with_ticdc_flags
+from ticdc_source.protocols.open_protocol.known_layout import OpenKnownLayout
+from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
 from ticdc_source.protocols.open_protocol.split import VERSION, events_of, split_frames
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
@@ -34,10 +33,10 @@ from ticdc_source.schema.types import ColumnType, type_of
 
 __all__ = ["OpenProtocol"]
 
-# Flags of a column (pkg/sink/codec/open/message.go:138-199); the others tell nothing that a read needs.
+# Flags of a column (pkg/sink/codec/open/message.go:138-199); a read does not need the others.
 _BINARY, _HANDLE_KEY, _UNSIGNED = 1, 2, 128
 
-# Type codes (pingcap/tidb pkg/parser/mysql/type.go); 249-252 and 15, 253, 254 are binary where flag 1 says so.
+# Type codes (pingcap/tidb pkg/parser/mysql/type.go). 15, 249-252, 253 and 254 are binary if flag 1 is set.
 _CODES = {
     1: "tinyint", 2: "smallint", 3: "int", 4: "float", 5: "double", 7: "timestamp", 8: "bigint", 9: "mediumint",
     10: "date", 11: "time", 12: "datetime", 13: "year", 14: "date", 15: "varchar", 16: "bit", 225: "vector",
@@ -45,6 +44,7 @@ _CODES = {
     252: "text", 253: "varchar", 254: "char",
 }  # fmt: skip
 _NULL = 6
+_CLAIM_CHECK = b'"ccl":"'  # a member of the key frame
 _BINARY_NAMES = {
     15: "varbinary", 253: "varbinary", 254: "binary", 249: "tinyblob", 250: "mediumblob", 251: "longblob", 252: "blob",
 }  # fmt: skip
@@ -52,9 +52,11 @@ _QUOTED_NAMES = frozenset({"char", "varchar"})
 _BASE64_CODES = frozenset({249, 250, 251, 252})
 _UNSIGNED_NAMES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal"})
 
-# How a string column is written where its type alone does not tell; `Column.wire`.
-_LEGACY = "base64"  # no flags at all: TiCDC up to v4.0.4
-_UNFLAGGED = "unflagged"  # flags 0: right for a plain NOT NULL text, or lost in TiCDC's cache (docs/wire.md, item 104)
+# `Column.wire`: how a string column is written, if its type alone does not say so.
+_LEGACY = "base64"  # without flags: TiCDC up to v4.0.4
+_UNFLAGGED = (
+    "unflagged"  # with flags 0, as a plain NOT NULL text has, or lost in TiCDC's cache (docs/wire.md, item 104)
+)
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,8 @@ class OpenProtocol:
     large: LargeMessages = field(default_factory=LargeMessages)
 
     name: ClassVar[str] = "open-protocol"
-    kernels: ClassVar[Mapping[str, Wire]] = KERNELS
     options: ClassVar[frozenset[str]] = frozenset({"valueCompression", "claimCheckLocation", "onHandleKeyOnly"})
+    kernels: ClassVar[Mapping[str, Wire]] = KERNELS
     chunk_records: ClassVar[int] = 500  # a record holds several events
     ddl_partition: ClassVar[int | None] = None
     watermarks_need: ClassVar[str | None] = None
@@ -80,71 +82,80 @@ class OpenProtocol:
     @classmethod
     def of(cls, options: Options) -> OpenProtocol:
         """Return the decoder that these options ask for."""
-        return cls(options.value_compression, LargeMessages(options.claim_check_location, options.on_handle_key_only))
+        return cls(options.value_compression, LargeMessages.of(options))
 
     def recognizes(self, key: bytes | None, value: bytes | None) -> bool:
-        """Tell by the key: the version, then frames or (maxwell has the same 8 bytes) no value."""
+        """Look at the key: the version, then frames. Without frames there must be no value: Maxwell has such keys."""
         return key is not None and key[:8] == VERSION and (len(key) > 8 or not value)  # noqa: PLR2004 (a u64)
 
-    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002 (frames tell all)
-        """Cut frames; read key frames; leave value frames as they are."""
+    def claim_checks(self, key: bytes | None, value: bytes | None) -> int:  # noqa: ARG002 (the key has the addresses)
+        """Count the addresses in the key."""
+        return key.count(_CLAIM_CHECK) if key else 0
+
+    def split(
+        self,
+        chunk: Chunk,
+        wants: Wants = every_table,
+        learned: Learned | None = None,  # noqa: ARG002 (key frames say everything)
+    ) -> Split:
+        """Cut records into frames and parse key frames. Value frames stay as they are."""
         return split_frames(chunk, self.codec, wants)
 
     def describe(
         self,
         events: TableEvents,
-        ddl: Sequence[DDLEvent] = (),  # noqa: ARG002 (their texts are in `declared`)
+        ddl: Sequence[DDLEvent] = (),  # noqa: ARG002 (`declared` has what their texts say)
         declared: Mapping[str, TypeVersions] | None = None,
     ) -> list[TableSchema]:
-        """Say what types and flags tell."""
-        decoded = self._parse(events, LearnedTable(plan_of(declared)))
-        return describe_images(events.table, decoded.images, decoded.commit_ts, declared)
+        """Return what type codes and flags say, completed by values and by DDL."""
+        parsed = self._parse(events, LearnedTable(plan_of(declared)))
+        return describe_images(events.table, parsed.images, parsed.commit_ts, declared)
 
     def declared(self, table: TableName, ddl: Sequence[DDLEvent]) -> Mapping[str, TypeVersions]:  # noqa: ARG002
-        """Return nothing: each message tells its types."""
+        """Return nothing: DDL events say no types beside their SQL text."""
         return {}
 
     def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
-        """Parse value frames and turn them to columns."""
-        table = (Learned() if learned is None else learned).of_table(events.table, plan)
-        return cast_images(self._parse(events, table), events, table, _wire_of)
+        """Parse value frames and cast the rows."""
+        learned_table = (Learned() if learned is None else learned).of_table(events.table, plan)
+        return cast_images(self._parse(events, learned_table), events, learned_table, _wire_of)
 
-    def _parse(self, events: TableEvents, table: LearnedTable) -> Parsed:
-        decoded, plan = Parsed.of(len(events)), table.plan
-        images, decoded.commit_ts = decoded.images, [head["ts"] for head in events.event_keys]
-        fast_path = table.layouts(OpenKnownLayout)
-        skims = plan.fast_path and self.codec in ("auto", "none")  # plain text is an error to the others
-        signature: Signature | None = None
-        boundaries, since = plan.boundaries(), 0
-        for event in fast_path.unread(events, decoded, plan) if skims else range(len(events)):
-            payload, head = events.payloads[event], events.event_keys[event]
-            known = len(images.rows)
+    def _parse(self, events: TableEvents, learned: LearnedTable) -> Parsed:
+        parsed, plan = Parsed.of(len(events)), learned.plan
+        images, parsed.commit_ts = parsed.images, [key_frame["ts"] for key_frame in events.event_keys]
+        layouts = learned.layouts(OpenKnownLayout)
+        fast = plan.fast_path and self.codec in ("auto", "none")  # the other codecs refuse plain text
+        last_signature: Signature | None = None
+        boundaries, last_version = plan.boundaries(), 0
+        for event in layouts.unread(events, parsed, plan) if fast else range(len(events)):
+            value_frame, key_frame = events.payloads[event], events.event_keys[event]
+            images_before = len(images.rows)
             try:
-                if "ccl" in head or "ohk" in head:
-                    payload = self._whole(head, payload, decoded)
-                payload = decompressed(payload, self.codec)
-                message = parse_object(payload)
+                if "ccl" in key_frame or "ohk" in key_frame:
+                    value_frame = self._whole_value(key_frame, value_frame, parsed)
+                value_frame = decompressed(value_frame, self.codec)
+                message = parse_object(value_frame)
                 after, before, deleted = (message.get(member) for member in ("u", "p", "d"))
                 update = before is not None
                 if before and any(type(cell) is not dict for cell in before.values()):
-                    before = restored_old_values(payload)
+                    before = restored_old_values(value_frame)
                 described = after or deleted or {}
                 if before and after is not None:
                     described = {**after, **{name: old for name, old in before.items() if name not in after}}
-                seen = tuple((name, cell["t"], cell.get("f"), cell.get("h")) for name, cell in described.items())
-                begun = bisect_left(boundaries, head["ts"]) if boundaries else 0
-                if seen != signature or begun != since:
-                    columns = _columns(seen, boundaries[begun - 1] if begun else 0)
-                    signature, since = seen, begun
-                    if skims:
-                        fast_path.learn(seen, begun, columns)
+                signature = tuple((name, cell["t"], cell.get("f"), cell.get("h")) for name, cell in described.items())
+                version = bisect_left(boundaries, key_frame["ts"]) if boundaries else 0
+                if signature != last_signature or version != last_version:
+                    columns = _columns(signature, boundaries[version - 1] if version else 0)
+                    last_signature, last_version = signature, version
+                    if fast:
+                        layouts.learn(signature, version, columns)
                 images.continue_run(columns)
                 if after is not None and deleted is not None:
                     msg = "both a new row ('u') and a deleted one ('d')"
                     raise ValueError(msg)
                 if after is not None:
                     row = {name: cell["v"] for name, cell in after.items()}
-                    # Only changed columns may be there: the old row is the new one overlaid (docs/wire.md, item 11).
+                    # `p` may have the changed columns only. The others have the new values (docs/wire.md, item 11).
                     old = None if before is None else {**row, **{name: cell["v"] for name, cell in before.items()}}
                     images.add(event, events.indexes[event], old, row, plan, update=update)
                 elif deleted is not None:
@@ -153,44 +164,55 @@ class OpenProtocol:
                 elif before is not None:
                     msg = "an old row ('p') without a new one ('u')"
                     raise ValueError(msg)
-                else:  # tiflow leaves out an empty map: a row of which no column is selected
-                    decoded.empty += 1
+                else:  # no column is selected: tiflow leaves out the empty map
+                    parsed.empty += 1
             except MALFORMED as error:
-                images.truncate(known)
-                decoded.failures[event] = parse_failure(error, "an open-protocol row event").at(events.address(event))
-        return decoded
+                images.truncate(images_before)
+                parsed.failures[event] = parse_failure(error, "an open-protocol row event").at(events.address(event))
+        return parsed
 
-    def _whole(self, head: dict[str, Any], body: bytes, decoded: Parsed) -> bytes:
-        """Return the value frame that this event stands for, as it was too large, or its own if that is lost."""
-        if head.get("ccl"):
-            body = self.large.claimed(head["ccl"], lambda key, value: _claimed(key, value, head))
-            decoded.claimed += 1
-        elif head.get("ohk"):
+    def _whole_value(self, key_frame: JSONObject, value_frame: bytes, parsed: Parsed) -> bytes:
+        """Return the whole value frame of a large message; its own one if the key columns are all there is."""
+        if key_frame.get("ccl"):
+            value_frame = self.large.claimed(key_frame["ccl"], lambda key, value: _claimed(key, value, key_frame))
+            parsed.claimed += 1
+        elif key_frame.get("ohk"):
             self.large.accept_key_only()
-            decoded.key_only += 1
-        return body
+            parsed.key_only += 1
+        return value_frame
 
 
-def _claimed(key: bytes | None, value: bytes, stub: dict[str, Any]) -> bytes:
-    """Take the one event out of a claim-check file: a whole record, framed as in Kafka."""
+def _claimed(key: bytes | None, value: bytes, expected: JSONObject) -> bytes:
+    """Return the value frame in a claim-check file, which is a whole record with one event.
+
+    Args:
+        key: the Kafka key in the file.
+        value: the Kafka value in the file.
+        expected: the key frame of the message that names the file.
+
+    Raises:
+        DecodeError, ValueError: the file does not hold that event.
+    """
     events = events_of(key, value)
     if len(events) != 1:
         msg = f"it holds {len(events)} events"
         raise ValueError(msg)
-    head, body = events[0]
-    if isinstance(head, DecodeError):
-        raise head
-    if any(head.get(member) != stub.get(member) for member in ("ts", "scm", "tbl", "t")):
+    key_frame, value_frame = events[0]
+    if isinstance(key_frame, DecodeError):
+        raise key_frame
+    if any(key_frame.get(member) != expected.get(member) for member in ("ts", "scm", "tbl", "t")):
         msg = "it holds another event than the message says"
         raise ValueError(msg)
-    if head.get("ccl") or head.get("ohk"):
+    if key_frame.get("ccl") or key_frame.get("ohk"):
         msg = "the row is not there either"
         raise ValueError(msg)
-    return body
+    return value_frame
 
 
-def _columns(seen: tuple[Any, ...], since: int) -> tuple[Column, ...]:
-    columns = tuple(_column(text(name), code, flags, handle) for name, code, flags, handle in with_ticdc_flags(seen))
+def _columns(signature: Signature, since: int) -> tuple[Column, ...]:
+    columns = tuple(
+        _column(text(name), code, flags, handle) for name, code, flags, handle in with_ticdc_flags(signature)
+    )
     return tuple(replace(column, since=since) for column in columns) if since else columns
 
 
@@ -202,29 +224,32 @@ def _column(name: str, code: int, flags: int | None, handle: bool | None) -> Col
     wire = ""
     if code in _BINARY_NAMES:
         if flags is None:
-            # v4.0.0-v4.0.4: whether a string is binary was not on the wire; blobs may be anything.
+            # v4.0.0 to v4.0.4 do not say whether a string is binary; TEXT may be BLOB.
             wire = _LEGACY
             type_name = _BINARY_NAMES[code] if code in _BASE64_CODES else type_name
         elif flags & _BINARY:
             type_name = _BINARY_NAMES[code]
         elif flags == 0:
             wire = _UNFLAGGED
-    # Also set on YEAR and BIT (docs/wire.md, item 9). Without flags the sign is unknown: both must fit.
+    # The flag is also set on YEAR and BIT (docs/wire.md, item 9). Without flags the sign is unknown: the unsigned type
+    # has room for both.
     unsigned = (flags is None or bool(flags & _UNSIGNED)) and type_name in _UNSIGNED_NAMES
     return Column(name, ColumnType(type_name, unsigned), key, wire, vague=wire == _UNFLAGGED)
 
 
-def _wire_of(column: Column, wanted: ReadField) -> tuple[Wire | None, ColumnType]:
-    known = wanted.type_since(column.since)
-    if column.type is None:  # all NULL as far as these messages go: any kernel of the wanted type does
-        type_ = known or type_of(wanted.arrow)
+def _wire_of(column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
+    declared = read_field.type_since(column.since)
+    if column.type is None:  # only NULLs so far: any kernel of the field's type will do
+        type_ = declared or type_of(read_field.arrow)
         return KERNELS.get(type_.name), type_
-    if column.wire == _UNFLAGGED and wanted.arrow == pa.binary() and column.type.name in _QUOTED_NAMES:
+    if column.wire == _UNFLAGGED and read_field.arrow == pa.binary() and column.type.name in _QUOTED_NAMES:
         return QUOTED_BINARY, ColumnType("varbinary")
-    if column.wire == _UNFLAGGED and known is not None and known.family == "binary":
-        return KERNELS[known.name], known
-    type_ = column.type.refined_by(known)
-    if type_.name == "bigint" and pa.types.is_decimal(wanted.arrow):  # its flag may be lost too; JSON has the sign
+    if column.wire == _UNFLAGGED and declared is not None and declared.family == "binary":
+        return KERNELS[declared.name], declared
+    type_ = column.type.refined_by(declared)
+    if type_.name == "bigint" and pa.types.is_decimal(
+        read_field.arrow
+    ):  # its flag may be lost too; the JSON has the sign
         type_ = replace(type_, unsigned=True)
     if column.wire == _LEGACY:
         return (strings.BASE64_BINARY if type_.family == "binary" else strings.BASE64_TEXT), type_

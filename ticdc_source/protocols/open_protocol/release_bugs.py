@@ -1,49 +1,55 @@
-"""What releases of TiCDC write wrongly in open-protocol, and what can be put right.
+"""Bugs of TiCDC's releases in open-protocol, and what can be put right.
 
-**Old values without names** (all of the new architecture): with only-output-updated-columns=true, a column whose new
-value is NULL does not come as `"name":{"t":3,"f":65,"v":7}` in `p` but flat, as `"t":3,"f":65,"v":7`, once for each
-such column, in table order (pingcap/ticdc pkg/sink/codec/open/codec.go, writeColumnFieldValueIfUpdated). They are put
-back by their type and flags among the columns of `u` that are NULL.
+**Old values without names** (docs/wire.md, item 35; all releases of the new architecture): with
+only-output-updated-columns=true, `p` does not have `"name":{"t":3,"f":65,"v":7}` for a column whose new value is NULL.
+It has the flat members `"t":3,"f":65,"v":7`, again for each such column, in table order (pingcap/ticdc
+pkg/sink/codec/open/codec.go, writeColumnFieldValueIfUpdated). Type and flags show which of the columns of `u` that are
+NULL they belong to.
 
-**MySQL's flags** (8.5.4 and 8.5.5 in such a `p`; some development builds everywhere; docs/wire.md, item 103): the
-message has the flags of pingcap/tidb pkg/parser/mysql/type.go instead of TiCDC's own
+**MySQL's flags** (docs/wire.md, item 103): v8.5.4 and v8.5.5 within such a `p`, and development builds between two
+commits of April 2025 everywhere, write the flags of pingcap/tidb pkg/parser/mysql/type.go in place of TiCDC's own
 (pkg/sink/codec/open/message.go:138-199). TiCDC's flags have eight bits. MySQL's flags of a NOT NULL column without a
-default, such as a key, have a higher bit: a message with such a column shows that all of its flags are MySQL's.
+default, such as a key, have a higher bit. A message with such a column has MySQL's flags throughout.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
-__all__ = ["restored_old_values", "with_ticdc_flags"]
+from ticdc_source.protocols.messages import JSONObject
 
-Pairs = list[tuple[str, Any]]
-# A column as a message has it: name, type code, flags (None: not there), whether it is marked as of the handle key.
-Seen = tuple[str, int, int | None, bool | None]
+__all__ = ["Signature", "restored_old_values", "with_ticdc_flags"]
+
+# Of each column as a message has it: name, type code, flags (None if it has none), and whether it is marked as part of
+# the handle key.
+Signature: TypeAlias = tuple[tuple[str, int, int | None, bool | None], ...]
 
 _TICDC_FLAGS = 0xFF
-# MySQL's flag → TiCDC's: the primary key is the handle key (`h` tells of other keys), unsigned, binary.
-_SAME = {2: 2 | 8, 32: 128, 128: 1}
+# MySQL's flag → TiCDC's: primary key (`h` marks other handle keys), unsigned, binary.
+_TICDC_FLAG_OF = {2: 2 | 8, 32: 128, 128: 1}
 _NOT_NULL, _NULLABLE = 1, 64
 
 
-class _Object(list):  # type: ignore[type-arg]  # pairs, told apart from a JSON array
-    """A JSON object as its pairs, in order: a dict would keep the last of the repeated members only."""
+class _Object(list[tuple[str, object]]):
+    """A JSON object as its members in order. A dict would keep the last of repeated members only."""
 
 
-def restored_old_values(payload: bytes) -> dict[str, Any] | None:
-    """Return the members of `p` by column name; None where more than one column may be meant.
+def restored_old_values(value_frame: bytes) -> JSONObject | None:
+    """Return the members of `p` by column name; None if flat members fit the columns in more than one way.
+
+    Args:
+        value_frame: the event.
 
     Raises:
         ValueError: the members of `p` are not what the bug writes.
     """
-    event = json.loads(payload.decode(errors="surrogateescape"), object_pairs_hook=_Object)
+    event = json.loads(value_frame.decode(errors="surrogateescape"), object_pairs_hook=_Object)
     members = dict(event)
-    named: dict[str, Any] = {}
-    groups: list[dict[str, Any]] = []
-    open_group: dict[str, Any] | None = None
+    named: JSONObject = {}
+    groups: list[JSONObject] = []
+    open_group: JSONObject | None = None
     for name, value in members["p"]:
         if isinstance(value, _Object):
             named[name] = dict(value)
@@ -64,9 +70,14 @@ def restored_old_values(payload: bytes) -> dict[str, Any] | None:
     return {**named, **matches[0]} if len(matches) == 1 else None
 
 
-def _matches(groups: Sequence[dict[str, Any]], nulls: Sequence[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return up to two ways to give the groups to columns of the same type and flags, both in table order."""
-    # ways[i][j]: in how many ways (two are enough to know) the groups from i on fit the columns from j on.
+def _matches(groups: Sequence[JSONObject], nulls: Sequence[tuple[str, JSONObject]]) -> list[JSONObject]:
+    """Return the ways to assign groups to columns, both in table order; with two ways, the first of them twice.
+
+    Args:
+        groups: the flat members of `p`, by column.
+        nulls: the columns of `u` that are NULL: name and members.
+    """
+    # ways[i][j]: the number of ways, two at most, in which the groups from i on fit the columns from j on.
     ways = [[0] * (len(nulls) + 1) for _ in groups] + [[1] * (len(nulls) + 1)]
     for i in range(len(groups) - 1, -1, -1):
         for j in range(len(nulls) - 1, -1, -1):
@@ -82,12 +93,12 @@ def _matches(groups: Sequence[dict[str, Any]], nulls: Sequence[tuple[str, dict[s
     return [found] * ways[0][0]
 
 
-def _alike(group: dict[str, Any], cell: dict[str, Any]) -> bool:
+def _alike(group: JSONObject, cell: JSONObject) -> bool:
     return all(cell.get(part) == group.get(part) for part in ("t", "f", "h"))
 
 
-def with_ticdc_flags(columns: tuple[Seen, ...]) -> tuple[Seen, ...]:
-    """Return the columns of a message with TiCDC's flags where it has MySQL's."""
+def with_ticdc_flags(columns: Signature) -> Signature:
+    """Return the columns of a message with TiCDC's flags, whichever flags the message has."""
     if all((flags or 0) <= _TICDC_FLAGS for _, _, flags, _ in columns):
         return columns
     return tuple((name, code, _translated(flags or 0), handle) for name, code, flags, handle in columns)
@@ -95,4 +106,4 @@ def with_ticdc_flags(columns: tuple[Seen, ...]) -> tuple[Seen, ...]:
 
 def _translated(flags: int) -> int:
     nullable = 0 if flags & _NOT_NULL else _NULLABLE
-    return nullable | sum(ours for theirs, ours in _SAME.items() if flags & theirs)
+    return nullable | sum(ticdc for mysql, ticdc in _TICDC_FLAG_OF.items() if flags & mysql)

@@ -1,11 +1,14 @@
-"""Splitting open-protocol: records are cut into events, and the events sorted by what their key frames say.
+"""Splitting open-protocol: records are cut into frames, and events classified by their key frames.
 
-Most keys say the same of all their events but for the commit-ts (pingcap/ticdc pkg/sink/codec/open/codec.go):
+key   := u64be version (= 1)  { u64be length, JSON }*    one frame for each event: what it is, and its commit-ts
+value :=                      { u64be length, JSON }*    the first frame belongs to the first key frame, and so on
+
+The key frames of most records are equal but for the commit-ts (pingcap/ticdc pkg/sink/codec/open/codec.go):
 
     {"ts":470613397578727424,"scm":"shop","tbl":"orders","t":1}
 
-Such a key is cut at what stands between two commit-ts, the next frame's length included; where digits are left, as many
-in each, nothing else was there, and no frame need be cut or parsed.
+Such a key is cut at the bytes between two commit-ts, which include the length of the next frame. If all that is left is
+digits, as many in each part, then the key frames need not be parsed.
 """
 
 from __future__ import annotations
@@ -13,14 +16,23 @@ from __future__ import annotations
 import re
 import struct
 from functools import lru_cache
-from typing import Any
 
 from ticdc_source.errors import DecodeError, FramingError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, Wants, WatermarkEvent
 from ticdc_source.protocols.compression import decompressed
-from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, readable, table_name, tso
+from ticdc_source.protocols.messages import (
+    MALFORMED,
+    JSONObject,
+    parse_failure,
+    parse_object,
+    readable,
+    table_name,
+    tso,
+)
 
 __all__ = ["ACTION_TYPES", "VERSION", "events_of", "frames", "split_frames"]
+
+VERSION = (1).to_bytes(8, "big")
 
 # pingcap/tidb pkg/meta/model/job.go, ActionType and ActionMap; 37 and 38 by older releases.
 ACTION_TYPES: dict[int, str] = {
@@ -44,15 +56,161 @@ ACTION_TYPES: dict[int, str] = {
     72: "alter table remove partitioning", 73: "add columnar index", 74: "modify engine attribute",
     75: "alter table mode", 76: "refresh meta", 77: "modify schema read only",
 }  # fmt: skip
+_MOST_CODE = 255  # of a DDL event: TiDB has the code in a byte (pkg/meta/model/job.go, ActionType)
+_ROW, _RESOLVED = 1, 3  # the member `t` of a key frame
+_2_63 = 1 << 63
+
+# A key whose frames are equal but for the commit-ts.
+_BEGIN = b'{"ts":'
+_LENGTH = len(VERSION)  # the offset of the first frame's length
+_COMMIT_TS = _LENGTH + 8 + len(_BEGIN)  # the offset of the first commit-ts
+_MOST_DIGITS = 18  # of a number that is surely below 1 << 63
+_REST = re.compile(rb',"scm":"([^"\\\x00-\x1f]+)","tbl":"([^"\\\x00-\x1f]+)","t":1\}')
 
 _length_at = struct.Struct(">Q").unpack_from
 
 
-def frames(data: bytes, start: int, what: str) -> list[bytes]:
-    """Return the frames of a key or a value (`what`, for the error) from `start` on: a u64 length each, then JSON.
+def split_frames(chunk: Chunk, codec: str, wants: Wants) -> Split:
+    """Cut records into frames and parse key frames. Value frames of rows stay as they are.
+
+    Args:
+        chunk: the records.
+        codec: the option `valueCompression`.
+        wants: which tables are wanted.
+    """
+    split = Split()
+    events_of_names: dict[tuple[object, object], TableEvents] = {}  # by names that were checked
+    for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
+        rows = None if key is None or value is None else _rows_of_one_table(key, value)
+        if rows is not None:
+            table, commit_ts, value_frames = rows
+            if wants(table):
+                key_frames = [{"ts": int(digits)} for digits in commit_ts]
+                split.table_events(chunk, table).extend(position, value_frames, key_frames)
+            else:
+                split.others += len(value_frames)
+            continue
+        try:
+            events = events_of(key, value)
+        except FramingError as error:
+            split.corrupt.append(Corrupt(position, 0, error.at(chunk.address(position))))
+            continue
+        if not events:
+            split.skipped += 1
+        for index, (key_frame, value_frame) in enumerate(events):
+            try:
+                if isinstance(key_frame, DecodeError):
+                    raise key_frame
+                names, timestamp = (key_frame.get("scm"), key_frame.get("tbl")), key_frame.get("ts")
+                table_events = events_of_names.get(names) if key_frame.get("t") == _ROW else None
+                if table_events is not None and type(timestamp) is int and 0 <= timestamp < _2_63:
+                    table_events.append(position, index, value_frame, key_frame)
+                    continue
+                _classify(split, chunk, position, index, key_frame, value_frame, codec)
+                if key_frame["t"] == _ROW:
+                    events_of_names[names] = split.table_events(chunk, table_name(*names))
+            except MALFORMED as error:
+                failure = parse_failure(error, "an open-protocol event")
+                split.corrupt.append(Corrupt(position, index, failure.at(chunk.address(position))))
+    split.keep(wants)
+    return split
+
+
+def _rows_of_one_table(key: bytes, value: bytes) -> tuple[TableName, list[bytes], list[bytes]] | None:
+    """Return the table, the digits of each commit-ts and the value frames of a record with rows of one table.
+
+    None means that the record may hold something else. `events_of` reads it, and reports what is broken.
+    """
+    length = key[_LENGTH : _LENGTH + 8]
+    end, comma = _LENGTH + 8 + int.from_bytes(length, "big"), key.find(b",", _COMMIT_TS)
+    rest = key[comma:end]
+    table = _table_of(rest)
+    if table is None or end > len(key) or not key.startswith(_BEGIN, _LENGTH + 8) or not key.startswith(VERSION):
+        return None
+    commit_ts, digits = key[_COMMIT_TS : -len(rest)].split(rest + length + _BEGIN), comma - _COMMIT_TS
+    alike = key.endswith(rest) and set(map(len, commit_ts)) == {digits} and b"".join(commit_ts).isdigit()
+    if not alike or digits > _MOST_DIGITS or min(commit_ts) < b"1":  # numbers in JSON do not begin with 0
+        return None
+    try:
+        value_frames = frames(value, 0, "value")
+    except FramingError:
+        return None
+    return (table, commit_ts, value_frames) if len(value_frames) == len(commit_ts) else None
+
+
+@lru_cache(maxsize=4096)
+def _table_of(rest: bytes) -> TableName | None:
+    """Return the table of a row's key frame; `rest` is what follows the commit-ts."""
+    found = _REST.fullmatch(rest)
+    try:
+        return None if found is None else TableName(found[1].decode(), found[2].decode())
+    except UnicodeDecodeError:
+        return None
+
+
+def _classify(
+    split: Split, chunk: Chunk, position: int, index: int, key_frame: JSONObject, value_frame: bytes, codec: str
+) -> None:
+    """Add one event to the split."""
+    table = table_name(key_frame.get("scm"), key_frame.get("tbl"))  # tiflow leaves out empty names
+    timestamp = tso(key_frame["ts"])
+    match key_frame["t"]:
+        case 1:
+            split.table_events(chunk, table).append(position, index, value_frame, key_frame)
+        case 2:
+            ddl = parse_object(decompressed(value_frame, codec))
+            code = int(ddl["t"])  # TiCDC's documentation prints it as a string
+            if not 0 <= code <= _MOST_CODE:
+                msg = f"DDL type {code}"
+                raise ValueError(msg)
+            query = readable(ddl["q"])
+            split.ddl.append(DDLEvent(position, index, timestamp, table, query, ACTION_TYPES.get(code, ""), code))
+        case 3:
+            split.watermarks.append(WatermarkEvent(position, index, timestamp))
+        case other:
+            msg = f"event type {other!r}; 1 (row), 2 (DDL) and 3 (resolved) are known"
+            raise ValueError(msg)
+
+
+def events_of(key: bytes | None, value: bytes | None) -> list[tuple[JSONObject | DecodeError, bytes]]:
+    """Return the events of a record: the parsed key frame, or what is wrong with it, and the value frame.
 
     Raises:
-        FramingError: they do not add up.
+        FramingError: the frames do not add up.
+    """
+    if key is None or key[:8] != VERSION:
+        found = "no key" if key is None else f"the key begins {key[:8].hex() or 'empty'}"
+        msg = f"not open-protocol: {found}, not version 1; is 'protocol' right?"
+        raise FramingError(msg)
+    unparsed = frames(key, 8, "key")
+    if not unparsed and value:
+        msg = f"{len(value)} bytes of value for a key without events"
+        raise FramingError(msg)
+    value_frames = frames(value or b"", 0, "value")
+    key_frames: list[JSONObject | DecodeError] = []
+    for key_frame in unparsed:
+        try:
+            key_frames.append(parse_object(key_frame))
+        except ValueError as error:
+            key_frames.append(parse_failure(error, "an open-protocol key"))
+    if not value_frames and all(isinstance(frame, dict) and frame.get("t") == _RESOLVED for frame in key_frames):
+        value_frames = [b""] * len(key_frames)  # resolved events in TiCDC's documentation have no value frame
+    if len(key_frames) != len(value_frames):
+        msg = f"{len(key_frames)} events in the key, {len(value_frames)} in the value; is the message cut short?"
+        raise FramingError(msg)
+    return list(zip(key_frames, value_frames, strict=True))
+
+
+def frames(data: bytes, start: int, what: str) -> list[bytes]:
+    """Return the frames of a key or value.
+
+    Args:
+        data: the key or value.
+        start: the offset of the first frame.
+        what: `key` or `value`, for the error.
+
+    Raises:
+        FramingError: the frames do not add up.
     """
     found = []
     end = len(data)
@@ -67,137 +225,3 @@ def frames(data: bytes, start: int, what: str) -> list[bytes]:
             raise FramingError(msg)
         found.append(data[begin:start])
     return found
-
-
-VERSION = (1).to_bytes(8, "big")
-_ROW, _RESOLVED = 1, 3
-_2_63 = 1 << 63
-_MOST_CODE = 255  # of a DDL: TiDB has it in a byte (pkg/meta/model/job.go, ActionType)
-
-_BEGIN = b'{"ts":'
-_LENGTH = len(VERSION)  # where the first frame's length is
-_STAMP = _LENGTH + 8 + len(_BEGIN)  # where the first commit-ts is
-_MOST_DIGITS = 18  # of a number that is surely below 1 << 63
-_REST = re.compile(rb',"scm":"([^"\\\x00-\x1f]+)","tbl":"([^"\\\x00-\x1f]+)","t":1\}')
-
-
-def events_of(key: bytes | None, value: bytes | None) -> list[tuple[dict[str, Any] | DecodeError, bytes]]:
-    """Cut a record into (key JSON or what is wrong with it, value frame).
-
-    Raises:
-        FramingError: the frames do not add up.
-    """
-    if key is None or key[:8] != VERSION:
-        seen = "no key" if key is None else f"the key begins {key[:8].hex() or 'empty'}"
-        msg = f"not open-protocol: {seen}, not version 1; is 'protocol' right?"
-        raise FramingError(msg)
-    heads = frames(key, 8, "key")
-    if not heads and value:
-        msg = f"{len(value)} bytes of value for a key without events"
-        raise FramingError(msg)
-    bodies = frames(value or b"", 0, "value")
-    parsed: list[dict[str, Any] | DecodeError] = []
-    for head in heads:
-        try:
-            parsed.append(parse_object(head))
-        except ValueError as error:
-            parsed.append(parse_failure(error, "an open-protocol key"))
-    if not bodies and all(isinstance(head, dict) and head.get("t") == _RESOLVED for head in parsed):
-        bodies = [b""] * len(heads)  # the documentation's own resolved events have no value frame
-    if len(heads) != len(bodies):
-        msg = f"{len(heads)} events in the key, {len(bodies)} in the value; is the message cut short?"
-        raise FramingError(msg)
-    return list(zip(parsed, bodies, strict=True))
-
-
-def split_frames(chunk: Chunk, codec: str, wants: Wants) -> Split:
-    """Cut records; read key frames; leave value frames as they are."""
-    split = Split()
-    by_name: dict[tuple[Any, Any], TableEvents] = {}  # by names that were found to be some
-    for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
-        alike = None if key is None or value is None else _rows_alike(key, value)
-        if alike is not None:
-            table, stamps, bodies = alike
-            if wants(table):
-                headers = [{"ts": int(stamp)} for stamp in stamps]
-                split.table_events(chunk, table).extend(position, bodies, headers)
-            else:
-                split.others += len(bodies)
-            continue
-        try:
-            events = events_of(key, value)
-        except FramingError as error:
-            split.corrupt.append(Corrupt(position, 0, error.at(chunk.address(position))))
-            continue
-        if not events:
-            split.skipped += 1
-        for index, (head, body) in enumerate(events):
-            try:
-                if isinstance(head, DecodeError):
-                    raise head
-                names, timestamp = (head.get("scm"), head.get("tbl")), head.get("ts")
-                known = by_name.get(names) if head.get("t") == _ROW else None
-                if known is not None and type(timestamp) is int and 0 <= timestamp < _2_63:
-                    known.append(position, index, body, head)
-                    continue
-                _sort(split, chunk, position, index, head, body, codec)
-                if head["t"] == _ROW:
-                    by_name[names] = split.table_events(chunk, table_name(*names))
-            except MALFORMED as error:
-                failure = parse_failure(error, "an open-protocol event")
-                split.corrupt.append(Corrupt(position, index, failure.at(chunk.address(position))))
-    split.keep(wants)
-    return split
-
-
-def _rows_alike(key: bytes, value: bytes) -> tuple[TableName, list[bytes], list[bytes]] | None:
-    """Return table, commit-ts and value frames of a record whose events are rows of one table; None if it may differ.
-
-    Whatever is wrong with a record is left to `events_of`.
-    """
-    length = key[_LENGTH : _LENGTH + 8]
-    end, comma = _LENGTH + 8 + int.from_bytes(length, "big"), key.find(b",", _STAMP)
-    rest = key[comma:end]
-    table = _table_of(rest)
-    if table is None or end > len(key) or not key.startswith(_BEGIN, _LENGTH + 8) or not key.startswith(VERSION):
-        return None
-    stamps, digits = key[_STAMP : -len(rest)].split(rest + length + _BEGIN), comma - _STAMP
-    alike = key.endswith(rest) and set(map(len, stamps)) == {digits} and b"".join(stamps).isdigit()
-    if not alike or digits > _MOST_DIGITS or min(stamps) < b"1":  # JSON's numbers do not begin with 0
-        return None
-    try:
-        bodies = frames(value, 0, "value")
-    except FramingError:
-        return None
-    return (table, stamps, bodies) if len(bodies) == len(stamps) else None
-
-
-@lru_cache(maxsize=4096)
-def _table_of(rest: bytes) -> TableName | None:
-    """Return the table that a row's key frame names, of which this stands behind the commit-ts."""
-    seen = _REST.fullmatch(rest)
-    try:
-        return None if seen is None else TableName(seen[1].decode(), seen[2].decode())
-    except UnicodeDecodeError:
-        return None
-
-
-def _sort(split: Split, chunk: Chunk, position: int, index: int, head: dict[str, Any], body: bytes, codec: str) -> None:
-    table = table_name(head.get("scm"), head.get("tbl"))  # tiflow leaves out empty names
-    timestamp = tso(head["ts"])
-    match head["t"]:
-        case 1:
-            split.table_events(chunk, table).append(position, index, body, head)
-        case 2:
-            ddl = parse_object(decompressed(body, codec))
-            code = int(ddl["t"])  # the documentation prints it as a string
-            if not 0 <= code <= _MOST_CODE:
-                msg = f"DDL type {code}"
-                raise ValueError(msg)
-            query = readable(ddl["q"])
-            split.ddl.append(DDLEvent(position, index, timestamp, table, query, ACTION_TYPES.get(code, ""), code))
-        case 3:
-            split.watermarks.append(WatermarkEvent(position, index, timestamp))
-        case other:
-            msg = f"event type {other!r}; 1 (row), 2 (DDL) and 3 (resolved) are known"
-            raise ValueError(msg)
