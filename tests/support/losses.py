@@ -206,8 +206,8 @@ def _ambiguous(protocol: str) -> Loss:
     return Loss(
         protocol,
         "ambiguous-hour",
-        "`timestamp` in the hour in which TiCDC's zone turns its clocks back: two moments share a text, the earlier is "
-        "taken (UTC has no such hour)",
+        "`timestamp` in the hour in which TiCDC's time zone turns its clocks back: two moments have the same text, and "
+        "the earlier one is read (UTC has no such hour)",
         "pingcap/ticdc: the mounter makes a wall clock of it, and the encoder writes that without its zone",
         **_other_twin(0),
     )
@@ -223,8 +223,8 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         "canal-json",
         "invalid-utf8",
-        "text that is not UTF-8: TiCDC writes U+FFFD for each bad byte (the other wires keep the bytes, and "
-        "`invalidUtf8` decides)",
+        "text that is not UTF-8: TiCDC writes U+FFFD for each bad byte (in the other protocols, TiCDC's new "
+        "architecture keeps the bytes, and `invalidUtf8` decides)",
         "pingcap/ticdc pkg/sink/codec/canal/canal_json_encoder.go: the JSON writer replaces them",
         _is_invalid_text,
         lambda _, truth: with_replacements(bytes.fromhex(truth["hex"])),
@@ -257,7 +257,7 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         "debezium",
         "two-digit-year",
-        "DATE and DATETIME before the year 70 are sent 2000 years later, before 100 1900 years later",
+        "DATE and DATETIME in the years 0 to 69 are sent 2000 years later, in the years 70 to 99 1900 years later",
         "docs/wire.md, item 26",
         _has_two_digit_year,
         _four_digit_year,
@@ -273,8 +273,8 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         "debezium",
         "ambiguous-hour",
-        "`timestamp` in the hour in which TiCDC's zone turns its clocks back: the earlier of two moments is sent as "
-        "the later",
+        "`timestamp` in the hour in which TiCDC's time zone turns its clocks back: the earlier of two moments is sent "
+        "as the later",
         "pingcap/ticdc: the mounter makes a wall clock of it, pkg/sink/codec/debezium/codec.go turns that back",
         **_other_twin(1),
     ),
@@ -284,14 +284,14 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "open-protocol",
         "open.output-old-value",
-        "with `output-old-value=false` an update has no old row and looks like an insert: it comes as `insert`",
+        "with `output-old-value=false` an update has no old row and looks like an insert: it is read as `insert`",
         "pingcap/ticdc pkg/sink/codec/open/codec.go:85-95",
         ("insert",),
     ),
     MissingImages(
         "debezium",
         "debezium.output-old-value",
-        "with `output-old-value=false` an update has no old row: only its `update_postimage` comes",
+        "with `output-old-value=false` an update has no old row: there is only its `update_postimage`",
         "pingcap/ticdc pkg/sink/codec/debezium/codec.go:1053-1145",
         ("update_postimage",),
     ),
