@@ -1,4 +1,8 @@
-"""Every DML event of the corpus decodes to the SQL truth beside it."""
+"""Every row event of the corpus decodes to the SQL truth beside it.
+
+`make test` reads each table from the records about it, one table from each whole file, and streams around their DDL;
+`make test-all` reads every table from whole files and whole streams.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -129,38 +133,80 @@ def differences(protocol: str, true: TrueRow, row: dict[str, Any], losses: Count
     return out
 
 
-def compare(scenario: str, sizes: Sizes) -> tuple[int, Counter[str]]:
-    """Read every table of a file and hold each row to its truth; return the rows, and the losses met."""
-    captured = load(scenario)
+def compare(captured: Captured, sizes: Sizes, tables: list[tuple[str, str]], *, cut: bool = False) -> int:
+    """Read tables and hold each row to its truth.
+
+    Args:
+        captured: the records, of these and of other tables.
+        sizes: sizes of the chunks.
+        tables: database and name of each table.
+        cut: whether to read each table from the records about it alone.
+
+    Returns:
+        How many rows were compared.
+    """
     protocol = captured.header["protocol"]
-    losses: Counter[str] = Counter()
     count = 0
-    for database, table in tables_with_rows(captured):
-        rows = captured.read(tables=quoted(database, table), sizes=sizes, **options_of(captured)).to_pylist()
-        true = list(true_rows(captured, database, table))
+    for database, table in tables:
+        records = captured.only(database, table) if cut else captured
+        rows = records.read(tables=quoted(database, table), sizes=sizes, **options_of(captured)).to_pylist()
+        true = list(true_rows(records, database, table))
         assert len(rows) == len(true), f"{table}: {len(rows)} rows, not {len(true)}"
         for row, truth in zip(rows, true, strict=True):
-            wrong = differences(protocol, truth, row, losses)
+            wrong = differences(protocol, truth, row, Counter())
             assert not wrong, f"{table} {truth.partition}/{truth.offset}: {wrong}"
         count += len(rows)
-    return count, losses
+    return count
 
 
+SIZES = pytest.mark.parametrize("sizes", [whole, single, random_sizes(SEED)], ids=["whole", "single", f"random-{SEED}"])
+READ_WHOLE = "reads a file once for each of its tables"
+
+
+@SIZES
 @pytest.mark.parametrize("scenario", MATRICES)
-@pytest.mark.parametrize("sizes", [whole, single, random_sizes(SEED)], ids=["whole", "single", f"random-{SEED}"])
 def test_every_row_of_a_matrix_is_the_sql_truth(scenario: str, sizes: Sizes) -> None:
     """Types and operations decode to the truth, however the records are cut into chunks."""
-    count, _ = compare(scenario, sizes)
+    captured = load(scenario)
 
-    assert count > 0
+    assert compare(captured, sizes, tables_with_rows(captured), cut=True) > 0
 
 
 @pytest.mark.parametrize("scenario", VARIANTS)
 def test_every_row_of_a_variant_is_the_sql_truth(scenario: str) -> None:
     """Dispatchers, batch sizes, the extension and partial old rows give the same truth."""
-    count, _ = compare(scenario, whole)
+    captured = load(scenario)
 
-    assert count > 0
+    assert compare(captured, whole, tables_with_rows(captured), cut=True) > 0
+
+
+@pytest.mark.parametrize("scenario", [*MATRICES, *VARIANTS])
+def test_a_table_is_read_from_the_records_of_all_tables(scenario: str) -> None:
+    """The records of other tables change nothing: the table with the most rows decodes to its truth."""
+    captured = load(scenario)
+    tables = tables_with_rows(captured)
+    largest = max(tables, key=lambda table: sum(1 for _ in true_rows(captured, *table)))
+
+    assert compare(captured, random_sizes(SEED), [largest]) > 0
+
+
+@pytest.mark.slow(READ_WHOLE)
+@SIZES
+@pytest.mark.parametrize("scenario", MATRICES)
+def test_every_table_of_a_matrix_is_read_from_the_whole_file(scenario: str, sizes: Sizes) -> None:
+    """Every table decodes to the truth between the records of all others, however these are cut into chunks."""
+    captured = load(scenario)
+
+    assert compare(captured, sizes, tables_with_rows(captured)) > 0
+
+
+@pytest.mark.slow(READ_WHOLE)
+@pytest.mark.parametrize("scenario", VARIANTS)
+def test_every_table_of_a_variant_is_read_from_the_whole_file(scenario: str) -> None:
+    """Every table of a variant decodes to the truth between the records of all others."""
+    captured = load(scenario)
+
+    assert compare(captured, whole, tables_with_rows(captured)) > 0
 
 
 def test_each_file_of_the_corpus_is_read() -> None:
@@ -168,6 +214,7 @@ def test_each_file_of_the_corpus_is_read() -> None:
     assert sorted([*MATRICES, *VARIANTS, *STREAMS, *LARGE]) == scenarios()
 
 
+@pytest.mark.slow("unpacks the whole corpus")
 def test_the_bundle_is_the_corpus(corpus: Path) -> None:
     """The copy in this repository has all of the corpus, to the byte (of the streams what the demo has)."""
     assert scenarios() == names_in(corpus)
@@ -176,13 +223,24 @@ def test_the_bundle_is_the_corpus(corpus: Path) -> None:
 
 
 @pytest.mark.parametrize("scenario", STREAMS)
+@pytest.mark.parametrize("sizes", [single, random_sizes(SEED)], ids=["single", f"random-{SEED}"])
+def test_every_row_of_a_stream_around_its_ddl_is_the_sql_truth(scenario: str, sizes: Sizes) -> None:
+    """Changes before and after each DDL decode to the truth, however the records are cut into chunks."""
+    captured = load(scenario).around_ddl(50)
+
+    assert compare(captured, sizes, tables_with_rows(captured)) > 1000
+
+
+@pytest.mark.slow("20,000 rows a stream")
+@pytest.mark.parametrize("scenario", STREAMS)
 def test_every_row_of_a_stream_is_the_sql_truth(scenario: str) -> None:
     """Twenty thousand changes over three tables with schema changes and replays decode to the truth."""
-    count, _ = compare(scenario, random_sizes(SEED))
+    captured = load(scenario)
 
-    assert count > 20_000
+    assert compare(captured, random_sizes(SEED), tables_with_rows(captured)) > 20_000
 
 
+@pytest.mark.slow("reads whole streams a record a chunk")
 @pytest.mark.parametrize("scenario", STREAMS)
 def test_chunking_does_not_change_a_stream(scenario: str) -> None:
     """Whole, one record a chunk, and random chunk sizes give the same rows."""

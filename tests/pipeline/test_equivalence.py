@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 
@@ -82,30 +82,32 @@ def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, fast_path: b
     return pa.Table.from_batches(batches, schema)
 
 
-def tables(captured: Captured) -> Iterator[tuple[str, pa.Schema]]:
-    """Yield each table's name, quoted, and its read schema with all metadata."""
-    for database, table in tables_with_rows(captured):
-        name = f"`{database}`.`{table}`"
-        yield name, captured.schema(tables=name, includeMetadata="all")
+WHOLE_FILES = ["records of the table", pytest.param("whole file", marks=pytest.mark.slow("reads a file once a table"))]
+WHOLE_STREAMS = ["around DDL", pytest.param("whole stream", marks=pytest.mark.slow("20,000 rows a stream"))]
 
 
 @pytest.mark.parametrize("matrix", ["types", "ops"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_fast_path_gives_the_rows_of_the_general_path(scenario: str, matrix: str) -> None:
+@pytest.mark.parametrize("part", WHOLE_FILES)
+def test_the_fast_path_gives_the_rows_of_the_general_path(scenario: str, matrix: str, part: str) -> None:
     """Every table of a matrix, in one chunk without it, in random chunks with it, or one record a chunk."""
     captured = load(f"{scenario}.{matrix}")
 
-    for name, schema in tables(captured):
-        expected = outcome(captured, schema, whole, fast_path=False, tables=name, includeMetadata="all")
+    for database, table in tables_with_rows(captured):
+        records = captured if part == "whole file" else captured.only(database, table)
+        given = {"tables": f"`{database}`.`{table}`", "includeMetadata": "all"}
+        schema = records.schema(**given)
+        expected = outcome(records, schema, whole, fast_path=False, **given)
         for sizes in (random_sizes(SEED), single) if matrix == "ops" else (random_sizes(SEED),):
-            assert outcome(captured, schema, sizes, fast_path=True, tables=name, includeMetadata="all") == expected
+            assert outcome(records, schema, sizes, fast_path=True, **given) == expected
 
 
 @pytest.mark.parametrize("options", [{}, {"preimages": "false", "operations": "insert,update"}], ids=str)
 @pytest.mark.parametrize("stream", STREAMS)
-def test_the_fast_path_gives_the_rows_of_a_stream(stream: str, options: dict[str, str]) -> None:
+@pytest.mark.parametrize("part", WHOLE_STREAMS)
+def test_the_fast_path_gives_the_rows_of_a_stream(stream: str, options: dict[str, str], part: str) -> None:
     """Tables that change under way, duplicates and DDL between; also with fewer images wanted."""
-    captured = load(stream)
+    captured = load(stream) if part == "whole stream" else load(stream).around_ddl(50)
 
     for database, table in tables_with_rows(captured):
         given = {"tables": f"`{database}`.`{table}`", **options}
@@ -190,8 +192,9 @@ def other_bytes(data: bytes, chooser: random.Random) -> bytes:
 MUTATIONS: list[Callable[[bytes, random.Random], bytes]] = [mangled, repeated_member, spaced, other_bytes]
 
 
+@pytest.mark.parametrize("rounds", [8, pytest.param(60, marks=pytest.mark.slow("2,400 messages, each read twice"))])
 @pytest.mark.parametrize("scenario", MANGLED)
-def test_the_fast_path_gives_the_errors_of_the_general_path(scenario: str) -> None:
+def test_the_fast_path_gives_the_errors_of_the_general_path(scenario: str, rounds: int) -> None:
     """Between whole messages each mangled one gives the rows, or the corrupt record, of the general path."""
     captured = load(f"{scenario}.types")
     chooser = random.Random(f"{SEED} {scenario}")
@@ -201,7 +204,7 @@ def test_the_fast_path_gives_the_errors_of_the_general_path(scenario: str) -> No
     about = [record for records in captured.partitions.values() for record in records if b"t_all" in _bytes(record)]
     bad, differing = 0, []
 
-    for _ in range(60):
+    for _ in range(rounds):
         mutants = []
         for _ in range(40):
             record = chooser.choice(about)
@@ -216,7 +219,7 @@ def test_the_fast_path_gives_the_errors_of_the_general_path(scenario: str) -> No
         bad += general.column("_corrupt_record").drop_null().length() if isinstance(general, pa.Table) else 0
 
     assert not differing, (SEED, scenario, differing[0])
-    assert bad > 100
+    assert bad > 2 * rounds
 
 
 def _bytes(record: Record) -> bytes:
@@ -282,7 +285,8 @@ ROWS = {"canal-json": (b'"old":', b"\0"), "debezium": (b'"transaction":null,', b
         ("debezium.include-start-ts", "t_num"),
     ],
 )
-def test_columns_give_what_rows_give(scenario: str, table: str) -> None:
+@pytest.mark.parametrize("rounds", [150, pytest.param(700, marks=pytest.mark.slow("700 reads, each by both paths"))])
+def test_columns_give_what_rows_give(scenario: str, table: str, rounds: int) -> None:
     """Messages whose rows alone are mangled give the general path's values and failures, by columns or not."""
     captured = load(f"{scenario}.types")
     chooser = random.Random(f"{SEED} {scenario} {table}")
@@ -310,7 +314,7 @@ def test_columns_give_what_rows_give(scenario: str, table: str) -> None:
             return str(error)
 
     decoded(plan, learned, about)
-    for _ in range(700):
+    for _ in range(rounds):
         records = chooser.choices(about, k=chooser.randrange(1, 5))
         if chooser.random() < 0.9:
             place = chooser.randrange(len(records))
@@ -326,7 +330,7 @@ def test_columns_give_what_rows_give(scenario: str, table: str) -> None:
         if isinstance(found, Decoded):
             by_columns += len(found.change_types) > 0 and not found.parsed and not found.failures
 
-    assert by_columns > 20
+    assert by_columns > rounds // 35
 
 
 # Bytes of an update, or of one message and the next, and what stands for them: rows too many here and too few there,

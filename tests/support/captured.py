@@ -1,4 +1,4 @@
-"""Captured messages as a well: read them through the core, without Kafka and without Spark."""
+"""Captured messages in place of Kafka: read them through the core, without Kafka and without Spark."""
 
 import random
 from collections import defaultdict
@@ -21,7 +21,7 @@ from ticdc_source.pipeline.read import ReadSpec, read
 
 TOPIC = "captured"
 
-# How many records the next chunk gets.
+# Returns how many records the next chunk gets.
 Sizes = Callable[[], int]
 
 
@@ -57,8 +57,8 @@ class Captured:
 
     Attributes:
         header: scenario, config and tables; empty for messages made by a test.
-        partitions: records by topic partition; a record's place is its offset.
-        files: what lies in claim-check storage, by name.
+        partitions: records by topic partition; a record's index is its offset.
+        files: the files in claim-check storage, by name.
     """
 
     header: Mapping[str, Any]
@@ -70,8 +70,35 @@ class Captured:
         """Make one of (key, value) pairs on partition 0."""
         return cls({}, {0: [Record(key, value) for key, value in messages]})
 
+    def only(self, database: str, table: str) -> "Captured":
+        """Return the records about one table: its rows, its DDL, and DDL of no table; offsets begin at 0 again."""
+        name = (database, table)
+        return replace(
+            self,
+            partitions={
+                partition: [record for record in records if _is_about(record, name)]
+                for partition, records in self.partitions.items()
+            },
+        )
+
+    def around_ddl(self, count: int) -> "Captured":
+        """Return, of each partition, `count` records before and after the commit of each DDL; offsets begin at 0."""
+        changes = {
+            record.truth["commit_ts"]
+            for records in self.partitions.values()
+            for record in records
+            if record.truth["op"] == "ddl"
+        }
+        partitions = {}
+        for partition, records in self.partitions.items():
+            commits = [events_of(record.truth)[0]["commit_ts"] for record in records]
+            centers = [next((n for n, commit in enumerate(commits) if commit >= change), -count) for change in changes]
+            kept = {offset for center in centers for offset in range(center - count, center + count)}
+            partitions[partition] = [record for offset, record in enumerate(records) if offset in kept]
+        return replace(self, partitions=partitions)
+
     def ranges(self) -> list[OffsetRange]:
-        """Return all there is."""
+        """Return all offset ranges."""
         return [OffsetRange(TOPIC, partition, 0, len(records)) for partition, records in self.partitions.items()]
 
     def fetch(self, wanted: OffsetRange, sizes: Sizes = whole) -> Iterator[Chunk]:
@@ -121,6 +148,19 @@ class Captured:
         spec = read_spec(schema, options, context)
         keeps_ddl = spec.decoder.ddl_partition is not None or wanted.partition == min(self.partitions)
         return replace(spec, keeps_ddl=keeps_ddl)
+
+
+def events_of(truth: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the true events of a record."""
+    return truth["events"] if truth["op"] == "batch" else [truth]
+
+
+def _is_about(record: Record, name: tuple[str, str]) -> bool:
+    for event in events_of(record.truth):
+        names = {(event.get("schema", ""), event.get("table", "")), (event.get("old_schema"), event.get("old_table"))}
+        if name in names or (event["op"] == "ddl" and not event.get("table")):
+            return True
+    return False
 
 
 def rows(*messages: tuple[bytes | None, bytes | None], **options: str) -> list[dict[str, Any]]:

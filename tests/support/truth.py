@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from tests.support.captured import Captured
+from tests.support.captured import Captured, events_of
 from tests.support.losses import LOSSES, MISSING, Loss, with_replacements
 
 _CHANGES = {"insert": ("insert",), "delete": ("delete",), "update": ("update_preimage", "update_postimage")}
@@ -35,14 +35,10 @@ def tables_with_rows(captured: Captured) -> list[tuple[str, str]]:
             (event["schema"], event["table"])
             for records in captured.partitions.values()
             for record in records
-            for event in _events(record.truth)
+            for event in events_of(record.truth)
             if event["op"] in _CHANGES
         }
     )
-
-
-def _events(truth: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return truth["events"] if truth["op"] == "batch" else [truth]
 
 
 def true_rows(captured: Captured, database: str, table: str) -> Iterator[TrueRow]:
@@ -55,7 +51,7 @@ def true_rows(captured: Captured, database: str, table: str) -> Iterator[TrueRow
     }
     for partition, records in captured.partitions.items():
         for offset, record in enumerate(records):
-            for index, event in enumerate(_events(record.truth)):
+            for index, event in enumerate(events_of(record.truth)):
                 if event["op"] not in _CHANGES or (event["schema"], event["table"]) != (database, table):
                     continue
                 declaration = declared.get((database, table, event["table_version"]), {})
