@@ -17,7 +17,7 @@ from ticdc_source.protocols import PROTOCOLS, decoder_of, describe_unknown, poss
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema.ddl import as_the_user_declares, could_tell, types_of_texts
+from ticdc_source.schema.ddl import ddl_types, lack_types, with_table_ddl
 from ticdc_source.schema.model import TableSchema, merge_schemas
 from ticdc_source.schema.mysql_ddl import available
 
@@ -221,7 +221,7 @@ def _lacks_details(sample: Sample) -> bool:
         return False
     tables = {event.table for event in sample.ddl if event.query}
     return any(
-        could_tell(schema.columns)
+        lack_types(schema.columns)
         for table, parts in sample.rows.items()
         if any(table.is_same(name) for name in tables)
         for schema in sample.decoder.describe(parts[0])
@@ -231,7 +231,7 @@ def _lacks_details(sample: Sample) -> bool:
 def describe_table(sample: Sample, table: TableName) -> list[TableSchema]:
     """Return the versions of a table that a sample shows."""
     decoder, parts = sample.decoder, sample.rows.get(table, ())
-    declared = {} if decoder.types_in_ddl else types_of_texts(sample.ddl, table, whole=sample.whole)
+    declared = {} if decoder.types_in_ddl else ddl_types(sample.ddl, table, whole=sample.whole)
     return [schema for table_events in parts for schema in decoder.describe(table_events, sample.ddl, declared)]
 
 
@@ -263,13 +263,13 @@ def infer_table(sample: Sample) -> TableSchema:
         _warn_of_unread_ddl(sample, merged)
     if merged is None:  # no row can be read: decoding says what is wrong with the first
         raise _first_failure(sample, names[0])
-    return as_the_user_declares(merged, sample.table_ddl)
+    return with_table_ddl(merged, sample.table_ddl)
 
 
 def _warn_of_unread_ddl(sample: Sample, merged: TableSchema) -> None:
     """Warn if types would differ with sqlglot: a job must not change them silently on the day it is installed."""
     explained = any(event.query and event.table.is_same(merged.table) for event in sample.ddl)
-    if explained and not sample.decoder.types_in_ddl and not available() and could_tell(merged.columns):
+    if explained and not sample.decoder.types_in_ddl and not available() and lack_types(merged.columns):
         warnings.warn(
             f"DDL in the topic may give exact types of {merged.table} that the messages leave open (precisions, "
             "labels, lengths): pip install sqlglot on the driver, or set schemaHints",

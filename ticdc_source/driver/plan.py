@@ -117,4 +117,4 @@ def _typed_field(
     name: str, arrow: pa.DataType, text: str | None, versions: TypeTexts, *, key: bool = False
 ) -> ReadField:
     parsed = tuple((start, parse_type(version)) for start, version in versions)
-    return ReadField(name, arrow, parse_type(text) if text else None, parsed, key)
+    return ReadField(name, arrow, type=parse_type(text) if text else None, versions=parsed, key=key)

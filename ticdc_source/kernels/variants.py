@@ -1,8 +1,9 @@
-"""JSON text to Spark's VARIANT: the binary form that Spark's own `parse_json` gives.
+"""JSON text → Spark's VARIANT, in the binary form that Spark's own `parse_json` returns.
 
-The format is Parquet's Variant encoding; what is left to a writer (which number type, the order of keys) is done as
-org.apache.spark.types.variant.VariantBuilder does it, so that equal documents are equal bytes. Spark takes it from
-Python as a struct of two binaries, one of which is flagged (pyspark/sql/pandas/types.py, `is_variant`).
+The format is Parquet's Variant encoding. It leaves some choices to the writer: the type of a number, the order of keys.
+This module chooses as org.apache.spark.types.variant.VariantBuilder does, so that equal documents are equal bytes.
+Spark takes a VARIANT from Python as a struct of two binaries, one of which is flagged (pyspark/sql/pandas/types.py,
+`is_variant`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from itertools import accumulate
 
 import pyarrow as pa
 
@@ -20,7 +21,7 @@ from ticdc_source.schema.types import DECIMAL_MAX, VARIANT
 
 __all__ = ["variant_of", "variants"]
 
-# The low two bits of a value's first byte say what it is; for a primitive, the type is above them.
+# The low two bits of a value's first byte are its basic type; the bits above them are the type of a primitive.
 _PRIMITIVE, _SHORT_TEXT, _OBJECT, _ARRAY = range(4)
 _NULL, _TRUE, _FALSE = (bytes([code << 2 | _PRIMITIVE]) for code in (0, 1, 2))
 _INTEGERS = ((3, 1), (4, 2), (5, 4), (6, 8))  # type, bytes
@@ -39,12 +40,12 @@ class _Number(str):
     __slots__ = ()
 
 
-class _Pairs(list):  # type: ignore[type-arg]  # an object, told apart from an array
-    """An object of a document, in its order."""
+class _Pairs(list[tuple[str, object]]):
+    """An object of a document, in its order: a type of its own, as an array is a list too."""
 
 
 def _width(number: int) -> int:
-    """Return in how many bytes sizes, offsets and keys up to `number` are written."""
+    """Return how many bytes sizes, offsets and keys up to `number` take."""
     return 1 if number <= 0xFF else 2 if number <= 0xFFFF else 3 if number <= 0xFFFFFF else 4  # noqa: PLR2004
 
 
@@ -60,7 +61,7 @@ def _integer(number: int) -> bytes | None:
 
 
 def _number(text: str) -> bytes:
-    """Write a number: the smallest integer, else a decimal, else (exponents, too many digits) a double."""
+    """Write a number as the smallest integer that holds it, else as a decimal, else as a double."""
     if "." not in text and _PLAIN.fullmatch(text) and len(text) <= 20:  # noqa: PLR2004 (of 64 bits)
         integer = _integer(int(text))
         if integer is not None:
@@ -69,8 +70,8 @@ def _number(text: str) -> bytes:
         sign, digits, exponent = Decimal(text).as_tuple()
         scale, precision = -int(exponent), len(str(int("".join(map(str, digits)))))
         unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
-        for code, most, width in _DECIMALS:
-            if scale <= most and precision <= most:
+        for code, digits_held, width in _DECIMALS:
+            if scale <= digits_held and precision <= digits_held:
                 return bytes([code << 2 | _PRIMITIVE, scale]) + unscaled.to_bytes(width, "little", signed=True)
     return _DOUBLE + struct.pack("<d", float(text))
 
@@ -82,20 +83,20 @@ def _text(text: str) -> bytes:
     return _LONG_TEXT + _little(len(data), 4) + data
 
 
-def _container(kind: int, parts: Sequence[bytes], order: Sequence[int], ids: Sequence[int]) -> bytes:
-    """Write an object or an array: header, size, keys (`ids`, an object's), offsets in `order`, values."""
+def _container(basic_type: int, parts: Sequence[bytes], order: Sequence[int], ids: Sequence[int]) -> bytes:
+    """Write an object or an array: header, size, the keys' ids of an object, offsets in `order`, values."""
     data = b"".join(parts)
-    starts, place = [], 0
+    starts, end = [], 0
     for part in parts:
-        starts.append(place)
-        place += len(part)
+        starts.append(end)
+        end += len(part)
     large = len(parts) > _ONE_BYTE
-    id_width, offset_width = _width(max(ids, default=0)), _width(place)
-    if kind == _OBJECT:
+    id_width, offset_width = _width(max(ids, default=0)), _width(end)
+    if basic_type == _OBJECT:
         header = (large << 4 | (id_width - 1) << 2 | offset_width - 1) << 2 | _OBJECT
     else:
         header = (large << 2 | offset_width - 1) << 2 | _ARRAY
-    offsets = [*(starts[index] for index in order), place]
+    offsets = [*(starts[index] for index in order), end]
     return b"".join(
         (
             bytes([header]),
@@ -107,7 +108,7 @@ def _container(kind: int, parts: Sequence[bytes], order: Sequence[int], ids: Seq
     )
 
 
-def _value(item: Any, keys: dict[str, int]) -> bytes:
+def _value(item: object, keys: dict[str, int]) -> bytes:
     match item:
         case None:
             return _NULL
@@ -121,27 +122,27 @@ def _value(item: Any, keys: dict[str, int]) -> bytes:
             return _text(item)
         case _Pairs():
             ids, parts = [], []
-            for name, member in item:  # keys are numbered as they come: an inner object's before the next one here
+            for name, member in item:  # keys get their ids as they come: those of an inner object before the next one
                 ids.append(keys.setdefault(name, len(keys)))
                 parts.append(_value(member, keys))
             if len(set(ids)) < len(ids):
                 msg = "a key twice in one object, which VARIANT does not have"
                 raise ValueError(msg)
-            order = sorted(range(len(item)), key=lambda index: item[index][0].encode("utf-16-be"))  # as Java sorts
+            names = [name.encode("utf-16-be") for name, _ in item]
+            order = sorted(range(len(names)), key=names.__getitem__)  # as Java sorts
             return _container(_OBJECT, parts, order, [ids[index] for index in order])
-        case _:
+        case list():
             parts = [_value(member, keys) for member in item]
             return _container(_ARRAY, parts, range(len(parts)), ())
+    msg = f"a JSON {type(item).__name__}"
+    raise TypeError(msg)
 
 
 def _metadata(keys: Mapping[str, int]) -> bytes:
-    """Write the dictionary of all keys, in the order in which they came."""
+    """Write the dictionary of all keys, in the order of their ids."""
     names = [name.encode() for name in keys]
-    ends, place = [0], 0
-    for name in names:
-        place += len(name)
-        ends.append(place)
-    width = _width(max(place, len(names)))
+    ends = [0, *accumulate(map(len, names))]
+    width = _width(max(ends[-1], len(names)))
     return b"".join(
         (bytes([1 | (width - 1) << 6]), _little(len(names), width), *(_little(end, width) for end in ends), *names)
     )
@@ -156,7 +157,7 @@ def variant_of(text: str) -> tuple[bytes, bytes]:
     """Return a JSON document as (value, metadata).
 
     Raises:
-        ValueError: it is no JSON, or one that VARIANT does not hold.
+        ValueError: it is not JSON, or a document that VARIANT does not hold.
     """
     document = json.loads(
         text, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Pairs, parse_constant=_no_constant
@@ -171,10 +172,10 @@ def variant_of(text: str) -> tuple[bytes, bytes]:
 
 
 def variants(texts: pa.Array) -> pa.Array:
-    """Turn JSON texts into VARIANTs.
+    """Return an array of JSON texts as an array of VARIANTs.
 
     Raises:
-        ValueError: as `variant_of`.
+        ValueError: a text is not JSON, or a document that VARIANT does not hold.
     """
     found = [None if text is None else variant_of(text) for text in texts.to_pylist()]
     children = [pa.array([b"" if pair is None else pair[side] for pair in found], pa.binary()) for side in (0, 1)]

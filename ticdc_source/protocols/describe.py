@@ -22,7 +22,7 @@ _MOST_DIGITS = 20  # of a number with 64 bits
 
 def plan_of(declared: Mapping[str, TypeVersions] | None) -> Plan:
     """Return the plan to parse a sample with. Its fields make a run of images end where a version ends."""
-    fields = (ReadField(name, pa.null(), None, versions) for name, versions in (declared or {}).items())
+    fields = (ReadField(name, pa.null(), versions=versions) for name, versions in (declared or {}).items())
     return Plan(tuple(fields))
 
 

@@ -1,1 +1,1 @@
-"""Schemas: MySQL types, tables, and what DDL says of them."""
+"""Schemas: MySQL types, columns and tables, and what DDL tells about them."""

@@ -1,4 +1,7 @@
-"""What DDL adds to a sample: `tableDDL`, and the texts of the DDL events in it."""
+"""What DDL adds to the columns of a sample: first the DDL events in the topic, then the option `tableDDL`.
+
+The messages' own word stands against DDL events. The option stands above the messages, but must not contradict them.
+"""
 
 from __future__ import annotations
 
@@ -14,36 +17,35 @@ from ticdc_source.schema.model import Column, TableSchema, TypeVersions
 from ticdc_source.schema.mysql_ddl import available, declared_tables, versions_of
 from ticdc_source.schema.types import ColumnType, merge_types
 
-__all__ = [
-    "as_declared",
-    "as_the_user_declares",
-    "check_table_ddl",
-    "completed",
-    "could_tell",
-    "types_of_texts",
-    "version_at",
-]
+__all__ = ["check_table_ddl", "completed", "ddl_types", "lack_types", "version_at", "with_table_ddl"]
 
 _log = logging.getLogger(__name__)
-_NUMBERED = frozenset({"enum", "set"})
+_LABELLED = frozenset({"enum", "set"})
+_STRINGS = frozenset({"text", "binary"})
 
 
-def could_tell(columns: Iterable[Column]) -> bool:
-    """Tell whether messages leave something open that a `CREATE TABLE` would say."""
+def lack_types(columns: Iterable[Column]) -> bool:
+    """Return whether messages leave something open that a `CREATE TABLE` would say."""
     return any(
         column.type is None
         or column.type.is_unspecified
-        or (column.type.family in _NUMBERED and column.type.labels is None)
+        or (column.type.family in _LABELLED and column.type.labels is None)
         or (column.type.name == "bit" and column.type.length is None)
         for column in columns
     )
 
 
-def types_of_texts(ddl: Iterable[DDLEvent], table: TableName, *, whole: bool) -> Mapping[str, TypeVersions]:
-    """Return the types that DDL events gave a table's columns, as far as they are sure.
+# DDL events
 
-    `whole` says whether the sample has every DDL event of the range. Where it does not, none of them tells a type: an
-    `ALTER` in between may have changed it, and a number would be read as the wrong label.
+
+def ddl_types(ddl: Iterable[DDLEvent], table: TableName, *, whole: bool) -> Mapping[str, TypeVersions]:
+    """Return the types that DDL events gave a table's columns, by lower-case name.
+
+    Args:
+        ddl: DDL events of any table.
+        table: the table.
+        whole: whether the sample has every DDL event of the range. If not, the result is empty: an `ALTER` in between
+            may have changed a type, and a number would be read as the wrong label.
     """
     ddl = [event for event in ddl if event.query]
     if not ddl:
@@ -61,32 +63,73 @@ def types_of_texts(ddl: Iterable[DDLEvent], table: TableName, *, whole: bool) ->
     return versions_of(ddl, table)
 
 
+def version_at(versions: TypeVersions, commit_ts: int) -> ColumnType | None:
+    """Return the type of a row of `commit_ts`; of a row before all versions only the labels, if there are any."""
+    before = [type_ for start, type_ in versions if start < commit_ts]
+    if before:
+        return before[-1]
+    return versions[0][1] if versions and versions[0][1].family in _LABELLED else None
+
+
+def completed(column: Column, exact: ColumnType) -> Column:
+    """Return the column with what its messages leave open taken from `exact`, the type that a DDL event declares."""
+    type_ = column.type
+    if type_ is None:
+        return replace(column, type=exact, json_type=None)
+    if column.vague and _may_be(type_, exact):
+        return replace(column, type=exact, vague=False)
+    if (exact.name, exact.unsigned) != (type_.name, type_.unsigned):
+        return column
+    if type_.is_unspecified:  # MySQL prints every value with its column's scale
+        fits = type_.scale in (None, exact.scale) and _holds(exact, type_)
+        return replace(column, type=exact) if fits else column
+    return replace(column, type=type_.refined_by(exact))
+
+
+def _may_be(vague: ColumnType, exact: ColumnType) -> bool:
+    """Return whether `exact` may be the type that messages leave open."""
+    return (
+        exact.family == vague.family
+        or {exact.family, vague.family} <= _STRINGS
+        or (vague.name == "double" and exact.name == "decimal")  # some protocols send a DECIMAL as a double
+    )
+
+
+def _holds(exact: ColumnType, shown: ColumnType) -> bool:
+    """Return whether a decimal type holds the digits that a sample showed."""
+    scale = exact.scale or 0
+    return (shown.scale or 0) <= scale and (shown.whole or 0) <= (exact.length or 0) - scale
+
+
+# The option tableDDL
+
+
 def check_table_ddl(text: str | None) -> None:
     """Check the option `tableDDL`.
 
     Raises:
-        OptionError: it is no `CREATE TABLE`, or sqlglot is not installed.
+        OptionError: it is not a `CREATE TABLE`, or sqlglot is not installed.
     """
     if text:
         declared_tables(text)
 
 
-def as_the_user_declares(schema: TableSchema, text: str | None) -> TableSchema:
-    """Give a table's columns the types of the option `tableDDL`; those that it does not have stay as they are.
+def with_table_ddl(schema: TableSchema, text: str | None) -> TableSchema:
+    """Return the table with the types of the option `tableDDL`; columns that the option lacks stay as they are.
 
     Raises:
-        OptionError: it creates no such table.
-        SchemaError: the messages contradict it.
+        OptionError: the option does not create this table.
+        SchemaError: the messages contradict the option.
     """
     if not text:
         return schema
     tables = declared_tables(text)
-    wanted = tuple(part.lower() for part in schema.table)
+    database, table = (part.lower() for part in schema.table)
     declared = next(
         (
             columns
             for name, columns in tables.items()
-            if name.table.lower() == wanted[1] and name.database.lower() in ("", wanted[0])
+            if name.table.lower() == table and name.database.lower() in ("", database)
         ),
         None,
     )
@@ -101,48 +144,21 @@ def _declared(column: Column, declared: Mapping[str, ColumnType], table: TableNa
     exact = declared.get(column.name.lower())
     if exact is None:
         return column
-    found = as_declared(column, exact)
-    if found is None:
-        said = "types of different kinds" if column.conflict else column.type
+    typed = _as_declared(column, exact)
+    if typed is None:
+        seen = "types of different kinds" if column.conflict else column.type
         msg = (
-            f"Column {column.name} of {table}: option 'tableDDL' says {exact}, the messages {said}, which does not fit "
+            f"Column {column.name} of {table}: option 'tableDDL' says {exact}, the messages {seen}, which does not fit "
             "into that. Is it the table's present SHOW CREATE TABLE? Else leave the column out of it"
         )
         raise SchemaError(msg)
-    return found
+    return typed
 
 
-_STRINGS = frozenset({"text", "binary"})
-_MEMBERS = frozenset({"enum", "set"})
+def _as_declared(column: Column, exact: ColumnType) -> Column | None:
+    """Return the column as the user declares it; None if that type does not hold what the messages have.
 
-
-def version_at(versions: TypeVersions, commit_ts: int) -> ColumnType | None:
-    """Return the type of a row of `commit_ts`; of a row before all versions only what labels there are."""
-    known = [type_ for start, type_ in versions if start < commit_ts]
-    if known:
-        return known[-1]
-    return versions[0][1] if versions and versions[0][1].family in _MEMBERS else None
-
-
-def completed(column: Column, exact: ColumnType) -> Column:
-    """Return the column with what its messages leave open as a DDL event declares it; their own word stands."""
-    type_ = column.type
-    if type_ is None:
-        return replace(column, type=exact, json_type=None)
-    if column.vague and _may_be(type_, exact):
-        return replace(column, type=exact, vague=False)
-    if (exact.name, exact.unsigned) != (type_.name, type_.unsigned):
-        return column
-    if type_.is_unspecified:  # MySQL prints every value with its column's scale
-        shown = type_.scale in (None, exact.scale) and _has_room(exact, type_)
-        return replace(column, type=exact) if shown else column
-    return replace(column, type=type_.refined_by(exact))
-
-
-def as_declared(column: Column, exact: ColumnType) -> Column | None:
-    """Return the column as the user declares it; None where that does not hold what the messages say.
-
-    It may be wider than they say, as the table may have been altered since.
+    The declared type may be wider than that of the messages, as the table may have been altered since.
     """
     type_ = column.type
     if type_ is None:
@@ -152,37 +168,22 @@ def as_declared(column: Column, exact: ColumnType) -> Column | None:
     if column.vague:
         return replace(column, type=exact, vague=False) if _may_be(type_, exact) else None
     if type_.is_unspecified and exact.name == "decimal":
-        return replace(column, type=exact) if _has_room(exact, type_) else None
-    if type_.labels is not None and exact.labels is not None:  # a wire may escape backslashes, or not
+        return replace(column, type=exact) if _holds(exact, type_) else None
+    if type_.labels is not None and exact.labels is not None:  # a message may escape backslashes, or not
         labels = {label.replace("\\", "") for label in exact.labels}
         return column if {label.replace("\\", "") for label in type_.labels} <= labels else None
     if type_.name == exact.name == "bit" and type_.length is None:
         return replace(column, type=exact)
     merged = merge_types(type_, exact)
-    if merged is None or merged.arrow != exact.arrow or _narrower(exact, merged):
+    if merged is None or merged.arrow != exact.arrow or _is_narrower(exact, merged):
         return column if type_.arrow == exact.arrow == pa.string() else None
     return replace(column, type=exact)
 
 
-def _narrower(exact: ColumnType, merged: ColumnType) -> bool:
-    """Tell whether an integer type lacks values that another of the same Arrow type has."""
+def _is_narrower(exact: ColumnType, merged: ColumnType) -> bool:
+    """Return whether an integer type lacks values that another one with the same Arrow type has."""
     return (
         merged.name != "decimal"
         and (exact.family, exact.unsigned, exact.name) != (merged.family, merged.unsigned, merged.name)
         and exact.family == "number"
     )
-
-
-def _may_be(vague: ColumnType, exact: ColumnType) -> bool:
-    """Tell whether a type that messages leave open may be this one."""
-    return (
-        exact.family == vague.family
-        or {exact.family, vague.family} <= _STRINGS
-        or (vague.name == "double" and exact.name == "decimal")  # debezium
-    )
-
-
-def _has_room(exact: ColumnType, shown: ColumnType) -> bool:
-    """Tell whether a decimal holds what a sample showed."""
-    scale = exact.scale or 0
-    return (shown.scale or 0) <= scale and (shown.whole or 0) <= (exact.length or 0) - scale

@@ -12,8 +12,8 @@ __all__ = ["removes_rows_of"]
 # truncate table partition, exchange partition; reorganizing and altering partitions keep the rows.
 _CODES = frozenset({2, 4, 11, 20, 23, 42})
 
-# What stands before the words that tell in the text of a statement: blanks, comments, a name.
-# Each kind in one way only: with more of them, the time to find that nothing matches would double with each comment.
+# What may stand between the words of a statement, blanks and comments; and a name. Each pattern matches a text in only
+# one way: with more ways, the time to find that nothing matches would double with each comment.
 _GAP = r"(?:\s|/\*(?:[^*]|\*(?!/))*\*/|(?:#|--(?=\s))[^\n]*\n)+"
 _NAME = r"(?:`(?:[^`]|``)*`|[^\s`.(,;]+)"
 _TABLE = rf"({_NAME})(?:\s*\.\s*({_NAME}))?"
@@ -31,21 +31,21 @@ _EXCHANGED = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"", re.DOTALL)
-_WORDS = frozenset({"TRUNCATE", "ERASE"})  # canal-json's types, and native Debezium's truncate event
+_WORDS = frozenset({"TRUNCATE", "ERASE"})  # the types of such events, for protocols that have names for them
 
 
 def removes_rows_of(event: DDLEvent, table: TableName) -> bool:
-    """Tell whether a DDL event removes rows of a table (or may: a partition's)."""
+    """Return whether a DDL event removes rows of a table, or may remove them: those of a partition."""
     by_code = event.type_code in _CODES
     if not (by_code or event.type in _WORDS or _REMOVES.match(_QUOTED.sub("`x`", event.query))):
         return False
-    if not event.table.table:  # of a whole database
+    if not event.table.table:  # it removes a whole database
         return event.table.database.lower() == table.database.lower()
     return any(named.is_same(table) for named in (event.table, *_exchanged(event)))
 
 
 def _exchanged(event: DDLEvent) -> list[TableName]:
-    """Return both tables of an EXCHANGE PARTITION: the event names but one of them (docs/wire.md, items 46 and 51)."""
+    """Return both tables of an EXCHANGE PARTITION: the event names only one of them (docs/wire.md, items 46 and 51)."""
     found = _EXCHANGED.match(event.query)
     if found is None:
         return []

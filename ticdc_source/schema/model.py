@@ -1,9 +1,9 @@
-"""Columns and tables: what the messages say (TableSchema), and what Spark asked for (ReadSchema)."""
+"""Columns and tables: what messages tell about them, and which of them Spark asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import pyarrow as pa
 
@@ -23,15 +23,15 @@ __all__ = [
     "merge_schemas",
 ]
 
-# Field metadata of the inferred schema. Spark hands it back to the reader, so it is how what the driver has
-# inferred (labels, precision, the table, the protocol) reaches the workers.
+# Keys of the field metadata in the inferred schema. Spark hands the schema back to the reader, so what the driver has
+# inferred (labels, precision, the table, the protocol) reaches the workers this way.
 MYSQL_TYPE = "ticdc.mysql_type"
 KEY = "ticdc.key"
 TABLE = "ticdc.table"
 PROTOCOL = "ticdc.protocol"
 VERSIONS = "ticdc.versions"
 
-# The types that DDL events gave a column: (commit_ts of the DDL, type), oldest first. A row belongs to the last one
+# The types that DDL events gave a column: (commit_ts of the DDL, type), oldest first. A row belongs to the last version
 # whose commit_ts is below its own (docs/wire.md, item 31).
 TypeVersions = tuple[tuple[int, ColumnType], ...]
 
@@ -41,19 +41,21 @@ class Column:
     """A column, as messages describe it.
 
     Attributes:
-        name: the name on the wire.
-        type: its MySQL type; None where the messages do not tell (schema-less debezium, MySQL's Null).
-        key: part of the handle key, where the wire tells.
-        wire: how the protocol wrote the values, where a type has several ways; the protocol's own word.
-        json_type: the Arrow type that the values' JSON json_type suggests, used where `type` is None.
-        vague: the message leaves the type open (text or binary, tinyint or smallint, …); `type` says the likely one.
-        conflict: versions of the table disagree across families: read as text.
-        versions: what DDL events declared, where messages do not tell all of the type themselves.
-        since: the commit_ts of the DDL whose version of the column a message holds, 0 for the first.
+        name: the name in the messages.
+        type: its MySQL type; None if the messages do not tell it: they may carry no types, or only NULLs.
+        key: whether it is part of the handle key, if the messages tell.
+        wire: how the protocol wrote the values, if it has several ways for one type; the protocol's own word.
+        json_type: the Arrow type that the JSON of the values suggests, for columns whose `type` is None.
+        vague: whether the messages leave the type open (text or binary, tinyint or smallint, …); `type` is then the
+            likely one.
+        conflict: whether versions of the table disagree across families; the column is then read as text.
+        versions: the types that DDL events declare, if messages do not tell the whole type themselves.
+        since: the commit_ts of the DDL that began the column's version in these messages; 0 for the first version.
     """
 
     name: str
     type: ColumnType | None = None
+    _: KW_ONLY
     key: bool = False
     wire: str = ""
     json_type: pa.DataType | None = None
@@ -69,13 +71,8 @@ class Column:
     def _merged_types(self, other: Column) -> Column:
         key = self.key or other.key
         if self.type is None or other.type is None:
-            known = self if self.type is not None else other
-            json_type = (
-                self.json_type if other.json_type is None or self.json_type == other.json_type else other.json_type
-            )
-            if self.json_type is not None and other.json_type is not None and self.json_type != other.json_type:
-                json_type = _wider_json_type(self.json_type, other.json_type)
-            return replace(known, key=key, json_type=json_type)
+            typed = self if self.type is not None else other
+            return replace(typed, key=key, json_type=_merged_json_type(self.json_type, other.json_type))
         if self.conflict or other.conflict:
             return replace(self, key=key, conflict=True)
         for vague, sure in ((self, other), (other, self)):
@@ -87,25 +84,28 @@ class Column:
         return replace(self, type=merged, key=key, vague=self.vague and other.vague)
 
 
-def _wider_json_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
-    json_types = {first, second}
-    if json_types == {pa.int64(), pa.float64()}:
-        return pa.float64()
-    return pa.string()
+def _merged_json_type(first: pa.DataType | None, second: pa.DataType | None) -> pa.DataType | None:
+    """Return the Arrow type that holds the values of both; None if neither has values."""
+    if first is None or second is None or first == second:
+        return second if first is None else first
+    return pa.float64() if {first, second} == {pa.int64(), pa.float64()} else pa.string()
 
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """What the messages say about a table: its columns in table order where the wire keeps it."""
+    """What messages tell about a table: its columns, in the order of the table if the protocol keeps it."""
 
     table: TableName
     columns: tuple[Column, ...]
 
 
 def merge_schemas(schemas: Iterable[TableSchema]) -> TableSchema | None:
-    """Merge versions of one table, oldest first: every column seen, each with the widest type.
+    """Merge versions of one table, oldest first: every column of any version, each with the widest type.
 
-    The newest version's order leads; columns that only older versions had follow.
+    The columns of the newest version come first, in its order, then the columns that only older versions had.
+
+    Returns:
+        The table; None if there is no version.
     """
     table: TableName | None = None
     columns: dict[str, Column] = {}
@@ -130,20 +130,21 @@ class ReadField:
     """A table column of the read schema.
 
     Attributes:
-        name: the name Spark asked for.
-        arrow: the Arrow type the column must have.
-        type: the MySQL type that inference resolved, where it ran; refines what a message says itself.
-        versions: the types that DDL events gave it, where they changed.
-        key: part of the handle key, as far as inference knows.
+        name: the name that Spark asks for.
+        arrow: the Arrow type that the column must have.
+        type: the MySQL type that inference found, which refines what a message tells; None if inference did not run.
+        versions: the types that DDL events gave it, if they changed.
+        key: whether it is part of the handle key, as far as inference knows.
     """
 
     name: str
     arrow: pa.DataType
+    _: KW_ONLY
     type: ColumnType | None = None
     versions: TypeVersions = ()
     key: bool = False
 
     def type_since(self, since: int) -> ColumnType | None:
-        """Return the type of the version that began at `since`, the commit_ts of a DDL event."""
-        known = [type_ for start, type_ in self.versions if start <= since]
-        return known[-1] if known else self.versions[0][1] if self.versions else self.type
+        """Return the type of the version that began at `since`, the commit_ts of a DDL event; None if it is unknown."""
+        begun = [type_ for start, type_ in self.versions if start <= since]
+        return begun[-1] if begun else self.versions[0][1] if self.versions else self.type

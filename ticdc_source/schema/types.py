@@ -1,13 +1,15 @@
-"""The type table: every MySQL type that TiDB has, its family, and the Arrow type that its values get.
+"""The table of types: every MySQL type that TiDB has, its family, and the Arrow type of its values.
 
-The Spark side follows from the Arrow type. The rule behind the table: the type that `spark.read.jdbc` gives for
-the same column, except where that loses something (docs/design/0002-types.md).
+The Spark type follows from the Arrow type. The rule behind the table: a column has the same type as in
+`spark.read.jdbc`, unless that type loses something (docs/design/0002-types.md).
+
+In this order: the table; one column's type; types from and to text; what a type can be read as; how types merge.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -35,13 +37,13 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
 TIME = pa.duration("us")
 VECTOR = pa.list_(pa.field("element", pa.float32()))
-# How Spark's VARIANT travels (pyspark/sql/pandas/types.py, `to_arrow_type`); the flag is what tells it from a struct.
+# Spark's VARIANT in Arrow (pyspark/sql/pandas/types.py, `to_arrow_type`); only the flag tells it from a struct.
 VARIANT = pa.struct([
     pa.field("value", pa.binary(), nullable=False),
     pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"}),
 ])  # fmt: skip
-DECIMAL_MAX = 38  # digits; Spark's and Arrow decimal128's
-UNSPECIFIED_SCALE = 18  # of a DECIMAL column of which only NULLs were seen
+DECIMAL_MAX = 38  # digits of Spark's decimals, and of Arrow's decimal128
+UNSPECIFIED_SCALE = 18  # of a DECIMAL column if a sample has only NULLs
 BIGINT_UNSIGNED = pa.decimal128(20, 0)
 
 
@@ -49,10 +51,10 @@ class TypeRow(NamedTuple):
     """One MySQL type.
 
     Attributes:
-        family: types of one family merge to the widest of them; `rank` orders them.
-        rank: the place in the family.
-        arrow: the Arrow type of its values.
-        unsigned: the Arrow type of the unsigned variant, where there is one.
+        family: types of one family merge into the widest of them.
+        rank: the order in the family, from narrow to wide.
+        arrow: the Arrow type of the values.
+        unsigned: the Arrow type of the unsigned variant; None if there is none.
     """
 
     family: str
@@ -94,7 +96,7 @@ TYPES: dict[str, TypeRow] = {
     "vector": TypeRow("vector", 1, VECTOR),
 }
 
-# Other names that MySQL, TiDB or a wire gives to the same types.
+# Other names that MySQL, TiDB or a protocol has for the same types.
 ALIASES = {
     "bool": "tinyint",
     "boolean": "tinyint",
@@ -122,17 +124,18 @@ class ColumnType:
     """A column's MySQL type, as far as it is known.
 
     Attributes:
-        name: a key of `TYPES`, or what the wire calls a type that is not there.
+        name: a key of `TYPES`; for a type that is not there, the protocol's name.
         unsigned: whether it is UNSIGNED.
-        length: precision of decimal, bits of bit, digits of a second's fraction for datetime, timestamp and
-            time, characters or bytes of strings; None where not known. tinyint keeps only 1.
-        scale: digits after the decimal point; for a decimal without precision, what a sample showed.
-        whole: for a decimal without precision, the most digits before the point that a sample showed.
-        labels: members of enum and set; None where not known.
-        wide: for a set without labels: a sample showed the 64th member.
+        length: the precision of a DECIMAL, the bits of a BIT, the digits of a second's fraction for DATETIME, TIMESTAMP
+            and TIME, the characters or bytes of strings; None if not known. TINYINT keeps only 1.
+        scale: digits after the decimal point. For a DECIMAL without precision, those in a sample.
+        whole: for a DECIMAL without precision, the most digits before the point in a sample.
+        labels: the members of ENUM and SET; None if not known.
+        wide: for a SET without labels, whether a sample has the 64th member.
     """
 
     name: str
+    _: KW_ONLY
     unsigned: bool = False
     length: int | None = None
     scale: int | None = None
@@ -142,7 +145,7 @@ class ColumnType:
 
     @property
     def family(self) -> str:
-        """The family in `TYPES`, "" for a type that is not there."""
+        """The family in `TYPES`; "" for a type that is not there."""
         row = TYPES.get(self.name)
         return row.family if row else ""
 
@@ -179,11 +182,11 @@ class ColumnType:
 
     @property
     def is_unspecified(self) -> bool:
-        """Whether this is a DECIMAL of which the precision is not known."""
+        """Whether this is a DECIMAL without a known precision."""
         return self.name == "decimal" and self.length is None
 
     def refined_by(self, other: ColumnType | None) -> ColumnType:
-        """Return this type with what only `other` (the same type, from another source) knows of it."""
+        """Return this type, completed by `other`: the same type from another source; itself if it is another type."""
         if other is None or other.name != self.name:
             return self
         return replace(
@@ -196,7 +199,7 @@ class ColumnType:
         )
 
     def __str__(self) -> str:
-        """Return the type as MySQL writes it, `decimal(10,2) unsigned`; `parse_type` reads it back."""
+        """Return the type as MySQL writes it: `decimal(10,2) unsigned`. `parse_type` is the inverse."""
         if self.labels is not None:
             return f"{self.name}({quote_labels(self.labels)})"
         if self.name == "set" and self.wide:
@@ -221,14 +224,14 @@ _LABEL = re.compile(r"\s*'((?:[^']|'')*)'\s*(?:,|$)", re.DOTALL)
 
 
 def parse_type(text: str) -> ColumnType:
-    """Read a type as MySQL, `SHOW CREATE TABLE` or canal-json's `mysqlType` writes it.
+    """Parse a type as MySQL, `SHOW CREATE TABLE` or a message writes it.
 
-    A name that is not in `TYPES` is kept, in lower case, for the error that names it. zerofill implies unsigned.
+    A name that is not in `TYPES` is kept, in lower case, for the error that names it. ZEROFILL implies UNSIGNED.
 
     Raises:
         ValueError: the text is not a type at all.
     """
-    text.encode()  # labels with bytes that are no UTF-8 could not be kept anywhere
+    text.encode()  # no schema could hold labels with bytes that are not UTF-8
     match = _TYPE.match(text)
     if match is None:
         msg = f"{text!r} is not a MySQL type"
@@ -249,30 +252,30 @@ def parse_type(text: str) -> ColumnType:
     length = numbers[0] if numbers else None
     scale = numbers[1] if len(numbers) > 1 else None
     if name == "decimal" and length is not None:
-        return ColumnType(name, unsigned, length, scale or 0)
+        return ColumnType(name, unsigned=unsigned, length=length, scale=scale or 0)
     if TYPES.get(name, _NO_ROW).family == "number" and name != "decimal" and not (name == "tinyint" and length == 1):
         length = None  # a display width
     if name in ("float", "double"):
-        length = scale = None  # rounding that TiDB has done before
+        length = scale = None  # they describe a rounding that TiDB has already done
     if name == "bit" and length is None and arguments is not None:
         length = 1
-    return ColumnType(name, unsigned, length, scale)
+    return ColumnType(name, unsigned=unsigned, length=length, scale=scale)
 
 
 def _parse_labels(text: str) -> tuple[str, ...]:
-    labels, place = [], 0
-    while place < len(text):
-        match = _LABEL.match(text, place)
+    labels, position = [], 0
+    while position < len(text):
+        match = _LABEL.match(text, position)
         if match is None:
             msg = f"the labels {text!r} are not a list of quoted texts"
             raise ValueError(msg)
         labels.append(match[1].replace("''", "'"))
-        place = match.end()
+        position = match.end()
     return tuple(labels)
 
 
-# What a hint or a merged schema may ask for, beside a column's own type and string: from → to, by kind. Every
-# value is checked on the way: one that does not survive is an error, never rounded.
+# What a hint or a merged schema may ask for, beside a column's own type and string, by category of Arrow type. Each
+# value is checked: a value that does not survive the conversion is an error, and is never rounded.
 CONVERSIONS: dict[str, tuple[str, ...]] = {
     "integer": ("integer", "decimal", "double", "float", "boolean"),
     "decimal": ("integer", "decimal"),
@@ -290,7 +293,7 @@ CONVERSIONS: dict[str, tuple[str, ...]] = {
 
 
 def category_of(arrow: pa.DataType) -> str:
-    """Return the kind of an Arrow type: a key of `CONVERSIONS`, "" for any other."""
+    """Return the category of an Arrow type: a key of `CONVERSIONS`; "" for any other type."""
     checks = (
         ("integer", pa.types.is_integer(arrow)),
         ("decimal", pa.types.is_decimal(arrow)),
@@ -305,15 +308,15 @@ def category_of(arrow: pa.DataType) -> str:
         ("binary", pa.types.is_binary(arrow)),
         ("array", pa.types.is_list(arrow)),
     )
-    return next((kind for kind, matches in checks if matches), "")
+    return next((category for category, matches in checks if matches), "")
 
 
 def convertible(source: pa.DataType, target: pa.DataType) -> bool:
-    """Tell whether a column of Arrow type `source` can be read as `target`."""
+    """Return whether a column of Arrow type `source` can be read as `target`."""
     return category_of(target) == "string" or category_of(target) in CONVERSIONS.get(category_of(source), ())
 
 
-_TYPE_OF_KIND = {
+_TYPE_OF_CATEGORY = {
     "decimal": "decimal", "float": "float", "double": "double", "date": "date", "timestamp": "timestamp",
     "timestamp_ntz": "datetime", "interval": "time", "string": "varchar", "binary": "varbinary", "array": "vector",
 }  # fmt: skip
@@ -321,7 +324,7 @@ _TYPE_OF_INTEGER = {pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "i
 
 
 def type_of(arrow: pa.DataType) -> ColumnType:
-    """Return the MySQL type whose values an Arrow type is for, where nothing else tells the type.
+    """Return the MySQL type whose values an Arrow type holds, for columns whose type nothing else tells.
 
     Raises:
         SchemaError: there is none.
@@ -330,24 +333,24 @@ def type_of(arrow: pa.DataType) -> ColumnType:
         return ColumnType(_TYPE_OF_INTEGER[arrow])
     if arrow == VARIANT:
         return ColumnType("json")
-    kind = category_of(arrow)
-    if kind == "boolean":
+    category = category_of(arrow)
+    if category == "boolean":
         return ColumnType("bit", length=1)
-    if kind == "decimal":
+    if category == "decimal":
         return ColumnType("decimal", length=arrow.precision, scale=arrow.scale)
-    if kind not in _TYPE_OF_KIND:
+    if category not in _TYPE_OF_CATEGORY:
         msg = f"nothing that TiDB has is read as {arrow}"
         raise SchemaError(msg)
-    return ColumnType(_TYPE_OF_KIND[kind])
+    return ColumnType(_TYPE_OF_CATEGORY[category])
 
 
-_SIGNED_RANGE = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
-# Decimal digits that hold every value, for merging an integer with a DECIMAL.
+_SIGNED_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+# Decimal digits that hold every value, to merge an integer with a DECIMAL.
 _INTEGER_DIGITS = {"year": 4, "tinyint": 3, "smallint": 5, "mediumint": 8, "int": 10, "bigint": 20}
 
 
 def merge_types(first: ColumnType, second: ColumnType) -> ColumnType | None:
-    """Return the type that holds every value of both; None where only text can."""
+    """Return the type that holds every value of both; None if only text does."""
     if first == second:
         return first
     if first.family != second.family or not first.family:
@@ -358,7 +361,9 @@ def merge_types(first: ColumnType, second: ColumnType) -> ColumnType | None:
         case "bit" | "enum" | "set":
             return _merge_lists(first, second)
         case _:
-            wider, other = sorted((first, second), key=lambda t: (TYPES[t.name].rank, t.length or 0), reverse=True)
+            wider, other = sorted(
+                (first, second), key=lambda type_: (TYPES[type_.name].rank, type_.length or 0), reverse=True
+            )
             length = None if None in (wider.length, other.length) else max(wider.length or 0, other.length or 0)
             return replace(wider, unsigned=wider.unsigned and other.unsigned, length=length)
 
@@ -374,30 +379,31 @@ def _merge_lists(first: ColumnType, second: ColumnType) -> ColumnType:
 def _merge_numbers(first: ColumnType, second: ColumnType) -> ColumnType:
     if "decimal" in (first.name, second.name):
         return _merge_decimals(first, second)
-    # A year (to 2155) fits what a smallint holds; both are years only where they are equal.
-    first, second = (ColumnType("smallint") if t.name == "year" else t for t in (first, second))
-    wider, other = sorted((first, second), key=lambda t: TYPES[t.name].rank, reverse=True)
+    # A smallint holds every year (to 2155). Two years are equal types, so at most one of these is a year.
+    first, second = (ColumnType("smallint") if type_.name == "year" else type_ for type_ in (first, second))
+    wider, other = sorted((first, second), key=lambda type_: TYPES[type_.name].rank, reverse=True)
     if wider.unsigned == other.unsigned:
         return replace(wider, length=None) if wider.length != other.length else wider
     signed, unsigned = (wider, other) if other.unsigned else (other, wider)
-    needed = _SIGNED_RANGE[unsigned.name] + 1
-    for name, bits in _SIGNED_RANGE.items():
-        if bits >= needed and bits >= _SIGNED_RANGE[signed.name]:
+    needed = _SIGNED_BITS[unsigned.name] + 1
+    for name, bits in _SIGNED_BITS.items():
+        if bits >= needed and bits >= _SIGNED_BITS[signed.name]:
             return ColumnType(name)
     return ColumnType("decimal", length=20, scale=0)
 
 
 def _merge_decimals(first: ColumnType, second: ColumnType) -> ColumnType:
-    whole, scale, known = 0, 0, True
+    whole, scale, has_precision = 0, 0, True
     for type_ in (first, second):
         if type_.name != "decimal":
             whole = max(whole, _INTEGER_DIGITS[type_.name])
         elif type_.length is not None:
             whole, scale = max(whole, type_.length - (type_.scale or 0)), max(scale, type_.scale or 0)
         else:
-            known = False
+            has_precision = False
             whole, scale = max(whole, type_.whole or 0), max(scale, type_.scale or 0)
-    if known:
+    if has_precision:
         return ColumnType("decimal", length=whole + scale, scale=scale)
-    nothing_seen = not any(t.name == "decimal" and t.scale is not None for t in (first, second))
-    return ColumnType("decimal", whole=None if nothing_seen else whole, scale=None if nothing_seen else scale)
+    if not any(type_.name == "decimal" and type_.scale is not None for type_ in (first, second)):  # only NULLs
+        return ColumnType("decimal")
+    return ColumnType("decimal", whole=whole, scale=scale)

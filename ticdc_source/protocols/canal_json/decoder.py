@@ -256,12 +256,12 @@ def _columns(message: dict[str, Any], rows: list[dict[str, Any]]) -> tuple[Colum
 @lru_cache(maxsize=4096)
 def _column(name: str, mysql_type: str | None, code: int | None, key: bool) -> Column:  # noqa: FBT001 (a flag of the column)
     if mysql_type is None:
-        return Column(name, None, key)
+        return Column(name, key=key)
     type_ = parse_type(mysql_type)
     if code == _BLOB and type_.name in _TEXT_TO_BINARY:
         type_ = ColumnType(_TEXT_TO_BINARY[type_.name], length=type_.length)
     promoted = not type_.unsigned and code is not None and _PROMOTED.get(type_.name) == code
-    return Column(name, replace(type_, unsigned=True) if promoted else type_, key, vague=promoted)
+    return Column(name, replace(type_, unsigned=True) if promoted else type_, key=key, vague=promoted)
 
 
 def _wire_of(column: Column, wanted: ReadField) -> tuple[Wire | None, ColumnType]:

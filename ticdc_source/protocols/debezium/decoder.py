@@ -108,7 +108,7 @@ class Debezium:
     ) -> list[TableSchema]:
         """Say what schema, tidb_type and the tableChanges of this table tell; key columns from the Kafka key."""
         versions = self.declared(events.table, ddl)
-        fields = tuple(ReadField(name, pa.null(), None, types) for name, types in versions.items())
+        fields = tuple(ReadField(name, pa.null(), versions=types) for name, types in versions.items())
         decoded = self._parse(events, LearnedTable(Plan(fields)))  # the fields make it split runs where versions begin
         keys = _key_columns(events, self.codec)
         events_of = decoded.images.events

@@ -219,7 +219,7 @@ def _columns(signature: Signature, since: int) -> tuple[Column, ...]:
 def _column(name: str, code: int, flags: int | None, handle: bool | None) -> Column:  # noqa: FBT001
     key = bool(handle) or bool((flags or 0) & _HANDLE_KEY)
     if code == _NULL:
-        return Column(name, None, key)
+        return Column(name, key=key)
     type_name = _CODES.get(code, f"type code {code}")
     wire = ""
     if code in _BINARY_NAMES:
@@ -234,7 +234,7 @@ def _column(name: str, code: int, flags: int | None, handle: bool | None) -> Col
     # The flag is also set on YEAR and BIT (docs/wire.md, item 9). Without flags the sign is unknown: the unsigned type
     # has room for both.
     unsigned = (flags is None or bool(flags & _UNSIGNED)) and type_name in _UNSIGNED_NAMES
-    return Column(name, ColumnType(type_name, unsigned), key, wire, vague=wire == _UNFLAGGED)
+    return Column(name, ColumnType(type_name, unsigned=unsigned), key=key, wire=wire, vague=wire == _UNFLAGGED)
 
 
 def _wire_of(column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:

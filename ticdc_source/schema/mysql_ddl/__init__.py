@@ -1,4 +1,4 @@
-"""Column types out of DDL texts; needs sqlglot (the extra `ddl`), on the driver only."""
+"""Column types from DDL texts. It needs sqlglot (the extra `ddl`), only on the driver."""
 
 from ticdc_source.schema.mysql_ddl.history import versions_of
 from ticdc_source.schema.mysql_ddl.option import declared_tables

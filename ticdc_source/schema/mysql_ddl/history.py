@@ -1,4 +1,4 @@
-"""The types that a table's columns had, from DDL events in the order of their commit-ts."""
+"""The types that a table's columns have had: DDL events in the order of their commit-ts."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ _Key = tuple[str, str]
 
 @dataclass(slots=True)
 class _History:
-    """What is known of one table.
+    """The types of one table's columns, by lower-case column name.
 
     Attributes:
-        columns: the types it has now, by lower-case column name.
-        versions: those that it ever had, each with the commit-ts that it began after.
+        columns: the present types.
+        versions: all types so far, each with the commit-ts after which it began.
     """
 
     columns: dict[str, ColumnType] = field(default_factory=dict)
     versions: dict[str, list[tuple[int, ColumnType]]] = field(default_factory=dict)
 
     def set(self, column: str, type_: ColumnType, commit_ts: int, *, new: bool) -> None:
-        """Give a column a type. A new column's rows may have the commit-ts of its DDL: it has no older ones."""
+        """Set a column's type. A new column has no older rows, so rows with the DDL's own commit-ts have its type."""
         if type_.name not in TYPES:
             self.drop(column)
             return
         self.columns[column] = type_
-        known = self.versions.setdefault(column, [])
-        if not known:
-            known.append((commit_ts - 1 if new else commit_ts, type_))
-        elif known[-1][1] != type_:
-            known.append((commit_ts, type_))
+        versions = self.versions.setdefault(column, [])
+        if not versions:
+            versions.append((commit_ts - 1 if new else commit_ts, type_))
+        elif versions[-1][1] != type_:
+            versions.append((commit_ts, type_))
 
     def drop(self, column: str) -> None:
         """End a column; its old rows keep their types."""
@@ -62,7 +62,7 @@ def _key(table: TableName) -> _Key:
 
 
 class _Histories:
-    """All tables, as the steps make and change them."""
+    """The histories of all tables."""
 
     def __init__(self) -> None:
         self._tables: dict[_Key, _History] = {}
@@ -86,9 +86,9 @@ class _Histories:
             case Drop(_, column):
                 history.drop(column)
             case Rename(_, column, to):
-                known = history.columns.pop(column, None)
-                if known is not None:
-                    history.set(to, known, commit_ts, new=True)
+                renamed = history.columns.pop(column, None)
+                if renamed is not None:
+                    history.set(to, renamed, commit_ts, new=True)
                 else:
                     history.versions.pop(to, None)
             case RenameTable(_, to):
@@ -115,10 +115,9 @@ class _Histories:
 def versions_of(events: Iterable[DDLEvent], table: TableName) -> dict[str, TypeVersions]:
     """Return, by lower-case name, the types that DDL texts gave a table's columns: (commit_ts, type), oldest first.
 
-    A row has the last one whose commit_ts is below its own: one with the commit-ts of a DDL belongs to the schema
-    before it (pingcap/ticdc pkg/sink/codec/canal/canal_json_test.go, TestDecoderTableInfoCacheUsesDDLCommitTsBoundary).
-    A text that is not understood is passed over, with a line in the log, and what was known of its table with it: it
-    may have changed. DDL that came more than once, as TiCDC may send it, counts once.
+    A row has the last type whose commit_ts is below its own: a row with the commit-ts of a DDL belongs to the schema
+    before it (docs/wire.md, item 31). TiCDC may send a DDL more than once; it counts once. A text that cannot be parsed
+    is skipped and logged. It may have changed the table, so all types of its table so far are dropped with it.
 
     Raises:
         OptionError: sqlglot is not installed.
@@ -134,11 +133,11 @@ def versions_of(events: Iterable[DDLEvent], table: TableName) -> dict[str, TypeV
             continue
         for step in found:
             histories.take(_routed(step, event.table), event.commit_ts or 0)
-    return {name: tuple(known) for name, known in histories.of(table).versions.items()}
+    return {name: tuple(versions) for name, versions in histories.of(table).versions.items()}
 
 
 def _routed(step: Step, table: TableName) -> Step:
-    """Give a step the table that its event names, which the text may not have said in full."""
+    """Return a step with the table that its event names: the text may lack the database."""
     if isinstance(step, (RenameTable, DropTable)) or not table.table:
         return step
     return step._replace(table=table)

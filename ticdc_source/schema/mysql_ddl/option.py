@@ -19,7 +19,7 @@ def declared_tables(text: str) -> Mapping[TableName, Mapping[str, ColumnType]]:
     """Return the columns, by lower-case name, of the tables that the texts create; a database may be "".
 
     Raises:
-        OptionError: sqlglot is not installed, or the text is not what it should be.
+        OptionError: sqlglot is not installed, or the text has anything but `CREATE TABLE` statements.
     """
     try:
         found = _steps(text)
@@ -37,10 +37,10 @@ def declared_tables(text: str) -> Mapping[TableName, Mapping[str, ColumnType]]:
 
 
 def _steps(text: str) -> list[Step]:
-    """Read the texts as TiDB prints them: a backslash in a text stands for itself.
+    """Parse the texts as TiDB prints them: a backslash in a text stands for itself.
 
-    (`SHOW CREATE TABLE` doubles the quotes of a label and leaves backslashes as they are; corpus of TiCDC's encoders,
-    table `c_enum`.) Statements that are no statements so, as a hand has written them, are read as SQL.
+    `SHOW CREATE TABLE` doubles the quotes of a label and leaves backslashes as they are (corpus of TiCDC's encoders,
+    table `c_enum`). Text that cannot be parsed this way was written by hand, and is parsed as SQL.
     """
     printed = _QUOTED.sub(lambda match: match[0].replace("\\", "\\\\") if match[0][0] == "'" else match[0], text)
     try:

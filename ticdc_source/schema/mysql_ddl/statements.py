@@ -1,7 +1,7 @@
 """What DDL statements do to columns: a small grammar of `CREATE`, `ALTER`, `RENAME` and `DROP TABLE`.
 
-sqlglot's own parser is not used: it refuses or passes over forms that TiDB has (`NONCLUSTERED`, `RENAME TABLE`, `ADD
-COLUMN (a int, b int)`) and differs from release to release. Names and types of columns are all that is wanted here.
+sqlglot's own parser is not used. It refuses or skips forms that TiDB has (`NONCLUSTERED`, `RENAME TABLE`, `ADD COLUMN
+(a int, b int)`), it differs from release to release, and only names and types of columns are needed here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Like(NamedTuple):
 
 
 class Add(NamedTuple):
-    """A column gets a type: a new one, or (`new` false) one that was there."""
+    """A column gets a type: a new column, or (`new` is false) one that was there."""
 
     table: TableName
     column: str
@@ -68,7 +68,7 @@ class DropTable(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """What is known of a table's types no longer holds."""
+    """The types of a table are no longer known."""
 
     table: TableName
 
@@ -76,12 +76,12 @@ class Forget(NamedTuple):
 Step = Create | Like | Add | Drop | Rename | RenameTable | DropTable | Forget
 
 
-# What begins an element of a table that is no column (unquoted; all but the last two are reserved words).
+# What begins an element of a table that is not a column (unquoted; all but the last two are reserved words).
 _NO_COLUMN = frozenset(
     {"PRIMARY", "UNIQUE", "KEY", "INDEX", "CONSTRAINT", "FOREIGN", "CHECK", "FULLTEXT", "SPATIAL", "PARTITION",
      "STATS_EXTENDED", "LIKE"}
 )  # fmt: skip
-_INDEX_KINDS = frozenset({"VECTOR", "COLUMNAR"})  # …INDEX: no reserved words, so they may name a column too
+_INDEX_KINDS = frozenset({"VECTOR", "COLUMNAR"})  # …INDEX: not reserved words, so they may name a column too
 _LONG_NAMES = {
     ("DOUBLE", "PRECISION"): "double", ("LONG", "VARCHAR"): "mediumtext", ("LONG", "VARBINARY"): "mediumblob",
     ("LONG",): "mediumtext", ("NATIONAL", "CHAR"): "char", ("NATIONAL", "CHARACTER"): "char",
@@ -93,18 +93,18 @@ _BINARY = {
     "char": "binary", "varchar": "varbinary", "tinytext": "tinyblob", "text": "blob", "mediumtext": "mediumblob",
     "longtext": "longblob",
 }  # fmt: skip
-_FLOAT_DIGITS = 24  # binary ones, above which FLOAT(p) is a DOUBLE
+_FLOAT_DIGITS = 24  # binary digits, above which FLOAT(p) is a DOUBLE
 
 
 def _is_index(reader: Reader) -> bool:
-    after = reader.tokens[reader.place + 1] if reader.place + 1 < len(reader.tokens) else END
+    after = reader.tokens[reader.position + 1] if reader.position + 1 < len(reader.tokens) else END
     return reader.is_word(_NO_COLUMN) or (
         reader.is_word(_INDEX_KINDS) and after.kind == "word" and after.text in ("INDEX", "KEY")
     )
 
 
 def _type(reader: Reader, *, binary: bool) -> ColumnType:
-    """Read a column's type, and what in its attributes makes it another one; `binary` is the table's charset."""
+    """Parse a column's type and the attributes that change it; `binary` is whether the table's charset is binary."""
     words = [reader.name().upper()]
     while any((*words, reader.next.text) == name[: len(words) + 1] for name in _LONG_NAMES if len(name) > len(words)):
         words.append(reader.take().text)
@@ -117,15 +117,15 @@ def _type(reader: Reader, *, binary: bool) -> ColumnType:
         else:
             arguments = "".join(token.text for token in inside)
         arguments = f"({arguments})"
-    rest = [token.text if token.kind == "word" else "" for token in reader.tokens[reader.place :]]
+    rest = [token.text if token.kind == "word" else "" for token in reader.tokens[reader.position :]]
     attributes = next((i for i, word in enumerate(rest) if word not in ("UNSIGNED", "SIGNED", "ZEROFILL")), len(rest))
     if name == "serial":
         return ColumnType("bigint", unsigned=True)
     type_ = parse_type(f"{name}{arguments} {' '.join(rest[:attributes])}".strip())
     if type_.name == "float" and arguments and "," not in arguments and int(arguments[1:-1]) > _FLOAT_DIGITS:
-        return ColumnType("double", type_.unsigned)
+        return ColumnType("double", unsigned=type_.unsigned)
     if type_.name == "decimal" and type_.length is None:
-        return ColumnType("decimal", type_.unsigned, 10, 0)
+        return ColumnType("decimal", unsigned=type_.unsigned, length=10, scale=0)
     if type_.name == "bit" and type_.length is None:
         return ColumnType("bit", length=1)
     if type_.name in _BINARY and (_charset(reader) or ("BINARY" if binary else "")) == "BINARY":
@@ -136,24 +136,24 @@ def _type(reader: Reader, *, binary: bool) -> ColumnType:
 
 
 def _charset(reader: Reader) -> str:
-    """Find the character set, or the collation, that is named in what is left; "" where there is none."""
-    tokens = [*reader.tokens[reader.place :], END, END]
+    """Return the character set, or the collation, that the rest names; "" if there is none."""
+    tokens = [*reader.tokens[reader.position :], END, END]
     depth = 0
-    for place, token in enumerate(tokens[:-2]):
+    for index, token in enumerate(tokens[:-2]):
         if token.kind == "sign":
             depth += (token.text == "(") - (token.text == ")")
         if depth or token.kind != "word":
             continue
-        if token.text == "SET" and place and tokens[place - 1].text in ("CHARACTER", "CHAR"):
-            return _after_equals(tokens, place)
+        if token.text == "SET" and index and tokens[index - 1].text in ("CHARACTER", "CHAR"):
+            return _after_equals(tokens, index)
         if token.text in ("CHARSET", "COLLATE"):
-            return _after_equals(tokens, place)
+            return _after_equals(tokens, index)
     return ""
 
 
-def _after_equals(tokens: Sequence[Token], place: int) -> str:
-    value = tokens[place + 1]
-    return (tokens[place + 2] if value.text == "=" else value).text.upper()
+def _after_equals(tokens: Sequence[Token], index: int) -> str:
+    value = tokens[index + 1]
+    return (tokens[index + 2] if value.text == "=" else value).text.upper()
 
 
 def _columns(inside: Reader, *, binary: bool) -> dict[str, ColumnType]:
@@ -244,15 +244,15 @@ def _drop(reader: Reader) -> Iterator[Step]:
 
 
 def steps(sql: str, database: str) -> list[Step]:
-    """Return what the statements of a text do to columns; statements that do nothing to them are passed over.
+    """Return what the statements of a text do to columns; statements that do nothing to columns are skipped.
 
     Args:
-        sql: one statement, or several with semicolons between.
-        database: the one of names that have none.
+        sql: one statement, or several with semicolons between them.
+        database: the database of names that have none.
 
     Raises:
         OptionError: sqlglot is not installed.
-        ValueError: the text is not understood.
+        ValueError: the text cannot be parsed.
     """
     out: list[Step] = []
     statement: list[Token] = []

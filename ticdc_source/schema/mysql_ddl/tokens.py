@@ -1,4 +1,4 @@
-"""A DDL text as tokens: quotes, escapes and comments, TiDB's `/*T![…] */` too, are a matter of sqlglot's tokenizer."""
+"""A DDL text as tokens. sqlglot's tokenizer knows quotes, escapes and comments, also TiDB's `/*T![…] */`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,15 @@ __all__ = ["END", "Reader", "Token", "available", "tokens_of"]
 
 
 class Token(NamedTuple):
-    """A word, in upper case; a quoted name; a text in quotes; or a sign."""
+    """A word, a quoted name, a text in quotes, or a sign.
 
-    kind: str  # "word", "name", "text", "sign"
+    Attributes:
+        kind: "word", "name", "text", "sign" or "end".
+        text: the token; a word is in upper case.
+        plain: the token as it is written.
+    """
+
+    kind: str
     text: str
     plain: str
 
@@ -26,19 +32,19 @@ END = Token("end", "", "")
 
 
 def available() -> bool:
-    """Tell whether sqlglot is installed."""
+    """Return whether sqlglot is installed."""
     return importlib.util.find_spec("sqlglot") is not None
 
 
 def tokens_of(sql: str) -> list[Token]:
-    """Take a text apart.
+    """Return the tokens of a text.
 
     Raises:
         OptionError: sqlglot is not installed.
         ValueError: a quote or a comment is not closed.
     """
     try:
-        from sqlglot import tokenize  # noqa: PLC0415 (an extra, wanted on the driver only)
+        from sqlglot import tokenize  # noqa: PLC0415 (an extra, only needed on the driver)
         from sqlglot.errors import SqlglotError  # noqa: PLC0415
     except ImportError:
         msg = "sqlglot is needed to read DDL texts: pip install sqlglot"
@@ -51,12 +57,12 @@ def tokens_of(sql: str) -> list[Token]:
     command = False
     for token in found:
         kind = _KINDS.get(token.token_type.name)
-        if kind == "text" and command:  # of RENAME TABLE, sqlglot gives all that follows as one text
+        if kind == "text" and command:  # sqlglot makes one text of everything after RENAME TABLE
             out += tokens_of(token.text)
         elif kind is not None:
             out.append(Token(kind, token.text, token.text))
         else:
-            # Some words come as one token, `PRIMARY KEY` and `CHARACTER SET`.
+            # sqlglot makes one token of some pairs of words: `PRIMARY KEY`, `CHARACTER SET`.
             for word in token.text.split() or [token.text]:
                 out.append(Token("word" if re.match(r"\w", word) else "sign", word.upper(), word))
         command = token.text.upper() == "RENAME"
@@ -68,30 +74,30 @@ class Reader:
 
     def __init__(self, tokens: Sequence[Token], database: str) -> None:
         self.tokens = tokens
-        self.place = 0
+        self.position = 0
         self.database = database
 
     @property
     def next(self) -> Token:
-        """The token that comes next, `END` behind the last."""
-        return self.tokens[self.place] if self.place < len(self.tokens) else END
+        """The next token; `END` after the last one."""
+        return self.tokens[self.position] if self.position < len(self.tokens) else END
 
     def take(self) -> Token:
         """Step over a token."""
         token = self.next
-        self.place += 1
+        self.position += 1
         return token
 
     def skip(self, *words: str) -> bool:
         """Step over these words or signs, if they are next."""
-        here = self.tokens[self.place : self.place + len(words)]
+        here = self.tokens[self.position : self.position + len(words)]
         if tuple(token.text for token in here) != words or any(token.kind in ("name", "text") for token in here):
             return False
-        self.place += len(words)
+        self.position += len(words)
         return True
 
     def is_word(self, words: frozenset[str]) -> bool:
-        """Tell whether one of these words is next, unquoted."""
+        """Return whether one of these words is next, unquoted."""
         return self.next.kind == "word" and self.next.text in words
 
     def need(self, *words: str) -> None:
@@ -114,17 +120,17 @@ class Reader:
         return TableName(first, self.name()) if self.skip(".") else TableName(self.database, first)
 
     def column(self) -> str:
-        """Read a column's name, which may follow its table's."""
+        """Step over a column's name, which may follow its table's; return it in lower case."""
         name = self.name()
         while self.skip("."):
             name = self.name()
         return name.lower()
 
     def parts(self) -> Iterator[Reader]:
-        """Cut what is left at the commas that are not inside brackets."""
+        """Yield a reader for each part of the rest, split at the commas outside brackets."""
         part: list[Token] = []
         depth = 0
-        for token in self.tokens[self.place :]:
+        for token in self.tokens[self.position :]:
             if token.kind == "sign":
                 depth += (token.text == "(") - (token.text == ")")
                 if token.text == "," and not depth:
@@ -132,13 +138,13 @@ class Reader:
                     part = []
                     continue
             part.append(token)
-        self.place = len(self.tokens)
+        self.position = len(self.tokens)
         yield Reader(part, self.database)
 
     def bracket(self) -> Reader:
-        """Read what is between the next bracket and its partner."""
+        """Step over a pair of brackets, or raise ValueError; return a reader of what is between them."""
         self.need("(")
-        start, depth = self.place, 1
+        start, depth = self.position, 1
         while depth:
             token = self.take()
             if token is END:
@@ -146,4 +152,4 @@ class Reader:
                 raise ValueError(msg)
             if token.kind == "sign":
                 depth += (token.text == "(") - (token.text == ")")
-        return Reader(self.tokens[start : self.place - 1], self.database)
+        return Reader(self.tokens[start : self.position - 1], self.database)
