@@ -1,4 +1,4 @@
-"""Kernels give of arrays what they give of cells, and pyarrow.json reads doubles as orjson does."""
+"""Kernels return the same for arrays as for cells, and pyarrow.json reads the same doubles as orjson."""
 
 import base64
 import math
@@ -23,7 +23,7 @@ ALPHABET = "ABCabc019+/="
 
 
 def texts(chooser: random.Random) -> list[str]:
-    """Make texts of all kinds that a wire may have."""
+    """Make texts of all kinds that messages may have."""
     known = ["", "0", "-1", "127", "128", "0x10", "1.5", "-0.01", "1e3", "9007199254740993", "new", "paid", "é",
              "[1,2]", "2024-02-29", "0000-00-00", "2024-02-29 12:34:56.789012", "2024-02-29T12:34:56Z",
              "0000-00-00T00:00:00Z", "2024-02-29T12:34:56.789+02:00", "\ufffd", "ÿþ"]  # fmt: skip
@@ -41,7 +41,7 @@ def numbers(chooser: random.Random) -> list[int]:
 
 
 def doubles(chooser: random.Random) -> list[float]:
-    """Make doubles, mostly such as prices are."""
+    """Make doubles, mostly with two digits after the point."""
     prices = [chooser.randrange(-(10**9), 10**9) / 100 for _ in range(8)]
     return [0.0, 0.1, 1.0, -0.01, 1e-30, 1e21, 1e300, 3.1415927, 16777217.0, 9007199254740991.0, *prices]
 
@@ -54,7 +54,7 @@ CELLS: dict[pa.DataType, Callable[[random.Random], Any]] = {
 
 
 def attempt(run: Any, cells: Any) -> object:
-    """Return what a kernel makes of cells, or that it refuses them."""
+    """Return the array that a kernel makes of cells, or "refused"."""
     try:
         return run(cells)
     except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage)
@@ -62,8 +62,8 @@ def attempt(run: Any, cells: Any) -> object:
 
 
 @pytest.mark.parametrize(("protocol", "name"), WIRES)
-def test_a_kernel_gives_of_an_array_what_it_gives_of_cells(protocol: str, name: str) -> None:
-    """Whatever type is asked for, and whether the values fit or not; an array may be refused more often."""
+def test_a_kernel_returns_the_same_for_an_array_as_for_cells(protocol: str, name: str) -> None:
+    """Every target type, with values that fit and values that do not; a kernel may refuse more arrays than cells."""
     wire: Wire = PROTOCOLS[protocol].kernels[name]
     chooser = random.Random(f"{SEED} {protocol} {name}")
     types = [ColumnType(name), ColumnType(name, unsigned=True), ColumnType(name, length=10, scale=2)]
@@ -91,7 +91,7 @@ def test_a_kernel_gives_of_an_array_what_it_gives_of_cells(protocol: str, name: 
 
 
 def test_decimals_of_doubles_are_their_shortest_texts() -> None:
-    """At every scale, with as many digits as a double keeps or more, a DECIMAL of an array is that of the cells."""
+    """An array gives the same DECIMALs as cells, at every scale, also with more digits than a double keeps."""
     chooser = random.Random(SEED)
     wire = PROTOCOLS["debezium"].kernels["decimal"]
     taken = 0
@@ -115,7 +115,7 @@ def test_decimals_of_doubles_are_their_shortest_texts() -> None:
 
 
 def test_doubles_are_read_to_the_bit() -> None:
-    """pyarrow.json and orjson make the same double of a number's text, which the fast path of debezium counts on."""
+    """pyarrow.json and orjson make the same double of a number's text: the fast path of debezium relies on it."""
     chooser = random.Random(SEED)
     anything = [struct.unpack("<d", chooser.randbytes(8))[0] for _ in range(20_000)]
     tiny = [struct.unpack("<d", struct.pack("<Q", chooser.randrange(1 << 53)))[0] for _ in range(5_000)]

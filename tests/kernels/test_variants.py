@@ -1,4 +1,4 @@
-"""VARIANT: the bytes that Spark's own parse_json gives."""
+"""VARIANT: the same bytes as Spark's own parse_json makes."""
 
 import json
 import random
@@ -33,34 +33,34 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("text", KNOWN)
-def test_a_document_is_the_bytes_of_spark(text: str) -> None:
-    """Each kind of value, by bytes."""
+def test_a_document_has_the_bytes_that_spark_makes(text: str) -> None:
+    """One document for each type of value."""
     value, metadata = variant_of(text)
 
     assert (value.hex(), metadata.hex()) == KNOWN[text]
 
 
 def random_document(chooser: random.Random, depth: int = 4) -> Any:
-    """Make a document with every kind of value and size."""
-    kind = chooser.randrange(10 if depth else 7)
-    if kind == 0:
+    """Make a document with values of every type and size."""
+    choice = chooser.randrange(10 if depth else 7)
+    if choice == 0:
         return chooser.choice([None, True, False, "", {}, []])
-    if kind == 1:
+    if choice == 1:
         return chooser.randrange(-(1 << 63), 1 << 63) >> chooser.randrange(64)
-    if kind == 2:
+    if choice == 2:
         return chooser.randrange(-(10**27), 10**27)  # PySpark reads back 28 digits
-    if kind in (3, 4, 5):
+    if choice in (3, 4, 5):
         return 'é😀"\\a'[: chooser.randrange(6)] * chooser.choice([1, 1, 9, 70])
-    if kind == 6:
+    if choice == 6:
         return chooser.uniform(-1e9, 1e9)
     size = chooser.choice([1, 2, 3, 300]) if depth == 4 else chooser.randrange(4)
-    if kind == 7:
+    if choice == 7:
         return [random_document(chooser, depth - 1) for _ in range(size)]
     return {f"{chooser.choice('abé😀')}{n}": random_document(chooser, depth - 1) for n in range(size)}
 
 
 def plain(value: Any) -> Any:
-    """Make numbers comparable."""
+    """Return a value with its numbers as decimals, to compare them."""
     if isinstance(value, dict):
         return {name: plain(member) for name, member in value.items()}
     if isinstance(value, list):
@@ -71,7 +71,7 @@ def plain(value: Any) -> Any:
 
 
 def test_random_documents_read_back() -> None:
-    """PySpark's own reader of VARIANT gives what went in."""
+    """PySpark's own reader of VARIANT returns the document that was written."""
     chooser = random.Random(SEED)
     for number in range(400):
         text = json.dumps(random_document(chooser))
@@ -104,7 +104,7 @@ MESSAGES = {
 
 @pytest.mark.parametrize("protocol", MESSAGES)
 def test_json_columns_are_variants(protocol: str) -> None:
-    """Over all protocols; NULL stays NULL, and without the option they are text."""
+    """In all protocols. NULL stays NULL, and without the option the columns are text."""
     captured = Captured.of(*MESSAGES[protocol])
 
     table = captured.read(schema=captured.schema(variantJson="true"))
@@ -119,12 +119,12 @@ def test_json_columns_are_variants(protocol: str) -> None:
 
 
 def broken(text: str) -> Message:
-    """Make a row with something that is no JSON, or none that VARIANT has."""
+    """Make a row with a text that is not JSON, or not JSON that VARIANT holds."""
     return canal("INSERT", [{"id": "1", "j": text}], None, {"id": "int", "j": "json"})
 
 
 @pytest.mark.parametrize("text", ["{", '{"a":1,"a":2}', "NaN", '"\\ud800"', "[" * 100_000])
-def test_what_is_no_variant_is_a_bad_record(text: str) -> None:
-    """It has its address."""
+def test_a_text_that_is_no_variant_is_a_bad_record(text: str) -> None:
+    """The error has its address."""
     with pytest.raises(DecodeError, match="column=j"):
         rows(broken(text), variantJson="true")

@@ -1,4 +1,4 @@
-"""DDL that removes rows upstream without delete events is told of."""
+"""DDL that removes rows upstream without delete events: it is found, and logged or refused."""
 
 import logging
 
@@ -14,9 +14,9 @@ T = TableName("test", "t")
 ROW = canal("INSERT", [{"id": "1"}], None, {"id": "int"})
 
 
-def event(query: str, kind: str = "ALTER", table: TableName = T, code: int | None = None) -> DDLEvent:
+def event(query: str, type_: str = "ALTER", table: TableName = T, code: int | None = None) -> DDLEvent:
     """Make a DDL event."""
-    return DDLEvent(0, 0, TSO, table, query, kind, code)
+    return DDLEvent(0, 0, TSO, table, query, type_, code)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def event(query: str, kind: str = "ALTER", table: TableName = T, code: int | Non
         "ALTER TABLE `test`.`t` EXCHANGE PARTITION p0 WITH TABLE other.x WITHOUT VALIDATION",
     ],
 )
-def test_ddl_that_removes_rows_is_known_by_its_text(query: str) -> None:
-    """Whatever the protocol calls it, the statement tells."""
+def test_ddl_that_removes_rows_is_found_by_its_text(query: str) -> None:
+    """The statement decides, whatever the protocol calls it."""
     table = TableName("test", "other") if "`other` EXCHANGE" in query else T
 
     assert removes_rows_of(event(query, "QUERY", table), T)
@@ -55,12 +55,12 @@ def test_ddl_that_removes_rows_is_known_by_its_text(query: str) -> None:
     ],
 )
 def test_other_ddl_removes_nothing(query: str) -> None:
-    """DDL that keeps the rows is not told of."""
+    """DDL that keeps the rows is not reported."""
     assert not removes_rows_of(event(query), T)
 
 
-def test_the_drop_of_a_database_concerns_its_tables_alone() -> None:
-    """DROP DATABASE removes the rows of every table in it, of no other."""
+def test_the_drop_of_a_database_concerns_only_its_tables() -> None:
+    """DROP DATABASE removes the rows of every table in it, and of no other."""
     drop = event("DROP DATABASE test", "QUERY", TableName("test", ""))
 
     assert removes_rows_of(drop, T)
@@ -69,7 +69,7 @@ def test_the_drop_of_a_database_concerns_its_tables_alone() -> None:
 
 
 def test_a_destructive_ddl_warns_by_default(caplog: pytest.LogCaptureFixture) -> None:
-    """The log names the statement, the table and the place in Kafka."""
+    """The log names the statement, the table and the offset."""
     truncate = canal("TRUNCATE", None, isDdl=True, sql="TRUNCATE TABLE t")
 
     with caplog.at_level(logging.WARNING):
@@ -80,7 +80,7 @@ def test_a_destructive_ddl_warns_by_default(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_destructive_ddl_can_fail_the_read_or_be_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """`onDestructiveDDL` is fail, with an error that says what to do, or ignore, without a word."""
+    """`onDestructiveDDL=fail` raises an error that says what to do; `ignore` logs nothing."""
     messages = Captured.of(
         open_message(open_row({"u": {"id": {"t": 3, "h": True, "f": 11, "v": 1}}})),
         open_message(({"ts": TSO, "scm": "test", "tbl": "t", "t": 2}, {"q": "DROP TABLE t", "t": 4})),
@@ -93,8 +93,8 @@ def test_a_destructive_ddl_can_fail_the_read_or_be_ignored(caplog: pytest.LogCap
     assert not caplog.text
 
 
-def test_debeziums_truncate_event_is_one(caplog: pytest.LogCaptureFixture) -> None:
-    """Native Debezium's op `t` has no statement, and is told of all the same."""
+def test_a_truncate_event_of_debezium_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """Native Debezium's op `t` has no statement, and is reported all the same."""
     messages = Captured.of(debezium("c", after={"id": 1}), debezium("t"))
 
     with caplog.at_level(logging.WARNING):

@@ -1,4 +1,4 @@
-"""Column types out of DDL texts."""
+"""Column types from DDL texts."""
 
 import sys
 
@@ -55,7 +55,7 @@ def test_every_column_of_a_create_table_has_its_type() -> None:
 
 
 def test_several_texts_are_several_tables() -> None:
-    """With and without a database, in one text."""
+    """One text may have names with and without a database."""
     tables = declared_tables(f"{SHOWN} create table if not exists `x`.`y` (a serial, primary key (a) nonclustered)")
 
     assert {str(name): len(columns) for name, columns in tables.items()} == {"``.t": len(TYPES), "x.y": 1}
@@ -89,30 +89,30 @@ T = TableName("db", "t")
 ])  # fmt: skip
 def test_what_a_statement_does_to_columns(sql: str, found: list[str]) -> None:
     """Each form that TiDB has, quoted or not; keys, partitions and options do nothing."""
-    told = []
+    done = []
     for step in steps(sql, "db"):
         match step:
             case Add(_, column, type_, new):
-                told.append(f"{'Add' if new else 'Set'} {column} {type_}")
+                done.append(f"{'Add' if new else 'Set'} {column} {type_}")
             case Drop(_, column):
-                told.append(f"Drop {column}")
+                done.append(f"Drop {column}")
             case Rename(_, column, to):
-                told.append(f"Rename {column} {to}")
+                done.append(f"Rename {column} {to}")
             case RenameTable(_, to):
-                told.append(f"To {to}")
+                done.append(f"To {to}")
             case Create(_, columns):
-                told.append("Create " + ", ".join(f"{name} {type_}" for name, type_ in columns.items()))
-    assert told == found
+                done.append("Create " + ", ".join(f"{name} {type_}" for name, type_ in columns.items()))
+    assert done == found
 
 
 def history(*ddl: tuple[int, str], table: TableName = T) -> dict[str, list[str]]:
     """Return the versions of a table's columns, as texts."""
     events = [DDLEvent(0, 0, ts, T, sql, "") for ts, sql in ddl]
     found = versions_of(events, table)
-    return {name: [f"{start} {type_}" for start, type_ in known] for name, known in found.items()}
+    return {name: [f"{start} {type_}" for start, type_ in versions] for name, versions in found.items()}
 
 
-def test_versions_begin_behind_their_ddl() -> None:
+def test_versions_begin_after_their_ddl() -> None:
     """A changed type holds for rows after the DDL's commit-ts; a new column had no rows before."""
     found = history(
         (30, "alter table t modify a decimal(12,4), add c bit(3)"),
@@ -131,14 +131,14 @@ def test_versions_begin_behind_their_ddl() -> None:
 
 
 def test_a_copy_of_a_ddl_counts_once() -> None:
-    """open-protocol sends DDL to every partition, and a restart of TiCDC sends it again."""
+    """open-protocol sends DDL to every partition, and TiCDC sends it again after a restart."""
     ddl = [(10, "create table t (a int)"), (20, "alter table t rename column a to b")]
 
     assert history(*ddl, *ddl) == history(*ddl) == {"a": ["9 int"], "b": ["19 int"]}
 
 
 def test_a_table_takes_its_types_to_its_new_name() -> None:
-    """RENAME TABLE, and CREATE TABLE … LIKE, carry what is known."""
+    """RENAME TABLE and CREATE TABLE … LIKE carry the types along."""
     ddl = (10, "create table t (a int)"), (20, "rename table t to db.u"), (30, "create table t (b int)")
 
     assert history(*ddl, table=TableName("db", "U")) == {"a": ["19 int"]}
@@ -149,8 +149,8 @@ def test_a_table_takes_its_types_to_its_new_name() -> None:
 
 
 @pytest.mark.parametrize("sql", ["alter table t modify a enum('x", "alter table t change", "create table t (a int"])
-def test_a_text_that_is_not_understood_is_passed_over(sql: str, caplog: pytest.LogCaptureFixture) -> None:
-    """DDL never fails a read: a line in the log says so, and what it may have changed is known no more."""
+def test_a_text_that_cannot_be_parsed_is_skipped(sql: str, caplog: pytest.LogCaptureFixture) -> None:
+    """DDL never fails a read: a log line names the text, and the types that it may have changed are dropped."""
     assert history((10, "create table t (a int)"), (20, sql)) == {}
     assert "db.t is passed over" in caplog.text
 
@@ -158,8 +158,8 @@ def test_a_text_that_is_not_understood_is_passed_over(sql: str, caplog: pytest.L
 @pytest.mark.parametrize(
     "text", ["nonsense", "alter table t add a int", "create table t (a enum('x)", "create table t"]
 )
-def test_an_option_that_is_no_create_table_is_an_error(text: str) -> None:
-    """It is checked at load(), whether it is needed or not."""
+def test_an_option_that_is_not_a_create_table_is_an_error(text: str) -> None:
+    """The option is checked at load(), whether it is needed or not."""
     with pytest.raises(OptionError, match="tableDDL"):
         check_types(make_options(tableDDL=text))
 
@@ -173,28 +173,28 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def columns_of(captured: Captured, options: Options) -> tuple[Column, ...]:
-    """Infer a table's columns."""
+    """Return the columns that inference finds."""
     sample = take_sample(captured.ranges(), captured.fetch, options)
     assert sample is not None
     return infer_table(sample).columns
 
 
 def test_ddl_texts_say_what_content_compatible_messages_say() -> None:
-    """For every column, the type out of the DDL event's text is the one that TiCDC's encoder writes out in full."""
+    """For every column, the type in the text of the DDL event is the one that content-compatible messages have."""
     plain = load("canal-json.plain.types")
     full = load("canal-json.content-compatible.types")
     checked = 0
     for table in ("t_int", "t_num", "t_str", "t_bin", "t_time", "t_enum", "t_json", "t_all", "t_default"):
         options = make_options(tables=f"types_a.{table}")
-        told, said = (columns_of(each, options) for each in (plain, full))
-        for text, message in zip(told, said, strict=True):
+        from_ddl, in_full = (columns_of(each, options) for each in (plain, full))
+        for text, message in zip(from_ddl, in_full, strict=True):
             assert (text.name, str(text.type)) == (message.name, str(message.type))
             checked += 1
     assert checked > 150
 
 
 def test_a_backslash_in_a_printed_label_stands_for_itself() -> None:
-    """`SHOW CREATE TABLE` of TiDB escapes no backslash; a statement of a hand that does is still read."""
+    """TiDB's `SHOW CREATE TABLE` does not escape backslashes; a statement written by hand, which does, is read too."""
     name = TableName("", "t")
     printed = declared_tables(r"CREATE TABLE `t` (`a` enum('back\slash','c:\new','x''y'), `b\c` int)")
     written = declared_tables(r"CREATE TABLE t (a enum('it\'s','b') COMMENT 'don\'t')")

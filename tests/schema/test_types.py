@@ -1,4 +1,4 @@
-"""The type table: what each TiDB type becomes, how its name is read and written, and how versions merge."""
+"""The table of types: what each TiDB type becomes, how types are parsed and written, and how versions merge."""
 
 import itertools
 import random
@@ -30,7 +30,7 @@ from ticdc_source.spark.schema import to_arrow, to_spark
 
 SEED = 20261121
 
-# What design/0002 promises: the Arrow type of the values, by the type as MySQL writes it.
+# The Arrow type of the values, by the type as MySQL writes it (docs/design/0002-types.md).
 ARROW = {
     "tinyint": pa.int8(),
     "tinyint(1)": pa.int8(),
@@ -88,25 +88,25 @@ ARROW = {
 FORMS = [parse_type(text) for text in ARROW]
 
 
-def test_the_promises_leave_no_type_out() -> None:
-    """Every row of the type table is among the types that these tests are about."""
+def test_these_tests_leave_no_type_out() -> None:
+    """Every row of the table of types is among the types above."""
     assert {form.name for form in FORMS} == set(TYPES)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_protocol_reads_exactly_the_types_there_are(protocol: str) -> None:
-    """A type that is added to the table must be added to each wire, and none may have more."""
+def test_every_protocol_reads_exactly_the_types_in_the_table(protocol: str) -> None:
+    """A type that is added to the table must be added to each protocol, and no protocol has more types."""
     assert set(PROTOCOLS[protocol].kernels) == set(TYPES)
 
 
 @pytest.mark.parametrize("text", ARROW)
 def test_a_type_has_the_arrow_type_that_is_documented(text: str) -> None:
-    """Unsigned types have room for all their values, and long decimals are text."""
+    """Unsigned types hold all their values, and long decimals are text."""
     assert parse_type(text).arrow == ARROW[text]
 
 
 def test_every_arrow_type_has_a_spark_type_and_comes_back() -> None:
-    """What inference decides survives the way to Spark and back to the worker."""
+    """The types that inference finds survive the way to Spark and back to the worker."""
     schema = pa.schema([pa.field(text, arrow) for text, arrow in ARROW.items()])
 
     assert to_arrow(to_spark(schema)).types == schema.types
@@ -119,7 +119,7 @@ def test_an_arrow_type_alone_has_a_mysql_type() -> None:
 
 
 def test_other_names_lead_to_the_table() -> None:
-    """An alias is not a type itself, and what it stands for is one."""
+    """An alias is not in the table, and the type that it stands for is."""
     assert set(ALIASES.values()) <= set(TYPES)
     assert not set(ALIASES) & set(TYPES)
 
@@ -165,15 +165,15 @@ def test_a_type_is_read_as_mysql_writes_it(text: str, type_: ColumnType) -> None
 @pytest.mark.parametrize(
     "text", ["", "(10)", "int(x)", "enum('a", "enum('a' 'b')", "enum('a',b)", "decimal(1,2", "1nt"]
 )
-def test_what_is_no_type_is_refused(text: str) -> None:
-    """Garbage is a ValueError, which its reader turns into an error with an address."""
+def test_a_text_that_is_not_a_type_is_refused(text: str) -> None:
+    """Garbage is a ValueError, which the decoder turns into an error with an address."""
     with pytest.raises(ValueError, match=r"is not a MySQL type|are not a list of quoted texts|invalid literal"):
         parse_type(text)
 
 
 @pytest.mark.parametrize("text", ARROW)
 def test_a_type_is_written_as_it_is_read(text: str) -> None:
-    """Types travel to the workers as text: nothing of them is lost on the way."""
+    """Types travel to the workers as text, and lose nothing on the way."""
     type_ = parse_type(text)
 
     assert parse_type(str(type_)) == type_
@@ -193,13 +193,13 @@ def test_any_labels_are_written_as_they_are_read() -> None:
         assert parse_type(str(type_)) == type_, f"seed {SEED}: {labels!r}"
 
 
-def test_labels_that_are_no_text_are_refused() -> None:
+def test_labels_that_are_not_text_are_refused() -> None:
     """A lone surrogate stands for a byte that is not UTF-8: no schema could hold it."""
     with pytest.raises(ValueError, match="surrogates"):
         parse_type("enum('\udcff')")
 
 
-def test_labels_are_quoted_as_mysql_does() -> None:
+def test_labels_are_quoted_as_mysql_quotes_them() -> None:
     """Only the single quote is doubled."""
     assert quote_labels(("it's", 'say "no"', "a\\b")) == "'it''s','say \"no\"','a\\b'"
 
@@ -217,12 +217,12 @@ def test_labels_are_quoted_as_mysql_does() -> None:
         ("int", "decimal(10,2)", "int"),
     ],
 )
-def test_a_message_is_completed_by_what_is_known_otherwise(own: str, other: str, refined: str) -> None:
-    """What a message says itself stands; only what it leaves out comes from elsewhere, and only for the same type."""
+def test_another_source_completes_a_type(own: str, other: str, refined: str) -> None:
+    """What a message tells stands; another source adds only what the message leaves out, and only for the same type."""
     assert parse_type(own).refined_by(parse_type(other)) == parse_type(refined)
 
 
-def test_nothing_known_completes_nothing() -> None:
+def test_no_other_source_completes_nothing() -> None:
     """Without a second source a type stays as it is."""
     assert parse_type("decimal").refined_by(None) == parse_type("decimal")
 
@@ -278,8 +278,8 @@ def test_versions_merge_to_the_widest_of_a_family(first: str, second: str, merge
     assert merge_types(parse_type(second), parse_type(first)) == expected
 
 
-def test_an_unspecified_decimal_merges_by_what_was_seen() -> None:
-    """Without a precision, the digits that samples showed decide; more than 38 are text."""
+def test_an_unspecified_decimal_merges_by_the_digits_of_samples() -> None:
+    """Without a precision, the digits in samples decide; more than 38 digits are text."""
     seen = ColumnType("decimal", whole=20, scale=4)
 
     more = merge_types(seen, ColumnType("decimal", whole=3, scale=10))
@@ -344,12 +344,12 @@ def test_a_merged_type_holds_the_values_of_both(first: str, second: str) -> None
 TARGETS = sorted({*ARROW.values(), pa.decimal128(5, 0), pa.decimal128(38, 10)}, key=str)
 
 
-def test_every_arrow_type_is_of_a_kind() -> None:
-    """The matrix of conversions has a row for every type of column, and knows no other kinds."""
-    kinds = {category_of(arrow) for arrow in ARROW.values()}
+def test_every_arrow_type_has_a_category() -> None:
+    """The matrix of conversions has a row for every category, and no others."""
+    categories = {category_of(arrow) for arrow in ARROW.values()}
 
-    assert kinds == set(CONVERSIONS)
-    assert {target for targets in CONVERSIONS.values() for target in targets} <= kinds
+    assert categories == set(CONVERSIONS)
+    assert {target for targets in CONVERSIONS.values() for target in targets} <= categories
     assert not category_of(pa.null())
 
 
@@ -360,19 +360,19 @@ def test_everything_can_be_read_as_itself_and_as_string() -> None:
         assert convertible(arrow, pa.string()), arrow
 
 
-# Wires that write labels alone: whether numbers can be had of them is theirs to say.
-LABELS_ALONE = {("debezium", "enum"), ("debezium", "set")}
+# Protocols that write only labels: some of these columns cannot be read as numbers.
+ONLY_LABELS = {("debezium", "enum"), ("debezium", "set")}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("text", ARROW)
-def test_a_kernel_gives_the_type_that_is_asked_for(protocol: str, text: str) -> None:
-    """What the matrix allows is made, and whatever is made has exactly the type of the read schema, on every wire."""
+def test_a_kernel_makes_the_type_that_it_is_asked_for(protocol: str, text: str) -> None:
+    """A conversion that the matrix allows works in every protocol, and its result has exactly the target type."""
     type_ = parse_type(text)
     for target in TARGETS:
         try:
             run = kernel(PROTOCOLS[protocol].kernels[type_.name], type_, target, Settings())
         except SchemaError:
-            assert not convertible(type_.arrow, target) or (protocol, type_.name) in LABELS_ALONE, str(target)
+            assert not convertible(type_.arrow, target) or (protocol, type_.name) in ONLY_LABELS, str(target)
         else:
             assert run([None]).type == target, f"{protocol}: {type_} as {target}"
