@@ -6,7 +6,6 @@ best of several turns, because noise only adds. CPU time is that of the whole pr
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from benchmarks.in_process import fetched, spec_for
 from benchmarks.results import Chart, Result
 from ticdc_source.driver.plan import fetch_settings
 from ticdc_source.kafka import KafkaFetcher
+from ticdc_source.kafka.kafka_python import network_client
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -101,11 +101,11 @@ def _read(bootstrap: str, topic: str, records: int, spec: ReadSpec) -> int:
 @contextmanager
 def _path(name: str) -> Iterator[None]:
     """Force one of the paths."""
-    module: Any = sys.modules[KafkaFetcher.__module__]
-    chosen = module.sliced
+    module: Any = network_client
+    chosen = module.slice_fetches
     if name != "sliced":
-        module.sliced = lambda *_: False
+        module.slice_fetches = lambda *_: False
     try:
         yield
     finally:
-        module.sliced = chosen
+        module.slice_fetches = chosen

@@ -14,7 +14,7 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from benchmarks.corpus import Message
-from ticdc_source.kafka.kafka_python.client import Client
+from ticdc_source.kafka.kafka_python.network_client import NetworkClient
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.options import Options
 
@@ -68,7 +68,7 @@ def record_batch(messages: Iterable[Message], compression: str | None = None) ->
 class Loader:
     """A connection for writing record batches to a single broker, which leads all partitions."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: NetworkClient) -> None:
         self._client = client
 
     def send(self, topic: str, batches: Mapping[int, bytes]) -> dict[int, int]:
@@ -115,7 +115,7 @@ class Loader:
 def loader(bootstrap: str) -> Iterator[Loader]:
     """Connect to a broker."""
     options: Any = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": "any"})
-    with closing(Client(client_config(options, driver=True))) as client:
+    with closing(NetworkClient(client_config(options, driver=True))) as client:
         yield Loader(client)
 
 

@@ -203,7 +203,11 @@ def layers_table() -> str:
     ]
     for number, layer in enumerate(LAYERS, 1):
         for name, holds in layer.items():
-            outsiders = [outsider for outsider, folders in sorted(OUTSIDERS.items()) if name in folders]
+            outsiders = [
+                outsider
+                for outsider, folders in sorted(OUTSIDERS.items())
+                if name in {folder.split(".")[0] for folder in folders}
+            ]
             shown = [_PACKAGES.get(outsider, outsider) for outsider in outsiders]
             lines.append(f"| {number} | `{name}` | {holds} | {', '.join(shown)} |")
     return "\n".join(lines)

@@ -18,7 +18,7 @@ PLAIN: dict[str, frozenset[str]] = {
     "Spark": frozenset({"batch", "filter", "format", "reader", "schema", "source", "spark", "stream", "streaming"}),
     "Kafka": frozenset(
         {"assign", "client", "cluster", "connection", "credential", "fetcher", "kafka", "offset", "partition", "range"}
-        | {"subscribe", "topic"}
+        | {"subscribe", "topic", "aborted", "consumer", "log", "node", "timestamp", "transaction", "truncated"}
     ),
     "Arrow and SQL": frozenset(
         {"add", "binary", "create", "drop", "field", "json", "mysql", "number", "rename", "row", "string", "type"}
@@ -27,12 +27,39 @@ PLAIN: dict[str, frozenset[str]] = {
     "Python and programming": frozenset(
         {"api", "base", "context", "error", "memory", "model", "parser", "parsed", "pattern", "pool", "python", "run"}
         | {"secret", "setting", "token", "limit", "framing", "data", "receiver", "receiving", "sampler", "planner"}
-        | {"bound", "load", "lookup", "task"}
+        | {"load", "lookup", "task", "compatibility", "connect", "expectation", "future", "guard", "legacy"}
+        | {"library", "network"}
     ),
     "Names of products": frozenset({"canal", "cdc", "debezium", "open", "ti"}),
     "English": frozenset(
-        {"at", "by", "cut", "decompress", "everywhere", "folded", "forget", "inflated", "moment", "name", "planned"}
-        | {"decoded", "fact", "fetched", "read", "slicing", "unavailable", "unlimited", "unsupported", "wanted"}
+        {
+            "and",
+            "at",
+            "by",
+            "cut",
+            "decompress",
+            "decompressed",
+            "everywhere",
+            "folded",
+            "forget",
+            "moment",
+            "name",
+            "of",
+            "out",
+            "plain",
+        }
+        | {
+            "decoded",
+            "fact",
+            "fetched",
+            "planned",
+            "read",
+            "slicing",
+            "unavailable",
+            "unlimited",
+            "unsupported",
+            "wanted",
+        }
     ),
 }
 

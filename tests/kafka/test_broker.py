@@ -2,7 +2,6 @@
 
 import json
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +22,7 @@ from tests.support.record_batches import CODECS, changed, made, next_offset
 from ticdc_source.errors import DataLossError, DecodeError, KafkaUnavailableError, OptionError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka import FetchSettings, KafkaCluster, KafkaFetcher
+from ticdc_source.kafka.kafka_python import network_client
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -95,7 +95,7 @@ def servers(broker: Kafka) -> str:
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each way of taking records from kafka-python, one after the other."""
     if request.param != "sliced":
-        monkeypatch.setattr(sys.modules[KafkaFetcher.__module__], "sliced", lambda *_: False)
+        monkeypatch.setattr(network_client, "slice_fetches", lambda *_: False)
     return str(request.param)
 
 
@@ -105,7 +105,7 @@ def by_path(
     """All parts of a range's records, taken from kafka-python in one of the two ways."""
     with monkeypatch.context() as patch:
         if path != "sliced":
-            patch.setattr(sys.modules[KafkaFetcher.__module__], "sliced", lambda *_: False)
+            patch.setattr(network_client, "slice_fetches", lambda *_: False)
         how = {**HOW, "max_records": max_records, "include_headers": True}
         return [
             row

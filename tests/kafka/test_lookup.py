@@ -1,14 +1,15 @@
 """Looking up without a broker: what is tried again, how often, and what is not."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import kafka.errors
 import pytest
 
-import ticdc_source.kafka.lookup
 from ticdc_source.errors import DataLossError, KafkaUnavailableError, OptionError
 from ticdc_source.kafka import KafkaCluster
+from ticdc_source.kafka.api import ClientConfig, ClientFacts
+from ticdc_source.kafka.client import PartitionReader, Topic, UnknownPartitionsError
+from ticdc_source.kafka.kafka_python.errors import our_errors
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
 
@@ -22,25 +23,37 @@ class StubClients:
         self.errors = list(errors)
         self.made = self.closed = 0
 
-    def __call__(self, config: Mapping[str, Any]) -> "StubClients":
+    def __call__(self, config: ClientConfig) -> "StubClients":
         assert config["bootstrap_servers"] == ["b:1"]
         self.made += 1
         return self
 
-    servers, timeout_ms = "b:1", 100
+    servers, timeout_ms, facts = "b:1", 100, ClientFacts("stub", None)
 
-    def offsets(self, times: Mapping[Any, int]) -> dict[Any, int]:
-        if self.errors:
-            raise self.errors.pop(0)
+    def topics(self, names: Iterable[str] | None) -> dict[str, Topic]:
+        raise NotImplementedError
+
+    def offsets(
+        self, times: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        assert timeout_ms is None
+        with our_errors(self.servers, self.timeout_ms):
+            if self.errors:
+                raise self.errors.pop(0)
         return dict.fromkeys(times, 7)
+
+    def reader(self, *_: object) -> PartitionReader:
+        raise NotImplementedError
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        raise NotImplementedError
 
     def close(self) -> None:
         self.closed += 1
 
 
-def look_up(monkeypatch: pytest.MonkeyPatch, clients: StubClients, retries: int) -> dict[TopicPartition, int]:
-    """Look the end of a partition up."""
-    monkeypatch.setattr(ticdc_source.kafka.lookup, "Client", clients)
+def look_up(clients: StubClients, retries: int) -> dict[TopicPartition, int]:
+    """Look up the end of a partition."""
     options = Options.of(
         {
             "kafka.bootstrap.servers": "b:1",
@@ -49,26 +62,26 @@ def look_up(monkeypatch: pytest.MonkeyPatch, clients: StubClients, retries: int)
             "fetchOffset.retryIntervalMs": "1",
         }
     )
-    with KafkaCluster(options) as cluster:
+    with KafkaCluster(options, connect=clients) as cluster:
         return cluster.latest([T0])
 
 
 GONE = kafka.errors.KafkaConnectionError("gone")
 
 
-def test_a_look_up_is_repeated_with_new_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_up_is_repeated_with_new_clients() -> None:
     """Each attempt after a failure has a client of its own, and each client is closed."""
     clients = StubClients(GONE, ConnectionResetError("gone"), kafka.errors.KafkaTimeoutError("late"))
-    assert look_up(monkeypatch, clients, 3) == {T0: 7}
+    assert look_up(clients, 3) == {T0: 7}
     assert clients.made == clients.closed == 4
 
 
 @pytest.mark.parametrize("retries", [0, 2])
-def test_at_last_it_fails(monkeypatch: pytest.MonkeyPatch, retries: int) -> None:
+def test_at_last_it_fails(retries: int) -> None:
     """`fetchOffset.numRetries` counts what comes after the first attempt."""
     clients = StubClients(*[GONE] * 10)
     with pytest.raises(KafkaUnavailableError, match=r"b:1 did not answer in 100 ms.*gone"):
-        look_up(monkeypatch, clients, retries)
+        look_up(clients, retries)
     assert clients.made == clients.closed == retries + 1
 
 
@@ -77,14 +90,12 @@ def test_at_last_it_fails(monkeypatch: pytest.MonkeyPatch, retries: int) -> None
     [
         (kafka.errors.SaslAuthenticationFailedError("no"), OptionError, "refuses the login"),
         (kafka.errors.TopicAuthorizationFailedError("t"), OptionError, "does not permit this user to read t"),
-        (kafka.errors.UnknownTopicOrPartitionError([T0]), DataLossError, "Partitions t-0 have been deleted"),
+        (UnknownPartitionsError([T0]), DataLossError, "Partitions t-0 have been deleted"),
     ],
 )
-def test_what_trying_again_does_not_mend(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, ours: type[Exception], message: str
-) -> None:
+def test_what_trying_again_does_not_mend(error: Exception, ours: type[Exception], message: str) -> None:
     """A refused login, a missing permission and a deleted partition are told at once."""
     clients = StubClients(error)
     with pytest.raises(ours, match=message):
-        look_up(monkeypatch, clients, 5)
+        look_up(clients, 5)
     assert clients.made == clients.closed == 1

@@ -1,13 +1,10 @@
 """The two record paths are one: what kafka-python unpacks record by record is what we cut out of its record batches."""
 
-import functools
-import logging
 import random
 import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import kafka.errors
 import pyarrow as pa
 import pytest
 from kafka import TopicPartition
@@ -18,12 +15,13 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 from kafka.record.util import decode_varint
 
 from tests.support.record_batches import CODECS, CONTROL, HEADER, LOG_APPEND_TIME, at_offset, changed, made, next_offset
+from ticdc_source.errors import DecodeError
 from ticdc_source.kafka.batches import cut as cutting
-from ticdc_source.kafka.batches.cut import Bounds
-from ticdc_source.kafka.kafka_python import slicing
-from ticdc_source.kafka.kafka_python.slicing import Slice, is_sliceable
+from ticdc_source.kafka.batches.cut import ChunkLimits
+from ticdc_source.kafka.kafka_python.slicing import Slice, SliceLimits
 
-PLACE = TopicPartition("t", 3)
+TOPIC_PARTITION = TopicPartition("t", 3)
+END = 1 << 63  # of a range without an end
 
 Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
@@ -63,37 +61,44 @@ def log(rng: random.Random, *, headers: bool = True) -> tuple[list[bytes], list[
 
 def general(data: bytes, start: int, **how: Any) -> tuple[list[Row], Any, Exception | None]:
     """What kafka-python makes of a fetch."""
-    part = KafkaFetcher.PartitionRecords(start, PLACE, MemoryRecords(data), **how)
+    part = KafkaFetcher.PartitionRecords(start, TOPIC_PARTITION, MemoryRecords(data), **how)
     rows: list[Row] = []
     try:
         while part:
-            rows += [(one.offset, one.timestamp, one.key, one.value, one.headers) for one in part.take(7)]
+            for record in part.take(7):
+                timestamp = -1 if record.timestamp is None else record.timestamp  # None for message format v0
+                rows.append((record.offset, timestamp, record.key, record.value, record.headers))
     except Exception as error:  # noqa: BLE001 (compared)
         return rows, part, error
     return rows, part, None
 
 
-def cut(data: bytes, start: int, bounds: Bounds, **how: Any) -> tuple[list[Row], Any, Exception | None]:
+def cut(data: bytes, start: int, limits: ChunkLimits, **how: Any) -> tuple[list[Row], Any, Exception | None]:
     """What we make of it."""
-    part = Slice(bounds, start, PLACE, MemoryRecords(data), **how)
+    part = Slice(SliceLimits(limits, END), start, TOPIC_PARTITION, MemoryRecords(data), **how)
     rows: list[Row] = []
     try:
         for chunks in part.take(1):
             for chunk in chunks:
-                size = sum(len(cell or b"") for cell in (*chunk.keys, *chunk.values))
-                assert 0 < len(chunk) <= bounds.most_records
-                assert len(chunk) == 1 or size <= bounds.most_bytes
-                assert (chunk.topic, chunk.partition) == PLACE
+                size = sum(len(part or b"") for part in (*chunk.keys, *chunk.values))
+                assert 0 < len(chunk) <= limits.max_records
+                assert len(chunk) == 1 or size <= limits.max_bytes
+                assert (chunk.topic, chunk.partition) == TOPIC_PARTITION
                 headers = [[]] * len(chunk) if chunk.headers is None else chunk.headers
                 rows += zip(chunk.offsets, chunk.timestamps, chunk.keys, chunk.values, headers, strict=True)
-    except kafka.errors.KafkaError as error:
+    except DecodeError as error:
         return rows, part, error
     return rows, part, None
 
 
-def bounds_of(rng: random.Random) -> Bounds:
+def limits_of(max_records: int, max_bytes: int = 1 << 30, *, include_headers: bool = True) -> ChunkLimits:
+    """How large chunks are."""
+    return ChunkLimits(max_records=max_records, max_bytes=max_bytes, include_headers=include_headers)
+
+
+def some_limits(rng: random.Random) -> ChunkLimits:
     """Chunks small and large, with headers."""
-    return Bounds(rng.choice([1, 7, 100, 1000]), rng.choice([1, 500, 1 << 20]), include_headers=True)
+    return limits_of(rng.choice([1, 7, 100, 1000]), rng.choice([1, 500, 1 << 20]))
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -108,7 +113,7 @@ def test_both_paths_give_the_same_records(seed: int) -> None:
     level = rng.choice([IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED])
     how = {"isolation_level": level, "aborted_transactions": aborted}
     expected, theirs, failure = general(data, start, **how)
-    rows, ours, error = cut(data, start, bounds_of(rng), **how)
+    rows, ours, error = cut(data, start, some_limits(rng), **how)
     assert failure is error is None
     assert rows == expected
     assert (ours.next_fetch_offset, ours.leader_epoch) == (theirs.next_fetch_offset, theirs.leader_epoch)
@@ -126,7 +131,7 @@ def test_records_without_headers_are_read_by_columns(seed: int, monkeypatch: pyt
     data = b"".join(log(rng, headers=False)[0])
     expected, _, _ = general(data, 0)
     monkeypatch.setattr(cutting, "cut_records", one_by_one)
-    rows, _, error = cut(data, 0, Bounds(rng.choice([1, 7, 100, 1000]), 1 << 30, include_headers=bool(seed % 2)))
+    rows, _, error = cut(data, 0, limits_of(rng.choice([1, 7, 100, 1000]), include_headers=bool(seed % 2)))
     assert error is None
     assert rows == expected
 
@@ -138,7 +143,7 @@ def test_records_one_by_one_are_the_same(seed: int, monkeypatch: pytest.MonkeyPa
     data = b"".join(log(rng)[0])
     expected, _, _ = general(data, 0)
     monkeypatch.setattr(cutting, "add_runs", lambda *_: False)
-    rows, _, error = cut(data, 0, bounds_of(rng))
+    rows, _, error = cut(data, 0, some_limits(rng))
     assert error is None
     assert rows == expected
 
@@ -149,7 +154,7 @@ def test_offsets_at_the_end_of_all_numbers() -> None:
     struct.pack_into(">q", batch, 27, -(1 << 63))
     data = changed(bytes(batch))
     expected, _, _ = general(data, 0)
-    rows, _, error = cut(data, 0, Bounds(1000, 1 << 30, include_headers=False))
+    rows, _, error = cut(data, 0, limits_of(1000, include_headers=False))
     assert error is None
     assert rows == expected
     assert len(rows) == 300
@@ -161,7 +166,7 @@ def test_headers_that_nobody_wants_are_passed_over(seed: int) -> None:
     rng = random.Random(seed)
     data = b"".join(log(rng)[0])
     expected, _, _ = general(data, 0)
-    rows, _, error = cut(data, 0, Bounds(100, 1 << 20, include_headers=False))
+    rows, _, error = cut(data, 0, limits_of(100, 1 << 20, include_headers=False))
     assert error is None
     assert [row[:4] for row in rows] == [row[:4] for row in expected]
 
@@ -178,7 +183,7 @@ def test_compressed_batches(codec: str, seed: int) -> None:
     data = b"".join(changed(batch, codec=codec) for batch in plain)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ticdc_source.kafka.batches.cut._PIECE", rng.choice([1, 100, 5_000, 1 << 20]))
-        rows, _, error = cut(data, 3, bounds_of(rng))
+        rows, _, error = cut(data, 3, some_limits(rng))
     assert error is None
     assert rows == expected
 
@@ -187,7 +192,7 @@ def test_snappy_without_blocks() -> None:
     """A batch that is one block of snappy, as some producers write it, is read too."""
     batch = made(random.Random(1), 0)
     head, body = batch[:HEADER], pa.compress(batch[HEADER:], codec="snappy", asbytes=True)
-    rows, _, error = cut(changed(head + body, flags=2), 0, bounds_of(random.Random(1)))
+    rows, _, error = cut(changed(head + body, flags=2), 0, some_limits(random.Random(1)))
     assert error is None
     assert rows == general(batch, 0)[0]
 
@@ -200,7 +205,7 @@ def test_old_message_formats(magic: int, seed: int) -> None:
     old = made(rng, 0, magic)
     data = old + made(rng, 500)
     expected, theirs, failure = general(data, 1)
-    rows, ours, error = cut(data, 1, bounds_of(rng))
+    rows, ours, error = cut(data, 1, some_limits(rng))
     assert failure is error is None
     assert rows == expected
     assert ours.next_fetch_offset == theirs.next_fetch_offset
@@ -214,7 +219,7 @@ def test_damage_is_never_read_otherwise(seed: int) -> None:
     at = rng.randrange(HEADER if seed % 2 else 0, len(data))
     data[at] ^= 1 << rng.randrange(8)
     expected, _, failure = general(bytes(data), 0)
-    rows, _, error = cut(bytes(data), 0, bounds_of(rng))
+    rows, _, error = cut(bytes(data), 0, some_limits(rng))
     assert (failure is None) is (error is None)
     assert rows == expected
 
@@ -230,18 +235,18 @@ def attributes_of(batch: bytes) -> Iterator[int]:
 
 @pytest.mark.parametrize("seed", range(400))
 def test_damage_inside_a_batch_that_nobody_checks(seed: int) -> None:
-    """With check.crcs=false damage is an error of Kafka's, or the same records, as long as offsets rise."""
+    """With check.crcs=false damage is an error, or the same records, as long as offsets rise."""
     rng = random.Random(seed)
     plain = made(rng, 0, largest=128, headers=bool(seed % 2))
     data = bytearray(plain)
     at = rng.choice(sorted(set(range(HEADER, len(data))) - set(attributes_of(plain))))
     data[at] = rng.choice([0, 1, 127, 128, 255, data[at] ^ 1])
     expected, _, failure = general(bytes(data), 0, check_crcs=False)
-    bounds = bounds_of(rng)
-    rows, _, error = cut(bytes(data), 0, bounds, check_crcs=False)
+    limits = some_limits(rng)
+    rows, _, error = cut(bytes(data), 0, limits, check_crcs=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cutting, "add_runs", lambda *_: False)
-        one_by_one, _, its_error = cut(bytes(data), 0, bounds, check_crcs=False)
+        one_by_one, _, its_error = cut(bytes(data), 0, limits, check_crcs=False)
     assert rows == one_by_one
     assert repr(error) == repr(its_error)
     both = min(len(rows), len(expected)) if failure or error else max(len(rows), len(expected))
@@ -256,9 +261,9 @@ def test_damage_keeps_what_comes_before_it() -> None:
     one = made(rng, 0)
     other = bytearray(made(rng, next_offset(one)))
     other[-1] ^= 1
-    rows, _, error = cut(one + bytes(other), 0, Bounds(10_000, 1 << 30, include_headers=True))
+    rows, _, error = cut(one + bytes(other), 0, limits_of(10_000))
     assert rows == general(one, 0)[0]
-    assert isinstance(error, kafka.errors.CorruptRecordError)
+    assert isinstance(error, DecodeError)
     assert f"t-3 at offset {next_offset(one)} failed crc check" in str(error)
 
 
@@ -268,15 +273,15 @@ def test_what_is_not_compressed_so_is_an_error(codec: str) -> None:
     batch = made(random.Random(3), 0)
     cut_off = changed(batch, codec=codec)[:-20]
     for damaged in (changed(batch, flags=CODECS[codec]), changed(cut_off)):
-        rows, _, error = cut(damaged, 0, bounds_of(random.Random(0)))
-        assert isinstance(error, kafka.errors.CorruptRecordError)
+        rows, _, error = cut(damaged, 0, some_limits(random.Random(0)))
+        assert isinstance(error, DecodeError)
         assert rows == general(batch, 0)[0][: len(rows)]
 
 
 def test_an_unknown_codec_is_named() -> None:
     """A codec that nobody has is an error that says so."""
-    _, _, error = cut(changed(made(random.Random(0), 0), flags=7), 0, bounds_of(random.Random(0)))
-    assert isinstance(error, kafka.errors.UnsupportedCodecError)
+    _, _, error = cut(changed(made(random.Random(0), 0), flags=7), 0, some_limits(random.Random(0)))
+    assert isinstance(error, DecodeError)
     assert "compression type 7" in str(error)
 
 
@@ -290,7 +295,8 @@ def test_a_batch_that_unpacks_to_a_hundred_times_its_size_is_cut_as_it_comes() -
     del values
     assert len(data) < 1 << 20
     before = pa.total_allocated_bytes()
-    (chunks,) = Slice(Bounds(1000, 4 << 20, include_headers=False), 0, PLACE, MemoryRecords(data)).take(1)
+    limits = SliceLimits(limits_of(1000, 4 << 20, include_headers=False), END)
+    (chunks,) = Slice(limits, 0, TOPIC_PARTITION, MemoryRecords(data)).take(1)
     sizes = []
     for chunk in chunks:
         sizes.append(sum(len(value or b"") for value in chunk.values))
@@ -304,43 +310,11 @@ def test_nothing_is_fetched_behind_the_end_of_a_range() -> None:
     data = made(random.Random(0), 0)
     for end, wants_more in ((next_offset(data), False), (next_offset(data) + 1, True)):
         drained: list[Any] = []
-        part = Slice(Bounds(10, 1 << 20, False, end), 0, PLACE, MemoryRecords(data), on_drain=drained.append)
+        limits = SliceLimits(limits_of(10, 1 << 20, include_headers=False), end)
+        part = Slice(limits, 0, TOPIC_PARTITION, MemoryRecords(data), on_drain=drained.append)
         part.take(1)
         assert part.next_fetch_offset == next_offset(data)
         assert bool(part) is not wants_more
         assert part.take(1) == []
         assert not part
         assert drained == [part]
-
-
-def test_the_installed_kafka_python_is_sliced() -> None:
-    """With the kafka-python that is installed the fast path is taken: a newer one that ends it is noticed here."""
-    is_sliceable.cache_clear()
-    assert is_sliceable()
-
-
-@pytest.fixture
-def another_kafka_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A kafka-python whose fetcher has another seam."""
-
-    class Renamed(KafkaFetcher.PartitionRecords):  # type: ignore[misc]
-        def __init__(self, fetch_offset: int, *others: Any) -> None:
-            """Not what we know."""
-
-    monkeypatch.setattr(KafkaFetcher, "PartitionRecords", Renamed)
-    is_sliceable.cache_clear()
-    yield
-    is_sliceable.cache_clear()
-
-
-@pytest.mark.usefixtures("another_kafka_python")
-def test_another_kafka_python_is_read_record_by_record(caplog: pytest.LogCaptureFixture) -> None:
-    """Where the seam looks different the general path is taken, and the log says why, once."""
-    caplog.set_level(logging.DEBUG, slicing.__name__)
-    fetcher = KafkaFetcher.__new__(KafkaFetcher)
-    consumer = type("Consumer", (), {"_fetcher": fetcher})()
-    for _ in range(2):
-        assert not slicing.sliced(consumer, bounds_of(random.Random(0)))
-    assert not isinstance(fetcher.PartitionRecords, functools.partial)
-    assert [record.levelname for record in caplog.records] == ["DEBUG"]
-    assert "record by record: PartitionRecords has other arguments" in caplog.text

@@ -15,10 +15,23 @@ from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 
-__all__ = ["ClientConfig", "Cluster", "FetchSettings", "Fetcher"]
+__all__ = ["ClientConfig", "ClientFacts", "Cluster", "FetchSettings", "Fetcher"]
 
 # What `options.kafka_client.client_config` returns: values of many types, each known to the client library only.
 ClientConfig: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """Which client library reads, for `metricsPath`.
+
+    Attributes:
+        client: its name and version.
+        fallback: which of its private parts are not built as expected, so that a slower way is taken; None if all are.
+    """
+
+    client: str
+    fallback: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +129,11 @@ class Cluster(AbstractContextManager["Cluster"], Protocol):
 
 class Fetcher(AbstractContextManager["Fetcher"], Protocol):
     """Reads offset ranges, one after the other, on the same connections. A context manager that closes itself."""
+
+    @property
+    def client_facts(self) -> ClientFacts | None:
+        """Which client library reads; None before the first range that is not empty."""
+        ...
 
     def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:
         """Yield the records of a range in offset order, in chunks as bounded by `FetchSettings`.

@@ -1,46 +1,60 @@
-"""The record batches of a fetch: where they lie, whether they are whole, and which of them are there for us.
+"""The record batches of a fetch: where they lie, whether they are whole, and which of them a read may see.
 
-The layout is that of Kafka's protocol guide ("Record Batch", message format v2); kafka-python has the same in
-`kafka.record.default_records`, and what is done about transactions in `kafka.consumer.fetcher.PartitionRecords`.
+The layout is that of Kafka's protocol guide ("Record Batch", message format v2), and so is what a read does about
+transactions. Only bytes are read here: no client library is needed, but for the formats before v2 (`read_legacy`).
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from kafka.errors import CorruptRecordError
-from kafka.record.default_records import DefaultRecordBatch
-from kafka.record.legacy_records import LegacyRecordBatch
-from kafka.record.util import calc_crc32c
+from crc32c import crc32c
 
-__all__ = ["LOG_APPEND_TIME", "Fetched", "RecordBatch", "record_batches", "visible"]
+from ticdc_source.errors import DecodeError
+
+__all__ = [
+    "LOG_APPEND_TIME",
+    "AbortedTransaction",
+    "Fetched",
+    "LegacyRecord",
+    "ReadLegacy",
+    "RecordBatch",
+    "read_varint",
+    "record_batches",
+    "visible",
+]
 
 _V2 = struct.Struct(">qiibIhiqqqhii")
 _OVERHEAD = 12  # offset and length, which every format begins with
-_LENGTH, _MAGIC, _ATTRIBUTES = 8, 16, 21  # where they are
+_LENGTH, _CRC_BEFORE_V2, _MAGIC, _ATTRIBUTES = 8, 12, 16, 21  # where they are
 _SHORTEST = _OVERHEAD + 14  # a message of format v0 without key and value
+_CONTROL_KEY = struct.Struct(">hh")  # of a control record: version, and type
+_ABORT = 0  # that type
+_VARINT_BITS = 64  # at most
 LOG_APPEND_TIME = 0x08  # of the attributes, as these
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 
 
-class RecordBatch(NamedTuple):
-    """Where a record batch lies in a fetch, and what its first bytes say.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordBatch:
+    """Where a record batch lies in a fetch, and what its header says.
 
     Attributes:
-        start: where it begins.
+        start: where it begins, in bytes.
         body: where its records begin.
         end: where it ends.
-        offset: its first offset; a legacy one's last.
-        next_offset: the offset behind it, also where its last records were compacted away.
+        offset: its first offset; that of a legacy message is its last.
+        next_offset: the offset behind it, also if its last records were compacted away.
         leader_epoch: of the leader that wrote it.
-        crc: what its checksum should be.
+        crc: the checksum it should have.
         attributes: codec and flags.
-        first_timestamp: what the records' timestamps are counted from.
-        max_timestamp: the broker's own time, where that is what the topic keeps.
+        first_timestamp: the time that the records' timestamps are relative to, in milliseconds since the epoch.
+        max_timestamp: the broker's own time, if that is what the topic keeps (`LOG_APPEND_TIME`).
         producer_id: -1 for none.
         records: how many records it holds.
         is_legacy: whether it is a message of format v0 or v1, of which nothing else is read here.
@@ -61,32 +75,55 @@ class RecordBatch(NamedTuple):
     is_legacy: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+class AbortedTransaction(NamedTuple):
+    """A transaction that was aborted, as the answer to a fetch names it."""
+
+    producer_id: int
+    first_offset: int
+
+
+class LegacyRecord(NamedTuple):
+    """A record of message format v0 or v1, which has no headers; the timestamp of v0 is -1."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+# Reads the records of one message of format v0 or v1, which may be a compressed set of messages. The second argument
+# says whether to compare the checksums of the messages inside. Raises DecodeError if the message is damaged.
+ReadLegacy: TypeAlias = Callable[[memoryview, bool], Iterable[LegacyRecord]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """What one fetch has brought of a topic partition.
+    """What one fetch returned for a topic partition.
 
     Attributes:
         topic: the topic.
         partition: the topic partition.
-        start: the offset that was asked for.
+        start: the offset that was requested.
         data: the record batches, one behind the other; the last may be cut off.
+        read_legacy: reads messages before format v2.
         check_crcs: whether checksums are compared.
-        aborted: aborted transactions (`producer_id`, `first_offset`), or None where all records are wanted.
+        aborted: the aborted transactions; None if all records are to be read, whatever became of their transaction.
     """
 
     topic: str
     partition: int
     start: int
     data: bytes
+    read_legacy: ReadLegacy
     check_crcs: bool = True
-    aborted: Iterable[Any] | None = None
+    aborted: Iterable[AbortedTransaction] | None = None
 
 
 def record_batches(data: bytes) -> tuple[list[RecordBatch], str | None]:
-    """Find the record batches of a fetch; the last of them, cut off, is left out.
+    """Find the record batches of a fetch; the last one is left out if it is cut off.
 
     Returns:
-        the batches, and what is wrong with the first that cannot be one (None where all can).
+        the batches, and what is wrong with the first that cannot be one (None if all can).
     """
     found: list[RecordBatch] = []
     size, start = len(data), 0
@@ -100,7 +137,9 @@ def record_batches(data: bytes) -> tuple[list[RecordBatch], str | None]:
         body = start + _V2.size
         if magic < 2:  # noqa: PLR2004 (the format's number)
             offset = int.from_bytes(data[start : start + _LENGTH], "big", signed=True)
-            found.append(RecordBatch(start, body, end, offset, offset + 1, is_legacy=True))
+            found.append(
+                RecordBatch(start=start, body=body, end=end, offset=offset, next_offset=offset + 1, is_legacy=True)
+            )
         elif magic > 2 or body > end:  # noqa: PLR2004
             return found, f"a record batch of {end - start} bytes in message format {magic}"
         else:
@@ -109,18 +148,18 @@ def record_batches(data: bytes) -> tuple[list[RecordBatch], str | None]:
             )
             found.append(
                 RecordBatch(
-                    start,
-                    body,
-                    end,
-                    offset,
-                    offset + last + 1,
-                    epoch,
-                    crc,
-                    flags,
-                    first_time,
-                    max_time,
-                    producer,
-                    records,
+                    start=start,
+                    body=body,
+                    end=end,
+                    offset=offset,
+                    next_offset=offset + last + 1,
+                    leader_epoch=epoch,
+                    crc=crc,
+                    attributes=flags,
+                    first_timestamp=first_time,
+                    max_timestamp=max_time,
+                    producer_id=producer,
+                    records=records,
                 )
             )
         start = end
@@ -128,33 +167,70 @@ def record_batches(data: bytes) -> tuple[list[RecordBatch], str | None]:
 
 
 def visible(fetched: Fetched, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Leave out the markers of transactions and, for a read of committed records, those of aborted ones.
+    """Yield the batches without transaction markers and, for a read of committed records, without aborted ones.
 
     Raises:
-        CorruptRecordError: a checksum is wrong.
+        DecodeError: a checksum is wrong, or a transaction marker cannot be read.
     """
-    aborted = None if fetched.aborted is None else deque(sorted(fetched.aborted, key=lambda one: one.first_offset))
-    producers: set[int] = set()  # with an aborted transaction under way
+    aborted = None if fetched.aborted is None else deque(sorted(fetched.aborted, key=lambda txn: txn.first_offset))
+    aborting: set[int] = set()  # producers with an aborted transaction under way
     view = memoryview(fetched.data)
     for batch in batches:
-        if fetched.check_crcs and not _is_sound(view, batch):
-            place = f"partition {fetched.topic}-{fetched.partition} at offset {batch.offset}"
-            msg = f"Record batch for {place} failed crc check"
-            raise CorruptRecordError(msg)
+        if fetched.check_crcs and not _is_intact(view, batch):
+            where = f"partition {fetched.topic}-{fetched.partition} at offset {batch.offset}"
+            msg = f"Record batch for {where} failed crc check"
+            raise DecodeError(msg)
         is_control = batch.attributes & _CONTROL
         if aborted is not None and batch.producer_id >= 0:
             while aborted and aborted[0].first_offset < batch.next_offset:
-                producers.add(aborted.popleft().producer_id)
+                aborting.add(aborted.popleft().producer_id)
             if is_control:
-                if next(DefaultRecordBatch(view[batch.start : batch.end])).abort:
-                    producers.discard(batch.producer_id)
-            elif batch.attributes & _TRANSACTIONAL and batch.producer_id in producers:
+                if _is_abort_marker(fetched.data, batch):
+                    aborting.discard(batch.producer_id)
+            elif batch.attributes & _TRANSACTIONAL and batch.producer_id in aborting:
                 continue
         if not is_control:
             yield batch
 
 
-def _is_sound(view: memoryview, batch: RecordBatch) -> bool:
+def _is_intact(view: memoryview, batch: RecordBatch) -> bool:
     if batch.is_legacy:
-        return bool(LegacyRecordBatch(view[batch.start : batch.end], view[batch.start + _MAGIC]).validate_crc())
-    return bool(calc_crc32c(view[batch.start + _ATTRIBUTES : batch.end]) == batch.crc)
+        crc = int.from_bytes(view[batch.start + _CRC_BEFORE_V2 : batch.start + _MAGIC], "big")
+        return zlib.crc32(view[batch.start + _MAGIC : batch.end]) == crc
+    return crc32c(view[batch.start + _ATTRIBUTES : batch.end]) == batch.crc
+
+
+def _is_abort_marker(data: bytes, batch: RecordBatch) -> bool:
+    """Return whether a control batch says that its transaction was aborted: its one record's key tells."""
+    try:
+        _, at = read_varint(data, batch.body)  # the length of the record
+        _, at = read_varint(data, at + 1)  # its time, behind its attributes
+        _, at = read_varint(data, at)  # its offset
+        _, at = read_varint(data, at)  # the length of its key
+        _, marker = _CONTROL_KEY.unpack_from(data, at)
+    except (IndexError, struct.error):
+        msg = f"Record batch at offset {batch.offset} has a transaction marker that cannot be read"
+        raise DecodeError(msg) from None
+    return bool(marker == _ABORT)
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Read a varint of any length, and return it with the index behind it.
+
+    It is returned as it is written: its lowest bit is the sign (`number >> 1` is a length that is not negative).
+
+    Raises:
+        IndexError: it is cut off.
+        DecodeError: it is longer than any number.
+    """
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 (the highest bit says that another byte follows)
+            return number, at
+        shift += 7
+        if shift >= _VARINT_BITS:
+            msg = "a number of more than 64 bits"
+            raise DecodeError(msg)

@@ -1,1 +1,1 @@
-"""kafka-python: everything that touches its private names."""
+"""The client library kafka-python. Only this folder imports it, and `connect.py` is the way in."""

@@ -1,74 +1,78 @@
-"""What comes from a broker, read to where it is decoded: kafka-python copies it five times in between.
+"""An answer of a broker, read to where it is decoded: kafka-python copies it five times in between.
 
-kafka-python's parser takes bytes as they come. Here a whole answer is read into one piece of memory, which serves the
-next one too: the decoder copies what it keeps.
+kafka-python's parser takes bytes as they arrive. Here a whole answer is read into one piece of memory, which is used
+for the next one too: the decoder copies what it keeps. `compatibility.ANSWERS` guards the private names.
 """
 
 from __future__ import annotations
 
 import io
+import socket
 import ssl
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import kafka.errors
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslBytesResponse
 
+from ticdc_source.kafka.kafka_python import library
+from ticdc_source.kafka.kafka_python.compatibility import ANSWERS, differences
+
 __all__ = ["Memory", "Receiver"]
 
 _SIZE_BYTES = 4  # an answer begins with its length
 _READ_BYTES = 256 << 10  # at a time, by kafka-python's own parser
-_KEPT_BYTES = 7 << 19  # an answer is rarely longer: it is what was asked for, and a few bytes around it
+_KEPT_BYTES = 7 << 19  # an answer is rarely longer: it is what was requested, and a few bytes around it
 
-# What this stands in for, in kafka-python 3.0.12: where it differs, its own parser takes bytes as they come.
-_USED = {"_process_response", "_validate_frame_size", "_receiving", "_rbuffer"}
+Buffer = TypeVar("Buffer")
+Received = TypeVar("Received", bytes, int)
 
 
 class Memory:
-    """Memory for answers: the piece that was used last is used again."""
+    """Memory for answers: the last piece is used again."""
 
     def __init__(self) -> None:
         self._spare = memoryview(b"")
 
     def take(self, size: int) -> memoryview:
-        """Give a piece of so many bytes."""
+        """Return a piece of so many bytes."""
         spare, self._spare = self._spare, memoryview(b"")
         return spare[:size] if size <= len(spare) else memoryview(bytearray(size))
 
     def give_back(self, piece: memoryview) -> None:
-        """Keep the memory of a piece that nobody needs, unless a larger one is kept already."""
+        """Keep the memory of a piece that is no longer needed, unless a larger one is kept already."""
         whole = memoryview(piece.obj)
         if len(self._spare) < len(whole) <= _KEPT_BYTES:
             self._spare = whole
 
 
 class Receiver:
-    """Reads a connection, in the place of its parser's `receive_bytes`.
+    """Reads a connection, in place of its parser's `receive_bytes`.
 
     Args:
-        parser: of the connection; nothing must have come as yet.
-        memory: where its answers go, shared by the connections of one IO thread.
+        parser: of the connection; nothing may have arrived yet.
+        memory: where its answers are read to, shared by the connections of one IO thread.
     """
 
-    def __init__(self, parser: Any, memory: Memory) -> None:
+    def __init__(self, parser: library.Parser, memory: Memory) -> None:
         self._parser = parser
         self._memory = memory
-        self._is_whole = is_known(parser)
-        if self._is_whole:
+        self._reads_answers = type(parser) is KafkaProtocol and ANSWERS not in differences()
+        if self._reads_answers:
             parser.receive_bytes = self._responses
         self._size = memoryview(bytearray(_SIZE_BYTES))
         self._answer: memoryview | None = None  # the one that is being read
         self._have = 0  # bytes of that, or of its size
 
-    def read(self, sock: Any) -> tuple[Any, Exception | None]:
-        """Read what there is; an error only when there is nothing: it comes again at the next reading.
+    def read(self, sock: socket.socket) -> tuple[bytes | list[memoryview], Exception | None]:
+        """Read what has arrived, and return it as the parser's `receive_bytes` takes it.
 
-        Returns:
-            what the parser's `receive_bytes` is to be given.
+        An error is returned only if nothing has arrived; it will be there at the next reading too.
         """
-        return self._answers(sock) if self._is_whole else _bytes(sock)
+        return self._answers(sock) if self._reads_answers else _bytes(sock)
 
-    def _answers(self, sock: Any) -> tuple[list[memoryview], Exception | None]:
+    def _answers(self, sock: socket.socket) -> tuple[list[memoryview], Exception | None]:
         answers: list[memoryview] = []
         while True:
             missing = self._size if self._answer is None else self._answer
@@ -90,9 +94,9 @@ class Receiver:
                     return answers, error
                 self._answer = self._memory.take(size)
 
-    def _responses(self, answers: list[memoryview]) -> list[Any]:
-        """Decode answers: what `KafkaProtocol.receive_bytes` gives for their bytes."""
-        responses = []
+    def _responses(self, answers: Sequence[memoryview]) -> list[object]:
+        """Decode answers: what `KafkaProtocol.receive_bytes` returns for their bytes."""
+        responses: list[object] = []
         for answer in answers:
             buffer = io.BytesIO(answer) if self._is_login() else _Answer(answer)
             responses.append(self._parser._process_response(buffer))  # noqa: SLF001
@@ -100,9 +104,9 @@ class Receiver:
         return responses
 
     def _is_login(self) -> bool:
-        """Tell whether the next answer is a login's to a broker before Kafka 1.0: bytes, which are kept as they are."""
-        asked = self._parser.in_flight_requests
-        return bool(asked) and isinstance(asked[0], SaslBytesResponse)
+        """Return whether the next answer is to a login at a broker before Kafka 1.0: its bytes are kept as they are."""
+        requests = self._parser.in_flight_requests
+        return bool(requests) and isinstance(requests[0], SaslBytesResponse)
 
 
 class _Answer:
@@ -125,12 +129,7 @@ class _Answer:
         return self._at
 
 
-def is_known(parser: Any) -> bool:
-    """Tell whether this is a parser whose place can be taken."""
-    return type(parser) is KafkaProtocol and set(KafkaProtocol.receive_bytes.__code__.co_names) >= _USED
-
-
-def _bytes(sock: Any) -> tuple[bytes, Exception | None]:
+def _bytes(sock: socket.socket) -> tuple[bytes, Exception | None]:
     parts: list[bytes] = []
     while True:
         part, failure = _received(sock.recv, _READ_BYTES)
@@ -139,12 +138,12 @@ def _bytes(sock: Any) -> tuple[bytes, Exception | None]:
         parts.append(part)
 
 
-def _received(receive: Any, what: Any) -> tuple[Any, Exception | None]:
-    """Receive once: nothing, and no error either, where nothing has come as yet."""
+def _received(receive: Callable[[Buffer], Received], into: Buffer) -> tuple[Received | None, Exception | None]:
+    """Receive once: nothing, and no error either, if nothing has arrived yet."""
     try:
-        got = receive(what)
+        received = receive(into)
     except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
         return None, None
     except OSError as error:
         return None, kafka.errors.KafkaConnectionError(error)
-    return got, None if got else kafka.errors.KafkaConnectionError("socket disconnected")
+    return received, None if received else kafka.errors.KafkaConnectionError("socket disconnected")

@@ -1,0 +1,156 @@
+"""What a client library does for `lookup` and `fetch`: the connection to brokers, in our types and errors.
+
+A folder for a library (`kafka_python/`) has a function `connect` that returns a `Client`; nothing outside of that
+folder imports the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from ticdc_source.events import Chunk
+from ticdc_source.kafka.api import ClientConfig, ClientFacts
+from ticdc_source.kafka.batches.cut import ChunkLimits
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.topics import TopicPartition
+
+__all__ = [
+    "Client",
+    "Connect",
+    "LogTruncatedError",
+    "OffsetOutOfRangeError",
+    "PartitionReader",
+    "Topic",
+    "UnknownPartitionsError",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic that exists.
+
+    Attributes:
+        name: its name.
+        partitions: its partitions, in order.
+        is_internal: whether it is one of the brokers' own.
+    """
+
+    name: str
+    partitions: tuple[TopicPartition, ...]
+    is_internal: bool
+
+
+class UnknownPartitionsError(Exception):
+    """Partitions do not exist.
+
+    Attributes:
+        topic_partitions: those partitions, in order.
+    """
+
+    def __init__(self, topic_partitions: Iterable[TopicPartition], /) -> None:
+        self.topic_partitions = sorted(topic_partitions)
+        super().__init__(self.topic_partitions)
+
+
+class OffsetOutOfRangeError(Exception):
+    """The brokers have no record at the requested offset, nor is it the end."""
+
+
+class LogTruncatedError(Exception):
+    """A new leader lacks records that were already read."""
+
+
+class PartitionReader(Protocol):
+    """Reads the records of one topic partition, from an offset on."""
+
+    def seek(self, offset: int) -> None:
+        """Continue at another offset."""
+        ...
+
+    def poll(self, timeout_ms: float, max_records: int) -> tuple[Iterator[Chunk] | None, int]:
+        """Wait for records, `timeout_ms` at most.
+
+        Args:
+            timeout_ms: how many milliseconds to wait.
+            max_records: how many records the rest of the range can hold at most. More may be returned.
+
+        Returns:
+            chunks (None if no record arrived), and the offset behind them. That offset may be higher than the last
+            record's, and may rise without a record. The chunks are cut while they are iterated over.
+
+        Raises:
+            OffsetOutOfRangeError: the brokers do not have the offset.
+            LogTruncatedError: the log lacks records that were already read.
+            DecodeError: a record batch is damaged; without an address. Also while the chunks are iterated over, which
+                may raise whatever a parser raises on bytes that are no records.
+            TiCDCSourceError: any other failure.
+        """
+        ...
+
+
+class Client(Protocol):
+    """A connection to brokers.
+
+    All its methods raise KafkaUnavailableError if the brokers do not answer in time, and OptionError if they refuse the
+    login or a permission, or their certificate is not trusted.
+
+    Attributes:
+        servers: the bootstrap servers, for messages.
+        timeout_ms: how many milliseconds a look-up takes at most.
+        facts: which library this is.
+    """
+
+    servers: str
+    timeout_ms: int
+    facts: ClientFacts
+
+    def topics(self, names: Iterable[str] | None) -> dict[str, Topic]:
+        """Return the topics with these names that exist (all visible topics for None), by name. Creates none.
+
+        Raises:
+            OptionError: a name cannot be that of a topic.
+        """
+        ...
+
+    def offsets(
+        self, times: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Look up offsets.
+
+        Args:
+            times: for each partition a time in milliseconds since the epoch, or `EARLIEST` or `LATEST`.
+            timeout_ms: how many milliseconds to wait at most; `self.timeout_ms` if None.
+
+        Returns:
+            the offset of each partition's first record at or after the time, -1 if there is none. With isolation level
+            read_committed, `LATEST` is the last stable offset.
+
+        Raises:
+            UnknownPartitionsError: some partitions do not exist.
+        """
+        ...
+
+    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, timeout_ms: float) -> PartitionReader:
+        """Return a reader that starts where the range starts, in place of the one before.
+
+        It may return a few records behind the end of the range.
+        """
+        ...
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets for a group that has no members.
+
+        Raises:
+            TiCDCSourceError: the brokers refuse, for instance because the group has members.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the connections; safe to repeat."""
+        ...
+
+
+# Connects, or raises what every method of `Client` raises.
+Connect: TypeAlias = Callable[[ClientConfig], Client]

@@ -1,0 +1,159 @@
+"""kafka-python's objects as types, as far as they are used: the library has no types of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+from ticdc_source.options.topics import TopicPartition
+
+__all__ = [
+    "AbortedTransaction",
+    "Connection",
+    "Consumer",
+    "ConsumerRecord",
+    "Future",
+    "MemoryRecords",
+    "Network",
+    "Node",
+    "OffsetAndTimestamp",
+    "Parser",
+    "PartitionMetadata",
+    "Settings",
+    "TopicMetadata",
+]
+
+# Keyword arguments of its classes: what each value is, only the class knows.
+Settings: TypeAlias = dict[str, object]
+
+
+class ConsumerRecord(Protocol):
+    """A record as `KafkaConsumer.poll` returns it. Sizes are in bytes, -1 for null."""
+
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    serialized_key_size: int
+    serialized_value_size: int
+
+
+class OffsetAndTimestamp(Protocol):
+    """An answer of `KafkaConsumer.offsets_for_times`."""
+
+    offset: int
+
+
+class Consumer(Protocol):
+    """What is used of `KafkaConsumer`; a topic partition is its own `TopicPartition`, which is equal to ours."""
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these partitions from now on."""
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read a partition from this offset on."""
+
+    def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[TopicPartition, Sequence[object]]:
+        """Wait for records; `ConsumerRecord`s, unless `slicing` has replaced them."""
+
+    def position(self, partition: TopicPartition, *, timeout_ms: float) -> int:
+        """Return the offset behind the records that `poll` has returned."""
+
+    def commit(self, offsets: Mapping[TopicPartition, object], *, timeout_ms: float) -> None:
+        """Commit offsets for the consumer's group."""
+
+    def topics(self) -> set[str]:
+        """Look up all topics but the brokers' own, and remember their partitions."""
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """Return the partitions that it remembers, if any."""
+
+    def beginning_offsets(self, partitions: list[TopicPartition], *, timeout_ms: float) -> dict[TopicPartition, int]:
+        """Look up log start offsets."""
+
+    def end_offsets(self, partitions: list[TopicPartition], *, timeout_ms: float) -> dict[TopicPartition, int]:
+        """Look up end offsets."""
+
+    def offsets_for_times(
+        self, timestamps: dict[TopicPartition, int], *, timeout_ms: float
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Look up the first records at or after a time."""
+
+    def close(self, *, autocommit: bool) -> None:
+        """Close the connections."""
+
+
+class PartitionMetadata(Protocol):
+    """A partition in the answer to a metadata request."""
+
+    partition_index: int
+    leader_id: int
+
+
+class TopicMetadata(Protocol):
+    """A topic in the answer to a metadata request."""
+
+    error_code: int
+    name: str
+    is_internal: bool
+    partitions: Sequence[PartitionMetadata]
+
+
+class Future(Protocol):
+    """What is used of its `Future`."""
+
+    is_done: bool
+
+    def failure(self, error: BaseException) -> object:
+        """End it with an error."""
+
+    def add_errback(self, callback: Callable[[BaseException], object]) -> object:
+        """Call a function if it ends with an error."""
+
+
+class Connection(Protocol):
+    """A connection to a broker."""
+
+    init_future: Future
+
+
+class Node(Protocol):
+    """A broker's address."""
+
+    host: str
+    port: int
+
+
+class Network(Protocol):
+    """What is used of its `NetworkSelector`: the loop of the IO thread."""
+
+    def start(self) -> None:
+        """Start the IO thread."""
+
+    def run(self, coroutine: Callable[[], object]) -> object:
+        """Run a coroutine on the IO thread, and return its result."""
+
+
+class AbortedTransaction(Protocol):
+    """An aborted transaction in the answer to a fetch."""
+
+    producer_id: int
+    first_offset: int
+
+
+class MemoryRecords(Protocol):
+    """The records of a fetch."""
+
+    _buffer: bytes
+
+
+class Parser(Protocol):
+    """What is used of its `KafkaProtocol`: the parser of one connection."""
+
+    in_flight_requests: Sequence[object]
+    receive_bytes: Callable[[Sequence[memoryview]], list[object]]
+
+    def _validate_frame_size(self, size: int) -> None: ...
+
+    def _process_response(self, answer: object) -> object: ...
