@@ -1,4 +1,4 @@
-"""The read context: what the driver learns of messages, also from records before the range; a stream learns on."""
+"""The read context holds what the driver learns of messages, also before the range; a stream learns more."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ MARK = canal("TIDB_WATERMARK", None, None, _tidb={"watermarkTs": TSO})
 
 
 class Stream:
-    """A stream's driver and workers, without Spark: every micro-batch is one range of each partition."""
+    """A stream's driver and workers without Spark: each micro-batch is one range of each partition."""
 
     def __init__(self, servers: str, topic: str, schema: pa.Schema | None = None, **given: str) -> None:
         self.servers, self.topic = servers, topic
@@ -45,26 +45,26 @@ class Stream:
         produce(self.servers, self.topic, [(partition, *message, [], None) for partition, message in messages])
 
     def batch(self) -> list[dict[str, Any]]:
-        """Read what came since the micro-batch before."""
-        places = self.cluster.partitions()
-        ends = self.cluster.latest(places)
-        ranges = [OffsetRange(*place, self.at.get(place, 0), ends[place]) for place in places]
-        ranges = [one for one in ranges if one.size]
+        """Return the rows since the previous micro-batch."""
+        topic_partitions = self.cluster.partitions()
+        ends = self.cluster.latest(topic_partitions)
+        ranges = [OffsetRange(*each, self.at.get(each, 0), ends[each]) for each in topic_partitions]
+        ranges = [offset_range for offset_range in ranges if offset_range.size]
         self.at = ends
         return self.rows(ranges, ends)
 
     def rows(self, ranges: Sequence[OffsetRange], ends: dict[TopicPartition, int]) -> list[dict[str, Any]]:
-        """Read ranges, each as a task of its own."""
+        """Read each range as a task of its own."""
         context = self.contexts.of(ranges, ends)
         found: list[dict[str, Any]] = []
         with driver_fetcher(self.options) as fetcher:
-            for one in ranges:
-                for batch in read(fetcher.fetch(one), read_spec(self.schema, self.options, context)):
+            for offset_range in ranges:
+                for batch in read(fetcher.fetch(offset_range), read_spec(self.schema, self.options, context)):
                     found += batch.to_pylist()
         return found
 
-    def dates(self) -> list[str | None]:
-        """Return the rows of a micro-batch, as JSON."""
+    def documents(self) -> list[str | None]:
+        """Return the row documents of a micro-batch."""
         return [row["after"] for row in self.batch() if row["_event_type"] == "row"]
 
 
@@ -73,7 +73,7 @@ Make = Callable[..., Stream]
 
 @pytest.fixture
 def stream(broker: LocalKafka | ExternalKafka, topic: Callable[..., str]) -> Make:
-    """A function that begins a stream on a new topic of two partitions."""
+    """Return a function that starts a stream on a new topic of two partitions."""
     return lambda schema=None, **given: Stream(broker.bootstrap_servers, topic(2), schema, **given)
 
 
@@ -83,31 +83,31 @@ SHOWN = '{"id":1,"d":"2019-04-14"}'
 
 @pytest.mark.parametrize("protocol", ["auto", "debezium"])
 def test_a_table_made_in_any_micro_batch_has_its_types(stream: Make, protocol: str) -> None:
-    """Schema-less debezium as events: the DDL may come before the rows, micro-batches ago, in the first or a later."""
+    """Schema-less debezium has the types of a DDL event that came in an earlier micro-batch than the rows."""
     running = stream(outputFormat="event", protocol=protocol)
     other = debezium("c", None, {"id": 1}, source={"table": "other"})
 
     running.write((0, other), (1, other))
-    assert running.dates() == ['{"id":1}'] * 2
+    assert running.documents() == ['{"id":1}'] * 2
     running.write((0, DDL), (1, DDL))
-    assert running.dates() == []
+    assert running.documents() == []
     running.write((0, ROW), (1, ROW))
-    assert running.dates() == [SHOWN] * 2
+    assert running.documents() == [SHOWN] * 2
 
 
-def test_a_stream_that_starts_behind_the_ddl_has_its_types(stream: Make) -> None:
-    """So it is after a restart, and with startingOffsets=latest."""
+def test_a_stream_that_starts_after_the_ddl_has_its_types(stream: Make) -> None:
+    """A stream that starts after a DDL event, as a restart or startingOffsets=latest does, has its types."""
     running = stream(outputFormat="event")
     running.write((0, DDL), (1, DDL), (0, ROW), (1, ROW))
     running.at = running.cluster.latest(running.cluster.partitions())
 
     running.write((1, ROW))
 
-    assert running.dates() == [SHOWN]
+    assert running.documents() == [SHOWN]
 
 
-def test_a_batch_that_starts_behind_the_ddl_has_its_types(stream: Make) -> None:
-    """The batch reader plans with what came before its range."""
+def test_a_batch_that_starts_after_the_ddl_has_its_types(stream: Make) -> None:
+    """A batch that starts after a DDL event has its types."""
     running = stream(outputFormat="event")
     running.write((0, DDL), (1, DDL), (0, ROW), (0, ROW), (1, ROW))
     offsets = json.dumps({running.topic: {"0": 2, "1": 2}})
@@ -115,25 +115,25 @@ def test_a_batch_that_starts_behind_the_ddl_has_its_types(stream: Make) -> None:
                        "startingOffsets": offsets})  # fmt: skip
 
     partitions = TiCDCReader(to_spark(running.schema), options).partitions()
-    found = [row for one in partitions for batch in read_partition(one, running.schema, options)
+    found = [row for partition in partitions for batch in read_partition(partition, running.schema, options)
              for row in batch.to_pylist()]  # fmt: skip
 
     assert [row["after"] for row in found] == [SHOWN]
 
 
-def test_ddl_that_was_not_looked_at_is_told_of(stream: Make) -> None:
-    """History beyond inferSchema.maxScannedRecords is not read, and a warning says what may be missing."""
+def test_ddl_that_was_not_scanned_is_warned_of(stream: Make) -> None:
+    """Records beyond inferSchema.maxScannedRecords are not scanned for DDL, and a warning says so."""
     running = stream(**{"outputFormat": "event", "inferSchema.maxScannedRecords": "1"})
     running.write((0, DDL), (0, ROW), (0, ROW))
     running.at = running.cluster.latest(running.cluster.partitions())
     running.write((0, ROW))
 
     with pytest.warns(UserWarning, match=r"Not all DDL events were looked at \(inferSchema.maxScannedRecords"):
-        assert running.dates() == ['{"id":1,"d":18000}']
+        assert running.documents() == ['{"id":1,"d":18000}']
 
 
-def test_tables_are_not_mixed_where_the_first_micro_batch_has_no_row(stream: Make) -> None:
-    """A schema of the user's and no `tables`: a task would take the first table that it meets, another the other."""
+def test_tables_are_not_mixed_if_the_first_micro_batch_has_no_row(stream: Make) -> None:
+    """A stream with a user's schema and no `tables` reads one table, and a second table is an error."""
     schema = pa.schema([("_change_type", pa.string()), ("id", pa.int32())])
     running = stream(schema, protocol="canal-json")
     rows = [canal("INSERT", [{"id": "1"}], None, {"id": "int"}, table=name) for name in ("t", "u")]
@@ -157,13 +157,14 @@ def test_tables_are_not_mixed_where_the_first_micro_batch_has_no_row(stream: Mak
 
 
 def test_a_stream_without_any_record_learns_the_protocol_later(stream: Make) -> None:
-    """Tombstones alone tell nothing; what comes next does."""
+    """A stream that starts with tombstones alone learns the protocol from later records."""
     running = stream(outputFormat="event")
     running.write((0, (dump({"payload": {"id": 1}}), None)))
-    places = running.cluster.partitions()
-    assert running.contexts.of([OffsetRange(*places[0], 0, 1)], running.cluster.latest(places)).protocol is None
-    running.at = running.cluster.latest(places)
+    topic_partitions = running.cluster.partitions()
+    ends = running.cluster.latest(topic_partitions)
+    assert running.contexts.of([OffsetRange(*topic_partitions[0], 0, 1)], ends).protocol is None
+    running.at = ends
 
     running.write((0, DDL), (0, ROW))
 
-    assert running.dates() == [SHOWN]
+    assert running.documents() == [SHOWN]

@@ -1,4 +1,4 @@
-"""Reading an input partition, as far as that needs neither Spark nor Kafka."""
+"""A worker switches the garbage collector off while it decodes an input partition."""
 
 import gc
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ from ticdc_source.spark.worker import _with_gc
 
 
 @pytest.fixture(params=[True, False])
-def at_first(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """The garbage collector as the caller has it: on, or off."""
+def initially_on(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Return whether the caller has the garbage collector on."""
     (gc.enable if request.param else gc.disable)()
     yield bool(request.param)
     gc.enable()
 
 
 def seen(items: list[bool], upto: int = 3) -> Iterator[bool]:
-    """Give, and note, whether the collector is on; fail after some."""
+    """Record and yield whether the collector is on; fail after some items."""
     for _ in range(upto):
         items.append(gc.isenabled())
         yield gc.isenabled()
@@ -25,8 +25,8 @@ def seen(items: list[bool], upto: int = 3) -> Iterator[bool]:
     raise ValueError(msg)
 
 
-def test_the_collector_is_off_inside_and_as_it_was_outside(at_first: bool) -> None:
-    """Decoding runs without it, fetching with it where the caller has it on; whatever ends it, it is as it was."""
+def test_the_collector_is_off_inside_and_as_it_was_outside(initially_on: bool) -> None:
+    """The collector is off while a worker decodes, and as the caller has it during fetches and between batches."""
     fetched: list[bool] = []
     decoded: list[bool] = []
 
@@ -38,19 +38,19 @@ def test_the_collector_is_off_inside_and_as_it_was_outside(at_first: bool) -> No
     batches = _with_gc(decode(_with_gc(seen(fetched), on=gc.isenabled())), on=False)
     for _ in range(3):
         assert next(batches) is False
-        assert gc.isenabled() is at_first
+        assert gc.isenabled() is initially_on
     with pytest.raises(ValueError, match="broken"):
         next(batches)
-    assert gc.isenabled() is at_first
-    assert fetched == [at_first] * 3
+    assert gc.isenabled() is initially_on
+    assert fetched == [initially_on] * 3
     assert decoded == [False] * 3
 
 
-def test_a_reader_that_is_left_leaves_the_collector(at_first: bool) -> None:
-    """Closed in the middle, or at its end, a reader leaves the collector as it was."""
+def test_a_reader_that_ends_restores_the_collector(initially_on: bool) -> None:
+    """A reader that is closed early or read to its end leaves the collector as it was."""
     closed = _with_gc(seen([]), on=False)
     next(closed)
     closed.close()  # type: ignore[attr-defined]
-    assert gc.isenabled() is at_first
+    assert gc.isenabled() is initially_on
     assert list(_with_gc(iter([1, 2]), on=False)) == [1, 2]
-    assert gc.isenabled() is at_first
+    assert gc.isenabled() is initially_on

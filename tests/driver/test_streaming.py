@@ -1,4 +1,4 @@
-"""Planning of streams, against a broker made of numbers."""
+"""Streams are planned, against a fake cluster of log starts and ends."""
 
 import json
 import random
@@ -18,37 +18,38 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 
 
 @dataclass
-class Numbers:
-    """Log starts and ends by partition, and how often they were asked for."""
+class FakeCluster:
+    """Log starts and ends by topic partition, and the names of the look-ups that were made."""
 
     first: dict[TopicPartition, int]
     last: dict[TopicPartition, int]
     begin_at: str = "latest"
-    asked: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
 
     def partitions(self, *, missing: bool = False) -> list[TopicPartition]:
         assert missing
-        self.asked.append("partitions")
+        self.calls.append("partitions")
         return sorted(self.last)
 
-    def starts(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {place: (self.last if self.begin_at == "latest" else self.first)[place] for place in places}
+    def starts(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        offsets = self.last if self.begin_at == "latest" else self.first
+        return {each: offsets[each] for each in topic_partitions}
 
-    def earliest(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        self.asked.append("earliest")
-        return {place: self.first[place] for place in places}
+    def earliest(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        self.calls.append("earliest")
+        return {each: self.first[each] for each in topic_partitions}
 
-    def latest(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        self.asked.append("latest")
-        gone = [place for place in places if place not in self.last]
+    def latest(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        self.calls.append("latest")
+        gone = [each for each in topic_partitions if each not in self.last]
         if gone:
             raise DataLossError(gone)
-        return {place: self.last[place] for place in places}
+        return {each: self.last[each] for each in topic_partitions}
 
 
 @dataclass
-class Time:
-    """A clock that stands until it is told to go."""
+class Clock:
+    """A clock that stands still until a test moves it."""
 
     now: float = 0.0
 
@@ -57,40 +58,40 @@ class Time:
 
 
 def strict(reason: str) -> None:
-    """Fail, as failOnDataLoss does."""
+    """Raise an error, as failOnDataLoss=true does."""
     raise DataLossError(reason)
 
 
-def planner(numbers: Numbers, time: Time | None = None, *, fail: bool = True, **limits: float) -> StreamPlanner:
-    """Make a planner."""
+def planner(cluster: FakeCluster, clock: Clock | None = None, *, fail: bool = True, **limits: float) -> StreamPlanner:
+    """Return a planner."""
     report = strict if fail else lambda reason: warnings.warn(reason, stacklevel=2)
-    return StreamPlanner(numbers, StreamLimits(**{"min_interval": 0.0, **limits}), report, time or Time())
+    return StreamPlanner(cluster, StreamLimits(**{"min_interval": 0.0, **limits}), report, clock or Clock())
 
 
 def via_json(offset: dict[str, Any]) -> dict[str, Any]:
-    """Send an offset through the checkpoint."""
+    """Return an offset as a checkpoint stores it."""
     found: dict[str, Any] = json.loads(json.dumps(offset))
     return found
 
 
 def test_a_crash_in_batch_zero_starts_where_the_stream_started() -> None:
-    """The first end offset carries the resolved start: a replay reads from it, though "latest" has moved."""
-    numbers = Numbers({T0: 0}, {T0: 20})
-    plan = planner(numbers)
+    """The first end offset holds the resolved start, so a replay reads from there although `latest` has moved."""
+    cluster = FakeCluster({T0: 0}, {T0: 20})
+    plan = planner(cluster)
     start = plan.initial()
-    numbers.last[T0] = 50
+    cluster.last[T0] = 50
     end = via_json(plan.next(via_json(start)))
-    numbers.last[T0] = 90
+    cluster.last[T0] = 90
 
-    replay = planner(numbers)
+    replay = planner(cluster)
 
     assert end == {"$init": {"t": {"0": 20}}, "t": {"0": 50}}
     assert replay.ranges(replay.initial(), end) == [OffsetRange("t", 0, 20, 50)]
 
 
 def test_a_stream_without_data_keeps_its_start() -> None:
-    """Before any record the first end differs from the start, so that Spark writes it down; then nothing is new."""
-    plan = planner(Numbers({T0: 0}, {T0: 20}))
+    """The first end offset differs from the start even without data, so Spark stores it, and then nothing is new."""
+    plan = planner(FakeCluster({T0: 0}, {T0: 20}))
     start = plan.initial()
 
     first = via_json(plan.next(start))
@@ -100,20 +101,21 @@ def test_a_stream_without_data_keeps_its_start() -> None:
 
 
 def test_the_initial_offset_is_resolved_once() -> None:
-    """Spark asks twice in the first batch; the second answer is the first."""
-    numbers = Numbers({T0: 0}, {T0: 20})
-    plan = planner(numbers)
+    """The initial offset, which Spark asks for twice in the first batch, is resolved once."""
+    cluster = FakeCluster({T0: 0}, {T0: 20})
+    plan = planner(cluster)
 
     first = plan.initial()
-    numbers.last[T0] = 30
+    cluster.last[T0] = 30
 
     assert plan.initial() == first
 
 
-def test_offsets_are_sorted_and_idle_means_the_start_itself() -> None:
-    """Topics in lexical order, partitions in numerical; nothing new gives the same JSON text back."""
-    places = [TopicPartition("b", n) for n in (10, 2, 0)] + [TopicPartition("a", 0)]
-    plan = planner(Numbers(dict.fromkeys(places, 0), dict.fromkeys(places, 5), "earliest"))
+def test_offsets_are_sorted_and_an_idle_stream_returns_its_start() -> None:
+    """Topics are in lexical and partitions in numerical order, and an idle stream returns the same JSON text."""
+    topic_partitions = [TopicPartition("b", n) for n in (10, 2, 0)] + [TopicPartition("a", 0)]
+    first, last = dict.fromkeys(topic_partitions, 0), dict.fromkeys(topic_partitions, 5)
+    plan = planner(FakeCluster(first, last, "earliest"))
 
     end = plan.next(plan.next(plan.initial()))
     odd = {"b": {"2": 5, "10": 5, "0": 5}, "a": {"0": 5}}
@@ -126,85 +128,85 @@ def test_offsets_are_sorted_and_idle_means_the_start_itself() -> None:
 
 
 def test_an_idle_stream_asks_at_most_five_times_a_second() -> None:
-    """Polled every 10 ms for 20 s, the brokers get at most 100 calls."""
-    numbers, time = Numbers({T0: 0}, {T0: 5}), Time()
-    plan = planner(numbers, time, min_interval=0.2)
+    """An idle stream that is polled every 10 ms for 20 s calls the brokers at most 100 times."""
+    cluster, clock = FakeCluster({T0: 0}, {T0: 5}), Clock()
+    plan = planner(cluster, clock, min_interval=0.2)
     offset = plan.next(plan.initial())
-    numbers.asked.clear()
+    cluster.calls.clear()
 
     for _ in range(2000):
-        time.now += 0.01
+        clock.now += 0.01
         offset = plan.next(offset)
         plan.newest()
 
-    assert 0 < len(numbers.asked) <= 100
+    assert 0 < len(cluster.calls) <= 100
 
 
-def test_a_limit_is_shared_by_backlog_and_starves_nobody() -> None:
-    """Shares follow the backlog, each at least one, over and over until all is read, for random backlogs."""
+def test_a_limit_is_divided_by_backlog_and_no_partition_starves() -> None:
+    """A limit is divided in proportion to backlogs, each partition gets at least one offset, and all are read."""
     chooser = random.Random(seed := 4242)
     for _ in range(200):
-        places = [TopicPartition("t", n) for n in range(chooser.randint(1, 6))]
-        last = {place: chooser.choice((0, 1, 7, 1000, 10**6)) for place in places}
-        plan = planner(Numbers(dict.fromkeys(places, 0), last, "earliest"))
+        topic_partitions = [TopicPartition("t", n) for n in range(chooser.randint(1, 6))]
+        last = {each: chooser.choice((0, 1, 7, 1000, 10**6)) for each in topic_partitions}
+        plan = planner(FakeCluster(dict.fromkeys(topic_partitions, 0), last, "earliest"))
         offset, limit, read = plan.initial(), chooser.randint(1, 10**5), 0
         while (end := plan.next(offset, limit)) != offset:
             ranges = plan.ranges(offset, end)
-            size = sum(one.size for one in ranges)
-            waiting = [place for place in places if plan._offsets(offset).get(place, 0) < last[place]]
-            assert size <= limit + len(places), seed
+            size = sum(offset_range.size for offset_range in ranges)
+            waiting = [each for each in topic_partitions if plan._offsets(offset).get(each, 0) < last[each]]
+            assert size <= limit + len(topic_partitions), seed
             assert len(ranges) == len(waiting), seed
             read, offset = read + size, end
         assert read == sum(last.values()), seed
 
 
 def test_waiting_for_a_least_number_of_offsets_ends_after_the_delay() -> None:
-    """The option minOffsetsPerTrigger holds a batch back until there are enough, or maxTriggerDelay has passed."""
-    numbers, time = Numbers({T0: 0}, {T0: 0}), Time()
-    plan = planner(numbers, time, max_delay=60)
+    """The option minOffsetsPerTrigger delays a batch until there are enough offsets, or maxTriggerDelay has passed."""
+    cluster, clock = FakeCluster({T0: 0}, {T0: 0}), Clock()
+    plan = planner(cluster, clock, max_delay=60)
     offset = plan.next(plan.initial(), None, 10)
 
-    numbers.last[T0] = 5
+    cluster.last[T0] = 5
     assert plan.next(offset, None, 10) == offset
-    time.now = 61
+    clock.now = 61
     assert plan.next(offset, None, 10) == {"t": {"0": 5}}
-    numbers.last[T0] = 15
+    cluster.last[T0] = 15
     assert plan.next({"t": {"0": 5}}, 100, 10) == {"t": {"0": 15}}
 
 
-def test_waiting_asks_no_more_than_idling() -> None:
-    """While a batch is held back, partitions that are new are not looked up at each poll; a loss is told at once."""
-    numbers, time = Numbers({T0: 0, T1: 0}, {T0: 5}), Time()
-    plan = planner(numbers, time, min_interval=0.2)
+def test_a_delayed_batch_asks_no_more_than_an_idle_stream() -> None:
+    """A delayed batch does not look up new partitions at each poll, and reports a loss."""
+    cluster, clock = FakeCluster({T0: 0, T1: 0}, {T0: 5}), Clock()
+    plan = planner(cluster, clock, min_interval=0.2)
     offset = plan.next(plan.initial(), None, 10)
-    numbers.last[T1] = 3
-    time.now = 60
-    numbers.asked.clear()
+    cluster.last[T1] = 3
+    clock.now = 60
+    cluster.calls.clear()
 
     for _ in range(100):
-        time.now += 0.01
+        clock.now += 0.01
         assert plan.next(offset, None, 10) == offset
-    assert len(numbers.asked) <= 6
+    assert len(cluster.calls) <= 6
 
-    time.now += 60
-    del numbers.last[T1]
-    numbers.last[T0] = 2
+    clock.now += 60
+    del cluster.last[T1]
+    cluster.last[T0] = 2
     with pytest.raises(DataLossError, match="t-0's offset was changed from 5 to 2"):
         plan.next(offset, None, 10)
 
 
 def test_new_partitions_start_at_their_first_record() -> None:
-    """A partition that comes up later is read from its start, which must be offset 0."""
-    numbers = Numbers({T0: 0}, {T0: 5})
-    plan = planner(numbers)
+    """A new partition is read from its first record, which must have offset 0."""
+    cluster = FakeCluster({T0: 0}, {T0: 5})
+    plan = planner(cluster)
     offset = plan.next(plan.initial())
-    numbers.first[T1], numbers.last[T1] = 0, 3
+    cluster.first[T1], cluster.last[T1] = 0, 3
     plan._listed_at = None
 
     end = plan.next(offset)
 
     assert plan.ranges(offset, end) == [OffsetRange("t", 1, 0, 3)]
-    numbers.first[T1] = 2
+    cluster.first[T1] = 2
     with pytest.raises(DataLossError, match="do not start from offset 0: t-1 at 2"):
         plan.ranges(offset, end)
 
@@ -216,20 +218,20 @@ def test_new_partitions_start_at_their_first_record() -> None:
 def test_deleted_and_recreated_partitions_are_data_loss(
     change: dict[TopicPartition, int | None], expected: str
 ) -> None:
-    """Partitions that are gone or went back fail the query; without failOnDataLoss it warns and goes on."""
-    numbers = Numbers({T0: 0, T1: 0}, {T0: 5, T1: 5})
+    """A partition that is gone or shorter fails the query, or warns without failOnDataLoss."""
+    cluster = FakeCluster({T0: 0, T1: 0}, {T0: 5, T1: 5})
     offset = {"t": {"0": 5, "1": 5}}
-    for place, end in change.items():
+    for topic_partition, end in change.items():
         if end is None:
-            del numbers.last[place]
+            del cluster.last[topic_partition]
         else:
-            numbers.last[place] = end
-    numbers.last[T1] = 8
+            cluster.last[topic_partition] = end
+    cluster.last[T1] = 8
 
     with pytest.raises(DataLossError, match=expected):
-        planner(numbers).next(offset)
+        planner(cluster).next(offset)
 
-    tolerant = planner(numbers, fail=False)
+    tolerant = planner(cluster, fail=False)
     with pytest.warns(UserWarning, match=expected):
         end_offset = tolerant.next(offset)
     with pytest.warns(UserWarning, match=expected):
@@ -237,12 +239,12 @@ def test_deleted_and_recreated_partitions_are_data_loss(
 
 
 def test_a_topic_may_go_between_two_listings() -> None:
-    """A topic deleted while its partitions are still listed is a loss like any other: a warning where that will do."""
-    numbers = Numbers({T0: 0, U0: 0}, {T0: 5, U0: 5}, "earliest")
-    plan, strictly = planner(numbers, fail=False), planner(numbers)
+    """A topic that is deleted while its partitions are listed is a data loss, or a warning without failOnDataLoss."""
+    cluster = FakeCluster({T0: 0, U0: 0}, {T0: 5, U0: 5}, "earliest")
+    plan, strictly = planner(cluster, fail=False), planner(cluster)
     offset = plan.next(plan.initial())
     strictly.next(strictly.initial())
-    del numbers.last[U0]
+    del cluster.last[U0]
 
     with pytest.warns(UserWarning, match="Partitions u-0 have been deleted"):
         assert plan.next(offset) == {"t": {"0": 5}}
@@ -250,28 +252,28 @@ def test_a_topic_may_go_between_two_listings() -> None:
         strictly.next(offset)
 
 
-def test_available_now_ends_at_what_was_there_at_first() -> None:
-    """The end is fixed once, kept over several limited batches, and left alone by later records."""
-    numbers = Numbers({T0: 0}, {T0: 10}, "earliest")
-    plan = planner(numbers)
+def test_available_now_keeps_its_first_end() -> None:
+    """AvailableNow fixes its end once, keeps it over limited batches, and ignores later records."""
+    cluster = FakeCluster({T0: 0}, {T0: 10}, "earliest")
+    plan = planner(cluster)
     plan.stop_at_latest()
     offset, seen = plan.initial(), []
 
     while (end := plan.next(offset, 4)) != offset:
-        seen += [(one.start, one.end) for one in plan.ranges(offset, end)]
+        seen += [(offset_range.start, offset_range.end) for offset_range in plan.ranges(offset, end)]
         offset = end
-        numbers.last[T0] += 100
+        cluster.last[T0] += 100
 
     assert seen == [(0, 4), (4, 8), (8, 10)]
 
 
 def test_available_now_refuses_partitions_that_change() -> None:
-    """A partition that comes or goes while it runs is an error that says to restart."""
-    numbers = Numbers({T0: 0, U0: 0}, {T0: 10}, "earliest")
-    plan = planner(numbers)
+    """A partition that appears during AvailableNow is an error that says to restart."""
+    cluster = FakeCluster({T0: 0, U0: 0}, {T0: 10}, "earliest")
+    plan = planner(cluster)
     plan.stop_at_latest()
     offset = plan.next(plan.initial(), 4)
-    numbers.last[U0] = 5
+    cluster.last[U0] = 5
     plan._listed_at = None
 
     with pytest.raises(DataLossError, match=r"u-0 changed.*restart your query"):
@@ -279,27 +281,27 @@ def test_available_now_refuses_partitions_that_change() -> None:
 
 
 def test_a_topic_that_is_not_there_yet_is_waited_for() -> None:
-    """A stream starts without any partition, and reads the topic from its first record once it is there."""
-    numbers = Numbers({}, {})
-    plan = planner(numbers)
+    """A stream starts without any partition, and reads the topic from its first record once it exists."""
+    cluster = FakeCluster({}, {})
+    plan = planner(cluster)
     offset = via_json(plan.next(via_json(plan.initial())))
     assert offset == {"$init": {}}
     assert plan.next(offset) == offset
 
-    numbers.first[T0], numbers.last[T0] = 0, 7
+    cluster.first[T0], cluster.last[T0] = 0, 7
     end = plan.next(offset)
 
     assert plan.ranges(offset, end) == [OffsetRange("t", 0, 0, 7)]
 
 
 def test_small_ranges_share_a_task() -> None:
-    """Sixteen small ranges are few tasks, big ones stay alone, all are read once, and minPartitions is kept."""
+    """Small ranges share a task, big ones do not, every range is read once, and minPartitions is kept."""
     small = [OffsetRange("t", n, 0, 100) for n in range(16)]
     mixed = [OffsetRange("t", 0, 0, 10**6), *small[1:4], OffsetRange("t", 4, 0, 10**6)]
 
     assert len(pack(small)) == 1
-    assert [len(piece) for piece in pack(mixed)] == [1, 3, 1]
-    assert [one for piece in pack(mixed) for one in piece] == mixed
+    assert [len(task) for task in pack(mixed)] == [1, 3, 1]
+    assert [offset_range for task in pack(mixed) for offset_range in task] == mixed
     assert len(pack(small, 8)) == 16
-    assert [[one.size for one in piece] for piece in pack(small[:4], None, 250)] == [[100, 100], [100, 100]]
-    assert [[one.size for one in piece] for piece in pack([OffsetRange("t", 0, 0, 300)], None, 100)] == [[100]] * 3
+    assert [[each.size for each in task] for task in pack(small[:4], None, 250)] == [[100, 100], [100, 100]]
+    assert [[each.size for each in task] for task in pack([OffsetRange("t", 0, 0, 300)], None, 100)] == [[100]] * 3

@@ -1,4 +1,4 @@
-"""Few events of several chunks are read as those of one, and nobody can tell."""
+"""Coalescing the events of several chunks changes neither the rows nor the counters."""
 
 import random
 from collections import Counter
@@ -14,9 +14,9 @@ from tests.support.messages import TSO, Message, canal, cell, debezium, debezium
 from ticdc_source.driver.context import context_of_schema
 from ticdc_source.driver.plan import read_spec
 from ticdc_source.events import Chunk, Split, TableName
-from ticdc_source.pipeline import coalesce as gathering
-from ticdc_source.pipeline import read as reading
+from ticdc_source.pipeline import coalesce
 from ticdc_source.pipeline.coalesce import coalesce_chunks
+from ticdc_source.pipeline.read import ReadState, read
 from ticdc_source.protocols import PROTOCOLS
 
 SEED = 20261121
@@ -24,7 +24,7 @@ FORMATS = ("changelog", "envelope", "event")
 
 
 def row(protocol: str, number: int, table: str) -> Message:
-    """Make a row that knows its number."""
+    """Return a row that holds its number."""
     if protocol == "canal-json":
         types, stamp = {"id": "int", "n": "int"}, {"commitTs": TSO + number}
         return canal("INSERT", [{"id": "1", "n": str(number)}], None, types, table=table, _tidb=stamp)
@@ -36,8 +36,8 @@ def row(protocol: str, number: int, table: str) -> Message:
     )
 
 
-def rarity(protocol: str, number: int) -> Message:
-    """Make a DDL event or a watermark."""
+def ddl_or_watermark(protocol: str, number: int) -> Message:
+    """Return a DDL event or a watermark."""
     stamp = TSO + number
     if number % 2:
         return {
@@ -53,38 +53,38 @@ def rarity(protocol: str, number: int) -> Message:
 
 
 def topic(protocol: str, chooser: random.Random, count: int = 400) -> Captured:
-    """Make a topic of many tables, of which `t` and `u` have few rows, with all else that there is now and then."""
+    """Return a topic with few rows of `t` and `u` among those of other tables, DDL, watermarks and bad records."""
     messages: list[Message] = [row(protocol, 0, "t")]
     for number in range(1, count):
         chance = chooser.random()
         if chance < 0.03:
-            messages.append(rarity(protocol, number))
+            messages.append(ddl_or_watermark(protocol, number))
         elif chance < 0.04:
             messages.append((messages[0][0], b'{"'))
         else:
-            name = chooser.choice(["t", "u", *(f"other{place}" for place in range(30))])
+            name = chooser.choice(["t", "u", *(f"other{index}" for index in range(30))])
             messages.append(row(protocol, number, name))
     return Captured.of(*messages)
 
 
 def read_all(captured: Captured, sizes: Sizes, **given: str) -> tuple[pa.Table, Any, int]:
-    """Read; return the rows, what was counted, and how many chunks were decoded."""
+    """Read all records; return the rows, the counters, and the number of record batches."""
     options = make_options(**given)
     schema = captured.schema(**given)
-    known = (
+    context = (
         captured.context(schema, options) if given["outputFormat"] == "event" else context_of_schema(schema, options)
     )
-    assert known is not None
-    spec, state = read_spec(schema, options, known), reading.ReadState()
-    (whole,) = captured.ranges()
-    batches = list(reading.read(captured.fetch(whole, sizes), spec, state))
+    assert context is not None
+    spec, state = read_spec(schema, options, context), ReadState()
+    (offset_range,) = captured.ranges()
+    batches = list(read(captured.fetch(offset_range, sizes), spec, state))
     return pa.Table.from_batches(batches, schema), state.counters, len(batches)
 
 
 @pytest.mark.parametrize("output", FORMATS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_rows_of_few_records_are_those_of_each_record_alone(protocol: str, output: str) -> None:
-    """Chunks of 50 records with few of the wanted rows give the rows, bad ones too, and the counts of single ones."""
+def test_coalesced_chunks_have_the_rows_of_single_records(protocol: str, output: str) -> None:
+    """Coalesced chunks of 50 records have the same rows, bad ones too, and counters as chunks of one record."""
     captured = topic(protocol, random.Random(SEED))
     given = {
         "outputFormat": output, "tables": "test.t" if output != "event" else "test.t,test.u", "includeMetadata": "all",
@@ -103,20 +103,20 @@ def test_rows_of_few_records_are_those_of_each_record_alone(protocol: str, outpu
 
 
 def splits_of(chunks: list[Chunk]) -> Iterator[tuple[Chunk, Split]]:
-    """Split for the table `t`."""
+    """Split chunks for the table `t`."""
     return ((chunk, PROTOCOLS["canal-json"].split(chunk, lambda table: table.table == "t")) for chunk in chunks)
 
 
 def events_of(splits: Iterator[tuple[Chunk, Split]]) -> Counter[Any]:
-    """Tell of each event what it is and where it stands."""
+    """Count the events, each with its record."""
     found: Counter[Any] = Counter()
     for chunk, split in splits:
         records = list(zip(chunk.offsets, chunk.timestamps, chunk.keys, chunk.values, chunk.headers or [], strict=True))
         for table, table_events in split.tables.items():
             assert table_events.chunk is chunk
             found.update(
-                (str(table), str(records[place]), index, payload)
-                for place, index, payload in zip(
+                (str(table), str(records[position]), index, payload)
+                for position, index, payload in zip(
                     table_events.positions, table_events.indexes, table_events.payloads, strict=True
                 )
             )
@@ -126,9 +126,9 @@ def events_of(splits: Iterator[tuple[Chunk, Split]]) -> Counter[Any]:
 
 
 def chunks_of(captured: Captured, size: int, partition: int = 0) -> list[Chunk]:
-    """Make chunks that have headers."""
-    (whole,) = captured.ranges()
-    chunks = list(captured.fetch(whole, lambda: size))
+    """Return chunks with headers."""
+    (offset_range,) = captured.ranges()
+    chunks = list(captured.fetch(offset_range, lambda: size))
     for chunk in chunks:
         chunk.headers = [[("number", b"%d" % offset)] for offset in chunk.offsets]
         chunk.partition = partition
@@ -136,7 +136,7 @@ def chunks_of(captured: Captured, size: int, partition: int = 0) -> list[Chunk]:
 
 
 def test_every_event_keeps_its_record() -> None:
-    """Offsets, timestamps, keys, values and headers; records without an event are left out."""
+    """Each event keeps its offset, timestamp, key, value and headers, and records without an event are left out."""
     chunks = chunks_of(topic("canal-json", random.Random(SEED)), 40)
 
     ((chunk, split),) = coalesce_chunks(splits_of(chunks))
@@ -146,8 +146,8 @@ def test_every_event_keeps_its_record() -> None:
     assert len(chunk) < 60
 
 
-def test_what_is_gathered_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many records or bytes, and one topic partition; a chunk that is mostly wanted goes by itself, in its turn."""
+def test_coalesced_chunks_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coalesced chunk has limits and one topic partition, and a chunk of mostly wanted rows passes unchanged."""
     chooser = random.Random(SEED)
     captured = topic("canal-json", chooser)
     chunks = chunks_of(captured, 20) + chunks_of(captured, 20, partition=1)
@@ -157,7 +157,7 @@ def test_what_is_gathered_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for limit, value in (("_MOST_RECORDS", 10), ("_MOST_BYTES", 3000)):
         with monkeypatch.context() as patch:
-            patch.setattr(gathering, limit, value)
+            patch.setattr(coalesce, limit, value)
             found = list(coalesce_chunks(splits_of(chunks)))
         assert events_of(iter(found)) == events_of(splits_of(chunks)), SEED
         assert max(len(chunk) for chunk, _ in found) < 30
@@ -167,16 +167,16 @@ def test_what_is_gathered_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[1][0] is chunks[plain.index((0, 0), 1)]
 
 
-def test_chunks_without_events_do_not_come() -> None:
-    """Whatever else they hold."""
+def test_chunks_without_wanted_events_are_left_out() -> None:
+    """A chunk without wanted events is left out, whatever else it holds."""
     captured = Captured.of(*islice((row("canal-json", number, "other") for number in range(90)), 90))
 
     assert not list(coalesce_chunks(splits_of(chunks_of(captured, 30))))
     assert TableName("test", "t") not in next(splits_of(chunks_of(captured, 30)))[1].tables
 
 
-def test_records_are_gathered_in_rising_order_only() -> None:
-    """Where an offset comes again, as a second read of a range would bring it, another chunk begins."""
+def test_offsets_rise_in_a_coalesced_chunk() -> None:
+    """An offset that is not larger than the one before it, as in a second read of a range, starts another chunk."""
     chunks = chunks_of(topic("canal-json", random.Random(SEED)), 40)
 
     found = list(coalesce_chunks(splits_of(chunks * 2)))

@@ -1,4 +1,4 @@
-"""`startingCommitTs`, `endingCommitTs` and its `resolved`: a read bounded by TiDB's time."""
+"""`startingCommitTs` and `endingCommitTs` limit a read by commit-ts; `resolved` stands for the newest complete one."""
 
 import logging
 from collections.abc import Sequence
@@ -34,35 +34,36 @@ def ddl(ts: int, query: str) -> Message:
 
 
 class Topics:
-    """Captured records by topic partition, as a well."""
+    """Captured messages by topic partition, which are fetched by offset range."""
 
     def __init__(self, **topics: Sequence[Sequence[Message]]) -> None:
         self.topics = topics
 
     def ranges(self) -> list[OffsetRange]:
-        """Return all there is."""
+        """Return the offset ranges of all messages."""
         return [
             OffsetRange(topic, partition, 0, len(messages))
             for topic, partitions in self.topics.items()
             for partition, messages in enumerate(partitions)
         ]
 
-    def fetch(self, wanted: OffsetRange) -> list[Chunk]:
-        """Return the range as one chunk."""
-        messages = self.topics[wanted.topic][wanted.partition][wanted.start : wanted.end]
-        places = list(range(wanted.start, wanted.end))
+    def fetch(self, offset_range: OffsetRange) -> list[Chunk]:
+        """Return an offset range as one chunk."""
+        start, end = offset_range.start, offset_range.end
+        messages = self.topics[offset_range.topic][offset_range.partition][start:end]
+        offsets = list(range(start, end))
         return [Chunk(
-            wanted.topic, wanted.partition, places, [10**13 + place for place in places],
+            offset_range.topic, offset_range.partition, offsets, [10**13 + offset for offset in offsets],
             [key for key, _ in messages], [value for _, value in messages],
         )]  # fmt: skip
 
     def end(self) -> int:
-        """Return what `resolved` stands for."""
+        """Return the commit-ts that `resolved` stands for."""
         return resolved_end(self.ranges(), self.fetch, PROTOCOLS["open-protocol"])
 
 
 def test_the_range_holds_its_start_and_not_its_end() -> None:
-    """`[start, end)`: what one read ends with, the next begins with, and nothing comes twice."""
+    """The range includes its start and excludes its end, so consecutive reads neither repeat nor lose a row."""
     messages = [insert(TSO + step, step) for step in range(5)]
 
     first = rows(*messages, endingCommitTs=str(TSO + 2))
@@ -78,17 +79,17 @@ EDGES = [None, 0, 1, TSO, (1 << 63) - 1, 1 << 63, 1 << 70]
 
 @pytest.mark.parametrize("end", EDGES)
 @pytest.mark.parametrize("start", EDGES)
-def test_many_commit_ts_are_held_as_each_is(start: int | None, end: int | None) -> None:
-    """Also where an option is larger than a commit-ts can be."""
+def test_contains_each_agrees_with_contains(start: int | None, end: int | None) -> None:
+    """`contains_each` agrees with `contains`, also if an option is larger than any commit-ts."""
     stamps = [0, 1, 2, TSO - 1, TSO, TSO + 1, (1 << 63) - 1]
 
-    held = CommitRange(start, end).contains_each(pa.array(stamps, pa.int64()))
+    contained = CommitRange(start, end).contains_each(pa.array(stamps, pa.int64()))
 
-    assert held.to_pylist() == [CommitRange(start, end).contains(ts) for ts in stamps]
+    assert contained.to_pylist() == [CommitRange(start, end).contains(ts) for ts in stamps]
 
 
-def test_a_row_without_time_cannot_be_bounded() -> None:
-    """Rows that have neither commit-ts nor event time are not silently kept or left out."""
+def test_a_row_without_time_cannot_be_limited() -> None:
+    """A row with neither commit-ts nor event time is an error in a limited read."""
     message = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, es=None)
 
     with pytest.raises(DecodeError, match=r"without a commit-ts.*offset=0"):
@@ -96,20 +97,20 @@ def test_a_row_without_time_cannot_be_bounded() -> None:
 
 
 def test_other_words_than_resolved_are_refused() -> None:
-    """`endingCommitTs` is a number or `resolved`."""
+    """`endingCommitTs` accepts only a number or `resolved`."""
     with pytest.raises(OptionError, match=r"endingCommitTs.*resolved"):
         Options.of({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "endingCommitTs": "soon"})
 
 
 def test_resolved_is_the_smallest_of_the_largest_watermarks() -> None:
-    """A watermark that falls back after a restart of TiCDC does not count; of the partitions the slowest does."""
+    """`resolved` is the smallest over all partitions of a partition's largest watermark, which may not be its last."""
     topics = Topics(t=[[mark(TSO), mark(TSO + 9), mark(TSO + 5)], [mark(TSO + 1), mark(TSO + 7)]])
 
     assert topics.end() == TSO + 7
 
 
 def test_a_partition_without_watermark_is_named() -> None:
-    """Where nothing tells what is whole the read fails, and says which partition and which setting of TiCDC."""
+    """A range without watermarks is an error that names the partition, and the TiCDC setting that adds them."""
     topics = Topics(t=[[mark(TSO)], [ddl(TSO, "create table t (id int)")]])
 
     with pytest.raises(SchemaError, match="no watermark in the range of t-1"):
@@ -120,7 +121,7 @@ def test_a_partition_without_watermark_is_named() -> None:
 
 
 def test_a_topic_whose_table_was_dropped_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    """A topic without watermarks since its DROP TABLE does not hold back the others, and that is logged."""
+    """A topic without watermarks since its DROP TABLE does not hold back the others, and a warning is logged."""
     gone = [mark(TSO), ddl(TSO + 1, "DROP TABLE `test`.`t`")]
     later = TSO + (120_000 << 18)
     topics = Topics(alive=[[mark(later)]], gone=[gone, gone])
@@ -133,15 +134,15 @@ def test_a_topic_whose_table_was_dropped_is_not_waited_for(caplog: pytest.LogCap
 
 @pytest.mark.parametrize("query", ["ALTER TABLE t ADD c INT", "ALTER TABLE `t` RENAME COLUMN `a` TO `b`",
                                    "ALTER TABLE `t` RENAME INDEX `a` TO `b`"])  # fmt: skip
-def test_a_topic_is_waited_for_after_ddl_that_leaves_its_table(query: str) -> None:
-    """What is silent after such a DDL is slow, and its transactions would be cut."""
+def test_a_topic_is_waited_for_after_ddl_that_keeps_its_table(query: str) -> None:
+    """A topic that is silent after DDL that keeps its table is slow, so it holds back the others."""
     later = TSO + (120_000 << 18)
 
     assert Topics(alive=[[mark(later)]], slow=[[mark(TSO), ddl(TSO + 1, query)]]).end() == TSO
 
 
 def test_a_topic_is_not_silent_at_once() -> None:
-    """A range that ends between a DROP TABLE and the next watermark, seconds later, cuts no row of other tables."""
+    """A topic whose DROP TABLE is only seconds older than the newest watermark still holds back the others."""
     topics = Topics(alive=[[mark(TSO + (5_000 << 18))]], slow=[[mark(TSO), ddl(TSO + 1, "DROP TABLE `test`.`t`")]])
 
     assert topics.end() == TSO
@@ -149,7 +150,7 @@ def test_a_topic_is_not_silent_at_once() -> None:
 
 @pytest.mark.parametrize("scenario", ["stream.open-protocol", "stream.canal-json.tidb-extension"])
 def test_resolved_cuts_no_transaction(scenario: str) -> None:
-    """Wherever a captured stream is cut, all rows of every commit below the resolved end are there."""
+    """Wherever a captured stream is cut, each commit below the resolved end is whole, except for replayed rows."""
     captured = load(scenario)
     whole: dict[int, int] = {}
     for commit_ts in events_of(captured, {partition: len(found) for partition, found in captured.partitions.items()}):
@@ -180,7 +181,7 @@ def events_of(captured: Captured, lengths: dict[int, int]) -> list[int]:
 
 
 def replays(captured: Captured) -> set[int]:
-    """Return the commit-ts that TiCDC's restart delivered twice."""
+    """Return each commit-ts that TiCDC delivered twice because of its restart."""
     return {
         event["commit_ts"]
         for found in captured.partitions.values()
@@ -196,7 +197,7 @@ def events(record: Record) -> list[dict[str, Any]]:
 
 
 def test_watermarks_of_canal_json_are_read_too() -> None:
-    """TIDB_WATERMARK messages tell what is resolved."""
+    """`resolved` also uses the TIDB_WATERMARK messages of canal-json."""
     watermark = (None, dump({
         "id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False, "type": "TIDB_WATERMARK", "es": 1,
         "ts": 1, "sql": "", "sqlType": None, "mysqlType": None, "data": None, "old": None,

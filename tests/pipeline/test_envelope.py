@@ -1,4 +1,4 @@
-"""`outputFormat=envelope`: one row an event, with the row before and the row after."""
+"""`outputFormat=envelope` returns one row per event, with the row before and the row after."""
 
 import json
 from typing import Any
@@ -17,13 +17,13 @@ from ticdc_source.pipeline.read import read
 TYPES = {"id": "int", "v": "varchar"}
 
 
-def change(kind: str, row: dict[str, Any], old: dict[str, Any] | None = None, **more: Any) -> Any:
+def change(operation: str, row: dict[str, Any], old: dict[str, Any] | None = None, **more: Any) -> Any:
     """Make a canal-json row message of test.t."""
-    return canal(kind, [row], None if old is None else [old], TYPES, **more)
+    return canal(operation, [row], None if old is None else [old], TYPES, **more)
 
 
 def test_an_event_is_one_row_with_before_and_after() -> None:
-    """An insert has no before, a delete no after, an update both, each whole."""
+    """An insert has no `before`, a delete has no `after`, and an update has both."""
     messages = Captured.of(
         change("INSERT", {"id": "1", "v": "a"}),
         change("UPDATE", {"id": "1", "v": "b"}, {"v": "a"}, _tidb={"commitTs": TSO + 1}),
@@ -40,8 +40,8 @@ def test_an_event_is_one_row_with_before_and_after() -> None:
     assert [row["_sequence"]["rank"] for row in rows] == [1, 1, 0]
 
 
-def test_source_tells_where_an_event_comes_from() -> None:
-    """`source` holds table, commit-ts, protocol and the place in Kafka; the wire's cluster id where there is one."""
+def test_source_says_where_an_event_comes_from() -> None:
+    """`source` holds an event's table, commit-ts, protocol, Kafka address and, if the message has one, cluster id."""
     message = debezium("c", after={"id": 1}, fields=[{"field": "id", "type": "int32"}], key={"id": 1})
     (row,) = Captured.of(message).read(outputFormat="envelope").to_pylist()
 
@@ -55,7 +55,7 @@ def test_source_tells_where_an_event_comes_from() -> None:
 
 
 def test_preimages_false_leaves_before_out_of_updates() -> None:
-    """Without pre-images `before` is NULL in an update, and stays in a delete."""
+    """With `preimages=false`, `before` is NULL in an update and stays in a delete."""
     messages = Captured.of(change("UPDATE", {"id": "1", "v": "b"}, {"v": "a"}), change("DELETE", {"id": "1", "v": "b"}))
 
     rows = messages.read(outputFormat="envelope", preimages="false").to_pylist()
@@ -64,21 +64,21 @@ def test_preimages_false_leaves_before_out_of_updates() -> None:
 
 
 def test_a_schema_of_the_users_chooses_columns_of_both_images() -> None:
-    """`before` and `after` may have fewer columns, and each its own."""
+    """A user's schema can have different columns in `before` and `after`."""
     messages = Captured.of(change("UPDATE", {"id": "1", "v": "b"}, {"v": "a"}))
     inferred = messages.schema(outputFormat="envelope")
-    wanted = pa.schema([
+    schema = pa.schema([
         pa.field("before", pa.struct([inferred.field("before").type.field("v")])),
         pa.field("after", inferred.field("after").type),
     ])  # fmt: skip
 
-    rows = messages.read(outputFormat="envelope", schema=wanted).to_pylist()
+    rows = messages.read(outputFormat="envelope", schema=schema).to_pylist()
 
     assert rows == [{"before": {"v": "a"}, "after": {"id": 1, "v": "b"}}]
 
 
 def test_one_column_has_one_type_in_both_images() -> None:
-    """A schema that asks for different types of one column in `before` and `after` is refused by name."""
+    """A schema with two types of one column in `before` and `after` is an error that names the column."""
     messages = Captured.of(change("INSERT", {"id": "1", "v": "a"}))
     before, after = (
         pa.struct([pa.field("id", type_, metadata={"ticdc.table": "`test`.`t`", "ticdc.protocol": "canal-json"})])
@@ -90,7 +90,7 @@ def test_one_column_has_one_type_in_both_images() -> None:
 
 
 def test_what_is_rescued_names_its_image() -> None:
-    """What the schema lacks of both images is kept apart, as `before` and `after`."""
+    """Unknown columns of the two images are rescued separately, as `before` and `after`."""
     messages = Captured.of(change("UPDATE", {"id": "1", "v": "b"}, {"v": "a"}))
     inferred = messages.schema(outputFormat="envelope", onSchemaDrift="rescue")
     narrow = pa.struct([inferred.field("after").type.field("id")])
@@ -106,7 +106,7 @@ def test_what_is_rescued_names_its_image() -> None:
     "scenario", ["open-protocol.default.ops", "canal-json.tidb-extension.ops", "debezium.default.ops"]
 )
 def test_the_envelope_holds_the_rows_of_the_changelog(scenario: str) -> None:
-    """Of every table of the operations matrix, both formats tell the same, row for row."""
+    """For tables of the operations matrix, the envelope holds the same rows as the changelog, in the same order."""
     captured = load(scenario)
     for table in ("`ops`.`acct`", "`ops`.`part`", "`ops`.`comp`"):
         rows = captured.read(tables=table).to_pylist()
@@ -114,9 +114,9 @@ def test_the_envelope_holds_the_rows_of_the_changelog(scenario: str) -> None:
 
         images = []
         for event in events:
-            for kind, image in (("before", event["before"]), ("after", event["after"])):
+            for member, image in (("before", event["before"]), ("after", event["after"])):
                 if image is not None:
-                    images.append((event["_sequence"]["offset"], kind, image))
+                    images.append((event["_sequence"]["offset"], member, image))
         names = [name for name in rows[0] if not name.startswith("_")]
         assert images == [
             (
@@ -129,19 +129,19 @@ def test_the_envelope_holds_the_rows_of_the_changelog(scenario: str) -> None:
 
 
 def read_as(image: pa.DataType, *messages: Any) -> list[dict[str, Any]]:
-    """Read events by a schema of the user's, whose `before` and `after` have this type."""
+    """Read events with a user's schema whose `before` and `after` have this type."""
     captured = Captured.of(*messages)
     options = make_options(outputFormat="envelope", protocol="canal-json", tables="test.t")
     schema = pa.schema([("_op", pa.string()), ("before", image), ("after", image)])
-    reading = read_spec(schema, options, ReadContext(protocol="canal-json", table=TableName("test", "t")))
+    spec = read_spec(schema, options, ReadContext(protocol="canal-json", table=TableName("test", "t")))
     found: list[dict[str, Any]] = pa.Table.from_batches(
-        list(read(captured.fetch(captured.ranges()[0]), reading)), schema
+        list(read(captured.fetch(captured.ranges()[0]), spec)), schema
     ).to_pylist()
     return found
 
 
-def test_a_column_of_an_image_that_must_not_be_null_is_not() -> None:
-    """Spark would take the NULL of an integer that is NOT NULL for a 0; an image that is not there has none."""
+def test_a_not_null_column_of_an_image_has_no_null() -> None:
+    """NULL in a NOT NULL column of an image is an error, because Spark would read 0, but an image may be missing."""
     image = pa.struct([pa.field("id", pa.int32(), nullable=False), pa.field("v", pa.string(), nullable=False)])
 
     assert read_as(image, change("INSERT", {"id": "1", "v": "a"}))[0]["before"] is None
@@ -151,6 +151,6 @@ def test_a_column_of_an_image_that_must_not_be_null_is_not() -> None:
 
 @pytest.mark.parametrize("image", [pa.string(), pa.list_(pa.int32()), pa.map_(pa.string(), pa.int32())], ids=str)
 def test_an_image_is_a_struct(image: pa.DataType) -> None:
-    """A schema of the user's in which it is something else is refused with the column's name."""
+    """A user's schema in which an image is not a struct is refused with the column's name."""
     with pytest.raises(SchemaError, match=r"Column before has the type .* struct of the table's columns"):
         read_as(image, change("INSERT", {"id": "1", "v": "a"}))

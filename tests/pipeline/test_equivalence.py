@@ -1,4 +1,4 @@
-"""The fast paths give what the general path gives: the same rows, or the same errors."""
+"""The fast paths have the results of the general path: the same rows, or the same errors."""
 
 import random
 import re
@@ -68,15 +68,19 @@ COLUMNS: dict[str, type[CanalColumns] | type[DebeziumColumns]] = {
 
 
 def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, fast_path: bool, **given: str) -> pa.Table | str:
-    """Read all there is, by the fast path or without; return the rows, or the error."""
+    """Read all records, with the fast paths or without; return the rows, or the error's text."""
     options = make_options(**given)
-    known = context_of_schema(schema, options)
-    assert known is not None
-    spec = read_spec(schema, options, known)
+    context = context_of_schema(schema, options)
+    assert context is not None
+    spec = read_spec(schema, options, context)
     spec = replace(spec, plan=replace(spec.plan, fast_path=fast_path, columnar_from=1))
     state = ReadState.of(spec)
     try:
-        batches = [batch for wanted in captured.ranges() for batch in read(captured.fetch(wanted, sizes), spec, state)]
+        batches = [
+            batch
+            for offset_range in captured.ranges()
+            for batch in read(captured.fetch(offset_range, sizes), spec, state)
+        ]
     except TiCDCSourceError as error:
         return f"{type(error).__name__}: {error}"
     return pa.Table.from_batches(batches, schema)
@@ -89,8 +93,8 @@ WHOLE_STREAMS = ["around DDL", pytest.param("whole stream", marks=pytest.mark.sl
 @pytest.mark.parametrize("matrix", ["types", "ops"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("part", WHOLE_FILES)
-def test_the_fast_path_gives_the_rows_of_the_general_path(scenario: str, matrix: str, part: str) -> None:
-    """Every table of a matrix, in one chunk without it, in random chunks with it, or one record a chunk."""
+def test_the_fast_path_has_the_rows_of_the_general_path(scenario: str, matrix: str, part: str) -> None:
+    """Every table of a matrix has the rows of the general path on the fast path, however chunks are cut."""
     captured = load(f"{scenario}.{matrix}")
 
     for database, table in tables_with_rows(captured):
@@ -105,8 +109,8 @@ def test_the_fast_path_gives_the_rows_of_the_general_path(scenario: str, matrix:
 @pytest.mark.parametrize("options", [{}, {"preimages": "false", "operations": "insert,update"}], ids=str)
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize("part", WHOLE_STREAMS)
-def test_the_fast_path_gives_the_rows_of_a_stream(stream: str, options: dict[str, str], part: str) -> None:
-    """Tables that change under way, duplicates and DDL between; also with fewer images wanted."""
+def test_the_fast_path_has_the_rows_of_a_stream(stream: str, options: dict[str, str], part: str) -> None:
+    """The fast path has the rows of the general path for streams with DDL and duplicates, also with fewer images."""
     captured = load(stream) if part == "whole stream" else load(stream).around_ddl(50)
 
     for database, table in tables_with_rows(captured):
@@ -118,7 +122,7 @@ def test_the_fast_path_gives_the_rows_of_a_stream(stream: str, options: dict[str
 
 @pytest.mark.parametrize("work", [work for work in WORKS if not work.startswith("canal-json")])
 def test_the_fast_path_is_taken(work: str) -> None:
-    """Of messages as TiCDC writes them none is left to the general path, once their shapes are known."""
+    """TiCDC's own messages all take the fast path once their layouts are learned."""
     messages = list(islice(benchmark_messages(work), 300))
     captured = Captured.of(*((message.key, message.value) for message in messages))
     decoder, plan, learned = PROTOCOLS[WORKS[work].protocol], Plan(()), Learned()
@@ -135,16 +139,16 @@ def test_the_fast_path_is_taken(work: str) -> None:
 
 
 def plan_for(captured: Captured, **given: str) -> Plan:
-    """Make the plan of a read of a whole table."""
+    """Return the plan for reading a whole table."""
     options = make_options(**given)
-    known = context_of_schema(captured.schema(**given), options)
-    assert known is not None
-    return read_spec(captured.schema(**given), options, known).plan
+    context = context_of_schema(captured.schema(**given), options)
+    assert context is not None
+    return read_spec(captured.schema(**given), options, context).plan
 
 
 @pytest.mark.parametrize("work", [work for work in WORKS if not work.startswith("open-protocol")])
 def test_messages_are_read_by_columns(work: str) -> None:
-    """The columnar path reads TiCDC's own messages whole, and gives the general path's values."""
+    """The columnar path reads all of TiCDC's own messages, with the values of the general path."""
     messages = list(islice(benchmark_messages(work), 300))
     captured = Captured.of(*((message.key, message.value) for message in messages))
     plan = plan_for(captured)
@@ -166,7 +170,7 @@ def test_messages_are_read_by_columns(work: str) -> None:
 
 
 def repeated_member(data: bytes, chooser: random.Random) -> bytes:
-    """Write a piece between two commas twice, or two of them in each other's place."""
+    """Repeat a piece between two commas, or swap two pieces."""
     pieces = data.split(b',"')
     first, second = chooser.randrange(len(pieces)), chooser.randrange(len(pieces))
     if chooser.random() < 0.5:
@@ -177,16 +181,16 @@ def repeated_member(data: bytes, chooser: random.Random) -> bytes:
 
 
 def spaced(data: bytes, chooser: random.Random) -> bytes:
-    """Put white space, a sign or a digit somewhere, mostly beside a number or a brace."""
-    places = [place for place in range(1, len(data)) if data[place : place + 1] in b"0123456789{}[]:,"]
-    place = chooser.choice(places or [0])
-    return data[:place] + chooser.choice([b" ", b"\n", b"0", b"-", b"+", b",", b"}", b"{", b"1"]) + data[place:]
+    """Insert white space, a sign, a digit, a comma or a brace, mostly beside a number or a brace."""
+    indices = [index for index in range(1, len(data)) if data[index : index + 1] in b"0123456789{}[]:,"]
+    index = chooser.choice(indices or [0])
+    return data[:index] + chooser.choice([b" ", b"\n", b"0", b"-", b"+", b",", b"}", b"{", b"1"]) + data[index:]
 
 
 def other_bytes(data: bytes, chooser: random.Random) -> bytes:
-    """Put another byte in the place of one."""
-    place = chooser.randrange(len(data))
-    return data[:place] + chooser.choice([b"0", b"_", b" ", b'"', b"\\", b"\xff", b",", b"}", b"a"]) + data[place + 1 :]
+    """Replace one byte."""
+    index = chooser.randrange(len(data))
+    return data[:index] + chooser.choice([b"0", b"_", b" ", b'"', b"\\", b"\xff", b",", b"}", b"a"]) + data[index + 1 :]
 
 
 MUTATIONS: list[Callable[[bytes, random.Random], bytes]] = [mangled, repeated_member, spaced, other_bytes]
@@ -194,8 +198,8 @@ MUTATIONS: list[Callable[[bytes, random.Random], bytes]] = [mangled, repeated_me
 
 @pytest.mark.parametrize("rounds", [8, pytest.param(60, marks=pytest.mark.slow("2,400 messages, each read twice"))])
 @pytest.mark.parametrize("scenario", MANGLED)
-def test_the_fast_path_gives_the_errors_of_the_general_path(scenario: str, rounds: int) -> None:
-    """Between whole messages each mangled one gives the rows, or the corrupt record, of the general path."""
+def test_the_fast_path_has_the_errors_of_the_general_path(scenario: str, rounds: int) -> None:
+    """Each mangled message among whole ones has the rows, or the corrupt record, of the general path."""
     captured = load(f"{scenario}.types")
     chooser = random.Random(f"{SEED} {scenario}")
     name = "types_a.t_all"
@@ -227,8 +231,8 @@ def _bytes(record: Record) -> bytes:
 
 
 @pytest.mark.parametrize("garbage", [("[1", "2]", "3,4"), ('"a', 'b"', "1,2"), ('{"a":1', '"b":2}', "1,2")])
-def test_garbage_that_makes_up_for_itself_does_not_pass(garbage: tuple[str, ...]) -> None:
-    """Values of three events that are JSON only when put together are three bad events, on either path."""
+def test_values_that_are_json_only_together_are_bad(garbage: tuple[str, ...]) -> None:
+    """Three events whose values are JSON only when put together are three bad events, on both paths."""
     template = open_message(open_row({"u": {"id": cell(3, 1, 11), "v": cell(3, 5, 64)}}))
     bad = [
         open_message(open_row(f'{{"u":{{"id":{{"t":3,"f":11,"v":1}},"v":{{"t":3,"f":64,"v":{text}}}}}}}'.encode()))
@@ -248,7 +252,7 @@ def test_garbage_that_makes_up_for_itself_does_not_pass(garbage: tuple[str, ...]
 
 
 def without_member(data: bytes, chooser: random.Random) -> bytes:
-    """Leave a member out, or make it another value, or write in a text what looks like a NULL."""
+    """Remove a member, change its value, or write text that looks like a NULL."""
     members = list(re.finditer(rb'"(\w+)":("(?:[^"\\]|\\.)*"|null|true|false|-?[0-9][0-9.eE+-]*),?', data))
     if not members:
         return data
@@ -268,7 +272,7 @@ def without_member(data: bytes, chooser: random.Random) -> bytes:
     return data[: member.start()] + instead + data[member.end() :]
 
 
-# Where the rows of a message begin, and what stands behind them.
+# What comes before the rows of a message, and what comes after them.
 ROWS = {"canal-json": (b'"old":', b"\0"), "debezium": (b'"transaction":null,', b'},"schema":')}
 
 
@@ -286,19 +290,19 @@ ROWS = {"canal-json": (b'"old":', b"\0"), "debezium": (b'"transaction":null,', b
     ],
 )
 @pytest.mark.parametrize("rounds", [150, pytest.param(700, marks=pytest.mark.slow("700 reads, each by both paths"))])
-def test_columns_give_what_rows_give(scenario: str, table: str, rounds: int) -> None:
-    """Messages whose rows alone are mangled give the general path's values and failures, by columns or not."""
+def test_mangled_rows_have_the_results_of_the_general_path(scenario: str, table: str, rounds: int) -> None:
+    """Messages with mangled rows have the values and failures of the general path, read by columns or not."""
     captured = load(f"{scenario}.types")
     chooser = random.Random(f"{SEED} {scenario} {table}")
     given = {"tables": f"types_a.{table}", "includeMetadata": "all"}
     protocol = scenario.partition(".")[0]
-    decoder, (begin, behind) = PROTOCOLS[protocol], ROWS[protocol]
+    decoder, (before, after) = PROTOCOLS[protocol], ROWS[protocol]
     name = b'"table":"%b",' % table.encode()
     about = [
         record
         for records in captured.partitions.values()
         for record in records
-        if name in _bytes(record) and begin in _bytes(record) and b'"isDdl":true' not in _bytes(record)
+        if name in _bytes(record) and before in _bytes(record) and b'"isDdl":true' not in _bytes(record)
     ]
     plan = replace(plan_for(captured, **given), columnar_from=1)
     general, learned = replace(plan, fast_path=False), Learned()
@@ -317,13 +321,13 @@ def test_columns_give_what_rows_give(scenario: str, table: str, rounds: int) -> 
     for _ in range(rounds):
         records = chooser.choices(about, k=chooser.randrange(1, 5))
         if chooser.random() < 0.9:
-            place = chooser.randrange(len(records))
-            value = records[place].value or b""
-            start = value.index(begin) + len(begin)
-            stop = len(value) if behind not in value else value.index(behind)
+            index = chooser.randrange(len(records))
+            value = records[index].value or b""
+            start = value.index(before) + len(before)
+            stop = len(value) if after not in value else value.index(after)
             mutation = chooser.choice([*MUTATIONS, *[without_member] * 4])
             mangled_value = value[:start] + mutation(value[start:stop], chooser) + value[stop:]
-            records[place] = Record(records[place].key, mangled_value)
+            records[index] = Record(records[index].key, mangled_value)
         learned.of_table(TableName("types_a", table), plan).layouts(COLUMNS[protocol]).passes = 0
         expected, found = decoded(general, None, records), decoded(plan, learned, records)
         assert _outcome_of(found) == _outcome_of(expected), (SEED, scenario, records)
@@ -333,8 +337,8 @@ def test_columns_give_what_rows_give(scenario: str, table: str, rounds: int) -> 
     assert by_columns > rounds // 35
 
 
-# Bytes of an update, or of one message and the next, and what stands for them: rows too many here and too few there,
-# other ops, and members that are not TiCDC's.
+# Bytes of an update, or of one message and the next, and what replaces them: too many rows here and too few there,
+# other ops, and members that TiCDC does not write.
 FORMS = [
     ((b'},"after":{', b'},"after":{'), (b'},"after":{"x":1},"after":{', b',"after":{')),
     ((b'},"after":{', b'},"after":{'), (b'}\n{"id":1},"after":{', b"}")),
@@ -359,15 +363,15 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("parts", "others"), FORMS, ids=[str(number) for number in range(len(FORMS))])
-def test_rows_that_are_not_where_they_should_be_do_not_pass(
+def test_misplaced_rows_have_the_results_of_the_general_path(
     parts: tuple[bytes, ...], others: tuple[bytes, ...]
 ) -> None:
-    """One or two updates of debezium whose rows are framed otherwise give what the general path makes of them."""
+    """Updates of debezium whose rows are framed in another way have the results of the general path."""
     messages = list(islice(benchmark_messages("debezium, schema"), 300))
     values = [message.value or b"" for message in messages]
-    updates = [place for place, value in enumerate(values) if b'"op":"u"' in value]
-    whole_ones = Captured.of(*((message.key, message.value) for message in messages))
-    plan = replace(plan_for(whole_ones, includeMetadata="all"), columnar_from=1)
+    updates = [index for index, value in enumerate(values) if b'"op":"u"' in value]
+    captured_whole = Captured.of(*((message.key, message.value) for message in messages))
+    plan = replace(plan_for(captured_whole, includeMetadata="all"), columnar_from=1)
     general, learned = replace(plan, fast_path=False), Learned()
     decoder = PROTOCOLS["debezium"]
 
@@ -381,9 +385,9 @@ def test_rows_that_are_not_where_they_should_be_do_not_pass(
 
     decoded(plan, values)
     assert not decoded(plan, values).parsed
-    for place, part, other in zip(updates[3:], parts, others, strict=False):
-        assert part in values[place]
-        values[place] = values[place].replace(part, other, 1)
+    for index, part, other in zip(updates[3:], parts, others, strict=False):
+        assert part in values[index]
+        values[index] = values[index].replace(part, other, 1)
 
     assert _outcome_of(decoded(plan, values)) == _outcome_of(decoded(general, values))
 
@@ -398,9 +402,9 @@ def _outcome_of(decoded: Decoded | str) -> object:
 
 
 def with_unsigned(chooser: random.Random, number: int) -> bytes:
-    """Write an insert whose unsigned columns have the `sqlType` of wide values or not, in any combination."""
+    """Return an insert whose unsigned columns have wide values, with their own `sqlType`, in a random combination."""
     wide = [chooser.random() < 0.5 for _ in range(5)]
-    names = [f"u{place}" for place in range(len(wide))]
+    names = [f"u{index}" for index in range(len(wide))]
     codes = ",".join(f'"{name}":{3 if big else -5}' for name, big in zip(names, wide, strict=True))
     types = [f'"{name}":"bigint unsigned"' for name in names] + ['"id":"bigint"']
     chooser.shuffle(types)
@@ -414,8 +418,8 @@ def with_unsigned(chooser: random.Random, number: int) -> bytes:
     ).encode()
 
 
-def test_combinations_of_wide_values_that_were_not_met_are_read_by_columns() -> None:
-    """Of 32 forms of `sqlType` a few have to be met: the others are made of their parts, and give the same rows."""
+def test_unseen_combinations_of_wide_values_are_read_by_columns() -> None:
+    """Unseen combinations of `sqlType` are read by columns if their parts were seen, and have the same rows."""
     chooser = random.Random(SEED)
     captured = Captured.of(*((b"", with_unsigned(chooser, number)) for number in range(600)))
     schema = captured.schema()

@@ -1,4 +1,4 @@
-"""`outputFormat=event`: every table and every kind of event, in order, rows as JSON."""
+"""`outputFormat=event` returns every event of every table in order, with rows as JSON."""
 
 import base64
 import json
@@ -35,7 +35,7 @@ SCENARIOS = [
 
 
 def true_events(captured: Captured) -> Iterator[tuple[tuple[int, int, int], Mapping[str, Any]]]:
-    """Yield (partition, offset, index) and the truth of what a read must give, in its order."""
+    """Yield the (partition, offset, index) of each event that a read must return, in order, and its truth."""
     broadcast = captured.header["protocol"] != "canal-json"
     lowest = min(captured.partitions)
     for partition, records in captured.partitions.items():
@@ -48,15 +48,15 @@ def true_events(captured: Captured) -> Iterator[tuple[tuple[int, int, int], Mapp
 
 
 def holds(value: Any, truth: Any, mysql_type: str) -> bool:
-    """Tell whether a value of a JSON document is the truth."""
+    """Return whether a value of a JSON document equals the truth."""
     if truth is None or value is None:
         return bool(truth is value)
-    kind = mysql_type.split("(", maxsplit=1)[0].split(maxsplit=1)[0]
-    if kind in ("tinyint", "smallint", "mediumint", "int", "bigint", "year"):
+    type_name = mysql_type.split("(", maxsplit=1)[0].split(maxsplit=1)[0]
+    if type_name in ("tinyint", "smallint", "mediumint", "int", "bigint", "year"):
         return type(value) is int and value == int(truth)
-    if kind == "decimal":
+    if type_name == "decimal":
         return isinstance(value, (int, Decimal)) and Decimal(value) == Decimal(truth)
-    if kind in ("float", "double"):
+    if type_name in ("float", "double"):
         return not isinstance(value, str) and bool(is_true(float(value), truth, mysql_type))
     if isinstance(truth, dict) and "label" in truth:
         return bool(value in (truth["label"], truth["number"]))
@@ -64,13 +64,13 @@ def holds(value: Any, truth: Any, mysql_type: str) -> bool:
         return type(value) is int and value == truth["number"]
     if isinstance(truth, dict):
         return bool(base64.b64decode(value).hex() == truth["hex"])
-    if kind in ("datetime", "timestamp", "time"):  # as many digits of fraction as the wire tells
+    if type_name in ("datetime", "timestamp", "time"):  # as many fractional digits as the message has
         return bool(value == truth or value == truth.rstrip("0").rstrip(".") or value.rstrip("0").rstrip(".") == truth)
     return bool(value == truth)
 
 
 def wrong_members(text: str | None, event: Mapping[str, Any], image: str, protocol: str) -> list[str]:
-    """Return what differs between a document and the columns of a true row."""
+    """Return the differences between a document and the columns of a true row."""
     columns = {
         column["name"]: column
         for column in event["columns"]
@@ -92,7 +92,7 @@ def wrong_members(text: str | None, event: Mapping[str, Any], image: str, protoc
 
 
 def declared(captured: Captured, event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Complete a row's truth by what its table's declaration says of the columns."""
+    """Return a row's truth with what the declaration of its table says about its columns."""
     if "columns" not in event:
         return event
     for entry in captured.header["tables"]:
@@ -109,19 +109,19 @@ def declared(captured: Captured, event: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("sizes", [whole, random_sizes(SEED)], ids=["whole", f"random-{SEED}"])
-def test_a_topic_of_many_tables_gives_exactly_the_events_that_were_written(scenario: str, sizes: Sizes) -> None:
-    """Rows, DDL and watermarks of all tables come in the order of the partition, a broadcast DDL once."""
+def test_a_topic_of_many_tables_has_exactly_the_events_that_were_written(scenario: str, sizes: Sizes) -> None:
+    """Rows, DDL and watermarks of all tables come in the order of their partition, and a broadcast DDL event once."""
     captured = load(scenario)
     protocol = captured.header["protocol"]
 
     rows = captured.read(outputFormat="event", sizes=sizes).to_pylist()
 
     seen: Counter[str] = Counter()
-    true = [(place, event) for place, event in true_events(captured) if event["op"] != "bootstrap"]
+    true = [(address, event) for address, event in true_events(captured) if event["op"] != "bootstrap"]
     assert len(rows) == len(true)
-    for row, (place, event) in zip(rows, true, strict=True):
+    for row, (address, event) in zip(rows, true, strict=True):
         sequence = row["_sequence"]
-        assert (sequence["partition"], sequence["offset"], sequence["index"]) == place
+        assert (sequence["partition"], sequence["offset"], sequence["index"]) == address
         seen[row["_event_type"]] += 1
         if event["op"] == "watermark":
             assert (row["_event_type"], row["watermark_ts"]) == ("watermark", event["commit_ts"])
@@ -139,27 +139,27 @@ def test_a_topic_of_many_tables_gives_exactly_the_events_that_were_written(scena
             full = declared(captured, event)
             for image in ("before", "after"):
                 wrong = wrong_members(row[image], full, image, protocol)
-                assert not wrong, f"{place} {event['table']} {image}: {wrong}"
+                assert not wrong, f"{address} {event['table']} {image}: {wrong}"
             key = {} if row["key"] is None else json.loads(row["key"])
-            if protocol != "canal-json" or key:  # which has no handle key but the primary key (docs/wire.md, item 42)
+            if protocol != "canal-json" or key:  # its only handle key is a primary key (docs/wire.md, item 42)
                 assert set(key) == set(full["handle_key"])
     assert set(seen) == {"row", "ddl", "watermark"}
 
 
 def test_documents_are_the_same_however_records_are_cut() -> None:
-    """One record a chunk gives the same events as all records at once."""
+    """One record per chunk returns the same events as all records at once."""
     captured = load("open-protocol.default.ops")
 
     assert captured.read(outputFormat="event", sizes=single).equals(captured.read(outputFormat="event"))
 
 
 def insert(row: Mapping[str, Any], types: Mapping[str, str] = INT, **more: Any) -> Message:
-    """Make an INSERT of test.t."""
+    """Return an INSERT of test.t."""
     return canal("INSERT", [row], None, {name: types[name] for name in row}, None, **more)
 
 
-def test_tables_chooses_rows_and_ddl() -> None:
-    """`tables` holds for DDL too, and the DDL of a database stays where one of its tables is wanted."""
+def test_tables_selects_rows_and_ddl() -> None:
+    """`tables` selects rows and DDL events, and keeps the DDL of a database if it selects one of its tables."""
     messages = Captured.of(
         canal("QUERY", None, isDdl=True, database="db", table="", sql="create database db"),
         canal("CREATE", None, isDdl=True, database="db", table="a", sql="create table a (id int)"),
@@ -177,7 +177,7 @@ def test_tables_chooses_rows_and_ddl() -> None:
 
 
 def test_operations_and_preimages_hold_for_events() -> None:
-    """`operations` leaves rows out, `preimages=false` the row before an update."""
+    """`operations` selects rows, and `preimages=false` leaves out the row before an update."""
     messages = Captured.of(
         insert({"id": "1", "v": "a"}),
         canal("UPDATE", [{"id": "1", "v": "b"}], [{"v": "a"}], INT),
@@ -190,7 +190,7 @@ def test_operations_and_preimages_hold_for_events() -> None:
 
 
 def test_timestamps_of_events_are_in_utc() -> None:
-    """TIMESTAMP text is in UTC whatever the server's zone is; DATETIME is left as it is, zero dates too."""
+    """TIMESTAMP text is in UTC whatever the server's time zone, and DATETIME text and zero dates stay as they are."""
     row = {"id": "1", "t": "2024-01-01 08:00:00.250", "d": "2024-01-01 08:00:00", "z": "0000-00-00 00:00:00"}
     types = {"id": "int", "t": "timestamp", "d": "datetime", "z": "timestamp"}
     messages = Captured.of(insert(row, types))
@@ -202,8 +202,8 @@ def test_timestamps_of_events_are_in_utc() -> None:
     }  # fmt: skip
 
 
-def test_a_bad_value_of_an_event_is_met_as_mode_says() -> None:
-    """A value that does not fit its type fails the read, or becomes a row with the reason."""
+def test_mode_controls_bad_values_of_events() -> None:
+    """A value that does not fit its type becomes a row with the reason in mode PERMISSIVE."""
     messages = Captured.of(insert({"id": "1"}), insert({"id": 7}))
 
     rows = messages.read(outputFormat="event", mode="PERMISSIVE").to_pylist()
@@ -213,7 +213,7 @@ def test_a_bad_value_of_an_event_is_met_as_mode_says() -> None:
 
 
 def with_bytes(message: Message, written: bytes) -> Message:
-    """Put bytes in the place of XX."""
+    """Replace XX by these bytes."""
     return message[0], (message[1] or b"").replace(b"XX", written)
 
 
@@ -224,7 +224,7 @@ def with_bytes(message: Message, written: bytes) -> Message:
     with_bytes(debezium_ddl(TSO, "create XX", [{"name": "XX", "typeName": "INT"}]), b"\xff"),
 ], ids=["canal-json", "canal-json escape", "open-protocol", "debezium"])  # fmt: skip
 def test_ddl_that_is_not_utf8_is_read(message: Message) -> None:
-    """U+FFFD stands for each byte that is none, in the statement and in debezium's description of the table."""
+    """U+FFFD replaces each invalid byte of a DDL statement, and of debezium's description of the table."""
     (row,) = Captured.of(message).read(outputFormat="event").to_pylist()
 
     assert row["ddl_query"] == "create \ufffd"
@@ -232,8 +232,8 @@ def test_ddl_that_is_not_utf8_is_read(message: Message) -> None:
 
 
 @pytest.mark.parametrize("code", ["3000000000", "1e30", '"99999999999"', "-1"])
-def test_a_ddl_type_that_tidb_cannot_have_is_no_ddl(code: str) -> None:
-    """It is met as mode says, and breaks nothing else."""
+def test_a_ddl_type_that_tidb_cannot_have_is_a_bad_record(code: str) -> None:
+    """A DDL type that TiDB cannot have makes a bad record."""
     body = b'{"q":"create","t":%b}' % code.encode()
     captured = Captured.of(open_message(({"ts": TSO, "scm": "test", "tbl": "t", "t": 2}, body)))
 
@@ -245,8 +245,8 @@ def test_a_ddl_type_that_tidb_cannot_have_is_no_ddl(code: str) -> None:
 @pytest.mark.parametrize(("value", "shown"), [
     (b"a\xffb", "a\ufffdb"), (b"a\\ud800", "a\ufffd\ufffd\ufffd"),
 ])  # fmt: skip
-def test_values_of_no_known_type_that_are_not_utf8_are_read(value: bytes, shown: Any) -> None:
-    """Schema-less debezium without DDL: what the JSON held, and U+FFFD where that is no text."""
+def test_values_of_unknown_type_that_are_not_utf8_are_read(value: bytes, shown: Any) -> None:
+    """Schema-less debezium without DDL has U+FFFD for invalid UTF-8, unless invalidUtf8=fail makes it an error."""
     captured = Captured.of(with_bytes(debezium("c", None, {"id": 1, "s": "XX"}), value))
 
     (row,) = captured.read(outputFormat="event").to_pylist()
@@ -255,8 +255,8 @@ def test_values_of_no_known_type_that_are_not_utf8_are_read(value: bytes, shown:
         captured.read(outputFormat="event", invalidUtf8="fail")
 
 
-def test_a_number_beyond_double_is_no_json() -> None:
-    """What would be written as Infinity, which is no JSON, is an error with its address."""
+def test_a_number_too_large_for_a_double_is_an_error() -> None:
+    """A number too large for a double is an error with its column, because JSON has no Infinity."""
     message = debezium("c", None, {"id": 1, "s": 7})
 
     with pytest.raises(DecodeError, match="column=s"):
@@ -264,15 +264,15 @@ def test_a_number_beyond_double_is_no_json() -> None:
 
 
 @pytest.mark.parametrize("text", ["0x10", "", "-", "5 "])
-def test_what_is_no_number_stays_what_it_was(text: str) -> None:
-    """In the JSON of an integer column a text that is no number is neither cut nor made into one."""
+def test_text_that_is_not_a_number_stays_text(text: str) -> None:
+    """Text that is not a number stays unchanged in the JSON of an integer column."""
     (row,) = Captured.of(insert({"id": "1"}), insert({"id": text})).read(outputFormat="event").to_pylist()[1:]
 
     assert json.loads(row["after"]) == {"id": text}
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
-    """An empty prefix makes the Kafka key and the handle key one name: the error says which option helps."""
+    """An empty prefix that makes two columns `key` is an error that names the option."""
     messages = Captured.of(insert({"id": "1"}))
 
     with pytest.raises(OptionError, match=r"two columns key.*metadataColumnPrefix"):
@@ -280,7 +280,7 @@ def test_two_columns_of_one_name_are_refused() -> None:
 
 
 def test_a_schema_of_the_users_may_leave_columns_out() -> None:
-    """Only what is asked for is given; a column that the format does not have is refused by name."""
+    """A user's schema may leave columns out, and a column that the format lacks is refused by name."""
     messages = Captured.of(insert({"id": "1"}))
 
     rows = messages.read(outputFormat="event", schema=pa.schema([("after", pa.string()), ("_op", pa.string())]))
@@ -290,14 +290,14 @@ def test_a_schema_of_the_users_may_leave_columns_out() -> None:
 
 
 def test_the_lowest_partition_of_each_topic_keeps_ddl() -> None:
-    """Of a broadcast DDL the copy of the lowest partition that is read is kept, for each topic on its own."""
-    places = [TopicPartition("a", 2), TopicPartition("a", 1), TopicPartition("b", 0)]
+    """A broadcast DDL event is kept from the lowest partition that is read of each topic."""
+    topic_partitions = [TopicPartition("a", 2), TopicPartition("a", 1), TopicPartition("b", 0)]
 
-    assert lowest_partitions(places) == {"a": 1, "b": 0}
+    assert lowest_partitions(topic_partitions) == {"a": 1, "b": 0}
 
 
 def test_a_read_without_partition_0_warns_of_missing_ddl() -> None:
-    """canal-json has its DDL in partition 0 only: a read without it says so, a read with it does not."""
+    """canal-json has DDL in partition 0 only, so a read without that partition warns."""
     options = Options.of({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "outputFormat": "event"})
 
     with pytest.warns(UserWarning, match="Partition 0 of t is not read; canal-json has its DDL in partition 0 only"):
@@ -308,7 +308,7 @@ def test_a_read_without_partition_0_warns_of_missing_ddl() -> None:
 
 
 def test_broadcast_ddl_is_collapsed() -> None:
-    """open-protocol sends a DDL to every partition: one is kept; watermarks are kept from each."""
+    """open-protocol sends a DDL event to every partition: one copy is kept, and watermarks are kept from each."""
     ddl = open_message(({"ts": TSO, "scm": "db", "tbl": "t", "t": 2}, {"q": "drop table t", "t": 4}))
     mark = open_message(({"ts": TSO, "t": 3}, b""))
     captured = Captured({}, {1: [Record(*ddl), Record(*mark)], 2: [Record(*ddl), Record(*mark)]})

@@ -1,4 +1,4 @@
-"""What a read counts, and how it is written down."""
+"""A read counts what it decodes, and its metrics are written as lines of JSON."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ ID = {"id": "int"}
 
 
 def test_everything_of_a_range_is_counted_once() -> None:
-    """Rows by kind, DDL, watermarks, other tables, bad records, bytes, and the span of commit-ts."""
+    """Metrics count each row, event, bad record and byte of a range once, and hold the range of its commit-ts."""
     messages = [
         canal("INSERT", [{"id": "1"}], None, ID, _tidb={"commitTs": TSO}),
         canal("UPDATE", [{"id": "1"}], [{"id": "2"}], ID, _tidb={"commitTs": TSO + 5}),
@@ -32,11 +32,11 @@ def test_everything_of_a_range_is_counted_once() -> None:
     captured = Captured.of(*messages)
     options = {"tables": "test.t", "mode": "DROPMALFORMED"}
     schema = captured.schema(**options)
-    known = context_of_schema(schema, make_options(**options))
-    assert known is not None
+    context = context_of_schema(schema, make_options(**options))
+    assert context is not None
     state = ReadState()
 
-    list(read(captured.fetch(captured.ranges()[0]), read_spec(schema, make_options(**options), known), state))
+    list(read(captured.fetch(captured.ranges()[0]), read_spec(schema, make_options(**options), context), state))
     line = metrics_line(state.counters, OffsetRange("t", 0, 0, 9), 4, {"batch": 7})
 
     assert line == {
@@ -53,8 +53,8 @@ def test_everything_of_a_range_is_counted_once() -> None:
     }  # fmt: skip
 
 
-def test_a_file_of_metrics_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    """Each task's lines are a file of their own, made under another name first."""
+def test_a_task_writes_one_file_of_metrics(tmp_path: Path) -> None:
+    """A task writes its lines to one file and leaves no other file behind."""
     write_lines(str(tmp_path / "deep" / "down"), "task", [{"a": 1}, {"b": 2}])
 
     (file,) = (tmp_path / "deep" / "down").iterdir()
@@ -62,7 +62,7 @@ def test_a_file_of_metrics_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_metrics_that_cannot_be_written_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A folder that cannot be made never fails a read."""
+    """A metrics folder that cannot be created is logged and does not fail a read."""
     blocked = tmp_path / "file"
     blocked.write_text("")
 

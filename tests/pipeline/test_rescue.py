@@ -1,4 +1,4 @@
-"""What the read schema lacks, and what does not fit it: the rescued column."""
+"""The rescued column holds unknown columns, and values that do not fit the read schema."""
 
 import base64
 import json
@@ -32,19 +32,19 @@ FIELDS: dict[str, dict[str, Any]] = {
 
 
 def message(protocol: str, types: Mapping[str, str], new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Message:
-    """Make an insert, or an update with its old row, of a table with the key `id`."""
+    """Return an insert into a table with the key `id`, or an update if an old row is given."""
     if protocol == "canal-json":
         data = [{name: None if value is None else str(value) for name, value in new.items()}]
         before = None if old is None else [{name: None if v is None else str(v) for name, v in old.items()}]
-        codes = {name: 2004 if kind == "varbinary" else 12 for name, kind in types.items()}
+        codes = {name: 2004 if type_name == "varbinary" else 12 for name, type_name in types.items()}
         return canal("INSERT" if old is None else "UPDATE", data, before, dict(types), codes)
     if protocol == "open-protocol":
-        flags = {name: {"varbinary": 1}.get(kind, 11 if name == "id" else 64) for name, kind in types.items()}
+        flags = {name: {"varbinary": 1}.get(type_name, 11 if name == "id" else 64) for name, type_name in types.items()}
         body = {"u": {name: cell(CODES[types[name]], value, flags[name]) for name, value in new.items()}}
         if old is not None:
             body["p"] = {name: cell(CODES[types[name]], value, flags[name]) for name, value in old.items()}
         return open_message(open_row(body))
-    fields = [{"optional": True, "field": name, **FIELDS[kind]} for name, kind in types.items()]
+    fields = [{"optional": True, "field": name, **FIELDS[type_name]} for name, type_name in types.items()]
     return debezium("c" if old is None else "u", None if old is None else dict(old), dict(new), fields, key={"id": 1})
 
 
@@ -54,7 +54,7 @@ WIDE = {
     **NARROW, "big": "bigint", "t": "varchar", "d": "decimal", "w": "datetime", "b": "varbinary", "f": "double",
     "n": "bit",
 }  # fmt: skip
-# The values of the new columns, as each wire writes them.
+# The values of the new columns, as each protocol writes them.
 ADDED: dict[str, dict[str, Any]] = {
     "open-protocol": {"big": 2**63 - 1, "t": 'é"x', "d": "-12345678901234567890.50", "w": "2026-01-02 03:04:05.600000",
                       "b": "\\x00\\xff\\xe9", "f": 1.5, "n": 5},
@@ -68,7 +68,7 @@ OLD: dict[str, dict[str, Any]] = {name: {**dict.fromkeys(values), "big": 7} for 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_columns_that_the_schema_lacks_are_kept_as_json(protocol: str) -> None:
-    """All values are there, numbers with all digits, binary as base64, in rows before and after; NULL where none is."""
+    """Unknown columns are JSON in both row images: numbers keep all digits, and binary values are base64."""
     first = message(protocol, NARROW, {"id": 1, "a": 2}, None)
     later = message(protocol, WIDE, {"id": 1, "a": 3, **ADDED[protocol]}, {"id": 1, "a": 2, **OLD[protocol]})
     schema = Captured.of(first).schema(onSchemaDrift="rescue")
@@ -88,7 +88,7 @@ def test_columns_that_the_schema_lacks_are_kept_as_json(protocol: str) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_value_that_does_not_fit_is_rescued_and_its_cell_is_null(protocol: str) -> None:
-    """The row comes with NULL and the value beside it, where it would be a bad record otherwise."""
+    """A value that does not fit its column is NULL there and is rescued, instead of making a bad record."""
     first = message(protocol, {**NARROW, "a": "int"}, {"id": 1, "a": 2}, None)
     later = message(protocol, {**NARROW, "a": "bigint"}, {"id": 2, "a": 1 << 40}, None)
     captured = Captured.of(first, later)
@@ -106,7 +106,7 @@ def test_a_value_that_does_not_fit_is_rescued_and_its_cell_is_null(protocol: str
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_column_that_has_become_another_type_is_rescued_whole(protocol: str) -> None:
-    """A type that cannot be read as the schema's is no error but a column of NULLs beside the rescued values."""
+    """A column whose new type cannot be read as the schema's type is NULL, and its values are rescued."""
     first = message(protocol, NARROW, {"id": 1, "a": 2}, None)
     value = 0 if protocol == "debezium" else "1970-01-01 00:00:00"
     later = message(protocol, {**NARROW, "a": "datetime"}, {"id": 2, "a": value}, None)
@@ -122,7 +122,7 @@ def test_a_column_that_has_become_another_type_is_rescued_whole(protocol: str) -
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_key_is_never_rescued(protocol: str) -> None:
-    """A row without its key could be applied to nothing: such a value stays a bad record."""
+    """A key value that does not fit makes a bad record, because a row without its key cannot be applied."""
     first = message(protocol, NARROW, {"id": 1, "a": 2}, None)
     later = message(protocol, {**NARROW, "id": "bigint"}, {"id": 1 << 40, "a": 2}, None)
     schema = Captured.of(first).schema(onSchemaDrift="rescue")
@@ -132,7 +132,7 @@ def test_a_key_is_never_rescued(protocol: str) -> None:
 
 
 def test_names_are_matched_without_case() -> None:
-    """A column whose name changes its case is no new column."""
+    """A column whose name only changes case is not a new column."""
     first = canal("INSERT", [{"id": "1", "a": "2"}], None, {"id": "int", "a": "int"})
     later = canal("INSERT", [{"ID": "2", "A": "3"}], None, {"ID": "int", "A": "int"})
     schema = Captured.of(first).schema(onSchemaDrift="rescue")
@@ -152,7 +152,7 @@ INVALID[2] = INVALID[2][0], (INVALID[2][1] or b"").replace(b'"a?"', b'"a\xff"')
 
 @pytest.mark.parametrize("invalid", INVALID, ids=["open varchar", "open text", "debezium"])
 def test_text_that_is_not_utf8_keeps_its_bytes(invalid: Message) -> None:
-    """U+FFFD stands in the column, the bytes in the rescued one, which needs no more than its name."""
+    """Invalid UTF-8 becomes U+FFFD in its column, and `rescuedDataColumn` alone is enough to keep its bytes."""
     row = rows(invalid, rescuedDataColumn="kept")[0]
 
     assert row["x"] == "a\ufffd"
@@ -160,7 +160,7 @@ def test_text_that_is_not_utf8_keeps_its_bytes(invalid: Message) -> None:
 
 
 def test_a_replacement_character_that_was_written_is_a_character() -> None:
-    """U+FFFD in the message itself, as canal-json writes for what is no UTF-8, is not rescued."""
+    """U+FFFD in the message itself, which canal-json writes for invalid UTF-8, is not rescued."""
     row = rows(canal("INSERT", [{"id": "1", "x": "a\ufffd"}], None, {"id": "int", "x": "text"}), rescuedDataColumn="r")
 
     assert (row[0]["x"], row[0]["r"]) == ("a\ufffd", None)
@@ -168,20 +168,20 @@ def test_a_replacement_character_that_was_written_is_a_character() -> None:
 
 @pytest.mark.parametrize("invalid", INVALID, ids=["open varchar", "open text", "debezium"])
 def test_texts_that_are_not_utf8_are_counted(invalid: Message) -> None:
-    """The counter says how many, with and without a rescued column."""
+    """The counter `invalid_utf8` counts values that are not UTF-8, with or without a rescued column."""
     for more in ({}, {"rescuedDataColumn": "kept"}):
         captured, options = Captured.of(invalid, invalid), make_options(**more)
         schema = captured.schema(**more)
-        known = context_of_schema(schema, options)
-        assert known is not None
+        context = context_of_schema(schema, options)
+        assert context is not None
         state = ReadState()
-        list(read(captured.fetch(captured.ranges()[0]), read_spec(schema, options, known), state))
+        list(read(captured.fetch(captured.ranges()[0]), read_spec(schema, options, context), state))
 
         assert (state.counters.invalid_utf8, state.counters.rescued) == (2, 2 if more else 0)
 
 
 def test_a_new_column_with_text_that_is_not_utf8_is_base64() -> None:
-    """Such a value is an object in the JSON, and cannot be taken for a text."""
+    """Invalid UTF-8 in an unknown column is a JSON object with base64, so it cannot be mistaken for text."""
     first = open_message(open_row({"u": {"id": cell(3, 1, 11)}}))
     schema = Captured.of(first).schema(onSchemaDrift="rescue")
 
@@ -191,7 +191,7 @@ def test_a_new_column_with_text_that_is_not_utf8_is_base64() -> None:
 
 
 def test_a_rescued_column_alone_does_not_rescue_drift() -> None:
-    """Without onSchemaDrift=rescue, a new column stays an error, or left out with ignore."""
+    """Without onSchemaDrift=rescue a new column is an error, or is left out if onSchemaDrift is `ignore`."""
     first, later = (
         canal("INSERT", [row], None, dict.fromkeys(row, "int")) for row in ({"id": "1"}, {"id": "1", "b": "2"})
     )
@@ -204,7 +204,7 @@ def test_a_rescued_column_alone_does_not_rescue_drift() -> None:
 
 
 def test_bad_records_have_nothing_rescued() -> None:
-    """A row of its own for a bad record, in order, with NULL in the rescued column."""
+    """A bad record is a row of its own, in order, with NULL in the rescued column."""
     good = canal("INSERT", [{"id": "1", "x": "1"}], None, {"id": "int", "x": "int"})
     odd = canal("INSERT", [{"id": "1", "x": "?"}], None, {"id": "int", "x": "int"})
 
@@ -218,23 +218,23 @@ def test_bad_records_have_nothing_rescued() -> None:
 
 
 def test_what_a_schema_of_the_users_leaves_out_is_rescued() -> None:
-    """As far as the schema goes the columns are typed; all others are JSON, as the user asked for."""
+    """Columns that a user's schema leaves out are rescued, and that schema must have the rescued column."""
     captured = Captured.of(canal("INSERT", [{"id": "1", "x": "5"}], None, {"id": "int", "x": "int"}))
     options = make_options(onSchemaDrift="rescue", protocol="canal-json")
     inferred = captured.schema(onSchemaDrift="rescue")
-    known = context_of_schema(inferred, options)
-    assert known is not None
+    context = context_of_schema(inferred, options)
+    assert context is not None
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("_RESCUED_data", pa.string())])
 
-    batch = next(read(captured.fetch(captured.ranges()[0]), read_spec(schema, options, known)))
+    batch = next(read(captured.fetch(captured.ranges()[0]), read_spec(schema, options, context)))
 
     assert batch.to_pylist() == [{"id": 1, "_RESCUED_data": '{"x":5}'}]
     with pytest.raises(SchemaError, match="_rescued_data STRING"):
-        read_spec(pa.schema([pa.field("id", pa.int64())]), options, known)
+        read_spec(pa.schema([pa.field("id", pa.int64())]), options, context)
 
 
 def test_columns_left_out_by_name_are_not_rescued() -> None:
-    """`columns` says what is wanted: the others are no drift."""
+    """Table columns that the option `columns` leaves out are not rescued."""
     row = rows(
         canal("INSERT", [{"id": "1", "x": "5"}], None, {"id": "int", "x": "int"}), onSchemaDrift="rescue", columns="id"
     )[0]
@@ -248,6 +248,6 @@ def test_columns_left_out_by_name_are_not_rescued() -> None:
     ({"rescuedDataColumn": "_corrupt_record", "mode": "PERMISSIVE"}, "rescuedDataColumn"),
 ])  # fmt: skip
 def test_the_rescued_columns_name_must_be_free(options: dict[str, str], match: str) -> None:
-    """A name that a table's or a metadata column has is an error that names the option."""
+    """A rescued column that has the name of a table or metadata column is an error that names the option."""
     with pytest.raises(OptionError, match=match):
         rows(canal("INSERT", [{"id": "1", "x": "5"}], None, {"id": "int", "x": "int"}), **options)

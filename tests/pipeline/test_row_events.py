@@ -29,11 +29,11 @@ def images(change_types: list[int], events: list[int]) -> Rows:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 50])
-@pytest.mark.parametrize("kinds", [EVENTS, EVENTS[:3], EVENTS[3:]])
-def test_each_event_is_one_row(kinds: tuple[list[int], ...], count: int) -> None:
-    """Each event becomes one row, with the row index of its before image and of its after image."""
+@pytest.mark.parametrize("event_types", [EVENTS, EVENTS[:3], EVENTS[3:]])
+def test_each_event_is_one_row(event_types: tuple[list[int], ...], count: int) -> None:
+    """Each event becomes one row, with the row indices of its before image and its after image."""
     chooser = random.Random(f"{SEED} {count}")
-    chosen = [chooser.choice(kinds) for _ in range(count)]
+    chosen = [chooser.choice(event_types) for _ in range(count)]
     change_types = [change_type for event in chosen for change_type in event]
     ends = [sum(map(len, chosen[: event + 1])) - 1 for event in range(count)]
 
@@ -53,7 +53,7 @@ def test_each_event_is_one_row(kinds: tuple[list[int], ...], count: int) -> None
 
 
 def test_rows_of_one_event_stay_in_their_order() -> None:
-    """Rows are ordered by position and index; equal ones keep their order."""
+    """Rows are ordered by position and index, and equal ones keep their order."""
     chooser = random.Random(SEED)
     positions, indexes = ([chooser.randrange(5) for _ in range(2000)] for _ in range(2))
 

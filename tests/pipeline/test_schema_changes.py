@@ -1,4 +1,4 @@
-"""A table that changes in the middle of a topic, over all protocols: in a batch, and across a stream's restart."""
+"""Each protocol reads a table whose schema changes within a topic, in a batch and across a stream's restart."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -12,43 +12,43 @@ from tests.support.captured import Captured, rows, single, whole
 from tests.support.messages import TSO, Message, canal, cell, debezium, declared, dump, open_message
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 
-Values = Mapping[str, tuple[str, Any]]  # MySQL type and value, by column
+Values = Mapping[str, tuple[str, Any]]  # MySQL type and value by column
 
 
 class OpenProtocol:
-    """Messages as open-protocol writes them."""
+    """Writes messages as open-protocol has them."""
 
     name = "open-protocol"
     codes: Mapping[str, int] = {"tinyint": 1, "int": 3, "double": 5, "bigint": 8, "varchar": 15, "bit": 16,
                                 "datetime": 12, "decimal": 246, "enum": 247, "set": 248}  # fmt: skip
 
-    def row(self, ts: int, values: Values, kind: str = "u") -> Message:
+    def row(self, ts: int, values: Values, image: str = "u") -> Message:
         cells = {
             name: cell(self.codes[type_.split("(")[0]], value, 11 if name == "id" else 64)
             for name, (type_, value) in values.items()
         }
-        return open_message(({"ts": ts, "scm": "test", "tbl": "t", "t": 1}, {kind: cells}))
+        return open_message(({"ts": ts, "scm": "test", "tbl": "t", "t": 1}, {image: cells}))
 
     def ddl(self, ts: int, sql: str, table: str = "t") -> Message:
         return open_message(({"ts": ts, "scm": "test", "tbl": table, "t": 2}, {"q": sql, "t": 12}))
 
 
 class CanalJSON:
-    """Messages as canal-json with the TiDB extension writes them."""
+    """Writes messages as canal-json with the TiDB extension has them."""
 
     name = "canal-json"
 
-    def row(self, ts: int, values: Values, kind: str = "u") -> Message:
+    def row(self, ts: int, values: Values, image: str = "u") -> Message:
         data = {name: None if value is None else str(value) for name, (_, value) in values.items()}
         types = {name: type_.split("(")[0] for name, (type_, _) in values.items()}
-        return canal("INSERT" if kind == "u" else "DELETE", [data], None, types, es=ts >> 18, _tidb={"commitTs": ts})
+        return canal("INSERT" if image == "u" else "DELETE", [data], None, types, es=ts >> 18, _tidb={"commitTs": ts})
 
     def ddl(self, ts: int, sql: str, table: str = "t") -> Message:
         return canal("ALTER", isDdl=True, sql=sql, table=table, pkNames=None, es=ts >> 18, _tidb={"commitTs": ts})
 
 
 class Debezium:
-    """Messages as debezium with its schema writes them."""
+    """Writes messages as debezium with its schema has them."""
 
     name = "debezium"
     fields: Mapping[str, Mapping[str, Any]] = {
@@ -57,21 +57,21 @@ class Debezium:
         "datetime": {"type": "int64", "name": "io.debezium.time.Timestamp"},
     }  # fmt: skip
 
-    def row(self, ts: int, values: Values, kind: str = "u") -> Message:
+    def row(self, ts: int, values: Values, image: str = "u") -> Message:
         row = {name: value for name, (_, value) in values.items()}
         fields = [{"optional": True, "field": name, **self.fields[type_.split("(")[0]]}
                   for name, (type_, _) in values.items()]  # fmt: skip
-        sides = (None, row) if kind == "u" else (row, None)
+        sides = (None, row) if image == "u" else (row, None)
         source = {"commit_ts": ts, "ts_ms": ts >> 18}
-        return debezium("c" if kind == "u" else "d", sides[0], sides[1], fields, source, key={"id": row["id"]})
+        return debezium("c" if image == "u" else "d", sides[0], sides[1], fields, source, key={"id": row["id"]})
 
 
-Wire = OpenProtocol | CanalJSON | Debezium
-WIRES = [pytest.param(wire, id=wire.name) for wire in (OpenProtocol(), CanalJSON(), Debezium())]
-TEXTS = WIRES[:2]  # the wires whose DDL events are texts alone
+Writer = OpenProtocol | CanalJSON | Debezium
+WRITERS = [pytest.param(writer, id=writer.name) for writer in (OpenProtocol(), CanalJSON(), Debezium())]
+TEXTS = WRITERS[:2]  # whose DDL events have a text and no description of the table
 
 ID = {"id": ("int", 1)}
-COLUMNS = slice(4, None)  # behind the metadata columns
+COLUMNS = slice(4, None)  # after the metadata columns
 
 
 def types(schema: pa.Schema) -> dict[str, str]:
@@ -80,7 +80,7 @@ def types(schema: pa.Schema) -> dict[str, str]:
 
 
 CHANGES: dict[str, tuple[Values, Values, dict[str, str], list[Any]]] = {
-    # before, after; what the batch's schema has, and the values of its last column
+    # columns before and after; the types in the batch's schema, and the values of its last column
     "add": (ID, {**ID, "b": ("varchar", "x")}, {"id": "int32", "b": "string"}, [None, "x"]),
     "drop": ({**ID, "b": ("varchar", "x")}, ID, {"id": "int32", "b": "string"}, ["x", None]),
     "rename": (
@@ -100,14 +100,14 @@ CHANGES: dict[str, tuple[Values, Values, dict[str, str], list[Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_batch_over_a_change_has_every_column_and_the_widest_type(wire: Wire, change: str) -> None:
-    """Both ends of the range are seen; another family is text, with a warning that names the column."""
+def test_a_batch_over_a_change_has_every_column_and_the_widest_type(writer: Writer, change: str) -> None:
+    """A batch has every column with its widest type, or with text and a warning if no type holds all versions."""
     before, after, types_of_all, values = CHANGES[change]
-    captured = Captured.of(wire.row(TSO, before), wire.row(TSO + 9, after))
+    captured = Captured.of(writer.row(TSO, before), writer.row(TSO + 9, after))
 
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         schema = captured.schema()
     found = [captured.read(schema=schema, sizes=sizes) for sizes in (whole, single)]
@@ -116,15 +116,15 @@ def test_a_batch_over_a_change_has_every_column_and_the_widest_type(wire: Wire, 
     assert found[0].column(schema.names[-1]).to_pylist() == values
     assert found[0].equals(found[1])
     mixed = "Column a of test.t: its versions have types of different kinds"
-    assert any(mixed in str(warning.message) for warning in told) == ("family" in change or "again" in change)
+    assert any(mixed in str(warning.message) for warning in caught) == ("family" in change or "again" in change)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("change", ["add", "rename"])
-def test_a_new_column_fails_a_stream_and_its_restart_finds_it(wire: Wire, change: str) -> None:
-    """The error names table, column and offset, and says to restart; a restart infers the schema from both ends."""
+def test_a_new_column_fails_a_stream_and_its_restart_finds_it(writer: Writer, change: str) -> None:
+    """A new column fails a stream with an error that names column, table and offset, and a restart infers it."""
     before, after, schema, _ = CHANGES[change]
-    first, second = wire.row(TSO, before), wire.row(TSO + 9, after)
+    first, second = writer.row(TSO, before), writer.row(TSO + 9, after)
     started = Captured.of(first).schema()
 
     with pytest.raises(SchemaError, match=r"lacks: b .*restarting.*onSchemaDrift.*offset=1 table=test\.t"):
@@ -134,11 +134,11 @@ def test_a_new_column_fails_a_stream_and_its_restart_finds_it(wire: Wire, change
     assert types(Captured.of(first, second).schema()) == schema
 
 
-@pytest.mark.parametrize("wire", WIRES)
-def test_a_dropped_column_is_null_in_a_running_stream(wire: Wire) -> None:
-    """Its restart from behind the change does not have it any more."""
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_dropped_column_is_null_in_a_running_stream(writer: Writer) -> None:
+    """A dropped column is NULL in a running stream, and gone after a restart behind the change."""
     before, after, _, _ = CHANGES["drop"]
-    first, second = wire.row(TSO, before), wire.row(TSO + 9, after)
+    first, second = writer.row(TSO, before), writer.row(TSO + 9, after)
 
     table = Captured.of(first, second).read(schema=Captured.of(first).schema())
 
@@ -146,20 +146,21 @@ def test_a_dropped_column_is_null_in_a_running_stream(wire: Wire) -> None:
     assert types(Captured.of(second).schema()) == {"id": "int32"}
 
 
-@pytest.mark.parametrize("wire", WIRES)
-def test_a_type_that_narrows_in_a_running_stream_is_read_as_before(wire: Wire) -> None:
-    """What fits the schema needs no restart."""
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_type_that_narrows_in_a_running_stream_is_read_as_before(writer: Writer) -> None:
+    """A running stream reads values of a narrower type without a restart."""
     before, after, _, values = CHANGES["narrow"]
-    first, second = wire.row(TSO, before), wire.row(TSO + 9, after)
+    first, second = writer.row(TSO, before), writer.row(TSO + 9, after)
 
     assert Captured.of(first, second).read(schema=Captured.of(first).schema()).column("a").to_pylist() == values
 
 
-@pytest.mark.parametrize("wire", WIRES)
-def test_a_type_that_widens_in_a_running_stream_fails_where_a_value_does_not_fit(wire: Wire) -> None:
-    """A value that fits is read; the first that does not is a bad record, and a restart reads it."""
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_type_that_widens_in_a_running_stream_fails_where_a_value_does_not_fit(writer: Writer) -> None:
+    """A running stream fails at the first value of a wider type that does not fit, and reads it after a restart."""
     before, after, _, values = CHANGES["widen"]
-    first, fits, second = wire.row(TSO, before), wire.row(TSO + 5, {**ID, "a": ("bigint", 7)}), wire.row(TSO + 9, after)
+    first, second = writer.row(TSO, before), writer.row(TSO + 9, after)
+    fits = writer.row(TSO + 5, {**ID, "a": ("bigint", 7)})
     started = Captured.of(first).schema()
 
     assert Captured.of(first, fits).read(schema=started).column("a").to_pylist() == [5, 7]
@@ -177,20 +178,20 @@ CREATE = (
 def of_create(
     d: str | None = "1.50", e: int | None = 2, s: int | None = 3, b: int | None = 1, f: int | None = 2
 ) -> Values:
-    """Make a row of the table."""
+    """Return the values of one row of the table."""
     return {**ID, "d": ("decimal", d), "e": ("enum", e), "s": ("set", s), "b": ("bit", b), "f": ("tinyint", f)}
 
 
 EXACT = {"id": "int32", "d": "decimal128(10, 2)", "e": "string", "s": "string", "b": "bool", "f": "int8"}
 
 
-@pytest.mark.parametrize("wire", TEXTS)
+@pytest.mark.parametrize("writer", TEXTS)
 @pytest.mark.parametrize("how", ["events", "option"])
-def test_ddl_tells_what_messages_lack(wire: OpenProtocol | CanalJSON, how: str) -> None:
-    """Precision, labels, bit length: out of DDL events in the topic, or of the option tableDDL."""
-    ddl = [wire.ddl(TSO - 9, CREATE)] if how == "events" else []
+def test_ddl_completes_the_types_of_messages(writer: OpenProtocol | CanalJSON, how: str) -> None:
+    """Decimal precision, labels and bit length come from DDL events in the topic, or from the option tableDDL."""
+    ddl = [writer.ddl(TSO - 9, CREATE)] if how == "events" else []
     options = {} if how == "events" else {"tableDDL": CREATE}
-    captured = Captured.of(*ddl, wire.row(TSO, of_create()), wire.row(TSO, of_create(*[None] * 5)))
+    captured = Captured.of(*ddl, writer.row(TSO, of_create()), writer.row(TSO, of_create(*[None] * 5)))
 
     table = captured.read(schema=captured.schema(**options))
 
@@ -200,8 +201,8 @@ def test_ddl_tells_what_messages_lack(wire: OpenProtocol | CanalJSON, how: str) 
 
 
 @pytest.mark.parametrize("fields", [False, True])
-def test_table_ddl_tells_debezium_what_it_lacks(fields: bool) -> None:
-    """With its schema, precision; without, every type: decimals are exact again, enums keep their labels."""
+def test_table_ddl_completes_the_types_of_debezium(fields: bool) -> None:
+    """The option tableDDL completes the types of debezium: precision if it has its schema, and every type if not."""
     row = {"id": 1, "d": 1.5, "e": "b,c", "b": "AQ==", "w": 0}
     described: list[dict[str, Any]] = [{"type": "int32", "field": "id"}, {"type": "double", "field": "d"},
                  {"type": "string", "name": "io.debezium.data.Enum", "field": "e",
@@ -218,15 +219,15 @@ def test_table_ddl_tells_debezium_what_it_lacks(fields: bool) -> None:
     assert list(table.to_pylist()[0].values())[5:8] == [Decimal("1.50"), "b,c", 1]
 
 
-@pytest.mark.parametrize("wire", TEXTS)
-def test_ddl_events_hold_from_their_commit_ts_on(wire: OpenProtocol | CanalJSON) -> None:
-    """A row with the commit-ts of a DDL belongs to the schema before it; a number is another label behind it."""
+@pytest.mark.parametrize("writer", TEXTS)
+def test_ddl_events_hold_from_their_commit_ts_on(writer: OpenProtocol | CanalJSON) -> None:
+    """A DDL event holds for rows with a larger commit-ts; a row with the same commit-ts has the schema before it."""
     captured = Captured.of(
-        wire.ddl(TSO, "create table t (id int primary key, e enum('a','b'), d decimal(4,1))"),
-        wire.row(TSO + 5, {**ID, "e": ("enum", 1), "d": ("decimal", "1.5")}),
-        wire.row(TSO + 10, {**ID, "e": ("enum", 1), "d": ("decimal", "1.5")}),
-        wire.ddl(TSO + 10, "alter table t modify e enum('z','a','b'), modify d decimal(6,3)"),
-        wire.row(TSO + 11, {**ID, "e": ("enum", 1), "d": ("decimal", "1.500")}),
+        writer.ddl(TSO, "create table t (id int primary key, e enum('a','b'), d decimal(4,1))"),
+        writer.row(TSO + 5, {**ID, "e": ("enum", 1), "d": ("decimal", "1.5")}),
+        writer.row(TSO + 10, {**ID, "e": ("enum", 1), "d": ("decimal", "1.5")}),
+        writer.ddl(TSO + 10, "alter table t modify e enum('z','a','b'), modify d decimal(6,3)"),
+        writer.row(TSO + 11, {**ID, "e": ("enum", 1), "d": ("decimal", "1.500")}),
     )
 
     tables = [captured.read(sizes=sizes) for sizes in (whole, single)]
@@ -237,13 +238,13 @@ def test_ddl_events_hold_from_their_commit_ts_on(wire: OpenProtocol | CanalJSON)
     assert tables[0].equals(tables[1])
 
 
-@pytest.mark.parametrize("wire", TEXTS)
-def test_labels_that_are_known_for_one_version_serve_all(wire: OpenProtocol | CanalJSON) -> None:
-    """Rows before the first DDL of the range have its labels; their decimals, which it may have changed, do not."""
+@pytest.mark.parametrize("writer", TEXTS)
+def test_labels_that_are_known_for_one_version_serve_all(writer: OpenProtocol | CanalJSON) -> None:
+    """Rows before the first DDL event of a range use its labels, but not its precision, which it may have changed."""
     captured = Captured.of(
-        wire.row(TSO, {**ID, "e": ("enum", 1), "d": ("decimal", "1.5")}),
-        wire.ddl(TSO + 10, "alter table t modify e enum('a','b'), modify d decimal(6,3)"),
-        wire.row(TSO + 11, {**ID, "e": ("enum", 2), "d": ("decimal", "1.500")}),
+        writer.row(TSO, {**ID, "e": ("enum", 1), "d": ("decimal", "1.5")}),
+        writer.ddl(TSO + 10, "alter table t modify e enum('a','b'), modify d decimal(6,3)"),
+        writer.row(TSO + 11, {**ID, "e": ("enum", 2), "d": ("decimal", "1.500")}),
     )
 
     table = captured.read()
@@ -252,32 +253,33 @@ def test_labels_that_are_known_for_one_version_serve_all(wire: OpenProtocol | Ca
     assert table.column("e").to_pylist() == ["a", "b"]
 
 
-@pytest.mark.parametrize("wire", TEXTS)
-def test_ddl_that_the_values_contradict_tells_nothing(wire: OpenProtocol | CanalJSON) -> None:
-    """MySQL prints a column's scale: where it is another one, the DDL is not of these rows."""
+@pytest.mark.parametrize("writer", TEXTS)
+def test_ddl_that_the_values_contradict_is_ignored(writer: OpenProtocol | CanalJSON) -> None:
+    """A DDL event whose decimal scale is not that of the values is ignored, because MySQL prints the column's scale."""
     captured = Captured.of(
-        wire.ddl(TSO, "create table t (id int, d decimal(10,2))"), wire.row(TSO + 5, {**ID, "d": ("decimal", "1.500")})
+        writer.ddl(TSO, "create table t (id int, d decimal(10,2))"),
+        writer.row(TSO + 5, {**ID, "d": ("decimal", "1.500")}),
     )
 
     assert types(captured.schema())["d"] == "decimal128(38, 3)"
 
 
-@pytest.mark.parametrize("wire", TEXTS)
-def test_a_broken_ddl_text_fails_nothing(wire: OpenProtocol | CanalJSON) -> None:
-    """It is passed over, and the types are those of the messages."""
+@pytest.mark.parametrize("writer", TEXTS)
+def test_a_broken_ddl_text_is_skipped(writer: OpenProtocol | CanalJSON) -> None:
+    """A DDL text that cannot be parsed is skipped, and the types are those of the messages."""
     captured = Captured.of(
-        wire.ddl(TSO, "create table t (d decimal(10,2"), wire.row(TSO + 5, {"id": ("decimal", "1.5")})
+        writer.ddl(TSO, "create table t (d decimal(10,2"), writer.row(TSO + 5, {"id": ("decimal", "1.5")})
     )
 
     assert types(captured.schema()) == {"id": "decimal128(38, 1)"}
 
 
-@pytest.mark.parametrize("wire", TEXTS)
-def test_ddl_that_may_not_be_all_there_is_tells_nothing(wire: OpenProtocol | CanalJSON) -> None:
-    """An ALTER between the ends of a range that is not looked at whole could have changed what a DDL says."""
+@pytest.mark.parametrize("writer", TEXTS)
+def test_ddl_of_a_range_that_was_not_scanned_whole_is_ignored(writer: OpenProtocol | CanalJSON) -> None:
+    """DDL events of a range that was not scanned whole are ignored, because an ALTER in the gap may contradict them."""
     captured = Captured.of(
-        wire.ddl(TSO, "create table t (id int, e enum('a','b'))"),
-        *(wire.row(TSO + 5, {**ID, "e": ("enum", 1)}) for _ in range(200)),
+        writer.ddl(TSO, "create table t (id int, e enum('a','b'))"),
+        *(writer.row(TSO + 5, {**ID, "e": ("enum", 1)}) for _ in range(200)),
     )
     few = {"inferSchema__maxRecords": "10", "inferSchema__maxScannedRecords": "100"}
 
@@ -285,22 +287,23 @@ def test_ddl_that_may_not_be_all_there_is_tells_nothing(wire: OpenProtocol | Can
     assert types(captured.schema(inferSchema__maxRecords="10"))["e"] == "string"
 
 
-@pytest.mark.parametrize("wire", TEXTS)
-def test_without_the_library_ddl_events_tell_nothing(
-    wire: OpenProtocol | CanalJSON, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("writer", TEXTS)
+def test_without_the_library_ddl_events_are_ignored(
+    writer: OpenProtocol | CanalJSON, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the extra `ddl` is not installed, the types are those of the messages."""
+    """Without the extra `ddl`, the types are those of the messages."""
     monkeypatch.setattr("ticdc_source.schema.ddl.available", lambda: False)
-    captured = Captured.of(wire.ddl(TSO - 9, CREATE), wire.row(TSO, of_create()))
+    captured = Captured.of(writer.ddl(TSO - 9, CREATE), writer.row(TSO, of_create()))
 
     assert types(captured.schema()) == {**EXACT, "d": "decimal128(38, 2)", "e": "int32", "s": "int64", "b": "int64"}
 
 
-def test_where_a_type_comes_from_best_first() -> None:
-    """A hint, then tableDDL, then DDL events, then unspecifiedDecimal."""
-    wire = CanalJSON()
+def test_sources_of_types_have_an_order() -> None:
+    """A hint overrides tableDDL, which overrides DDL events, which override unspecifiedDecimal."""
+    writer = CanalJSON()
     captured = Captured.of(
-        wire.ddl(TSO, "create table t (id int, d decimal(10,2))"), wire.row(TSO + 5, {**ID, "d": ("decimal", "1.50")})
+        writer.ddl(TSO, "create table t (id int, d decimal(10,2))"),
+        writer.row(TSO + 5, {**ID, "d": ("decimal", "1.50")}),
     )
     ddl, unspecified = {"tableDDL": "create table t (d decimal(12,4))"}, {"unspecifiedDecimal": "decimal(20,8)"}
 
@@ -309,7 +312,7 @@ def test_where_a_type_comes_from_best_first() -> None:
     assert types(captured.schema(**unspecified))["d"] == "decimal128(10, 2)"
 
 
-@pytest.mark.parametrize(("kind", "value", "declared_type"), [
+@pytest.mark.parametrize(("mysql_type", "value", "declared_type"), [
     ("varchar", "x", "int"),
     ("bigint", 5, "int"),
     ("int", 5, "smallint unsigned"),
@@ -319,21 +322,21 @@ def test_where_a_type_comes_from_best_first() -> None:
     ("datetime", "2026-01-01 00:00:00", "date"),
     ("int", 5, "varchar(5)"),
 ])  # fmt: skip
-@pytest.mark.parametrize("wire", TEXTS)
+@pytest.mark.parametrize("writer", TEXTS)
 def test_table_ddl_that_the_messages_contradict_is_an_error(
-    wire: OpenProtocol | CanalJSON, kind: str, value: Any, declared_type: str
+    writer: OpenProtocol | CanalJSON, mysql_type: str, value: Any, declared_type: str
 ) -> None:
-    """It names the column, and both types."""
-    captured = Captured.of(wire.row(TSO, {**ID, "a": (kind, value)}))
+    """A tableDDL that contradicts the messages is an error that names the column."""
+    captured = Captured.of(writer.row(TSO, {**ID, "a": (mysql_type, value)}))
 
     with pytest.raises(SchemaError, match=r"Column a of test\.t: option 'tableDDL' says"):
         captured.schema(tableDDL=f"create table t (id int, a {declared_type})")
 
 
-@pytest.mark.parametrize("wire", WIRES)
-def test_table_ddl_may_be_ahead_of_the_messages(wire: Wire) -> None:
-    """A type that has been widened since holds the older values; columns that it lacks keep the messages' types."""
-    captured = Captured.of(wire.row(TSO, {**ID, "a": ("int", 5), "old": ("varchar", "x")}))
+@pytest.mark.parametrize("writer", WRITERS)
+def test_table_ddl_may_be_ahead_of_the_messages(writer: Writer) -> None:
+    """A tableDDL may have a wider type than older messages, and columns it lacks keep the types of the messages."""
+    captured = Captured.of(writer.row(TSO, {**ID, "a": ("int", 5), "old": ("varchar", "x")}))
 
     table = captured.read(tableDDL="create table test.T (ID int, A bigint, newer json)")
 
@@ -342,13 +345,13 @@ def test_table_ddl_may_be_ahead_of_the_messages(wire: Wire) -> None:
 
 
 def test_table_ddl_of_another_table_is_an_error() -> None:
-    """The error names the tables that it creates, and the one that is read."""
+    """A tableDDL without the table that is read is an error that names its tables and that table."""
     with pytest.raises(OptionError, match=r"creates u, x\.t, and the table read is test\.t"):
         rows(CanalJSON().row(TSO, ID), tableDDL="create table u (id int); create table x.t (id int)")
 
 
-def test_debezium_takes_table_changes_for_the_same() -> None:
-    """A change of precision in the middle of a topic, out of debezium's DDL events."""
+def test_table_changes_of_debezium_change_a_precision() -> None:
+    """The `tableChanges` of debezium's DDL events change a decimal's precision within a topic."""
 
     def ddl(ts: int, precision: int, scale: int) -> Message:
         columns = [declared("id", "INT"), declared("d", "DECIMAL", length=precision, scale=scale)]
@@ -356,8 +359,8 @@ def test_debezium_takes_table_changes_for_the_same() -> None:
         source = {"db": "test", "table": "t", "commit_ts": ts, "ts_ms": ts >> 18}
         return dump({"payload": {}}), dump({"payload": {"source": source, "ddl": "", "tableChanges": [change]}})
 
-    wire = Debezium()
-    row: Callable[[int, float], Message] = lambda ts, d: wire.row(ts, {**ID, "d": ("decimal", d)})  # noqa: E731
+    writer = Debezium()
+    row: Callable[[int, float], Message] = lambda ts, d: writer.row(ts, {**ID, "d": ("decimal", d)})  # noqa: E731
     table = Captured.of(ddl(TSO, 4, 1), row(TSO + 5, 1.5), ddl(TSO + 6, 6, 3), row(TSO + 7, 1.125)).read()
 
     assert types(table.schema)["d"] == "decimal128(6, 3)"

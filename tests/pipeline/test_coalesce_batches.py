@@ -1,4 +1,4 @@
-"""Joining record batches: other cuts, the same rows."""
+"""Coalescing record batches changes where they are cut, and no row."""
 
 import random
 
@@ -16,8 +16,8 @@ SCHEMA = pa.schema([
 ])  # fmt: skip
 
 
-def batch(rng: random.Random, first: int, rows: int) -> pa.RecordBatch:
-    """A record batch of numbered rows, sometimes a slice of a longer one, as `reading.read` gives them."""
+def batch_of(rng: random.Random, first: int, rows: int) -> pa.RecordBatch:
+    """Return a record batch of numbered rows, sometimes a slice of a longer one, as `read` yields them."""
     spare = rng.choice([0, 0, 5])
     table = pa.RecordBatch.from_pylist(
         [
@@ -36,34 +36,35 @@ def batch(rng: random.Random, first: int, rows: int) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_coalesce_batches_is_the_same_rows(seed: int) -> None:
-    """Whatever the sizes and the bounds: the rows of all, in order, within the bounds, in as few as they allow."""
+def test_coalesced_batches_have_the_same_rows(seed: int) -> None:
+    """Coalesced batches have the same rows in order, keep to the limits, and are as few as the limits allow."""
     rng = random.Random(seed)
     given: list[pa.RecordBatch] = []
     for _ in range(rng.randint(0, 30)):
-        given.append(batch(rng, sum(one.num_rows for one in given), rng.choice([1, 2, 10, 60])))
+        given.append(batch_of(rng, sum(part.num_rows for part in given), rng.choice([1, 2, 10, 60])))
     max_rows, max_bytes = rng.choice([1, 30, 100, 10_000]), rng.choice([1, 3000, 1 << 20])
-    got = list(coalesce_batches(iter(given), max_rows, max_bytes))
-    assert pa.Table.from_batches(got, SCHEMA).to_pylist() == pa.Table.from_batches(given, SCHEMA).to_pylist(), seed
-    sizes = [one.num_rows for one in given]
-    for one in got:
-        assert one.schema.equals(SCHEMA, check_metadata=True)
-        one.validate(full=True)
-        if one.num_rows > max_rows or one.nbytes > max_bytes * 1.1 + 100:
-            assert one.num_rows in sizes
+    coalesced = list(coalesce_batches(iter(given), max_rows, max_bytes))
+    rows, expected = (pa.Table.from_batches(batches, SCHEMA).to_pylist() for batches in (coalesced, given))
+    assert rows == expected, seed
+    sizes = [part.num_rows for part in given]
+    for part in coalesced:
+        assert part.schema.equals(SCHEMA, check_metadata=True)
+        part.validate(full=True)
+        if part.num_rows > max_rows or part.nbytes > max_bytes * 1.1 + 100:
+            assert part.num_rows in sizes
     if max_rows == 10_000 and max_bytes == 1 << 20:
-        assert len(got) == min(1, len(given))
+        assert len(coalesced) == min(1, len(given))
 
 
-def test_what_needs_no_joining_is_not_copied() -> None:
-    """A record batch that stays alone comes out as it went in, and before the next one is read."""
-    given = [batch(random.Random(0), 0, 10), batch(random.Random(0), 10, 10)]
+def test_a_batch_that_stays_alone_is_not_copied() -> None:
+    """A record batch that stays alone is not copied, and only one more is read before it comes out."""
+    given = [batch_of(random.Random(0), 0, 10), batch_of(random.Random(0), 10, 10)]
     reads = []
 
     def source() -> object:
-        for one in given:
-            reads.append(one)
-            yield one
+        for part in given:
+            reads.append(part)
+            yield part
 
     out = coalesce_batches(source(), 10, 1 << 20)  # type: ignore[arg-type]
     assert next(out) is given[0]
@@ -72,11 +73,11 @@ def test_what_needs_no_joining_is_not_copied() -> None:
     assert next(out, None) is None
 
 
-def test_an_error_is_not_held_back() -> None:
-    """An error comes when it comes, with its own type; rows that wait are not given first."""
+def test_an_error_is_raised_at_once() -> None:
+    """An error is raised as it is, without first returning the rows that wait."""
 
     def source() -> object:
-        yield batch(random.Random(0), 0, 10)
+        yield batch_of(random.Random(0), 0, 10)
         msg = "broken"
         raise ValueError(msg)
 
