@@ -1,21 +1,25 @@
 """The columnar path of canal-json: Arrow reads a table's events, without a Python statement per message.
 
-Messages of one table begin alike but for gaps of fixed width: type, times, and the members of `mysqlType`, which are in
-any order. They end alike too. That is compared for all at once (`templates`); what lies between are one row or two,
-which `pyarrow.json` reads into columns. This path takes all events of a table in a chunk or none:
-where a message differs from those before it, a value does not fit, or anything else is unusual, it declines, and the
-general path reads the events and reports what is wrong. What `pyarrow.json` accepts and JSON does not is checked:
+Messages of one table begin alike but for gaps of fixed width: the type, times, and the members of `mysqlType` in any
+order. They end alike, too. Byte templates compare that for all messages at once (`layouts`). Between them are one row
+or two, which `pyarrow.json` reads into columns.
 
-* no message has more rows than it should and another one less: each row is at least one object, as it begins on a line
-  of its own, where nothing goes on that began before (a raw line break is in no text, and an object in no row);
-* a missing member is not a NULL: where there are NULLs, they are counted in the bytes;
-* texts are UTF-8.
+This path reads all events of a table in a chunk, or none. It declines if a message differs from the others, if a value
+does not fit, or if anything else is unusual. The general path then reads the events and reports what is wrong.
+`pyarrow.json` accepts more than JSON, so this is checked:
+
+* Each message has exactly its rows. A row begins on a line of its own, where nothing continues that began before: no
+  text has a raw line break, and no row has an object in it. Each row is therefore at least one object, and the number
+  of objects is compared.
+* A NULL is written and not a missing member: if there are NULLs, they are counted in the bytes.
+* Texts are UTF-8.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
 from typing import NamedTuple
@@ -35,93 +39,108 @@ from ticdc_source.protocols.plan import WireOf
 __all__ = ["CanalColumns"]
 
 _TYPES = pa.array([b"INSERT", b"DELETE", b"UPDATE"], pa.binary())
-_IMAGES = pa.array([INSERT, DELETE, UPDATE_POSTIMAGE], pa.int8())  # of those types, the last one
-_UPDATE = pa.scalar(2, pa.int32())
+_CHANGE_TYPES = pa.array([INSERT, DELETE, UPDATE_POSTIMAGE], pa.int8())  # of the last image of each type
+_UPDATE = pa.scalar(2, pa.int32())  # its index in _TYPES
 _TSO_DIGITS = 18  # of a commit-ts from 1982 to 2090
 
-# What stands around the rows: behind `"old":`, between an old row and the new one, behind that.
+# The bytes around the rows: behind `"old":`, between an old row and the new one, and behind the last row.
 _NO_OLD, _OLD, _BETWEEN = b'null,"data":[{', b"[{", b'}],"data":[{'
 _PLAIN_END, _END, _END_OF_TSO = b"}]}", b'}],"_tidb":{"commitTs":', b"}}"
 
-_MOST_PASSED = 64  # table events
-_MOST_TRIED = 64  # layouts for one table events, of which all but the first are looked for among the few that are left
-_MOST_DERIVED = 1024  # messages of a table's events with a `sqlType` that was not met before
+_MOST_PASSES = 64  # of a table's events
+_MOST_TRIED = 64  # layouts for a table's events; all but the first few are compared with few messages
+_MOST_DERIVED = 1024  # messages with a new `sqlType` among a table's events
 
 
-class _Cut(NamedTuple):
-    """Messages, of which the rows are left."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """What is left of messages when all that they have in common is compared and cut away.
 
-    types: pa.Int32Array  # indexes of _TYPES
+    Attributes:
+        types: of each message, the index of its type in _TYPES.
+        commit_ts, build_ts: of each message, as in `Decoded`.
+        has_old: of each message, whether it has an old row.
+        rows: of each message, its rows, each after a line break.
+        layouts: the layouts of the messages.
+    """
+
+    types: pa.Int32Array
     commit_ts: pa.Int64Array
     build_ts: pa.Int64Array
     has_old: pa.BooleanArray
-    rows: pa.BinaryArray  # those of each message, each row behind a line break
-    layouts: list[MessageLayout]  # that were met
+    rows: pa.BinaryArray
+    layouts: list[MessageLayout]
 
 
 class _Part(NamedTuple):
-    """Messages of a table's events with one `sqlType`, and their places in it."""
+    """Messages with one `sqlType`, and their indices among the table's events."""
 
     codes: bytes
-    places: pa.Int32Array
+    indices: pa.Int32Array
     messages: pa.BinaryArray
 
     def filter(self, codes: bytes, mask: pa.BooleanArray) -> _Part:
-        """Return those of which the mask says so."""
+        """Return the messages that the mask selects."""
         if mask.true_count == len(mask):
             return self._replace(codes=codes)
-        return _Part(codes, self.places.filter(mask), self.messages.filter(mask))
+        return _Part(codes, self.indices.filter(mask), self.messages.filter(mask))
 
 
 class CanalColumns(MessageLayouts):
-    """What was learned of one table's messages; where table events were read in vain, the next ones are left alone."""
+    """What was learned of one table's messages.
+
+    After events that it declined, it lets the next ones pass without trying them: twice as many after each failure.
+
+    Attributes:
+        passes: how many times the table's events still pass.
+    """
 
     __slots__ = ("_declined", "_options", "passes")
 
     def __init__(self) -> None:
         super().__init__()
         self._declined = 0
-        self.passes = 0  # table events to leave alone
+        self.passes = 0
         self._options: dict[tuple[str, ...], pj.ParseOptions] = {}
 
-    def decode(self, events: TableEvents, table: LearnedTable, wire_of: WireOf) -> Decoded | None:
-        """Decode a table's events; None where it is left to the other paths."""
-        plan = table.plan
+    def decode(self, events: TableEvents, learned: LearnedTable, wire_of: WireOf) -> Decoded | None:
+        """Decode a table's events; None if they are left to the general path."""
+        plan = learned.plan
         if plan.documents or len(events) < plan.columnar_from or self.start is None:
             return None
         if self.passes:
             self.passes -= 1
             return None
         try:
-            decoded = self._read(events, table, wire_of, self.start)
-        except pa.ArrowInvalid:  # what cannot be cut, as it is shorter than the others, or is not JSON
+            decoded = self._read(events, learned, wire_of, self.start)
+        except pa.ArrowInvalid:  # a message that is too short to be cut, or not JSON
             decoded = None
-        if decoded is None:  # and in vain: the next ones are not likely to be others
+        if decoded is None:  # the next events are likely to be declined too
             self._declined += 1
-            self.passes = min(_MOST_PASSED, 1 << self._declined)
+            self.passes = min(_MOST_PASSES, 1 << self._declined)
         else:
             self._declined = 0
         return decoded
 
-    def _read(self, events: TableEvents, table: LearnedTable, wire_of: WireOf, start: ByteTemplate) -> Decoded | None:
-        plan, messages = table.plan, messages_of(events.payloads)
+    def _read(self, events: TableEvents, learned: LearnedTable, wire_of: WireOf, start: ByteTemplate) -> Decoded | None:
+        plan, messages = learned.plan, messages_of(events.payloads)
         cut = None if messages is None else self._cut(messages, start)
         if cut is None:
             return None
         boundaries = plan.boundaries()
         ends = pc.min_max(cut.commit_ts).values() if boundaries else []
-        begun = {bisect_left(boundaries, ts.as_py()) for ts in ends} or {0}
-        versions = {layout.columns.get(number) for layout in cut.layouts for number in begun}
-        columns = versions.pop()
-        if versions or columns is None:
+        versions = {bisect_left(boundaries, ts.as_py()) for ts in ends} or {0}
+        choices = {layout.columns.get(version) for layout in cut.layouts for version in versions}
+        columns = choices.pop()
+        if choices or columns is None:
             return None
         try:
-            planned = table.planned(columns, wire_of)
+            planned = learned.planned(columns, wire_of)
         except SchemaError:
-            return None  # to be reported with its address
+            return None  # the general path reports it with its address
         if planned.unknown:
             return None
-        images = row_images(_IMAGES.take(cut.types), cut.has_old, plan)
+        images = row_images(_CHANGE_TYPES.take(cut.types), cut.has_old, plan)
         rows = self._parse(cut, images)
         arrays = None if rows is None else cast_columns(planned.columns, rows, images)
         if arrays is None:
@@ -141,7 +160,7 @@ class CanalColumns(MessageLayouts):
         )
 
     def _cut(self, messages: pa.BinaryArray, start: ByteTemplate) -> _Cut | None:
-        """Compare what messages have in common, and leave their rows; None where one has it not."""
+        """Compare what messages have in common, and cut it away; None if a message differs."""
         if not start.fits(messages):
             return None
         types = pc.index_in(start.gap(messages, 0), value_set=_TYPES)
@@ -156,28 +175,37 @@ class CanalColumns(MessageLayouts):
         has_old = rows[1]
         if has_old.true_count and pc.any(pc.and_(has_old, pc.not_equal(types, _UPDATE))).as_py():
             return None
-        return _Cut(types, ended[0], build_ts, has_old, rows[0], found[1])
+        return _Cut(types=types, commit_ts=ended[0], build_ts=build_ts, has_old=has_old, rows=rows[0], layouts=found[1])
 
     def _bodies(self, messages: pa.BinaryArray, end: int) -> tuple[pa.BinaryArray, list[MessageLayout]] | None:
-        """Return what stands between `"old":` and the last bytes, so many, and the layouts that were met."""
+        """Return each message from behind `"old":` to before its last `end` bytes, and the layouts of the messages."""
         parts: list[_Part] = []
         whole = _Part(b"", row_indices(len(messages)), messages)
-        left = self._sorted(whole, list(islice(reversed(self.layouts), _MOST_TRIED)), parts)
+        left = self._matched(whole, list(islice(reversed(self.layouts), _MOST_TRIED)), parts)
         if left is not None and len(left.messages) <= _MOST_DERIVED:
-            left = self._sorted(left, self.derived(left.messages.to_pylist()), parts)
+            left = self._matched(left, self.derived(left.messages.to_pylist()), parts)
         if left is None or len(left.messages):
             return None
-        for part in sorted(parts, key=lambda part: len(part.messages)):  # the most frequent is tried first, next time
+        for part in sorted(parts, key=lambda part: len(part.messages)):  # the most frequent is tried first next time
             self.layouts[part.codes] = self.layouts.pop(part.codes)
         cut = [pc.binary_slice(part.messages, self.layouts[part.codes].template.end, -end) for part in parts]
         bodies = cut[0]
         if len(parts) > 1:
-            bodies = pa.concat_arrays(cut).take(pc.sort_indices(pa.concat_arrays([part.places for part in parts])))
+            bodies = pa.concat_arrays(cut).take(pc.sort_indices(pa.concat_arrays([part.indices for part in parts])))
         return bodies, [self.layouts[part.codes] for part in parts]
 
-    def _sorted(self, left: _Part, known: Sequence[bytes], parts: list[_Part]) -> _Part | None:
-        """Add the messages of known layouts to the parts; return those that are left, None where one is unusual."""
-        for codes in known:
+    def _matched(self, left: _Part, tried: Sequence[bytes], parts: list[_Part]) -> _Part | None:
+        """Move messages into parts by their layouts.
+
+        Args:
+            left: the messages.
+            tried: the `sqlType` of each layout to try.
+            parts: gets the messages with one of these layouts.
+
+        Returns:
+            The messages without one of these layouts; None if a message is unusual.
+        """
+        for codes in tried:
             layout = self.layouts[codes]
             fitting = layout.template.fitting(left.messages)
             if not fitting.true_count:
@@ -192,7 +220,7 @@ class CanalColumns(MessageLayouts):
         return left
 
     def _parse(self, cut: _Cut, images: RowImages) -> dict[str, pa.StringArray] | None:
-        """Parse the rows; None where they are not one object each, with all columns."""
+        """Parse the rows; None if one is not an object with all columns."""
         names = cut.layouts[0].names
         joined = bytes_of(cut.rows)
         if any(layout.names != names for layout in cut.layouts) or b"\0" in joined:
@@ -218,7 +246,7 @@ class CanalColumns(MessageLayouts):
 
 
 def _rows(bodies: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BooleanArray] | None:
-    """Leave the row, or the old row and the new one, each on a line of its own; say which messages have an old one."""
+    """Return the rows of each message, each on a line of its own, and which messages have an old row."""
     has_new = pc.starts_with(bodies, _NO_OLD)
     has_old = pc.invert(has_new)
     rows = pc.binary_replace_slice(bodies, 0, len(_NO_OLD) - 1, LINE)
@@ -229,7 +257,7 @@ def _rows(bodies: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BooleanArray] | No
 
 
 def _ended(messages: pa.BinaryArray, es: pa.Int64Array) -> tuple[pa.Int64Array, int] | None:
-    """Return the commit-ts, or the lower bound that the event time is, and how much comes behind the last row."""
+    """Return each commit-ts, or the lower bound that the event time gives, and the number of bytes behind the rows."""
     if messages[-1].as_py().endswith(_PLAIN_END):
         ended = pc.all(pc.ends_with(messages, pattern=_PLAIN_END)).as_py()
         return (pc.shift_left(es, 18), len(_PLAIN_END) - 1) if ended else None
@@ -243,19 +271,19 @@ def _ended(messages: pa.BinaryArray, es: pa.Int64Array) -> tuple[pa.Int64Array, 
 
 
 def _are_written(columns: Sequence[pa.Array], images: RowImages, rows: pa.BinaryArray) -> bool:
-    """Tell whether all NULLs are written as such, and none is a member that is missing."""
+    """Return whether each NULL is written as null and none is a missing member."""
     with_nulls = [column for column in columns if column.null_count]
     if not with_nulls:
         return True
     doubtful = reduce(pc.or_, (column.is_null() for column in with_nulls))
     written = bytes_of(rows.take(images.events.filter(doubtful).unique()))
-    # An escaped quote is within a text, any other one ends a name: names have no backslash.
+    # A quote before a colon ends a name, unless a backslash is before it: names have no backslash, texts may.
     count = written.count(b'":null') - written.count(b'\\":null')
     return bool(count == sum(column.null_count for column in with_nulls))
 
 
 def _are_plain(names: Sequence[str]) -> bool:
-    """Tell whether names are written as they are, and differ also without case."""
+    """Return whether names are written without escapes and differ without regard to case."""
     text = "".join(names)
     if not text.isprintable() or '"' in text or "\\" in text:
         return False

@@ -1,6 +1,7 @@
-"""canal-json, TiCDC's and official Canal's (docs/wire.md, items 68 to 76; pingcap/ticdc pkg/sink/codec/canal).
+"""The canal-json decoder, for TiCDC's messages and official Canal's (docs/wire.md, items 68 to 76).
 
-One JSON object a message; every value in it is text. `mysqlType` and `sqlType` describe the columns.
+A message is one JSON object (pingcap/ticdc pkg/sink/codec/canal). Every value of a row is text. `mysqlType` and
+`sqlType` describe the columns.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, WatermarkEvent, every_table
@@ -21,10 +22,11 @@ from ticdc_source.protocols.canal_json.kernels import KERNELS
 from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.describe import describe_images, plan_of
-from ticdc_source.protocols.images import Images, Parsed
+from ticdc_source.protocols.images import Images, Parsed, Row
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import (
     MALFORMED,
+    JSONObject,
     milliseconds,
     parse_failure,
     parse_object,
@@ -44,8 +46,7 @@ _ROW_TYPES = frozenset({"INSERT", "UPDATE", "DELETE"})
 _WATERMARK = "TIDB_WATERMARK"
 _CLAIM_CHECK = b'"claimCheckLocation":"'
 
-# The prefix of a row message as TiCDC writes it: enough to identify its table. Names with escapes, and other producers'
-# member order, take the general path: a whole parse.
+# What row messages begin with, as TiCDC writes them. Other messages are parsed.
 _PREFIX = PrefixMatch(
     rb'\{"id":\d+,"database":"([^"\\]*)","table":"([^"\\]*)","pkNames":(?:null|\[[^\]]*\]),"isDdl":false,'
     rb'"type":"(INSERT|UPDATE|DELETE)",',
@@ -53,14 +54,15 @@ _PREFIX = PrefixMatch(
     follows=b'"es":',
 )
 
-# sqlType (java.sql.Types) that tells binary from text whatever mysqlType says (docs/wire.md, item 16).
+# The sqlType (java.sql.Types) of binary columns, whatever mysqlType says (docs/wire.md, item 16).
 _BLOB = 2004
 _TEXT_TO_BINARY = {
     "char": "binary", "varchar": "varbinary", "tinytext": "tinyblob", "text": "blob", "mediumtext": "mediumblob",
     "longtext": "longblob",
 }  # fmt: skip
-# TiCDC before v5.4 never wrote "unsigned" and always promoted the sqlType (docs/wire.md, item 75). The sign is not on
-# the wire, so the column gets the type with room for both. Later versions never promote a signed column.
+# TiCDC before v5.4 never wrote "unsigned" and always wrote the sqlType of the next larger type (docs/wire.md, item 75).
+# These messages do not say the sign, so the column gets the unsigned type, which has room for both. Later releases
+# never write the larger sqlType for a signed column.
 _PROMOTED = {"tinyint": 5, "smallint": 4, "int": -5, "bigint": 3}
 
 
@@ -89,10 +91,10 @@ class CanalJSON:
         """Return the decoder that these options ask for."""
         return cls(options.value_compression, LargeMessages.of(options))
 
-    def recognizes(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (keys carry nothing)
-        """Tell by members that only canal-json has."""
-        value = object_bytes(value, self.codec)
-        return b'"isDdl"' in value and (b'"mysqlType"' in value or b'"sqlType"' in value)
+    def recognizes(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (the value is enough)
+        """Look for members that only canal-json has."""
+        plain = object_bytes(value, self.codec)
+        return b'"isDdl"' in plain and (b'"mysqlType"' in plain or b'"sqlType"' in plain)
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
         """Look for the address in the value; a record of this wire format has an empty key, or none."""
@@ -102,11 +104,11 @@ class CanalJSON:
             return 0
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
-        """PrefixMatch at the table of each message; parse the few that are no plain rows."""
+        """Compare the first bytes of messages; parse those that are not plain rows."""
         return split_by_prefix(
             chunk,
             _PREFIX,
-            _sort,
+            _classify,
             "a canal-json message",
             codec=self.codec,
             tombstones=False,
@@ -117,79 +119,88 @@ class CanalJSON:
     def describe(
         self,
         events: TableEvents,
-        ddl: Sequence[DDLEvent] = (),  # noqa: ARG002 (their texts are in `declared`)
+        ddl: Sequence[DDLEvent] = (),  # noqa: ARG002 (`declared` has what their texts say)
         declared: Mapping[str, TypeVersions] | None = None,
     ) -> list[TableSchema]:
-        """Say what mysqlType and sqlType tell."""
-        decoded = self._parse(events, LearnedTable(plan_of(declared)))
-        return describe_images(events.table, decoded.images, decoded.commit_ts, declared)
+        """Return what mysqlType and sqlType say, completed by values and by DDL."""
+        parsed = self._parse(events, LearnedTable(plan_of(declared)))
+        return describe_images(events.table, parsed.images, parsed.commit_ts, declared)
 
     def declared(self, table: TableName, ddl: Sequence[DDLEvent]) -> Mapping[str, TypeVersions]:  # noqa: ARG002
-        """Return nothing: each message tells its types."""
+        """Return nothing: DDL events say no types beside their SQL text."""
         return {}
 
     def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
-        """Parse messages and turn them to columns."""
-        table = (Learned() if learned is None else learned).of_table(events.table, plan)
+        """Read messages by columns if possible; else parse them and cast the rows."""
+        learned_table = (Learned() if learned is None else learned).of_table(events.table, plan)
         if plan.fast_path:
-            read = table.layouts(CanalColumns).decode(events, table, _wire_of)
-            if read is not None:
-                return read
-        return cast_images(self._parse(events, table), events, table, _wire_of)
+            decoded = learned_table.layouts(CanalColumns).decode(events, learned_table, _wire_of)
+            if decoded is not None:
+                return decoded
+        return cast_images(self._parse(events, learned_table), events, learned_table, _wire_of)
 
-    def _parse(self, events: TableEvents, table: LearnedTable) -> Parsed:
-        decoded, plan = Parsed.of(len(events)), table.plan
-        images = decoded.images
-        layouts = table.layouts(CanalColumns)
+    def _parse(self, events: TableEvents, learned: LearnedTable) -> Parsed:
+        parsed, plan = Parsed.of(len(events)), learned.plan
+        images, layouts = parsed.images, learned.layouts(CanalColumns)
         boundaries = plan.boundaries()
-        signature: tuple[Any, ...] | None = None
+        last_signature: tuple[object, ...] | None = None
         for event, payload in enumerate(events.payloads):
-            known = len(images.rows)
+            images_before = len(images.rows)
             try:
                 message = parse_object(payload)
                 extension = message.get("_tidb")
                 if extension and ("claimCheckLocation" in extension or "onlyHandleKey" in extension):
-                    message = self._whole(message, decoded)
+                    message = self._whole_message(message, parsed)
                 rows = message["data"]
-                decoded.commit_ts[event] = _commit_ts(message)
-                decoded.build_ts[event] = milliseconds(message.get("ts"))  # 0 before v5.4
+                parsed.commit_ts[event] = _commit_ts(message)
+                parsed.build_ts[event] = milliseconds(message.get("ts"))  # 0 before v5.4
                 if not rows:
                     msg = "a row message without 'data'"
                     raise ValueError(msg)
-                begun = bisect_left(boundaries, decoded.commit_ts[event] or 0) if boundaries else 0
+                version = bisect_left(boundaries, parsed.commit_ts[event] or 0) if boundaries else 0
                 types, codes, keys = message.get("mysqlType"), message.get("sqlType"), message.get("pkNames")
-                if (types, codes, keys, begun, tuple(rows[0])) != signature:
+                signature = (types, codes, keys, version, tuple(rows[0]))
+                if signature != last_signature:
                     columns = _columns(message, rows)
-                    if begun:
-                        columns = tuple(replace(column, since=boundaries[begun - 1]) for column in columns)
-                    signature = (types, codes, keys, begun, tuple(rows[0]))
+                    if version:
+                        columns = tuple(replace(column, since=boundaries[version - 1]) for column in columns)
+                    last_signature = signature
                 images.continue_run(columns)
                 _add(images, event, message, rows, plan)
                 if plan.fast_path and not plan.documents:
-                    layouts.learn(payload, rows[0], begun, columns)
+                    layouts.learn(payload, rows[0], version, columns)
             except MALFORMED as error:
-                images.truncate(known)
-                decoded.failures[event] = parse_failure(error, "a canal-json row message").at(events.address(event))
-        return decoded
+                images.truncate(images_before)
+                parsed.failures[event] = parse_failure(error, "a canal-json row message").at(events.address(event))
+        return parsed
 
-    def _whole(self, message: dict[str, Any], decoded: Parsed) -> dict[str, Any]:
-        """Return the message that this one stands for, as it was too large, or itself if that is lost."""
+    def _whole_message(self, message: JSONObject, parsed: Parsed) -> JSONObject:
+        """Return the whole message for a large one; the large one itself if the key columns are all there is."""
         extension = message["_tidb"]
         if extension.get("claimCheckLocation"):
             message = self.large.claimed(
                 extension["claimCheckLocation"], lambda _, value: self._claimed(value, message)
             )
-            decoded.claimed += 1
+            parsed.claimed += 1
         elif extension.get("onlyHandleKey"):
             self.large.accept_key_only()
-            decoded.key_only += 1
+            parsed.key_only += 1
         return message
 
-    def _claimed(self, value: bytes, stub: dict[str, Any]) -> dict[str, Any]:
+    def _claimed(self, value: bytes, expected: JSONObject) -> JSONObject:
+        """Return the message in a claim-check file.
+
+        Args:
+            value: the Kafka value in the file.
+            expected: the message that names the file.
+
+        Raises:
+            DecodeError, ValueError: the file does not hold that message.
+        """
         whole = parse_object(decompressed(value, self.codec))
         extension = whole.get("_tidb") or {}
-        same = all(whole.get(member) == stub.get(member) for member in ("database", "table", "type"))
-        if not same or extension.get("commitTs") != stub["_tidb"].get("commitTs"):
+        same = all(whole.get(member) == expected.get(member) for member in ("database", "table", "type"))
+        if not same or extension.get("commitTs") != expected["_tidb"].get("commitTs"):
             msg = "it holds another event than the message says"
             raise ValueError(msg)
         if extension.get("claimCheckLocation") or extension.get("onlyHandleKey"):
@@ -198,27 +209,28 @@ class CanalJSON:
         return whole
 
 
-def _sort(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
+def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
+    """Parse a message and add its event to the split."""
     if not value:
         msg = "the value is empty"
         raise ValueError(msg)
     message = parse_object(value)
-    kind = message["type"]
+    message_type = message["type"]
     if message["isDdl"]:
         table = table_name(message.get("database"), message.get("table"))
         query = readable(message.get("sql") or "")
-        split.ddl.append(DDLEvent(position, 0, _commit_ts(message), table, query, readable(kind)))
-    elif kind == _WATERMARK:
+        split.ddl.append(DDLEvent(position, 0, _commit_ts(message), table, query, readable(message_type)))
+    elif message_type == _WATERMARK:
         split.watermarks.append(WatermarkEvent(position, 0, tso(message["_tidb"]["watermarkTs"])))
-    elif kind in _ROW_TYPES:
+    elif message_type in _ROW_TYPES:
         split.table_events(chunk, table_name(message["database"], message["table"])).append(position, 0, value)
     else:
-        msg = f"message type {kind!r}"
+        msg = f"message type {message_type!r}"
         raise ValueError(msg)
 
 
-def _commit_ts(message: dict[str, Any]) -> int | None:
-    """Return the commit-ts; without the TiDB extension a lower bound of it, from `es` (ms)."""
+def _commit_ts(message: JSONObject) -> int | None:
+    """Return the commit-ts; without the TiDB extension a lower bound of it, made of `es` (ms)."""
     extension = message.get("_tidb")
     if extension and extension.get("commitTs") is not None:
         return tso(extension["commitTs"])
@@ -226,27 +238,27 @@ def _commit_ts(message: dict[str, Any]) -> int | None:
     return None if event_time is None else event_time << 18
 
 
-def _add(images: Images, event: int, message: dict[str, Any], rows: list[dict[str, Any]], plan: Plan) -> None:
-    """Add the images of a message; official Canal puts several rows into one."""
-    kind, olds = message["type"], message.get("old")
+def _add(images: Images, event: int, message: JSONObject, rows: list[Row], plan: Plan) -> None:
+    """Add the images of a message. Official Canal's messages may hold several rows."""
+    message_type, olds = message["type"], message.get("old")
     for index, row in enumerate(rows):
         if type(row) is not dict:
             msg = f"a row of 'data' is {row!r}"
             raise TypeError(msg)
-        if index and row.keys() != rows[0].keys():  # its columns were taken from the first
+        if index and row.keys() != rows[0].keys():  # the columns are those of the first row
             msg = "the rows of 'data' have different columns"
             raise ValueError(msg)
-        if kind == "INSERT":
+        if message_type == "INSERT":
             images.add(event, index, None, row, plan, update=False)
-        elif kind == "DELETE":  # the row is in data; before v5.4 in old too
+        elif message_type == "DELETE":  # the row is in `data`, before v5.4 in `old` too
             images.add(event, index, row, None, plan, update=False)
         else:
             old = olds[index] if olds else None
-            # `old` may hold only what changed: the old row is the new one overlaid with it (docs/wire.md, item 11).
+            # `old` may have the changed columns only. The others have the new values (docs/wire.md, item 11).
             images.add(event, index, None if old is None else {**row, **old}, row, plan, update=True)
 
 
-def _columns(message: dict[str, Any], rows: list[dict[str, Any]]) -> tuple[Column, ...]:
+def _columns(message: JSONObject, rows: list[Row]) -> tuple[Column, ...]:
     types = message.get("mysqlType") or {}
     codes = message.get("sqlType") or {}
     keys = frozenset(message.get("pkNames") or ())
@@ -264,7 +276,7 @@ def _column(name: str, mysql_type: str | None, code: int | None, key: bool) -> C
     return Column(name, replace(type_, unsigned=True) if promoted else type_, key=key, vague=promoted)
 
 
-def _wire_of(column: Column, wanted: ReadField) -> tuple[Wire | None, ColumnType]:
-    known = wanted.type_since(column.since)
-    type_ = column.type.refined_by(known) if column.type else known or type_of(wanted.arrow)
+def _wire_of(column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
+    declared = read_field.type_since(column.since)
+    type_ = column.type.refined_by(declared) if column.type else declared or type_of(read_field.arrow)
     return KERNELS.get(type_.name), type_

@@ -1,29 +1,30 @@
-"""The columnar path of debezium: the rows of many messages are parsed into Arrow columns at once.
+"""The columnar path of debezium: Arrow reads the rows of many messages at once.
 
-What messages of one table have in common is compared by Arrow too, all messages of a table's events at a time: constant
-stretches, and numbers as wide as in the message that was parsed whole. What is left behind the op are one row or two,
-each put on a line of its own, which one call of `pyarrow.json` reads into columns, without a Python object a value.
-This path takes all events of a table in a chunk or none: where a message differs from those before it, a value does not
-fit, or anything else is unusual, it declines, and the general path reads the events and reports what is wrong. What
-`pyarrow.json` accepts and JSON does not is checked (docs/design/0008-fast-paths.md):
+Arrow compares what messages of one table have in common, for all messages at a time: constant bytes, and numbers as
+wide as in the message that was parsed. Behind the op, one row or two are left. Each is put on a line of its own, and
+one call of `pyarrow.json` reads them into columns, without a Python object for each value.
 
-* each row is one object: it begins on a line of its own, where nothing goes on that began before (a raw line break is
-  in no text, and an object in no row), and there are as many objects as rows;
-* nothing ends the text early: there is no NUL in it;
-* texts are UTF-8;
-* NaN and Infinity are no numbers, and -0 is 0.
+This path reads all events of a table in a chunk, or none. It declines if a message differs from the others, if a value
+does not fit, or if anything else is unusual. The general path then reads the events and reports what is wrong.
+`pyarrow.json` accepts more than JSON, so this is checked (docs/design/0008-fast-paths.md):
 
-A member that is missing gives NULL, as it does elsewhere; but a column that the row after an update lacks, the other
-paths leave out of the row before, too: where that may be, NULLs are counted in the bytes.
+* Each row is one object. It begins on a line of its own, where nothing continues that began before: no text has a raw
+  line break, and no row has an object in it. The number of objects equals the number of rows.
+* No NUL ends the text early.
+* Texts are UTF-8.
+* NaN and Infinity are not numbers, and -0 is 0.
+
+A missing member gives NULL, as it does on the other paths. They also leave a column out of the old row of an update if
+the new row lacks it. NULLs that may come from that are counted in the bytes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from math import isfinite
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,47 +41,62 @@ from ticdc_source.protocols.plan import PlannedColumn, WireOf
 
 __all__ = ["DebeziumColumns"]
 
-# What stands from the op to the only row, as TiCDC writes it, all of one length.
+# The bytes from the op to the only row, as TiCDC writes them. All have the same length.
 _ONE_ROW = pa.array(
     [b'c","before":null,"after":{', b'r","before":null,"after":{', b'd","after":null,"before":{'], pa.binary()
 )
-_CHANGE_TYPES = pa.array([INSERT, INSERT, DELETE], pa.int8())  # of those
+_CHANGE_TYPES = pa.array([INSERT, INSERT, DELETE], pa.int8())  # of each of these
 _POSTIMAGE = pa.scalar(UPDATE_POSTIMAGE, pa.int8())
 _TO_ROW = len(_ONE_ROW[0].as_py())
 _UPDATE = b"u"
-# What stands around the rows of an update: behind the op, and between them; `output-old-value` leaves out the old one.
+# The bytes around the rows of an update: behind the op, and between the rows. The old row may be missing (docs/wire.md,
+# item 27).
 _OLD, _NEW, _BETWEEN = b'"before":{', b'"after":{', b'},"after":{'
-_END = b"}"  # of `payload`
+_END = b"}"  # the end of `payload`
 
-_MOST_DIGITS = 18  # of a number that is in 63 bits, whatever they are
-_MOST_PASSED = 64  # table events
-_ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+_MOST_DIGITS = 18  # of a number that surely has 63 bits
+_MOST_PASSES = 64  # of a table's events
+_ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}  # types of JSON values
 
 
-class _Cut(NamedTuple):
-    """Messages, of which the rows are left."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """What is left of messages when all that they have in common is compared and cut away.
 
-    change_types: pa.Int8Array  # of the new row, or the only one
+    Attributes:
+        change_types: of each message, the change type of its new row, or of its only row.
+        has_old: of each message, whether it has an old row.
+        rows: of each message, its rows, each after a line break.
+        commit_ts, build_ts: of each message, as in `Decoded`.
+    """
+
+    change_types: pa.Int8Array
     has_old: pa.BooleanArray
-    rows: pa.BinaryArray  # those of each message, each row behind a line break
+    rows: pa.BinaryArray
     commit_ts: pa.Int64Array
     build_ts: pa.Int64Array
 
 
 class DebeziumColumns(DebeziumKnownLayout):
-    """What was learned of one table's messages; where table events were read in vain, the next ones are left alone."""
+    """What was learned of one table's messages.
+
+    After events that it declined, it lets the next ones pass without trying them: twice as many after each failure.
+
+    Attributes:
+        passes: how many times the table's events still pass.
+    """
 
     __slots__ = ("_declined", "_options", "_types", "passes")
 
     def __init__(self) -> None:
         super().__init__()
         self._declined = 0
-        self.passes = 0  # table events to leave alone
-        self._types: dict[str, set[type]] = {}  # of a column's values in JSON
+        self.passes = 0
+        self._types: dict[str, set[type]] = {}  # the types of each column's values in JSON
         self._options: dict[tuple[pa.Field, ...], pj.ParseOptions] = {}
 
     def observe(self, images: Images) -> None:
-        """Remember of what JSON types the values of parsed rows are, those with the last columns."""
+        """Learn the types that values have in JSON, from the parsed rows with the last columns."""
         if not images.runs or (start := images.runs[-1][0]) >= len(images.rows):
             return
         rows = images.rows[start:]
@@ -89,9 +105,9 @@ class DebeziumColumns(DebeziumKnownLayout):
                 numbers = self._types.get(name, set()) | types
                 self._types[name] = numbers if numbers <= {int, float} else types
 
-    def decode(self, events: TableEvents, table: LearnedTable, wire_of: WireOf) -> Decoded | None:
-        """Decode a table's events; None where it is left to the other paths."""
-        plan = table.plan
+    def decode(self, events: TableEvents, learned: LearnedTable, wire_of: WireOf) -> Decoded | None:
+        """Decode a table's events; None if they are left to the other paths."""
+        plan = learned.plan
         if plan.documents or len(events) < plan.columnar_from:
             return None
         if self.passes:
@@ -100,28 +116,30 @@ class DebeziumColumns(DebeziumKnownLayout):
         layout = next((layout for layout in self._layouts.values() if layout.fits(events.payloads[0])), None)
         if layout is None:
             return None
-        decoded = self._read(layout, events, table, wire_of)
-        if decoded is None:  # and in vain: the next ones are not likely to be others
+        decoded = self._read(layout, events, learned, wire_of)
+        if decoded is None:  # the next events are likely to be declined too
             self._declined += 1
-            self.passes = min(_MOST_PASSED, 1 << self._declined)
+            self.passes = min(_MOST_PASSES, 1 << self._declined)
         else:
             self._declined = 0
         return decoded
 
-    def _read(self, layout: MessageLayout, events: TableEvents, table: LearnedTable, wire_of: WireOf) -> Decoded | None:
-        plan = table.plan
-        cut = _cut(layout, events.payloads, stamped=plan.build_ts)
+    def _read(
+        self, layout: MessageLayout, events: TableEvents, learned: LearnedTable, wire_of: WireOf
+    ) -> Decoded | None:
+        plan = learned.plan
+        cut = _cut(layout, events.payloads, build_ts_wanted=plan.build_ts)
         if cut is None:
             return None
-        boundaries, stamps = plan.boundaries(), pc.min_max(cut.commit_ts).as_py()
-        begun = {bisect_left(boundaries, stamp) for stamp in stamps.values()}
-        columns = layout.columns.get(begun.pop())
-        if begun or columns is None:
+        boundaries, ends = plan.boundaries(), pc.min_max(cut.commit_ts).as_py()
+        versions = {bisect_left(boundaries, commit_ts) for commit_ts in ends.values()}
+        columns = layout.columns.get(versions.pop())
+        if versions or columns is None:
             return None
         try:
-            planned = table.planned(columns, wire_of)
+            planned = learned.planned(columns, wire_of)
         except SchemaError:
-            return None  # to be reported with its address
+            return None  # the general path reports it with its address
         if planned.unknown:
             return None
         images = row_images(cut.change_types, cut.has_old, plan)
@@ -149,7 +167,7 @@ class DebeziumColumns(DebeziumKnownLayout):
     def _parse(
         self, layout: MessageLayout, cut: _Cut, planned: Sequence[PlannedColumn], count: int
     ) -> dict[str, pa.Array] | None:
-        """Parse the rows; None where they are not one object each, with values of the types that were met."""
+        """Parse the rows; None if one is not an object, or has a value of a type that was not seen before."""
         fields = self._fields(layout.names, planned)
         written = bytes_of(cut.rows)
         if fields is None or b"\0" in written:
@@ -175,7 +193,7 @@ class DebeziumColumns(DebeziumKnownLayout):
         return columns if all(_are_json(column) for column in columns.values() if column.type == pa.float64()) else None
 
     def _fields(self, names: Sequence[str], planned: Sequence[PlannedColumn]) -> tuple[pa.Field, ...] | None:
-        """Say as what each column's JSON is read; None where it has more types than Arrow columns have."""
+        """Return the fields as which the JSON is read; None if a column has values of more than one type."""
         if len({name.lower() for name in names}) < len(names):
             return None
         taken = {item.source: item.arrays for item in planned if item.arrays is not None}
@@ -194,23 +212,23 @@ class DebeziumColumns(DebeziumKnownLayout):
         return tuple(fields)
 
 
-def _cut(layout: MessageLayout, payloads: Sequence[bytes], *, stamped: bool) -> _Cut | None:
-    """Compare what messages have in common, and leave their rows; None where one has it not."""
+def _cut(layout: MessageLayout, payloads: Sequence[bytes], *, build_ts_wanted: bool) -> _Cut | None:
+    """Compare what messages have in common, and cut it away; None if a message differs."""
     messages, template, tail = messages_of(payloads), layout.template, _END + layout.tail
     if messages is None or not template.fits(messages) or not pc.all(pc.ends_with(messages, tail)).as_py():
         return None
-    op, widths = len(layout.head), [place.stop - place.start for place in layout.numbers]
+    op, widths = len(layout.head), [number.stop - number.start for number in layout.numbers]
     try:
         forms = pc.index_in(pc.binary_slice(messages, op, op + _TO_ROW), value_set=_ONE_ROW)
         bodies = pc.binary_slice(messages, template.end, -len(tail))
-    except pa.ArrowInvalid:  # nothing is between op and tail
+    except pa.ArrowInvalid:  # nothing is between the op and the tail
         return None
     numbers = [template.gap(messages, gap) for gap in range(len(widths))]
     if max(widths) > _MOST_DIGITS or not all(map(are_numbers, numbers, widths)):
         return None
     commit_ts = numbers[COMMIT_TS].view(pa.string()).cast(pa.int64())
     build_ts = repeated(None, pa.int64(), len(messages))
-    if stamped:
+    if build_ts_wanted:
         build_ts = numbers[BUILD_TS].view(pa.string()).cast(pa.int64())
     rows = pc.binary_replace_slice(bodies, 0, op + _TO_ROW - 1 - template.end, LINE)
     change_types, updates = _CHANGE_TYPES.take(forms), forms.is_null()
@@ -226,11 +244,11 @@ def _cut(layout: MessageLayout, payloads: Sequence[bytes], *, stamped: bool) -> 
         has_old = updates if split[1] else repeated(value=False, arrow=pa.bool_(), count=len(change_types))
     if not pc.all(pc.starts_with(rows, LINES[1:])).as_py():
         return None
-    return _Cut(change_types, has_old, rows, commit_ts, build_ts)
+    return _Cut(change_types=change_types, has_old=has_old, rows=rows, commit_ts=commit_ts, build_ts=build_ts)
 
 
 def _split(updates: pa.BinaryArray) -> tuple[pa.BinaryArray, bool] | None:
-    """Put the rows of updates on lines of their own; say whether those are two, an old one and a new one."""
+    """Return the rows of updates, each on a line of its own, and whether the updates have an old row."""
     if pc.all(pc.starts_with(updates, _NEW)).as_py():
         return pc.binary_replace_slice(updates, 0, len(_NEW) - 1, LINE), False
     both = on_two_lines(updates, _OLD, _BETWEEN)
@@ -238,25 +256,25 @@ def _split(updates: pa.BinaryArray) -> tuple[pa.BinaryArray, bool] | None:
 
 
 def _are_json(doubles: pa.Array) -> bool:
-    """Tell whether doubles are what a JSON parser makes of their texts: no NaN, no Infinity, and no -0."""
-    if not isfinite(pc.sum(doubles, min_count=0).as_py()):  # or a sum beyond a double's range
+    """Return whether doubles are what a JSON parser makes of numbers: not NaN, not Infinity and not -0."""
+    if not isfinite(pc.sum(doubles, min_count=0).as_py()):  # the sum may also be beyond a double's range
         return False
     zero = pc.equal(doubles, 0.0)
     return not zero.true_count or bool(pc.min(pc.divide(1.0, doubles.filter(zero))).as_py() > 0)
 
 
 def _are_written(columns: Sequence[pa.Array], images: RowImages, rows: pa.BinaryArray) -> bool:
-    """Tell whether a column that an update sets to NULL is so indeed, and not a member that is missing."""
+    """Return whether each NULL that an update sets is written as null and is not a missing member."""
     last = len(images.change_types) - 1
     nulls = [column.is_null() for column in columns if column.null_count]
     became = [pc.and_not(null.slice(1), null.slice(0, last)) for null in nulls]
     if not became:
         return True
-    olds = pc.equal(images.change_types.slice(0, last), UPDATE_PREIMAGE)  # behind each of which is the new one
+    olds = pc.equal(images.change_types.slice(0, last), UPDATE_PREIMAGE)  # the new row follows each of them
     olds = pc.indices_nonzero(pc.and_(reduce(pc.or_, became), olds))
     if not len(olds):
         return True
     count = sum(null.slice(start).take(olds).true_count for null in nulls for start in (0, 1))
     written = bytes_of(rows.take(images.events.take(olds)))
-    # An escaped quote is within a text, any other one ends a name: names have no backslash.
+    # A quote before a colon ends a name, unless a backslash is before it: names have no backslash, texts may.
     return bool(written.count(b'":null') - written.count(b'\\":null') == count)

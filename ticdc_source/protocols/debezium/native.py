@@ -1,8 +1,9 @@
-"""What native Debezium writes differently: Kafka Connect's own logical types, and more of Debezium's.
+"""What only native Debezium writes: Kafka Connect's own logical types, and more of Debezium's.
 
-The facts are those of Debezium's documentation of its MySQL connector, "Data type mappings" (debezium/debezium
-documentation/modules/ROOT/partials/modules/all-connectors/shared-mariadb-mysql.adoc): `decimal.handling.mode`,
-`bigint.unsigned.handling.mode`, `binary.handling.mode`, `time.precision.mode`. TiCDC writes none of these forms.
+The facts come from the documentation of Debezium's MySQL connector, "Data type mappings" (debezium/debezium
+documentation/modules/ROOT/partials/modules/all-connectors/shared-mariadb-mysql.adoc; docs/wire.md, items 86 to 91). The
+settings `decimal.handling.mode`, `bigint.unsigned.handling.mode`, `binary.handling.mode` and `time.precision.mode`
+choose the forms.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ticdc_source.kernels import Kernel, Settings, Wire, strings
+from ticdc_source.kernels import Cell, Kernel, Settings, Wire, strings
 from ticdc_source.protocols.debezium import kernels
+from ticdc_source.protocols.messages import JSONObject
 from ticdc_source.schema.types import BIGINT_UNSIGNED, DECIMAL_MAX, ColumnType
 
 __all__ = ["DECIMAL", "NATIVE", "NATIVE_STRING", "Native", "decimal_type", "wire_name"]
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
-# A string that Debezium itself wrote: text, a decimal with decimal.handling.mode=string, or a binary of which nothing
-# says whether it is base64, base64-url-safe or hex (binary.handling.mode), so that it stays text.
+# A string that Debezium itself wrote: text, a decimal with decimal.handling.mode=string, or a binary. Nothing says
+# whether the binary is base64, base64-url-safe or hex (binary.handling.mode), so it stays text.
 NATIVE_STRING = "string of native Debezium"
 
 
@@ -30,8 +32,8 @@ class Native(NamedTuple):
 
     Attributes:
         behind: the MySQL types that it may stand for, the likely one first.
-        wire: makes how it is read, of the type that the message says; None where KERNELS has it right.
-        fraction: digits of fraction that a DATETIME's unit has room for.
+        wire: returns how it is written, given the type in the message; None if KERNELS has that.
+        fraction: the digits of fraction that the unit of a DATETIME has room for.
     """
 
     behind: tuple[str, ...]
@@ -39,8 +41,8 @@ class Native(NamedTuple):
     fraction: int | None = None
 
 
-def _through(wire: Wire, change: Callable[[Any], Any]) -> Wire:
-    """Read cells that must be changed first: the result is what `wire` reads."""
+def _through(wire: Wire, change: Callable[[Cell], Cell]) -> Wire:
+    """Return the wire form of cells that `change` turns into cells of `wire`."""
 
     def made(maker: Callable[[ColumnType, Settings], Kernel]) -> Callable[[ColumnType, Settings], Kernel]:
         def make(type_: ColumnType, settings: Settings) -> Kernel:
@@ -59,24 +61,28 @@ def _through(wire: Wire, change: Callable[[Any], Any]) -> Wire:
     )
 
 
-def _times(factor: int) -> Callable[[Any], Any]:
-    """Make a whole number of another unit; what is no number is left for the kernel to refuse."""
-    return lambda cell: cell * factor if type(cell) is int else cell
+def _times(factor: int) -> Callable[[Cell], Cell]:
+    """Return what converts a number to another unit. Other cells stay as they are: the kernel refuses them."""
+
+    def change(cell: Cell) -> Cell:
+        return cell * factor if type(cell) is int else cell
+
+    return change
 
 
-def _thousandth(cell: Any) -> Any:
-    """Turn nanoseconds to microseconds: MySQL has no more."""
+def _thousandth(cell: Cell) -> Cell:
+    """Convert nanoseconds to microseconds, which is all that MySQL has."""
     return cell // 1000 if type(cell) is int else cell
 
 
 def _decimal(type_: ColumnType) -> Wire:
-    """Read Connect's Decimal: base64 of the unscaled number, big-endian in two's complement, at the schema's scale.
+    """Return how Connect's Decimal is written: base64 of the unscaled number, in big-endian two's complement.
 
-    The converter's decimal.format=NUMERIC writes a number instead.
+    The schema has the scale. The converter's decimal.format=NUMERIC writes a number instead.
     """
     scale = type_.scale or 0
 
-    def text(cell: Any) -> Any:
+    def text(cell: Cell) -> Cell:
         if type(cell) is not str:
             return cell
         digits = str(int.from_bytes(strings.base64_bytes(cell), "big", signed=True))
@@ -87,10 +93,10 @@ def _decimal(type_: ColumnType) -> Wire:
     return _through(kernels.DECIMAL_DOUBLE, text)
 
 
-def decimal_type(field: Mapping[str, Any]) -> ColumnType:
-    """Return the type behind Connect's Decimal.
+def decimal_type(field: JSONObject) -> ColumnType:
+    """Return the type behind a field that is Connect's Decimal.
 
-    Debezium says the precision of a DECIMAL. Without it, a number without a fraction is a BIGINT UNSIGNED with
+    Debezium writes the precision of a DECIMAL. A field of scale 0 without one is a BIGINT UNSIGNED with
     bigint.unsigned.handling.mode=precise.
     """
     parameters = field.get("parameters") or {}
@@ -100,19 +106,24 @@ def decimal_type(field: Mapping[str, Any]) -> ColumnType:
     return ColumnType("decimal", length=int(precision), scale=scale)
 
 
-def wire_name(field: Mapping[str, Any], *, native: bool) -> str:
-    """Return the name by which the tables of types know a field: its semantic type, else its literal one."""
+def wire_name(field: JSONObject, *, native: bool) -> str:
+    """Return the name of a field's type: its semantic type, or else its literal one.
+
+    Args:
+        field: the field of the schema.
+        native: whether Debezium itself wrote the message.
+    """
     name, literal = field.get("name"), field["type"]
     if name == _TIME and literal == "int64":
         return _MICROSECONDS
     return str(name or (NATIVE_STRING if native and literal == "string" else literal))
 
 
-def _numbers_in_text(cell: Any) -> Any:
+def _numbers_in_text(cell: Cell) -> Cell:
     return json.dumps(cell) if type(cell) is list else cell
 
 
-# Kafka Connect's own Time has 32 bits and counts milliseconds; Debezium's documentation says 64 and microseconds.
+# Kafka Connect's own Time has 32 bits and milliseconds. Debezium's documentation says 64 bits and microseconds.
 _TIME = "org.apache.kafka.connect.data.Time"
 _MICROSECONDS = f"{_TIME} int64"
 _MILLISECOND_TIME = _through(kernels.TIME, _times(1000))

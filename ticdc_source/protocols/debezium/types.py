@@ -1,11 +1,10 @@
-"""debezium's types: from Kafka Connect schemas, `tidb_type` and `tableChanges` to MySQL types and kernels."""
+"""debezium's types: Kafka Connect schemas, `tidb_type` and `tableChanges` → MySQL types and how they are written."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -13,15 +12,15 @@ from ticdc_source.events import TableName
 from ticdc_source.kernels import Wire, strings
 from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native import DECIMAL, NATIVE, NATIVE_STRING, decimal_type, wire_name
-from ticdc_source.protocols.messages import text
+from ticdc_source.protocols.messages import JSONObject, text
 from ticdc_source.schema.model import Column, ReadField, TypeVersions
 from ticdc_source.schema.types import TYPES, ColumnType, parse_type, type_of
 
 __all__ = ["declared_columns", "described_columns", "type_versions", "wire_column", "wire_of"]
 
 
-# A Connect schema's type or semantic name → the MySQL type that stands for it, and all that may be behind it:
-# what the schema leaves open, tidb_type or tableChanges may decide.
+# The MySQL types that may be behind a Connect schema's type or semantic name, the likely one first. `tidb_type` or
+# `tableChanges` may say which one it is.
 _INTEGERS = {
     "int8": ("tinyint",),
     "int16": ("smallint", "tinyint"),
@@ -34,8 +33,8 @@ _BEHIND: dict[str, tuple[str, ...]] = {
     "float": ("float",),
     "double": ("double", "decimal", "float"),
     "boolean": ("bit",),
-    # As text: decimal-handling-mode=string, bigint-unsigned-handling-mode=string (TiCDC's newest, pingcap/ticdc
-    # pkg/sink/codec/common/config_test.go; native Debezium has modes of these names).
+    # Numbers are text with decimal-handling-mode=string and bigint-unsigned-handling-mode=string (docs/wire.md, item
+    # 85). Native Debezium has modes with these names.
     "string": ("varchar", *_STRINGS, "decimal", "bigint"),
     "bytes": ("varbinary", *_STRINGS),
     "io.debezium.data.Bits": ("bit",),
@@ -52,7 +51,7 @@ _BEHIND: dict[str, tuple[str, ...]] = {
     NATIVE_STRING: ("varchar", *(name for name in _STRINGS if TYPES[name].family == "text"), "decimal"),
     **{name: native.behind for name, native in NATIVE.items()},
 }
-# Digits of fraction that tell milliseconds from microseconds; the schema's name decides for each message.
+# Digits of fraction by semantic name, which says for each message whether it has milliseconds or microseconds.
 _FRACTION = {
     "io.debezium.time.Timestamp": 3,
     "io.debezium.time.MicroTimestamp": 6,
@@ -61,10 +60,13 @@ _FRACTION = {
 _ENUM_COMMA = re.compile(r"(?<!\\),")
 
 
-def wire_column(name: str, field: Mapping[str, Any] | None, *, native: bool = False) -> Column:
-    """Make the column that a schema's field describes; without a field, only its name is known.
+def wire_column(name: str, field: JSONObject | None, *, native: bool = False) -> Column:
+    """Return the column that a field of the schema describes.
 
-    `native` says that Debezium itself wrote the message: a string of its is never taken for base64.
+    Args:
+        name: the column's name.
+        field: the field; None if the message has none for the column, whose type is then unknown.
+        native: whether Debezium itself wrote the message. Its strings are never taken for base64.
     """
     if field is None:
         return Column(name)
@@ -75,7 +77,7 @@ def wire_column(name: str, field: Mapping[str, Any] | None, *, native: bool = Fa
     exact = field.get("tidb_type")
     if exact and (wire == "string" or not parse_type(exact).is_unspecified):
         type_ = parse_type(exact)
-    else:  # a double: of a DECIMAL tidb_type never has the precision, only DDL has
+    else:  # a DECIMAL, of which `tidb_type` never has the precision
         exact = None
     parameters = field.get("parameters") or {}
     if wire in NATIVE:
@@ -88,7 +90,7 @@ def wire_column(name: str, field: Mapping[str, Any] | None, *, native: bool = Fa
     elif wire == "boolean":
         type_ = replace(type_, length=1)
     elif type_.name in ("enum", "set") and "allowed" not in parameters:
-        type_ = ColumnType("varchar")  # the labels come as text, and nothing says which there are
+        type_ = ColumnType("varchar")  # values are labels as text, and nothing lists them
     elif type_.name == "enum":
         allowed = text(parameters.get("allowed", ""))
         labels = tuple(label.replace("\\,", ",") for label in _ENUM_COMMA.split(allowed))
@@ -98,8 +100,8 @@ def wire_column(name: str, field: Mapping[str, Any] | None, *, native: bool = Fa
     return Column(name, type_, wire=wire, vague=not exact and len(_BEHIND[wire]) > 1)
 
 
-def declared_columns(changes: Sequence[Mapping[str, Any]] | None, table: TableName) -> dict[str, ColumnType]:
-    """Return the columns, by lower-case name, that a DDL event's `tableChanges` declares for a table."""
+def declared_columns(changes: Sequence[JSONObject] | None, table: TableName) -> dict[str, ColumnType]:
+    """Return the columns that a DDL event's `tableChanges` declare for a table, by lower-case name."""
     for change in changes or ():
         described = change.get("table")
         if described and _names(change.get("id") or "", table):
@@ -108,16 +110,17 @@ def declared_columns(changes: Sequence[Mapping[str, Any]] | None, table: TableNa
 
 
 def _names(identity: str, table: TableName) -> bool:
-    """Tell whether a change is of this table: TiCDC does not escape quotes in its id, native Debezium doubles them.
+    """Return whether the `id` of a change names this table.
 
-    A RENAME's id names the old table, then the new.
+    TiCDC does not escape quotes in it, native Debezium doubles them. RENAME TABLE has the old name and the new one
+    (docs/wire.md, items 84 and 91).
     """
     plain = f'"{table.database}"."{table.table}"'
     doubled = ".".join('"' + part.replace('"', '""') + '"' for part in table)
     return any(identity == name or identity.endswith(f",{name}") for name in (plain, doubled))
 
 
-def _declared_type(column: Mapping[str, Any]) -> ColumnType:
+def _declared_type(column: JSONObject) -> ColumnType:
     type_ = parse_type(column["typeName"])
     length, scale = column.get("length"), column.get("scale")
     match type_.name:
@@ -139,25 +142,36 @@ def _declared_type(column: Mapping[str, Any]) -> ColumnType:
 
 
 def _bare_label(label: str) -> str:
-    """Take a label out of its quotes; TiCDC leaves quotes inside as they are."""
+    """Return a label without the quotes around it. TiCDC does not escape quotes inside."""
     return label[1:-1] if len(label) > 1 and label[0] == label[-1] == "'" else label
 
 
 def type_versions(changes: Sequence[tuple[int, Mapping[str, ColumnType]]]) -> dict[str, TypeVersions]:
-    """Return, by lower-case name, the types that DDL events (commit_ts, columns; oldest first) gave each column."""
+    """Return the types that DDL events give each column, by lower-case name.
+
+    Args:
+        changes: (commit-ts, the types of columns by lower-case name) of each DDL event, oldest first.
+    """
     versions: dict[str, list[tuple[int, ColumnType]]] = {}
     for start, columns in changes:
         for name, type_ in columns.items():
-            known = versions.setdefault(name, [])
-            if not known or known[-1][1] != type_:
-                known.append((start, type_))
-    return {name: tuple(known) for name, known in versions.items()}
+            earlier = versions.setdefault(name, [])
+            if not earlier or earlier[-1][1] != type_:
+                earlier.append((start, type_))
+    return {name: tuple(types) for name, types in versions.items()}
 
 
 def described_columns(
     columns: Sequence[Column], versions: Mapping[str, TypeVersions], commit_ts: int, keys: frozenset[str]
 ) -> tuple[Column, ...]:
-    """Complete what messages say of columns at `commit_ts` by what DDL declared, unless they contradict it."""
+    """Complete the columns of messages by what DDL declares, unless the messages contradict it.
+
+    Args:
+        columns: the columns as messages describe them.
+        versions: the types that DDL declares, by lower-case column name.
+        commit_ts: the commit-ts of the first message with these columns.
+        keys: the names of the handle-key columns.
+    """
     out = []
     for column in columns:
         declared = versions.get(column.name.lower(), ())
@@ -169,28 +183,33 @@ def described_columns(
 
 
 def _decided(column: Column, exact: ColumnType) -> ColumnType:
-    """Return `exact` if the messages' own type leaves room for it, else that."""
+    """Return the declared type if it may be behind the type in the messages; else the latter.
+
+    Args:
+        column: the column as messages describe it.
+        exact: the declared type.
+    """
     if column.type is None:
         return exact
     if exact.name not in _BEHIND.get(column.wire, ()):
         return column.type
-    if not column.vague and exact.name != column.type.name:  # the message's own tidb_type stands
+    if not column.vague and exact.name != column.type.name:  # the message has a `tidb_type`
         return column.type
     if column.wire in _FRACTION and ((exact.length or 0) > 3) != (column.wire == "io.debezium.time.MicroTimestamp"):  # noqa: PLR2004
         return column.type
     return exact
 
 
-def wire_of(column: Column, wanted: ReadField) -> tuple[Wire | None, ColumnType]:
-    """Choose kernel and type: what the message says, decided by what inference knows."""
-    known = wanted.type_since(column.since)
-    if column.type is None and known is None and wanted.arrow == pa.string():
-        return None, ColumnType("json")  # nothing tells a type: its JSON as text
+def wire_of(column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
+    """Choose how a column is read: as its type in the message, or as the declared type if the message allows it."""
+    declared = read_field.type_since(column.since)
+    if column.type is None and declared is None and read_field.arrow == pa.string():
+        return None, ColumnType("json")  # nothing says a type: it is read as JSON text
     if column.type is None:
-        type_ = known or type_of(wanted.arrow)
+        type_ = declared or type_of(read_field.arrow)
     else:
-        type_ = _decided(column, known) if known is not None else column.type
-    if column.vague and wanted.arrow == pa.binary() and type_.family == "text" and column.wire != NATIVE_STRING:
+        type_ = _decided(column, declared) if declared is not None else column.type
+    if column.vague and read_field.arrow == pa.binary() and type_.family == "text" and column.wire != NATIVE_STRING:
         return strings.BASE64_BINARY, ColumnType("varbinary")
     native = NATIVE.get(column.wire)
     if native is not None and native.wire is not None and column.type is not None:
