@@ -46,27 +46,16 @@ OUTSIDERS: dict[str, frozenset[str]] = {
 EVERYBODYS = frozenset({"pyarrow", *sys.stdlib_module_names})
 # Folders whose subfolders (not files) stay apart: one wire format does not know another.
 APART = {"protocols": frozenset(decoder.__module__.split(".")[2] for decoder in DECODERS)}
-# A wire format's name, and its class's, in any case: `canal-json`, `canal_json`, `CanalJSON`.
-WIRE_FORMATS = re.compile(
-    "|".join({re.sub("[-_ ]", "[-_ ]?", name) for decoder in DECODERS for name in (decoder.name, decoder.__name__)}),
-    re.IGNORECASE,
-)
-# Modules outside `protocols` that may name a wire format all the same, and why.
-NAMED_ALL_THE_SAME: dict[str, str] = dict.fromkeys(
-    (
-        f"{PACKAGE}.errors",
-        f"{PACKAGE}.events",
-        f"{PACKAGE}.kernels.numbers",
-        f"{PACKAGE}.kernels.strings",
-        f"{PACKAGE}.kernels.temporal",
-        f"{PACKAGE}.schema.ddl",
-        f"{PACKAGE}.schema.destructive_ddl",
-        f"{PACKAGE}.schema.model",
-        f"{PACKAGE}.schema.types",
-        f"{PACKAGE}.schema.mysql_ddl.history",
-    ),
-    "a comment that is still to be reworded",
-)
+# The name of each wire format and of its class in any case, by folder: `canal-json`, `canal_json`, `CanalJSON`.
+WIRE_FORMATS = {
+    decoder.__module__.split(".")[2]: re.compile(
+        "|".join({re.sub("[-_ ]", "[-_ ]?", name) for name in (decoder.name, decoder.__name__)}), re.IGNORECASE
+    )
+    for decoder in DECODERS
+}
+REGISTRY = f"{PACKAGE}.protocols.__init__"
+# Modules beside the registry and its own folder that may name a wire format, each with the reason.
+MAY_NAME_A_WIRE_FORMAT: dict[str, str] = {}
 
 NOTHING_NAMES = frozenset({"utils", "util", "common", "helpers", "helper", "misc"})
 NOTHING_SUFFIXES = ("Manager", "Handler", "Processor")
@@ -161,13 +150,20 @@ def apart(sources: Sources) -> Iterator[str]:
 
 
 def unnamed(sources: Sources) -> Iterator[str]:
-    """Report names of wire formats outside their folder: what holds for one of them is in its folder."""
+    """Report names of wire formats outside their folder and the registry: all facts on one of them are in its folder."""
     for module, source in sources.items():
-        if folder(module) == "protocols" or module in NAMED_ALL_THE_SAME:
-            continue
-        for number, line in enumerate(source.splitlines(), 1):
-            for found in WIRE_FORMATS.finditer(line):
-                yield f"{module}, line {number} names {found[0]}: only {PACKAGE}.protocols names wire formats"
+        found = [
+            (number, match[0])
+            for wire_folder, names in WIRE_FORMATS.items()
+            if module != REGISTRY and not module.startswith(f"{PACKAGE}.protocols.{wire_folder}.")
+            for number, line in enumerate(source.splitlines(), 1)
+            for match in names.finditer(line)
+        ]
+        if module not in MAY_NAME_A_WIRE_FORMAT:
+            for number, name in found:
+                yield f"{module}, line {number} names {name}: only its folder and {REGISTRY} may"
+        elif not found:
+            yield f"{module} names no wire format any more: take it out of MAY_NAME_A_WIRE_FORMAT"
 
 
 def circles(sources: Sources) -> Iterator[str]:
@@ -244,6 +240,8 @@ def test_imports_follow_the_layers() -> None:
         ("protocols.debezium.native", "from ticdc_source.protocols.canal_json import decoder", "knows every wire"),
         ("protocols.base", "import ticdc_source.protocols.canal_json.decoder", "knows every wire format"),
         ("driver.context", 'RECORDS = {"open-protocol": 500}', "driver.context, line 1 names open-protocol: only"),
+        ("protocols.images", "# of open-protocol alone", "protocols.images, line 1 names open-protocol"),
+        ("protocols.debezium.native", "# as canal_json has it", "debezium.native, line 1 names canal_json: only its"),
         ("pipeline.read", "\n# of canal-json alone", "pipeline.read, line 2 names canal-json"),
         ("kernels.base", '"""Debezium writes it as text."""', "names Debezium"),
         ("driver.plan", "def of(decoder: CanalJSON): ...", "names CanalJSON"),
