@@ -150,7 +150,7 @@ def apart(sources: Sources) -> Iterator[str]:
 
 
 def unnamed(sources: Sources) -> Iterator[str]:
-    """Report names of wire formats outside their folder and the registry: all facts on one of them are in its folder."""
+    """Report names of wire formats outside their own folder and the registry."""
     for module, source in sources.items():
         found = [
             (number, match[0])
