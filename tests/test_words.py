@@ -65,6 +65,7 @@ PLAIN: dict[str, frozenset[str]] = {
 
 # Words that a reader would have to learn from us, and what to write instead.
 BANNED: dict[str, str] = {
+    "as yet": "yet, or so far",
     "bench": "layer, or benchmark",
     "door": "entry point",
     "doors": "entry points",
@@ -82,6 +83,7 @@ BANNED: dict[str, str] = {
     "rooms": "modules",
     "shapes": "layouts, types or formats",
     "skim": "parse with the known layout",
+    "skimmed": "parsed with the known layout",
     "spine": "pipeline",
     "stairs": "layer",
     "stencil": "byte template",
@@ -90,6 +92,8 @@ BANNED: dict[str, str] = {
     "strays": "unknown column",
     "tray": "table events",
     "trays": "table events",
+    "whence": "from where",
+    "whom": "plain words",
     "workshop": "layer",
     "workshops": "layer",
 }
