@@ -42,26 +42,17 @@ def document_images(
     for start, end, columns in images.spans():
         rows = images.rows[start:end]
         image_events = images.events[start:end]
-        values: list[list[str]] = []
+        members: list[tuple[str, str, list[str]]] = []  # a column's name, this name as JSON, the JSON of its values
         for column in columns:
             field = fields.get(column.name.lower()) or ReadField(column.name, pa.string())
             write = _writer(column, field, image_events[0], events, plan, wire_of)
-            values.append(
-                _written(write, [row.get(column.name) for row in rows], column, image_events, events, failures)
-            )
-        names = [member_name(column.name) for column in columns]
-        in_key = [index for index, column in enumerate(columns) if column.key]
-        for position, row in enumerate(rows):
-            documents.append(
-                json_object(
-                    [
-                        name + column_values[position]
-                        for name, column_values, column in zip(names, values, columns, strict=True)
-                        if column.name in row
-                    ]
-                )
-            )
-            key = [names[index] + values[index][position] for index in in_key if columns[index].name in row]
+            cells = [row.get(column.name) for row in rows]
+            values = _written(write, cells, column, image_events, events, failures)
+            members.append((column.name, member_name(column.name), values))
+        key_members = [member for member, column in zip(members, columns, strict=True) if column.key]
+        for index, row in enumerate(rows):
+            documents.append(json_object([name + values[index] for column, name, values in members if column in row]))
+            key = [name + values[index] for column, name, values in key_members if column in row]
             keys.append(json_object(key) if key else None)
     return {DOCUMENT: pa.array(documents, pa.string()), KEY_DOCUMENT: pa.array(keys, pa.string())}, failures
 
@@ -90,8 +81,8 @@ def _written(
         return write(cells)
     except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage gets its address here)
         refused = failing_cells(lambda some: pa.array(write(some), pa.string()), cells)
-    for position, reason in refused.items():
-        event = image_events[position]
+    for index, reason in refused.items():
+        event = image_events[index]
         failures.setdefault(event, DecodeError(f"value {reason}", events.address(event, column.name)))
-        cells[position] = None
+        cells[index] = None
     return write(cells)

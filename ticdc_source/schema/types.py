@@ -263,14 +263,14 @@ def parse_type(text: str) -> ColumnType:
 
 
 def _parse_labels(text: str) -> tuple[str, ...]:
-    labels, position = [], 0
-    while position < len(text):
-        match = _LABEL.match(text, position)
+    labels, start = [], 0
+    while start < len(text):
+        match = _LABEL.match(text, start)
         if match is None:
             msg = f"the labels {text!r} are not a list of quoted texts"
             raise ValueError(msg)
         labels.append(match[1].replace("''", "'"))
-        position = match.end()
+        start = match.end()
     return tuple(labels)
 
 

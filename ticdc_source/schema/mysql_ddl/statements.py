@@ -97,7 +97,7 @@ _FLOAT_DIGITS = 24  # binary digits, above which FLOAT(p) is a DOUBLE
 
 
 def _is_index(reader: Reader) -> bool:
-    after = reader.tokens[reader.position + 1] if reader.position + 1 < len(reader.tokens) else END
+    after = reader.tokens[reader.index + 1] if reader.index + 1 < len(reader.tokens) else END
     return reader.is_word(_NO_COLUMN) or (
         reader.is_word(_INDEX_KINDS) and after.kind == "word" and after.text in ("INDEX", "KEY")
     )
@@ -117,7 +117,7 @@ def _type(reader: Reader, *, binary: bool) -> ColumnType:
         else:
             arguments = "".join(token.text for token in inside)
         arguments = f"({arguments})"
-    rest = [token.text if token.kind == "word" else "" for token in reader.tokens[reader.position :]]
+    rest = [token.text if token.kind == "word" else "" for token in reader.tokens[reader.index :]]
     attributes = next((i for i, word in enumerate(rest) if word not in ("UNSIGNED", "SIGNED", "ZEROFILL")), len(rest))
     if name == "serial":
         return ColumnType("bigint", unsigned=True)
@@ -137,7 +137,7 @@ def _type(reader: Reader, *, binary: bool) -> ColumnType:
 
 def _charset(reader: Reader) -> str:
     """Return the character set, or the collation, that the rest names; "" if there is none."""
-    tokens = [*reader.tokens[reader.position :], END, END]
+    tokens = [*reader.tokens[reader.index :], END, END]
     depth = 0
     for index, token in enumerate(tokens[:-2]):
         if token.kind == "sign":

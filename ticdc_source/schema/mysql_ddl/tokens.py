@@ -74,26 +74,26 @@ class Reader:
 
     def __init__(self, tokens: Sequence[Token], database: str) -> None:
         self.tokens = tokens
-        self.position = 0
+        self.index = 0
         self.database = database
 
     @property
     def next(self) -> Token:
         """The next token; `END` after the last one."""
-        return self.tokens[self.position] if self.position < len(self.tokens) else END
+        return self.tokens[self.index] if self.index < len(self.tokens) else END
 
     def take(self) -> Token:
         """Step over a token."""
         token = self.next
-        self.position += 1
+        self.index += 1
         return token
 
     def skip(self, *words: str) -> bool:
         """Step over these words or signs, if they are next."""
-        here = self.tokens[self.position : self.position + len(words)]
+        here = self.tokens[self.index : self.index + len(words)]
         if tuple(token.text for token in here) != words or any(token.kind in ("name", "text") for token in here):
             return False
-        self.position += len(words)
+        self.index += len(words)
         return True
 
     def is_word(self, words: frozenset[str]) -> bool:
@@ -130,7 +130,7 @@ class Reader:
         """Yield a reader for each part of the rest, split at the commas outside brackets."""
         part: list[Token] = []
         depth = 0
-        for token in self.tokens[self.position :]:
+        for token in self.tokens[self.index :]:
             if token.kind == "sign":
                 depth += (token.text == "(") - (token.text == ")")
                 if token.text == "," and not depth:
@@ -138,13 +138,13 @@ class Reader:
                     part = []
                     continue
             part.append(token)
-        self.position = len(self.tokens)
+        self.index = len(self.tokens)
         yield Reader(part, self.database)
 
     def bracket(self) -> Reader:
         """Step over a pair of brackets, or raise ValueError; return a reader of what is between them."""
         self.need("(")
-        start, depth = self.position, 1
+        start, depth = self.index, 1
         while depth:
             token = self.take()
             if token is END:
@@ -152,4 +152,4 @@ class Reader:
                 raise ValueError(msg)
             if token.kind == "sign":
                 depth += (token.text == "(") - (token.text == ")")
-        return Reader(self.tokens[start : self.position - 1], self.database)
+        return Reader(self.tokens[start : self.index - 1], self.database)
