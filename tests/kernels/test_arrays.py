@@ -23,7 +23,7 @@ ALPHABET = "ABCabc019+/="
 
 
 def texts(chooser: random.Random) -> list[str]:
-    """Make texts of all kinds that messages may have."""
+    """Make texts in every form that messages may have."""
     known = ["", "0", "-1", "127", "128", "0x10", "1.5", "-0.01", "1e3", "9007199254740993", "new", "paid", "é",
              "[1,2]", "2024-02-29", "0000-00-00", "2024-02-29 12:34:56.789012", "2024-02-29T12:34:56Z",
              "0000-00-00T00:00:00Z", "2024-02-29T12:34:56.789+02:00", "\ufffd", "ÿþ"]  # fmt: skip

@@ -96,7 +96,7 @@ def without_ddl(captured: Captured) -> Captured:
 
 
 def origin(row: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Return where a row's event lies."""
+    """Return partition, offset and index of a row's event."""
     sequence = row["_sequence"]
     return sequence["partition"], sequence["offset"], sequence["index"]
 

@@ -193,18 +193,18 @@ def convert(array: pa.Array, target: pa.DataType) -> pa.Array:
     """
     if array.type == target:
         return array
-    source, wanted = category_of(array.type), category_of(target)
-    if wanted == "boolean":
+    source, category = category_of(array.type), category_of(target)
+    if category == "boolean":
         truth = pc.equal(array, 1)
         if not pc.all(pc.or_(truth, pc.equal(array, 0)), min_count=0).as_py():
             msg = "a value other than 0 and 1 cannot be read as boolean"
             raise ValueError(msg)
         return truth
-    if source == "decimal" and wanted in ("float", "double"):  # the number of a BIT: 64 of them are an error
+    if source == "decimal" and category in ("float", "double"):  # the number of a BIT: 64 of them are an error
         array = array.cast(pa.int64())
     if source == "boolean":
         array = array.cast(pa.int8())
-    if wanted == "decimal":
+    if category == "decimal":
         return decimals_of_text(array.cast(pa.string()), target)
     return array.cast(target)
 

@@ -1,8 +1,8 @@
-"""The one writer of JSON: for `outputFormat=event`, for the rescued column, and for both images of it in `envelope`.
+"""The one writer of JSON: for `outputFormat=event`, for the rescued column, and for both its images in `envelope`.
 
-`_FORMS` says how each family of types is written. Integers, decimals and floats are numbers with all their digits.
-Binary is base64. Dates and times are MySQL's text, TIMESTAMP in UTC. ENUM and SET are their labels if these are known,
-otherwise numbers. All other types are MySQL's text. A value whose type nothing tells stays the JSON that it is.
+`_FORMS` says how each family of types is written. Integers, decimals, floats and bits are numbers with all digits.
+Binary is base64. Dates and times are MySQL's text, TIMESTAMP in UTC. ENUM and SET are labels if these are known,
+otherwise numbers. All other types are MySQL's text. A value without a known type stays the JSON that it is.
 
 Two writers share the table. `json_writer` raises on a value that does not fit its type. `rescue_writer` never raises:
 it keeps what the message has.
@@ -50,13 +50,13 @@ def base64_object(data: bytes) -> str:
 
 
 def json_writer(wire: Wire | None, type_: ColumnType, settings: Settings) -> JSONWriter:
-    """Make the writer for a column of `type_`, written as `wire`; None if nothing tells the type.
+    """Make the writer for a column of `type_`, written as `wire`; `wire` is None if the type is not known.
 
     The writer raises what the kernels raise on a value that does not fit the type. Text that is not UTF-8 follows
     `invalidUtf8`.
     """
     if wire is None:
-        return _by_shape(settings)
+        return _untyped(settings)
     return _FORMS[type_.family](wire, type_, settings)
 
 
@@ -143,7 +143,7 @@ _FORMS: dict[str, Callable[[Wire, ColumnType, Settings], JSONWriter]] = {
 }
 
 
-def _by_shape(settings: Settings) -> JSONWriter:
+def _untyped(settings: Settings) -> JSONWriter:
     """Write what the JSON of the message held; a number beyond the range of a double is refused."""
 
     def write(cells: Cells) -> list[str]:

@@ -27,7 +27,7 @@ def _latin1(cell: str) -> bytes:
 
 def _latin1_array(text: pa.StringArray) -> pa.Array | None:
     """Do the same for a whole column: decode all bytes at once, and count the characters of each value."""
-    text = pa.concat_arrays([text])  # whose buffers begin where it begins
+    text = pa.concat_arrays([text])  # its buffers begin with its first value
     lengths = pc.fill_null(pc.utf8_length(text), 0)
     ends = pc.cumulative_sum(lengths)
     first, last = (

@@ -206,7 +206,7 @@ def _labels(type_: ColumnType, settings: Settings) -> Kernel:
     """Read the labels of ENUM and SET.
 
     Raises:
-        SchemaError: a number is wanted, and the labels that it counts are not known.
+        SchemaError: the column is to be read as a number, and its labels are not known.
     """
     if type_.labels is None:
         msg = f"{type_} comes as text, and its labels are not known: it can be read as string"

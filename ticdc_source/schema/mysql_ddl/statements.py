@@ -81,7 +81,7 @@ _NO_COLUMN = frozenset(
     {"PRIMARY", "UNIQUE", "KEY", "INDEX", "CONSTRAINT", "FOREIGN", "CHECK", "FULLTEXT", "SPATIAL", "PARTITION",
      "STATS_EXTENDED", "LIKE"}
 )  # fmt: skip
-_INDEX_KINDS = frozenset({"VECTOR", "COLUMNAR"})  # …INDEX: not reserved words, so they may name a column too
+_INDEX_WORDS = frozenset({"VECTOR", "COLUMNAR"})  # …INDEX: not reserved words, so they may name a column too
 _LONG_NAMES = {
     ("DOUBLE", "PRECISION"): "double", ("LONG", "VARCHAR"): "mediumtext", ("LONG", "VARBINARY"): "mediumblob",
     ("LONG",): "mediumtext", ("NATIONAL", "CHAR"): "char", ("NATIONAL", "CHARACTER"): "char",
@@ -99,7 +99,7 @@ _FLOAT_DIGITS = 24  # binary digits, above which FLOAT(p) is a DOUBLE
 def _is_index(reader: Reader) -> bool:
     after = reader.tokens[reader.index + 1] if reader.index + 1 < len(reader.tokens) else END
     return reader.is_word(_NO_COLUMN) or (
-        reader.is_word(_INDEX_KINDS) and after.kind == "word" and after.text in ("INDEX", "KEY")
+        reader.is_word(_INDEX_WORDS) and after.type == "word" and after.text in ("INDEX", "KEY")
     )
 
 
@@ -110,14 +110,14 @@ def _type(reader: Reader, *, binary: bool) -> ColumnType:
         words.append(reader.take().text)
     name = _LONG_NAMES.get(tuple(words), words[0].lower())
     arguments = ""
-    if reader.next.text == "(" and reader.next.kind == "sign":
+    if reader.next.text == "(" and reader.next.type == "sign":
         inside = reader.bracket().tokens
-        if inside and inside[0].kind == "text":
-            arguments = quote_labels(tuple(token.text for token in inside if token.kind == "text"))
+        if inside and inside[0].type == "text":
+            arguments = quote_labels(tuple(token.text for token in inside if token.type == "text"))
         else:
             arguments = "".join(token.text for token in inside)
         arguments = f"({arguments})"
-    rest = [token.text if token.kind == "word" else "" for token in reader.tokens[reader.index :]]
+    rest = [token.text if token.type == "word" else "" for token in reader.tokens[reader.index :]]
     attributes = next((i for i, word in enumerate(rest) if word not in ("UNSIGNED", "SIGNED", "ZEROFILL")), len(rest))
     if name == "serial":
         return ColumnType("bigint", unsigned=True)
@@ -140,9 +140,9 @@ def _charset(reader: Reader) -> str:
     tokens = [*reader.tokens[reader.index :], END, END]
     depth = 0
     for index, token in enumerate(tokens[:-2]):
-        if token.kind == "sign":
+        if token.type == "sign":
             depth += (token.text == "(") - (token.text == ")")
-        if depth or token.kind != "word":
+        if depth or token.type != "word":
             continue
         if token.text == "SET" and index and tokens[index - 1].text in ("CHARACTER", "CHAR"):
             return _after_equals(tokens, index)
@@ -194,7 +194,7 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
     if action.skip("ADD"):
         column = action.skip("COLUMN")
         action.skip("IF", "NOT", "EXISTS")
-        if action.next.text == "(" and action.next.kind == "sign":
+        if action.next.text == "(" and action.next.type == "sign":
             for name, type_ in _columns(action.bracket(), binary=False).items():
                 yield Add(table, name, type_, new=True)
         elif column or not _is_index(action):
@@ -257,7 +257,7 @@ def steps(sql: str, database: str) -> list[Step]:
     out: list[Step] = []
     statement: list[Token] = []
     for token in [*tokens_of(sql), Token("sign", ";", ";")]:
-        if (token.kind, token.text) != ("sign", ";"):
+        if (token.type, token.text) != ("sign", ";"):
             statement.append(token)
             continue
         reader = Reader(statement, database)

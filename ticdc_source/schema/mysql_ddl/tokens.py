@@ -17,17 +17,17 @@ class Token(NamedTuple):
     """A word, a quoted name, a text in quotes, or a sign.
 
     Attributes:
-        kind: "word", "name", "text", "sign" or "end".
+        type: "word", "name", "text", "sign" or "end".
         text: the token; a word is in upper case.
         plain: the token as it is written.
     """
 
-    kind: str
+    type: str
     text: str
     plain: str
 
 
-_KINDS = {"IDENTIFIER": "name", "STRING": "text", "NATIONAL_STRING": "text"}
+_TYPES = {"IDENTIFIER": "name", "STRING": "text", "NATIONAL_STRING": "text"}
 END = Token("end", "", "")
 
 
@@ -56,11 +56,11 @@ def tokens_of(sql: str) -> list[Token]:
     out: list[Token] = []
     command = False
     for token in found:
-        kind = _KINDS.get(token.token_type.name)
-        if kind == "text" and command:  # sqlglot makes one text of everything after RENAME TABLE
+        type_ = _TYPES.get(token.token_type.name)
+        if type_ == "text" and command:  # sqlglot makes one text of everything after RENAME TABLE
             out += tokens_of(token.text)
-        elif kind is not None:
-            out.append(Token(kind, token.text, token.text))
+        elif type_ is not None:
+            out.append(Token(type_, token.text, token.text))
         else:
             # sqlglot makes one token of some pairs of words: `PRIMARY KEY`, `CHARACTER SET`.
             for word in token.text.split() or [token.text]:
@@ -91,14 +91,14 @@ class Reader:
     def skip(self, *words: str) -> bool:
         """Step over these words or signs, if they are next."""
         here = self.tokens[self.index : self.index + len(words)]
-        if tuple(token.text for token in here) != words or any(token.kind in ("name", "text") for token in here):
+        if tuple(token.text for token in here) != words or any(token.type in ("name", "text") for token in here):
             return False
         self.index += len(words)
         return True
 
     def is_word(self, words: frozenset[str]) -> bool:
         """Return whether one of these words is next, unquoted."""
-        return self.next.kind == "word" and self.next.text in words
+        return self.next.type == "word" and self.next.text in words
 
     def need(self, *words: str) -> None:
         """Step over these words, or raise ValueError."""
@@ -109,7 +109,7 @@ class Reader:
     def name(self) -> str:
         """Step over a name, or raise ValueError."""
         token = self.take()
-        if token.kind not in ("word", "name"):
+        if token.type not in ("word", "name"):
             msg = f"a name expected, found {token.plain or 'the end'!r}"
             raise ValueError(msg)
         return token.plain
@@ -131,7 +131,7 @@ class Reader:
         part: list[Token] = []
         depth = 0
         for token in self.tokens[self.index :]:
-            if token.kind == "sign":
+            if token.type == "sign":
                 depth += (token.text == "(") - (token.text == ")")
                 if token.text == "," and not depth:
                     yield Reader(part, self.database)
@@ -150,6 +150,6 @@ class Reader:
             if token is END:
                 msg = "a bracket is not closed"
                 raise ValueError(msg)
-            if token.kind == "sign":
+            if token.type == "sign":
                 depth += (token.text == "(") - (token.text == ")")
         return Reader(self.tokens[start : self.index - 1], self.database)
