@@ -13,7 +13,7 @@ import pyarrow as pa
 from benchmarks.corpus import Message
 from ticdc_source.driver.context import context_of_schema
 from ticdc_source.driver.load import schema_of_ranges
-from ticdc_source.driver.plan import fetch_settings, read_spec
+from ticdc_source.driver.read_spec import fetch_settings, read_spec
 from ticdc_source.events import Binaries, Chunk
 from ticdc_source.kafka import KafkaFetcher
 from ticdc_source.options.kafka_client import client_config

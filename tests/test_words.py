@@ -58,7 +58,6 @@ PLAIN: dict[str, frozenset[str]] = {
             "unavailable",
             "unlimited",
             "unsupported",
-            "wanted",
         }
     ),
 }

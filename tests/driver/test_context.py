@@ -10,8 +10,8 @@ import pytest
 from examples.local_kafka import ExternalKafka, LocalKafka, produce
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, declared, dump
 from ticdc_source.driver.load import ReadContexts
-from ticdc_source.driver.plan import driver_fetcher, read_spec
 from ticdc_source.driver.read_schema import format_schema
+from ticdc_source.driver.read_spec import driver_fetcher, read_spec
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.kafka import KafkaCluster
 from ticdc_source.options.offsets import OffsetRange

@@ -15,7 +15,7 @@ from tests.test_architecture import BLOCKED_IMPORT
 _READ = """
 import json, os
 from ticdc_source.driver import load
-from ticdc_source.driver.plan import driver_fetcher, read_spec
+from ticdc_source.driver.read_spec import driver_fetcher, read_spec
 from ticdc_source.pipeline.read import read
 
 options = load.batch_options(json.loads(os.environ["OPTIONS"]))

@@ -12,7 +12,7 @@ import pytest
 from tests.support.captured import Captured, Sizes, make_options, single
 from tests.support.messages import TSO, Message, canal, cell, debezium, debezium_ddl, open_message, open_row
 from ticdc_source.driver.context import context_of_schema
-from ticdc_source.driver.plan import read_spec
+from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.events import Chunk, Split, TableName
 from ticdc_source.pipeline import coalesce
 from ticdc_source.pipeline.coalesce import coalesce_chunks

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.captured import TOPIC, Captured, Record, load, rows
 from tests.support.messages import TSO, Message, canal, dump, open_message
-from ticdc_source.driver.resolved import resolved_end
+from ticdc_source.driver.resolved_ts import resolved_end
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange

@@ -9,7 +9,7 @@ import pytest
 from tests.support.captured import Captured, load, make_options
 from tests.support.messages import TSO, canal, debezium
 from ticdc_source.driver.context import ReadContext
-from ticdc_source.driver.plan import read_spec
+from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import TableName
 from ticdc_source.pipeline.read import read

@@ -16,7 +16,7 @@ from tests.support.captured import Captured, Record, Sizes, load, make_options, 
 from tests.support.messages import cell, open_message, open_row
 from tests.support.truth import tables_with_rows
 from ticdc_source.driver.context import context_of_schema
-from ticdc_source.driver.plan import read_spec
+from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.events import TableName
 from ticdc_source.pipeline.read import ReadState, read

@@ -8,7 +8,7 @@ import pytest
 from tests.support.captured import Captured, make_options
 from tests.support.messages import TSO, canal
 from ticdc_source.driver.context import context_of_schema
-from ticdc_source.driver.plan import read_spec
+from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.pipeline.metrics import metrics_line, write_lines
 from ticdc_source.pipeline.read import ReadState, read

@@ -11,7 +11,7 @@ import pytest
 from tests.support.captured import Captured, make_options, rows, single
 from tests.support.messages import Message, canal, cell, debezium, dump, open_message, open_row
 from ticdc_source.driver.context import context_of_schema
-from ticdc_source.driver.plan import read_spec
+from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.pipeline.read import ReadState, read
 

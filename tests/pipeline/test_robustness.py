@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.captured import Captured, Record, load, make_options
 from ticdc_source.driver.context import context_of_schema
-from ticdc_source.driver.plan import read_spec
+from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.pipeline.read import read
 

@@ -6,7 +6,7 @@ from tests.support.captured import Captured, load, make_options, rows
 from tests.support.messages import canal, cell, debezium, open_message, open_row
 from tests.support.truth import TrueRow, tables_with_rows, true_rows
 from ticdc_source.driver.context import context_of_schema
-from ticdc_source.driver.plan import read_spec
+from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.errors import DecodeError
 from ticdc_source.pipeline.read import ReadState, read
 

@@ -17,7 +17,7 @@ from tests.support.captured import Captured, Record, load, make_options, random_
 from tests.support.messages import TSO, canal, cell, dump, framed, open_message, open_row
 from tests.support.truth import true_rows
 from ticdc_source.driver.context import context_of_schema
-from ticdc_source.driver.plan import read_spec
+from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError, OptionError, SchemaError, TiCDCSourceError
 from ticdc_source.pipeline.read import ReadState, read
 from ticdc_source.protocols import PROTOCOLS, large_messages

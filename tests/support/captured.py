@@ -13,7 +13,7 @@ from tests.support.corpus import scenario
 from ticdc_source.driver.context import ReadContext, context_of_sample, context_of_schema
 from ticdc_source.driver.inference import take_sample
 from ticdc_source.driver.load import schema_of_ranges
-from ticdc_source.driver.plan import read_spec
+from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options

@@ -23,9 +23,9 @@ from ticdc_source.driver.context import (
     warn_of_missing_ddl,
 )
 from ticdc_source.driver.inference import Fetch, Sample, infer_table, lacks_types, nothing_there, take_sample
-from ticdc_source.driver.plan import driver_fetcher, layout_of
 from ticdc_source.driver.read_schema import check_types, format_schema, read_schema
-from ticdc_source.driver.resolved import resolved_end
+from ticdc_source.driver.read_spec import driver_fetcher, layout_of
+from ticdc_source.driver.resolved_ts import resolved_end
 from ticdc_source.errors import OptionError, TiCDCSourceError
 from ticdc_source.kafka import Fetcher, KafkaCluster
 from ticdc_source.options.offsets import OffsetRange, split_ranges

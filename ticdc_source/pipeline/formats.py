@@ -29,7 +29,7 @@ from ticdc_source.kernels.json_documents import json_object, member_name
 from ticdc_source.kernels.variants import variants
 from ticdc_source.pipeline.assemble import ROW_FACTS, Rows, concatenated, in_order
 from ticdc_source.pipeline.metadata import FORMAT_COLUMNS
-from ticdc_source.pipeline.wanted import ReadSpec, ReadState, decode_events, events_of_one_table, rows_of
+from ticdc_source.pipeline.spec import ReadSpec, ReadState, decode_events, events_of_one_table, rows_of
 from ticdc_source.protocols.documents import DOCUMENT, KEY_DOCUMENT
 from ticdc_source.protocols.messages import readable
 from ticdc_source.protocols.plan import Plan

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ticdc_source.driver.load import plan_batch
-from ticdc_source.driver.plan import layout_of
+from ticdc_source.driver.read_spec import layout_of
 from ticdc_source.options.options import Options
 from ticdc_source.spark.schema import to_arrow
 from ticdc_source.spark.worker import TiCDCPartition, read_partition

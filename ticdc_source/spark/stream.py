@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from ticdc_source.driver.context import lowest_partitions, warn_of_missing_ddl
 from ticdc_source.driver.load import ReadContexts
-from ticdc_source.driver.plan import layout_of
+from ticdc_source.driver.read_spec import layout_of
 from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, offsets_of, pack
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.kafka import KafkaCluster, report_loss

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
 from ticdc_source.driver.context import ReadContext
-from ticdc_source.driver.plan import fetch_settings, read_spec
+from ticdc_source.driver.read_spec import fetch_settings, read_spec
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka import FETCHERS

@@ -14,7 +14,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import CommitRange
 from ticdc_source.options.tables import TableFilter
 from ticdc_source.pipeline.layout import Layout
-from ticdc_source.pipeline.wanted import ReadSpec
+from ticdc_source.pipeline.spec import ReadSpec
 from ticdc_source.protocols import PROTOCOLS, decoder_of
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.model import ReadField
