@@ -60,8 +60,8 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
     spec = spec_for(list(islice(messages(_WORK), 1000)), **work.options)
     for codec in size.codecs:
         with filled_topic(bootstrap, work, size.records, 1, codec) as (topic, filled):
-            wanted = (bootstrap, topic, filled.records)
-            runs = {"fetch": partial(fetched, *wanted), "read": partial(_read, *wanted, spec)}
+            arguments = (bootstrap, topic, filled.records)
+            runs = {"fetch": partial(fetched, *arguments), "read": partial(_read, *arguments, spec)}
             samples = list(_measured(runs, filled.records, size.turns))
         name = codec or "not compressed"
         result.samples[name] = samples

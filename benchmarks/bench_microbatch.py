@@ -247,7 +247,7 @@ def _batches(
         ends.update({partition: first + case.records for partition, first in firsts.items()})
         progress = _await(query, topic, ends)
         done = _instant(progress["timestamp"]) + progress["durationMs"]["triggerExecution"] / 1000
-        whole = _places(progress["sources"][0]["startOffset"], topic) == before
+        whole = _offsets_of(progress["sources"][0]["startOffset"], topic) == before
         yield {
             "counts": number > size.warm_up and whole,
             "batch": progress["batchId"],
@@ -263,7 +263,7 @@ def _await(query: Any, topic: str, ends: dict[int, int]) -> dict[str, Any]:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < deadline:
         progress = query.lastProgress
-        if progress is not None and _places(progress["sources"][0]["endOffset"], topic) == ends:
+        if progress is not None and _offsets_of(progress["sources"][0]["endOffset"], topic) == ends:
             found: dict[str, Any] = json.loads(progress.json)
             return found
         if query.exception() is not None:
@@ -273,7 +273,7 @@ def _await(query: Any, topic: str, ends: dict[int, int]) -> dict[str, Any]:
     raise TimeoutError(message)
 
 
-def _places(offset: Any, topic: str) -> dict[int, int]:
+def _offsets_of(offset: Any, topic: str) -> dict[int, int]:
     parsed = json.loads(offset) if isinstance(offset, str) else offset
     return {int(number): end for number, end in ((parsed or {}).get(topic) or {}).items()}
 

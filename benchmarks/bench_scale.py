@@ -113,8 +113,8 @@ def others(tables: int, records: int) -> float:
     ]
     distinct = [next(source) for source in islice(cycle(each), min(20 * tables, records))]
     messages = list(islice(cycle(distinct), records * tables // (tables - 1)))
-    wanted = f"{corpus.DATABASE}.orders_0"
-    options = {"tables": wanted, "schemaHints": corpus.ORDERS.hints}
+    table = f"{corpus.DATABASE}.orders_0"
+    options = {"tables": table, "schemaHints": corpus.ORDERS.hints}
     mine = [message for message in messages if b'"table":"orders_0"' in (message.value or b"")]
 
     def taken(some: list[Message]) -> float:

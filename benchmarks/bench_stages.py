@@ -36,12 +36,12 @@ from ticdc_source.spark.schema import to_spark
 NAME = "stages"
 TITLE = "Where a worker's time goes: CPU microseconds a row; on the right what no reader in Python can do without"
 STAGES = ("fetch", "split", "parse", "columns", "cast", "assemble", "arrow")
-FLOORS = ("general path", "orjson.loads", "into Java")
+REFERENCES = ("general path", "orjson.loads", "into Java")
 
 _BUILT_IN = "~"  # cProfile's file of a function that is written in C
 _DEPTH = 12  # of callers to follow from a built-in function
 _JAVA_ROWS = 500_000
-_MOST_BYTES = 32 << 20  # of a combined record batch: the default of maxBytesPerBatch
+_MAX_BYTES = 32 << 20  # of a coalesced record batch: the default of maxBytesPerBatch
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
     """Measure all works."""
     size = SIZES[size_name]
     result = Result(NAME, TITLE, command, asdict(size))
-    result.columns = ("work", *STAGES, "sum", *FLOORS)
+    result.columns = ("work", *STAGES, "sum", *REFERENCES)
     with session(1) as live:
         live.spark.dataSource.register(Prebuilt)
         for name, records in size.records.items():
@@ -79,8 +79,9 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
             result.samples[name] = samples
             figures = {stage: round(seconds / rows * 1e6, 2) for stage, seconds in samples[0].items()}
             result.figures[name] = {"rows": rows, "microseconds_a_row": figures}
-            cells = [*(figures[stage] for stage in STAGES), sum(figures[stage] for stage in STAGES)]
-            result.rows.append([name, *(f"{cell:.2f}" for cell in (*cells, *(figures[floor] for floor in FLOORS)))])
+            total = sum(figures[stage] for stage in STAGES)
+            cells = [*(figures[stage] for stage in STAGES), total, *(figures[reference] for reference in REFERENCES)]
+            result.rows.append([name, *(f"{cell:.2f}" for cell in cells)])
     parts = {work: figures["microseconds_a_row"] for work, figures in result.figures.items()}
     series = {stage: {work: part[stage] for work, part in parts.items()} for stage in STAGES}
     result.chart = Chart("CPU microseconds a row", series, stacked=True)
@@ -90,7 +91,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
 def measure(
     live: Session, bootstrap: str, work: Work, records: int, java_rows: int
 ) -> tuple[list[dict[str, float]], int]:
-    """Return the CPU seconds of each stage and lower limit, and the number of rows they are for."""
+    """Return the CPU seconds of each stage and reference, and the number of rows they are for."""
     some = list(islice(messages(work.name), records))
     chunks = list(chunks_of(some, protocol=work.protocol))
     spec, state = spec_for(some, **work.options), ReadState()
@@ -142,10 +143,10 @@ def shares_of(run_once: Callable[[], None], plain: float) -> dict[str, float]:
             continue
         for caller, (_, from_there, _, _) in callers.items():
             calls[caller] += from_there
-    dearer = max(0.0, sum(own for _, _, own, _, _ in stats.values()) - plain) / max(1, calls.total())
+    excess = max(0.0, sum(own for _, _, own, _, _ in stats.values()) - plain) / max(1, calls.total())
     seconds: Counter[str] = Counter()
     for function, (_, _, own, _, _) in stats.items():
-        seconds[_part_of(function, stats)] += max(0.0, own - calls[function] * dearer)
+        seconds[_part_of(function, stats)] += max(0.0, own - calls[function] * excess)
     return {part: seconds[part] / max(seconds.total(), 1e-9) for part in ("parse", "columns", "cast")}
 
 
@@ -159,7 +160,7 @@ def _part_of(function: tuple[str, int, str], stats: Mapping[tuple[str, int, str]
     file, _, name = function
     if "orjson" in name or name == _traced_json.__name__ or file.startswith(_PYTHON_JSON):
         return "parse"
-    if file.startswith(_KERNELS) or Path(file).name == "kernels.py":  # what only one protocol has lies in its folder
+    if file.startswith(_KERNELS) or Path(file).name == "kernels.py":  # the kernels of one protocol are in its folder
         return "cast"
     callers = stats[function][4]
     if file.startswith(_OURS) or not callers or depth > _DEPTH:
@@ -184,7 +185,7 @@ def _without_fast_paths(chunks: list[Chunk], spec: ReadSpec) -> float:
 
 
 def _coalesced(chunks: list[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
-    return coalesce_batches(read(chunks, spec, state), spec.max_rows, _MOST_BYTES)
+    return coalesce_batches(read(chunks, spec, state), spec.max_rows, _MAX_BYTES)
 
 
 def _written(batches: list[pa.RecordBatch]) -> None:
@@ -205,11 +206,11 @@ def _bodies(message: Message, work: Work) -> Iterator[bytes]:
         yield value
         return
     for data, first in ((message.key or b"", 8), (value, 0)):
-        place = first
-        while place < len(data):
-            after = place + 8 + int.from_bytes(data[place : place + 8], "big")
-            yield data[place + 8 : after]
-            place = after
+        start = first
+        while start < len(data):
+            end = start + 8 + int.from_bytes(data[start : start + 8], "big")
+            yield data[start + 8 : end]
+            start = end
 
 
 def _into_java(live: Session, batches: list[pa.RecordBatch], rows: int, java_rows: int) -> float:

@@ -27,12 +27,11 @@ def draw(result: Path) -> Path | None:
     figure, axes = pyplot.subplots(figsize=(9, 1.4 + 0.28 * len(bars) * (count + 0.6)), layout="constrained")
     ends = dict.fromkeys(bars, 0.0)
     for number, (label, values) in enumerate(chart["series"].items()):
-        places = [bars.index(name) + (0 if chart["stacked"] else (number - (count - 1) / 2) * 0.8 / count)
-                  for name in values]  # fmt: skip
+        positions = [bars.index(name) + (0 if chart["stacked"] else (number - (count - 1) / 2) * 0.8 / count)
+                     for name in values]  # fmt: skip
         starts = [ends[name] for name in values] if chart["stacked"] else 0.0
-        drawn = axes.barh(
-            places, list(values.values()), 0.8 / count, left=starts, label=label, color=_COLOURS[number % len(_COLOURS)]
-        )
+        colour = _COLOURS[number % len(_COLOURS)]
+        drawn = axes.barh(positions, list(values.values()), 0.8 / count, left=starts, label=label, color=colour)
         if chart["stacked"]:
             ends.update({name: ends[name] + value for name, value in values.items()})
         else:

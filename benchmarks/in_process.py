@@ -56,16 +56,16 @@ def chunks_of(messages: Iterable[Message], first: int = 0, protocol: str = "cana
 
 
 def spec_for(messages: Sequence[Message], **options: str) -> ReadSpec:
-    """Infer a schema from messages, and put together what a worker needs to read them."""
+    """Infer a schema from messages, and return the specification with which a worker reads them."""
     parsed = make_options(**options)
 
-    def fetch(wanted: OffsetRange) -> Iterator[Chunk]:
-        return chunks_of(messages[wanted.start : wanted.end], wanted.start)
+    def fetch(offset_range: OffsetRange) -> Iterator[Chunk]:
+        return chunks_of(messages[offset_range.start : offset_range.end], offset_range.start)
 
     schema = schema_of_ranges([OffsetRange(TOPIC, 0, 0, len(messages))], fetch, parsed)
-    known = context_of_schema(schema, parsed)
-    assert known is not None
-    return read_spec(schema, parsed, known)
+    context = context_of_schema(schema, parsed)
+    assert context is not None
+    return read_spec(schema, parsed, context)
 
 
 def fetched(bootstrap: str, topic: str, records: int) -> int:

@@ -82,8 +82,8 @@ class Loader:
                 if error is kafka.errors.NoError:
                     firsts[partition.index] = partition.base_offset
                 elif error not in _NOT_YET or time.monotonic() > deadline:
-                    place = f"{topic}-{partition.index}"
-                    raise error(place)
+                    topic_partition = f"{topic}-{partition.index}"
+                    raise error(topic_partition)
         return firsts
 
     def _sent(self, topic: str, batches: Mapping[int, bytes]) -> Any:

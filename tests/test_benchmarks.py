@@ -1,4 +1,4 @@
-"""Every benchmark runs, on next to nothing: what it measures is for `make bench`, that it measures is for here."""
+"""Every benchmark runs at its smallest size; measuring is for `make bench`."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import compare, corpus
 from benchmarks.__main__ import BENCHMARKS
-from benchmarks.bench_stages import FLOORS, STAGES
+from benchmarks.bench_stages import REFERENCES, STAGES
 from benchmarks.bench_throughput import SIZES
 from benchmarks.charts import draw
 from benchmarks.load import record_batch
@@ -24,14 +24,14 @@ from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
 from tests.conftest import ROOT, Kafka
 from tests.support.captured import rows
 
-QUICK_START = "-XX:TieredStopAtLevel=1"  # of Java: nothing runs so often that it is worth its optimising compiler
-SECONDS = 500  # 60 on two cores that have nothing else to do
-ON_LINUX = pytest.mark.skipif(not PROC.is_dir(), reason="what processes take is read from Linux's /proc")
+QUICK_START = "-XX:TieredStopAtLevel=1"  # of Java: its optimising compiler does not pay off in a short run
+TIMEOUT_SECONDS = 500  # it takes 60 on two idle cores
+ON_LINUX = pytest.mark.skipif(not PROC.is_dir(), reason="memory and CPU time are read from Linux's /proc")
 
 
 @pytest.fixture(scope="module")
 def results(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """All benchmarks as `make bench` starts them, on next to nothing, with the session's broker."""
+    """Run all benchmarks at the smallest size as `make bench` does, on the session's broker; return their results."""
     folder = tmp_path_factory.mktemp("results")
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--size", "tiny", "--results", str(folder)],
@@ -39,7 +39,7 @@ def results(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         env={**os.environ, BOOTSTRAP_VARIABLE: broker.bootstrap_servers, "SPARK_SUBMIT_OPTS": QUICK_START},
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -53,7 +53,7 @@ def results(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 @pytest.mark.spark
 @ON_LINUX
 def test_each_benchmark_writes_its_figures(results: dict[str, dict[str, Any]]) -> None:
-    """What was measured, with all samples, where and with what; a chart's bars are figures."""
+    """Each benchmark writes its figures, all samples, the environment and the load, and charts only figures."""
     for result in results.values():
         assert result["figures"].keys() == result["samples"].keys() != set()
         assert all(result["samples"].values())
@@ -73,8 +73,8 @@ def test_each_benchmark_writes_its_figures(results: dict[str, dict[str, Any]]) -
 @pytest.mark.broker
 @pytest.mark.spark
 @ON_LINUX
-def test_throughput_is_that_of_the_same_rows_from_both(results: dict[str, dict[str, Any]]) -> None:
-    """For each protocol, after both have given the same rows; CPU seconds are never none."""
+def test_throughput_has_both_sides(results: dict[str, dict[str, Any]]) -> None:
+    """Throughput has rows and CPU seconds of both sides for each protocol, and the stages have their CPU time."""
     throughput = results["throughput"]
     assert set(SIZES["tiny"].records) == {name.rpartition(", ")[0] for name in throughput["figures"]}
     for name, figures in throughput["figures"].items():
@@ -83,12 +83,12 @@ def test_throughput_is_that_of_the_same_rows_from_both(results: dict[str, dict[s
         assert all(sample["cpu_seconds"] > 0 for sample in throughput["samples"][name])
         assert figures["ratio_rows_per_cpu_second"] > 0
     stages = results["stages"]["figures"]["canal-json"]["microseconds_a_row"]
-    assert set(stages) == {*STAGES, *FLOORS}
+    assert set(stages) == {*STAGES, *REFERENCES}
     assert sum(stages.values()) > 0
 
 
 def test_the_benchmarks_are_listed() -> None:
-    """`--list` names them all and starts nothing."""
+    """`--list` names every benchmark and runs none."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--list"], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -97,21 +97,21 @@ def test_the_benchmarks_are_listed() -> None:
 
 @pytest.mark.parametrize("work", corpus.WORKS)
 def test_the_corpus_is_what_ticdc_writes(work: str) -> None:
-    """The generated messages are read by our decoder into the rows they say they hold, and come again."""
+    """The generated messages decode to the rows that they declare, and are the same each time."""
     table = corpus.WORKS[work].table
     messages = list(islice(corpus.messages(work), 200))
     assert messages == list(islice(corpus.messages(work), 200))
     found = rows(*((message.key, message.value) for message in messages), **corpus.WORKS[work].options)
     assert len(found) == sum(message.rows for message in messages)
     assert {name for name in found[0] if not name.startswith("_")} == {column.name for column in table.columns}
-    kinds = Counter(row["_change_type"] for row in found)
-    assert kinds["update_preimage"] == kinds["update_postimage"]
-    assert 0.2 < kinds["update_preimage"] / (len(found) - kinds["update_preimage"]) < 0.4
-    assert kinds["delete"]
+    change_types = Counter(row["_change_type"] for row in found)
+    assert change_types["update_preimage"] == change_types["update_postimage"]
+    assert 0.2 < change_types["update_preimage"] / (len(found) - change_types["update_preimage"]) < 0.4
+    assert change_types["delete"]
 
 
 def test_canal_json_of_the_corpus_is_as_ticdc_writes_it() -> None:
-    """Some 0.9 kB; `mysqlType` in any order, `sqlType` of an unsigned column by its value; watermarks are no rows."""
+    """canal-json messages have TiCDC's size, member order and type codes, and its watermarks are no rows."""
     messages = list(islice(corpus.messages(), 1000))
     assert 700 < sum(len(message.value or b"") for message in messages) / len(messages) < 1000
     parsed = [orjson.loads(message.value or b"") for message in messages]
@@ -125,8 +125,8 @@ def test_canal_json_of_the_corpus_is_as_ticdc_writes_it() -> None:
     assert len(rows(*((message.key, message.value) for message in both), schemaHints=table.hints)) == 1
 
 
-def test_a_record_batch_says_what_it_holds() -> None:
-    """Its values' sizes and their number, also when it is compressed."""
+def test_a_record_batch_reports_what_it_holds() -> None:
+    """A record batch reports its number of values, their size and their rows, compressed or not."""
     messages = [corpus.Message(None, b"x" * 1000, 2)] * 10
     plain, packed = record_batch(messages), record_batch(messages, "gzip")
     assert plain[1:] == packed[1:] == (10, 10_000, 20)
@@ -135,8 +135,8 @@ def test_a_record_batch_says_what_it_holds() -> None:
 
 
 @ON_LINUX
-def test_memory_is_that_of_the_process() -> None:
-    """A process that takes 64 MiB and gives them back is seen to have had them."""
+def test_peak_memory_includes_freed_memory() -> None:
+    """The peak memory of a process includes memory that it has returned."""
     code = "data = b'x' * (64 << 20); del data; print('done', flush=True); input()"
     command = [sys.executable, "-c", code, "pyspark.daemon", "pyspark.worker"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -151,8 +151,8 @@ def test_memory_is_that_of_the_process() -> None:
 
 
 @ON_LINUX
-def test_cpu_seconds_are_those_of_the_process_and_of_all_below_it() -> None:
-    """Also of those that have ended and were waited for."""
+def test_cpu_seconds_include_child_processes() -> None:
+    """The CPU seconds of a process include those of its child processes, even ended ones."""
     burn = "import time; [None for _ in iter(lambda: time.process_time() < 0.3, False)]"
     code = (
         f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]); {burn}; print(flush=True); input()"
@@ -166,24 +166,24 @@ def test_cpu_seconds_are_those_of_the_process_and_of_all_below_it() -> None:
 
 
 def test_two_results_are_compared_figure_by_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also what else differs is said; results of two benchmarks are refused."""
+    """A comparison shows each figure and what else differs, and refuses results of two benchmarks."""
     paths = []
     for name, rate in (("a", 100.0), ("b", 150.0)):
         result = Result("throughput", "Rows", f"command {name}", {"rounds": 3})
         result.figures, result.samples = {"canal-json": {"rate": rate}}, {"canal-json": [rate]}
         paths.append(str(result.write(tmp_path / name, "full")))
     assert compare.main(paths) == 0
-    told = capsys.readouterr().out
-    assert "canal-json > rate" in told
-    assert "1.50" in told
-    assert "command: command a | command b" in told
-    assert "parameters" not in told
+    printed = capsys.readouterr().out
+    assert "canal-json > rate" in printed
+    assert "1.50" in printed
+    assert "command: command a | command b" in printed
+    assert "parameters" not in printed
     other = Result("memory", "MiB", "command", {}).write(tmp_path / "c", "full")
     assert compare.main([paths[0], str(other)]) == 1
 
 
 def test_a_chart_is_drawn(tmp_path: Path) -> None:
-    """Beside its result, stacked or not; none without a chart to draw."""
+    """A chart is drawn beside its result, stacked or not, and not if the result has none."""
     pytest.importorskip("matplotlib", reason="in the dependency group 'benchmarks'")
     series = {"ticdc": {"canal-json": 2.0, "debezium": 3.0}, "kafka": {"canal-json": 1.0}}
     for stacked in (False, True):

@@ -1,4 +1,4 @@
-"""Bytes of many records in one array."""
+"""`Binaries` holds the values of many records in one array, and is a sequence of bytes."""
 
 import pyarrow as pa
 import pytest
@@ -10,26 +10,26 @@ VALUES = [b"one", b"", b"three"]
 
 
 def binaries() -> Binaries:
-    """Make some, never looked at."""
+    """Return values that were never accessed."""
     return Binaries(pa.array(VALUES, pa.binary()))
 
 
 def test_they_are_a_sequence_of_bytes() -> None:
-    """One by one, as a stretch, from behind and by iteration they are what the array holds, looked at before or not."""
-    for one in (binaries(), binaries()):
-        assert len(one) == 3
-        assert one.nbytes == 8
-        assert [one[0], one[-1], one[1:]] == [b"one", b"three", [b"", b"three"]]
-        assert list(one) == one.as_list() == VALUES
-        assert one == VALUES
-        assert one == binaries()
-        assert one != VALUES[1:]
+    """`Binaries` have the array's values by index, slice, iteration and comparison, whether accessed before or not."""
+    for values in (binaries(), binaries()):
+        assert len(values) == 3
+        assert values.nbytes == 8
+        assert [values[0], values[-1], values[1:]] == [b"one", b"three", [b"", b"three"]]
+        assert list(values) == values.as_list() == VALUES
+        assert values == VALUES
+        assert values == binaries()
+        assert values != VALUES[1:]
     with pytest.raises(IndexError):
         binaries()[3]
 
 
-def test_what_is_laid_behind_them_makes_them_lists() -> None:
-    """A chunk and a table's events of an array take more records: all are there, in order."""
+def test_records_can_be_appended_to_them() -> None:
+    """A chunk and table events that hold an array accept more records, in order."""
     chunk = Chunk("topic", 0, [0, 1, 2], [0] * 3, [None] * 3, binaries())
     chunk.listed_values().append(None)
     table_events = TableEvents.of_records(chunk.part(0, 3), TableName("a", "b"), range(3), binaries())
@@ -39,10 +39,10 @@ def test_what_is_laid_behind_them_makes_them_lists() -> None:
     assert (table_events.positions, table_events.payloads) == ([0, 1, 2, 3], [*VALUES, b"four"])
 
 
-def message(table: str, kind: str = "INSERT", commit: int = 1795247640910) -> bytes:
-    """Write the beginning of a canal-json message, and some of the rest."""
+def message(table: str, operation: str = "INSERT", commit: int = 1795247640910) -> bytes:
+    """Return the beginning of a canal-json message, and some of the rest."""
     return (
-        f'{{"id":0,"database":"shop","table":"{table}","pkNames":["id"],"isDdl":false,"type":"{kind}",'
+        f'{{"id":0,"database":"shop","table":"{table}","pkNames":["id"],"isDdl":false,"type":"{operation}",'
         f'"es":{commit},"ts":1,"data":[{{"id":"1"}}]}}'
     ).encode()
 
@@ -60,7 +60,7 @@ def message(table: str, kind: str = "INSERT", commit: int = 1795247640910) -> by
     ],
 )
 def test_an_array_is_split_like_a_list(messages: list[bytes]) -> None:
-    """Trays, places, payloads and what cannot be read are the same, whether a chunk's values are an array or a list."""
+    """A chunk splits into the same events and errors whether its values are an array or a list."""
     decoder = PROTOCOLS["canal-json"]
     count = len(messages)
     listed = Chunk("topic", 0, list(range(count)), [0] * count, [b""] * count, list[bytes | None](messages))

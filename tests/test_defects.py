@@ -1,4 +1,4 @@
-"""Defects that were found by trying to break the core: each stays mended."""
+"""Defects that were found by trying to break the connector stay fixed."""
 
 import datetime
 from decimal import Decimal
@@ -29,13 +29,13 @@ ID = {"id": "int"}
 KEY = {"type": "int32", "optional": False, "field": "id"}
 
 
-def one(value: Any, mysql_type: str) -> Message:
-    """Make a canal-json insert with a column x."""
+def insert(value: Any, mysql_type: str) -> Message:
+    """Return a canal-json insert with a column x."""
     return canal("INSERT", [{"id": "1", "x": value}], None, {**ID, "x": mysql_type}, {"id": 4, "x": 12})
 
 
 def text_field(tidb_type: str | None = None) -> dict[str, Any]:
-    """Make the schema of a debezium string column x."""
+    """Return the schema of a debezium string column x."""
     return {"type": "string", "optional": True, "field": "x", **({"tidb_type": tidb_type} if tidb_type else {})}
 
 
@@ -46,25 +46,25 @@ def text_field(tidb_type: str | None = None) -> dict[str, Any]:
     "9" * 37 + ".00",
 ])  # fmt: skip
 def test_a_decimal_that_does_not_fit_is_an_error(value: str) -> None:
-    """Arrow's cast of long texts wraps around: a value outside the sample's digits is refused, never another number."""
-    sample = [one("1.50", "decimal")] * 700
+    """A decimal with more digits than the sample's is an error, although Arrow's cast of long texts wraps around."""
+    sample = [insert("1.50", "decimal")] * 700
 
     with pytest.raises(DecodeError, match="column=x"):
-        rows(*sample, one(value, "decimal"), *sample)
+        rows(*sample, insert(value, "decimal"), *sample)
 
 
 def test_a_long_decimal_that_fits_is_exact() -> None:
-    """Thirty-eight digits, with and without a sign, leading zeros included."""
+    """A decimal of thirty-eight digits is exact, with a sign or with leading zeros."""
     texts = ["-" + "9" * 36 + ".99", "0" * 30 + "12.50"]
 
-    found = [row["x"] for row in rows(*(one(text, "decimal(38,2)") for text in texts))]
+    found = [row["x"] for row in rows(*(insert(text, "decimal(38,2)") for text in texts))]
 
     assert found == [Decimal(text) for text in texts]
 
 
 def test_old_values_without_names_are_matched_in_bounded_time() -> None:
-    """Forty flattened values among eighty NULLs are put back at once."""
-    new = {f"{kind}{n}": cell(code, None, 65) for n in range(40) for kind, code in (("i", 3), ("s", 15))}
+    """Forty old values without names are matched to columns at once, among eighty NULLs."""
+    new = {f"{prefix}{n}": cell(code, None, 65) for n in range(40) for prefix, code in (("i", 3), ("s", 15))}
     flat = ",".join(f'"t":3,"f":65,"v":{n}' for n in range(40))
     body = b'{"u":%b,"p":{%b}}' % (dump({"id": cell(3, 1, 2), **new}), flat.encode())
 
@@ -73,8 +73,8 @@ def test_old_values_without_names_are_matched_in_bounded_time() -> None:
     assert [before[f"i{n}"] for n in range(40)] == list(range(40))
 
 
-def test_a_column_named_as_a_metadata_column_that_was_not_asked_for_is_data() -> None:
-    """Only the metadata columns that are there take their names."""
+def test_a_column_named_as_a_metadata_column_that_was_not_requested_is_data() -> None:
+    """A table column may have the name of a metadata column that was not requested."""
     types = {**ID, "_topic": "varchar", "_corrupt_record": "varchar"}
     row = rows(canal("INSERT", [{"id": "1", "_topic": "mine", "_corrupt_record": "too"}], None, types))[0]
 
@@ -82,7 +82,7 @@ def test_a_column_named_as_a_metadata_column_that_was_not_asked_for_is_data() ->
 
 
 def test_a_table_whose_name_changes_case_is_one_table() -> None:
-    """Rows under both spellings come, in order, however the records are cut into chunks."""
+    """Rows under both spellings of a table's name come in order, however records are cut into chunks."""
     messages = [canal("INSERT", [{"id": str(n)}], None, ID, table="tT"[n % 2]) for n in range(4)]
     captured = Captured.of(*messages)
 
@@ -91,8 +91,8 @@ def test_a_table_whose_name_changes_case_is_one_table() -> None:
 
 
 @pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
-def test_a_broken_description_spoils_no_other_message(mode: str) -> None:
-    """The columns of a message that cannot be read are not taken for those of the next."""
+def test_a_broken_description_does_not_affect_other_messages(mode: str) -> None:
+    """The columns of a message that cannot be read are not used for the next message."""
     good, bad = canal("INSERT", [{"id": "1"}], None, ID), canal("INSERT", [{"id": "7"}], None, {"id": "(("})
     fields: list[dict[str, Any]] = [{"field": "id"}]
     broken = debezium("c", None, {"id": 7}, fields)
@@ -103,8 +103,8 @@ def test_a_broken_description_spoils_no_other_message(mode: str) -> None:
         assert [row["id"] for row in found if row["_change_type"]] == [1, 1]
 
 
-def test_the_messages_own_tidb_type_stands() -> None:
-    """A column that was VARBINARY in the sample and is VARCHAR now is not decoded as base64."""
+def test_a_message_is_decoded_by_its_own_tidb_type() -> None:
+    """Each message is decoded by its own tidb_type, so a VARCHAR is not base64 although the sample has a VARBINARY."""
     binary = debezium("c", None, {"id": 1, "x": "YWJj"}, [KEY, text_field("varbinary")])
     text = debezium("c", None, {"id": 1, "x": "abcd"}, [KEY, text_field("varchar")])
 
@@ -112,7 +112,7 @@ def test_the_messages_own_tidb_type_stands() -> None:
 
 
 def test_a_datetime_in_another_unit_is_an_error() -> None:
-    """Microseconds read as milliseconds lie beyond the year 9999."""
+    """A DATETIME in microseconds that is declared in milliseconds is an error, because it is beyond the year 9999."""
     ddl = debezium_ddl(TSO - 1, "", [declared("id", "INT"), declared("x", "DATETIME", length=3)])
     good = debezium("c", None, {"id": 1, "x": 1_600_000_000_123})
     captured = Captured.of(ddl, good, debezium("c", None, {"id": 1, "x": 1_600_000_000_123_456}))
@@ -128,13 +128,13 @@ def test_a_datetime_in_another_unit_is_an_error() -> None:
     open_message(open_row({"u": {"id": cell(3, 1), "x": cell(15, "\\xff\\xfe", 0)}})),
     debezium("c", None, {"id": 1, "x": "//4="}, [KEY, text_field()]),
 ])  # fmt: skip
-def test_a_hint_of_binary_gives_the_bytes(message: Message) -> None:
-    """Where the wire leaves open whether a column is text, the hint decides how it is undone."""
+def test_a_hint_of_binary_returns_the_bytes(message: Message) -> None:
+    """If the message does not say whether a column is text, a hint of binary decodes its bytes."""
     assert rows(message, schemaHints="x binary")[0]["x"] == b"\xff\xfe"
 
 
 def test_the_text_of_a_small_decimal_has_no_exponent() -> None:
-    """A DECIMAL that debezium sends as a double is read as the text MySQL prints, not as Arrow's 1E-10."""
+    """A DECIMAL that debezium sends as a double is the text that MySQL prints, not Arrow's 1E-10."""
     ddl = debezium_ddl(TSO - 1, "", [declared("id", "INT"), declared("x", "DECIMAL", length=12, scale=10)])
     values = [0, 1e-10, -2e-7, 1.5]
 
@@ -144,7 +144,7 @@ def test_the_text_of_a_small_decimal_has_no_exponent() -> None:
 
 
 def test_integers_without_flags_have_room_for_both_signs() -> None:
-    """TiCDC up to v4.0.4 does not say which integers are unsigned."""
+    """Integers of TiCDC up to v4.0.4, which does not mark unsigned ones, have a type for both signs."""
     row = {"id": cell(3, 1, None), "x": cell(8, 2**64 - 1, None), "y": cell(1, 255, None), "z": cell(8, -1, None)}
 
     found = rows(open_message(open_row({"u": row})))[0]
@@ -153,7 +153,7 @@ def test_integers_without_flags_have_room_for_both_signs() -> None:
 
 
 def test_a_name_with_quotes_finds_its_ddl() -> None:
-    """TiCDC does not escape the quotes in a tableChanges id."""
+    """A table name with quotes, which TiCDC does not escape in a tableChanges id, has its DDL's types."""
     key, value = debezium_ddl(TSO - 1, "", [declared("id", "INT"), declared("x", "DATE")])
     ddl = (
         key,
@@ -165,7 +165,7 @@ def test_a_name_with_quotes_finds_its_ddl() -> None:
 
 
 def test_a_decimal_of_the_extension_without_ddl_is_a_double() -> None:
-    """tidb_type never has the precision: without DDL the double is given as it is."""
+    """A decimal without DDL is a double, because tidb_type never has the precision."""
     field = {"type": "double", "optional": True, "field": "x", "tidb_type": "decimal"}
 
     assert rows(debezium("c", None, {"id": 1, "x": 1e25}, [KEY, field]))[0]["x"] == 1e25
@@ -175,8 +175,8 @@ def test_a_decimal_of_the_extension_without_ddl_is_a_double() -> None:
     canal("INSERT", [{"id": "1"}, None], None, ID),
     open_message(open_row({"u": {"id": cell(3, 1)}, "d": {"id": cell(3, 1)}})),
 ])  # fmt: skip
-def test_a_row_that_is_not_there_is_an_error(message: Message) -> None:
-    """A null among the rows, or an insert and a delete in one event, loses nothing silently."""
+def test_a_missing_row_is_an_error(message: Message) -> None:
+    """A null among the rows, or an insert and a delete in one event, is an error with its offset."""
     good = (
         canal("INSERT", [{"id": "1"}], None, ID)
         if message[0] == b""
@@ -192,18 +192,18 @@ def test_a_row_that_is_not_there_is_an_error(message: Message) -> None:
     [debezium("c", None, {"id": 1, "x": True}), debezium("c", None, {"id": 1, "x": "abc"})],
     [debezium("c", None, {"id": 1, "x": {"a": 1}})],
 ])  # fmt: skip
-def test_what_nothing_tells_the_type_of_can_be_text(messages: list[Message]) -> None:
-    """Schema-less debezium without DDL: values of several shapes are read as their JSON."""
+def test_values_of_unknown_type_can_be_text(messages: list[Message]) -> None:
+    """Schema-less debezium values of several JSON types, without DDL, are read as their JSON."""
     found = [row["x"] for row in rows(*messages)]
 
     assert found[0] in ("5", "true", '{"a": 1}')
 
 
 def test_garbage_that_raised_other_errors_raises_ours() -> None:
-    """Broken tableChanges, repeated columns and endless digits end in rows or in an error of ours."""
+    """Broken tableChanges, repeated columns and endless digits yield rows or a TiCDCSourceError."""
     key, value = debezium_ddl(TSO, "", [])
     odd = key, (value or b"").replace(b'"columns":[]', b'"columns":[5]')
-    endless = one("9" * 5000, "set")
+    endless = insert("9" * 5000, "set")
     for messages in (
         [odd, debezium("c", None, {"id": 1})],
         [canal("INSERT", [{"x": "1", "X": "2"}], None, {"x": "int"})],
@@ -216,7 +216,7 @@ def test_garbage_that_raised_other_errors_raises_ours() -> None:
 
 
 def test_the_order_of_columns_is_that_of_the_new_row() -> None:
-    """A partial old row does not bring its columns to the front."""
+    """Columns have the order of the new row, even if the old row has only some of them."""
     new = {"id": cell(3, 1), "a": cell(3, 2), "b": cell(3, 3)}
     schema = Captured.of(open_message(open_row({"u": new, "p": {"b": cell(3, 9)}}))).schema()
 
@@ -225,13 +225,13 @@ def test_the_order_of_columns_is_that_of_the_new_row() -> None:
 
 @pytest.mark.parametrize("hint", ["tinyint", "double"])
 def test_bits_do_not_leak_their_sign(hint: str) -> None:
-    """All 64 bits set are 2^64-1 where a number is asked for, which neither of these holds."""
+    """A BIT of 64 set bits is 2^64-1 and not -1, so neither type can hold it."""
     with pytest.raises(DecodeError):
-        rows(one("18446744073709551615", "bit"), schemaHints=f"x {hint}")
+        rows(insert("18446744073709551615", "bit"), schemaHints=f"x {hint}")
 
 
 def test_hints_may_have_brackets_in_names_and_commas_in_comments() -> None:
-    """Backticks and quotes protect what is inside them."""
+    """Backticks and quotes in hints protect the brackets and commas inside them."""
     message = canal("INSERT", [{"a(b": "1", "c": "2"}], None, {"a(b": "int", "c": "int"})
 
     row = rows(message, schemaHints="`a(b` bigint COMMENT 'x, (y', c string NOT NULL")[0]
@@ -241,7 +241,7 @@ def test_hints_may_have_brackets_in_names_and_commas_in_comments() -> None:
 
 @pytest.mark.parametrize("sizes", [whole, single])
 def test_a_table_has_one_name_wherever_chunks_are_cut(sizes: Sizes) -> None:
-    """After a RENAME that changes nothing but the case, `_table` is the name of the table that is read."""
+    """After a RENAME that only changes case, `_table` is the name of the table that is read."""
     messages = [canal("INSERT", [{"id": str(n)}], None, ID, table="t" if n < 2 else "T") for n in range(4)]
 
     found = Captured.of(*messages).read(sizes=sizes, includeMetadata="all").to_pylist()
@@ -252,8 +252,8 @@ def test_a_table_has_one_name_wherever_chunks_are_cut(sizes: Sizes) -> None:
 
 @pytest.mark.parametrize("connectors", [("mysql", "TiCDC"), ("TiCDC", "mysql")])
 @pytest.mark.parametrize("sizes", [whole, single])
-def test_messages_of_ticdc_and_of_native_debezium_are_told_apart(sizes: Sizes, connectors: tuple[str, str]) -> None:
-    """A message is read by who wrote it, not by who wrote the one before: base64 is TiCDC's alone."""
+def test_messages_of_ticdc_and_of_native_debezium_are_distinguished(sizes: Sizes, connectors: tuple[str, str]) -> None:
+    """Each message is decoded by its own writer, not by the previous one's: only TiCDC writes base64."""
     messages = [
         debezium("c", None, {"id": n, "x": "/w=="}, [KEY, text_field()], {"connector": connectors[n % 2]}, {"id": n})
         for n in range(6)
@@ -268,29 +268,29 @@ def test_messages_of_ticdc_and_of_native_debezium_are_told_apart(sizes: Sizes, c
 
 
 @pytest.mark.parametrize("block", [b"\xff\xff\xff\xff\x0f\x00{abc}", b"\xff\xff\xff\xff\x07\xf0{abc}"])
-def test_a_block_that_promises_gigabytes_is_not_unpacked(block: bytes) -> None:
-    """Eleven bytes of garbage look like snappy's: they are an error of ours, and allocate nothing."""
+def test_a_block_that_declares_gigabytes_is_not_unpacked(block: bytes) -> None:
+    """Eleven bytes of garbage that look like a large snappy block are an error, and allocate nothing."""
     assert decompressed(block, "auto") == block
     with pytest.raises(DecodeError, match=r"11 bytes cannot become \d{10}"):
         decompressed(block, "snappy")
 
 
 @pytest.mark.parametrize("moment", [-1, 2**63 // 1000, 2**63 - 1])
-def test_a_time_of_kafkas_that_no_timestamp_holds_is_null(moment: int) -> None:
-    """Producers may write any number; it never breaks a read."""
-    captured = Captured.of(one("1", "int"))
+def test_a_kafka_timestamp_out_of_range_is_null(moment: int) -> None:
+    """A Kafka timestamp that Arrow's type cannot hold is NULL."""
+    captured = Captured.of(insert("1", "int"))
     options, schema = make_options(includeMetadata="kafka"), captured.schema(includeMetadata="kafka")
     (chunk,) = captured.fetch(captured.ranges()[0])
     chunk.timestamps[0] = moment
-    known = captured.context(schema, options)
+    context = captured.context(schema, options)
 
-    (batch,) = read([chunk], captured.spec(schema, options, known, captured.ranges()[0]))
+    (batch,) = read([chunk], captured.spec(schema, options, context, captured.ranges()[0]))
 
     assert batch.column("_timestamp").null_count == 1
 
 
 def test_rows_of_one_message_with_different_columns_are_an_error() -> None:
-    """Official Canal puts several rows into a message, of one set of columns: no value is left out in silence."""
+    """Rows of one message with different columns are an error, so no value is lost silently."""
     types = {**ID, "v": "varchar"}
     bad = canal("INSERT", [{"id": "1"}, {"id": "2", "v": "lost"}], None, types)
 

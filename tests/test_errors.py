@@ -1,4 +1,4 @@
-"""The error tree: its shape, its texts, and its way between processes."""
+"""Errors form a documented tree, say where they happened, and travel between processes."""
 
 import pickle
 import re
@@ -26,7 +26,7 @@ EXAMPLES: list[TiCDCSourceError] = [
     SchemaError("the messages hold a second table"),
     UnsupportedTypeError("type geometry is not supported"),
     DecodeError("the JSON is broken", ADDRESS),
-    DecodeError("nothing is known of the place"),
+    DecodeError("the address is not known"),
     FramingError("a key frame of 9 bytes where 1 are left", Address(topic="t", partition=0, offset=7)),
     DataLossError("offsets from 3 are asked for, but the earliest there is 9"),
     ClaimCheckUnavailableError("file a.json of claimCheckLocation s3://b cannot be read: PermissionError"),
@@ -35,7 +35,7 @@ EXAMPLES: list[TiCDCSourceError] = [
 
 
 def drawn_tree() -> dict[str, str]:
-    """Read the drawing in the module's docstring: each class and its parent."""
+    """Return each class in the drawing of the module's docstring, and its parent."""
     parents: dict[str, str] = {}
     at_depth: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
@@ -48,7 +48,7 @@ def drawn_tree() -> dict[str, str]:
 
 
 def test_the_tree_is_the_one_that_the_docstring_draws() -> None:
-    """Every error class is in the drawing, below the class it inherits from."""
+    """Every error class is in the drawing, below the class from which it inherits."""
     classes = {name: item for name, item in vars(errors).items() if isinstance(item, type)}
     found = {name: item.__bases__[0].__name__ for name, item in classes.items() if issubclass(item, TiCDCSourceError)}
 
@@ -56,23 +56,23 @@ def test_the_tree_is_the_one_that_the_docstring_draws() -> None:
 
 
 def test_everything_public_is_listed() -> None:
-    """`__all__` has every error class and the address, in order."""
+    """`__all__` has every error class and the address."""
     assert sorted([*drawn_tree(), "Address"]) == sorted(errors.__all__)
 
 
 def test_there_is_an_example_of_every_class() -> None:
-    """The tests of this module leave no class out."""
+    """The examples of this module leave no class out."""
     assert {type(error).__name__ for error in EXAMPLES} == set(drawn_tree())
 
 
 def test_a_wrong_option_is_a_value_error() -> None:
-    """Callers that know Python's own errors catch a wrong option as one of them."""
+    """An OptionError is also a ValueError, which callers may catch."""
     assert issubclass(OptionError, ValueError)
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
 def test_an_error_survives_pickling(error: TiCDCSourceError) -> None:
-    """What a worker raises arrives at the driver with its class, its text and its attributes."""
+    """A worker's error arrives at the driver with its class, text and attributes."""
     arrived = pickle.loads(pickle.dumps(error))  # noqa: S301 (what was pickled a moment ago)
 
     assert type(arrived) is type(error)
@@ -90,12 +90,12 @@ def test_an_error_survives_pickling(error: TiCDCSourceError) -> None:
     ],
 )
 def test_an_address_prints_what_is_known(address: Address, text: str) -> None:
-    """Unknown parts are left out; partition 0 and offset 0 are known."""
+    """An address prints its known parts, partition 0 and offset 0 included."""
     assert str(address) == text
 
 
 def test_a_decode_error_says_what_and_where() -> None:
-    """The text is the reason, with the address behind it where there is one."""
+    """The text of a decode error is its reason, followed by its address if it has one."""
     assert (
         str(DecodeError("cut short", Address(topic="t", partition=1, offset=2)))
         == "cut short (topic=t partition=1 offset=2)"
@@ -104,12 +104,12 @@ def test_a_decode_error_says_what_and_where() -> None:
 
 
 def test_an_address_is_completed_and_never_overwritten() -> None:
-    """A place that is learned later fills the gaps; what was known stays, and so does the class."""
-    known = FramingError("cut short", Address(topic="t", column="a"))
+    """`at` fills the gaps of an error's address, and keeps its known parts, its reason and its class."""
+    error = FramingError("cut short", Address(topic="t", column="a"))
 
-    completed = known.at(Address(topic="other", partition=1, offset=0, table="d.t", column="b"))
+    completed = error.at(Address(topic="other", partition=1, offset=0, table="d.t", column="b"))
 
     assert type(completed) is FramingError
     assert completed.reason == "cut short"
     assert completed.address == Address(topic="t", partition=1, offset=0, table="d.t", column="a")
-    assert known.address == Address(topic="t", column="a")
+    assert error.address == Address(topic="t", column="a")

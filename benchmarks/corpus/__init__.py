@@ -9,9 +9,20 @@ from functools import partial
 from typing import NamedTuple
 
 from benchmarks.corpus import canal_json, debezium, open_protocol
-from benchmarks.corpus.tables import DATABASE, KINDS, LABELS, NARROW, ORDERS, WIDE, Table
+from benchmarks.corpus.tables import COLUMN_TYPES, DATABASE, LABELS, NARROW, ORDERS, WIDE, Table
 
-__all__ = ["DATABASE", "KINDS", "LABELS", "ORDERS", "WORKS", "Message", "Table", "Work", "messages", "watermarks"]
+__all__ = [
+    "COLUMN_TYPES",
+    "DATABASE",
+    "LABELS",
+    "ORDERS",
+    "WORKS",
+    "Message",
+    "Table",
+    "Work",
+    "messages",
+    "watermarks",
+]
 
 
 class Message(NamedTuple):

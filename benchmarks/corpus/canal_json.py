@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.corpus.tables import DATABASE, TSO, Column, Row, Table, Value, changes
 
-_TYPES: dict[str, tuple[str, int]] = {  # by the name in `KINDS`: `mysqlType`, and `sqlType` (java.sql.Types)
+_TYPES: dict[str, tuple[str, int]] = {  # by the name in `COLUMN_TYPES`: `mysqlType`, and `sqlType` (java.sql.Types)
     "bigint": ("bigint", -5),
     "int": ("int", 4),
     "smallint": ("smallint", 5),
@@ -40,18 +40,19 @@ def records(table: Table, seed: int, note_bytes: int = 0) -> Iterator[tuple[byte
     """Yield row messages without end: key, value, and the number of changelog rows."""
     chooser = random.Random(seed)
     names = [column.name for column in table.columns]
-    kinds = {name: _TYPES[kind][0] for name, kind in table.columns}
+    mysql_types = {name: _TYPES[type_name][0] for name, type_name in table.columns}
     head = f'{{"id":0,"database":"{DATABASE}","table":"{table.name}","pkNames":["{names[0]}"],"isDdl":false,"type":"'
     for change in changes(table, seed, note_bytes):
         row = change.after or change.before or {}
-        kind = "DELETE" if change.after is None else "INSERT" if change.before is None else "UPDATE"
+        operation = "DELETE" if change.after is None else "INSERT" if change.before is None else "UPDATE"
         stamp = change.commit_ts >> 18
         codes = {column.name: _code(column, row) for column in table.columns}
         chooser.shuffle(names)
-        old = f"[{_image(table, change.before)}]" if kind == "UPDATE" and change.before else "null"
+        old = f"[{_image(table, change.before)}]" if operation == "UPDATE" and change.before else "null"
         text = (
-            f'{head}{kind}","es":{stamp},"ts":{stamp + _ENCODING_MS},"sql":"","sqlType":{_dump(codes)},'
-            f'"mysqlType":{_dump({name: kinds[name] for name in names})},"old":{old},"data":[{_image(table, row)}],'
+            f'{head}{operation}","es":{stamp},"ts":{stamp + _ENCODING_MS},"sql":"","sqlType":{_dump(codes)},'
+            f'"mysqlType":{_dump({name: mysql_types[name] for name in names})},'
+            f'"old":{old},"data":[{_image(table, row)}],'
             f'"_tidb":{{"commitTs":{change.commit_ts}}}}}'
         )
         yield b"", text.encode(), change.rows
@@ -78,21 +79,21 @@ def watermark_at(watermark: int) -> bytes:
 
 def _code(column: Column, row: Row) -> int:
     value = row[column.name]
-    promoted = column.kind == "unsigned" and isinstance(value, int) and value >= 2**63
-    return _DECIMAL if promoted else _TYPES[column.kind][1]
+    promoted = column.type_name == "unsigned" and isinstance(value, int) and value >= 2**63
+    return _DECIMAL if promoted else _TYPES[column.type_name][1]
 
 
 def _image(table: Table, row: Row) -> str:
-    text = _dump({name: _text(kind, row[name]) for name, kind in table.columns})
+    text = _dump({name: _text(type_name, row[name]) for name, type_name in table.columns})
     return _ESCAPED.sub(lambda found: _ESCAPES.get(found[0], found[0]), text)
 
 
-def _text(kind: str, value: Value) -> str | None:
+def _text(type_name: str, value: Value) -> str | None:
     if value is None:
         return None
     if isinstance(value, bytes):
         return value.decode("latin-1")
-    if kind == "datetime":
+    if type_name == "datetime":
         return value.isoformat(" ", "microseconds")  # type: ignore[union-attr,call-arg]
     return str(value)
 

@@ -41,7 +41,7 @@ _TYPES: dict[str, dict[str, Any]] = {
 
 _DDL: dict[
     str, tuple[str, int, int | None, int | None]
-] = {  # by the name in `KINDS`: typeName, jdbcType, length, scale
+] = {  # by the name in `COLUMN_TYPES`: typeName, jdbcType, length, scale
     "bigint": ("BIGINT", -5, None, None),
     "int": ("INT", 4, None, None),
     "smallint": ("SMALLINT", 5, None, None),
@@ -91,13 +91,13 @@ def records(table: Table, seed: int, note_bytes: int = 0, *, schema: bool) -> It
 
 def _created(table: Table) -> dict[str, Any]:
     columns = []
-    for position, (name, kind) in enumerate(table.columns, 1):
-        type_, code, length, scale = _DDL[kind]
+    for position, (name, type_name) in enumerate(table.columns, 1):
+        type_, code, length, scale = _DDL[type_name]
         columns.append({
             "name": name, "jdbcType": code, "nativeType": None, "comment": None, "defaultValueExpression": None,
-            "enumValues": [f"'{label}'" for label in LABELS] if kind == "enum" else None,
+            "enumValues": [f"'{label}'" for label in LABELS] if type_name == "enum" else None,
             "typeName": type_, "typeExpression": type_,
-            "charsetName": "utf8mb4" if kind in _WITH_CHARSET else None,
+            "charsetName": "utf8mb4" if type_name in _WITH_CHARSET else None,
             "length": length, "scale": scale, "position": position, "optional": position > 1,
             "autoIncremented": False, "generated": False,
         })  # fmt: skip
@@ -120,7 +120,7 @@ def _source(table: Table, commit_ts: int) -> dict[str, Any]:
 
 def _payload(table: Table, change: Change) -> dict[str, Any]:
     before, after = (
-        None if row is None else {name: _value(kind, row[name]) for name, kind in table.columns}
+        None if row is None else {name: _value(type_name, row[name]) for name, type_name in table.columns}
         for row in (change.before, change.after)
     )
     images = {"before": before, "after": after} if after is not None else {"after": None, "before": before}
@@ -133,20 +133,20 @@ def _payload(table: Table, change: Change) -> dict[str, Any]:
     }
 
 
-def _value(kind: str, value: Value) -> Any:
+def _value(type_name: str, value: Value) -> Any:
     if value is None:
         return None
-    if kind == "unsigned" and isinstance(value, int):
+    if type_name == "unsigned" and isinstance(value, int):
         return value if value < 2**63 else value - 2**64
-    if kind == "decimal":
+    if type_name == "decimal":
         number = float(str(value))
         return int(number) if number.is_integer() else number  # Go's encoder writes 5 for 5.0
-    if kind == "enum" and isinstance(value, int):
+    if type_name == "enum" and isinstance(value, int):
         return LABELS[value - 1]
     if isinstance(value, bytes):
         return b64encode(value).decode()
     if isinstance(value, datetime):
-        if kind == "timestamp":
+        if type_name == "timestamp":
             return f"{value.isoformat()}Z"
         return int(value.replace(tzinfo=timezone.utc).timestamp()) * 1_000_000 + value.microsecond
     if isinstance(value, date):
@@ -158,7 +158,7 @@ def _value(kind: str, value: Value) -> Any:
 def _schemas(table: Table) -> tuple[str, str]:
     """Return the texts of a key's schema and of a value's."""
     full = f"{_CLUSTER}.{DATABASE}.{table.name}"
-    fields = [{**_TYPES[kind], "field": name} for name, kind in table.columns]
+    fields = [{**_TYPES[type_name], "field": name} for name, type_name in table.columns]
     fields[0]["optional"] = False
     key = {"type": "struct", "name": f"{full}.Key", "optional": False, "fields": fields[:1]}
     images = [

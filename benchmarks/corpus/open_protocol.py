@@ -14,7 +14,7 @@ from benchmarks.corpus.tables import DATABASE, Change, Column, Row, Table, Value
 EVENTS = 8  # per message
 
 _NULLABLE, _UNSIGNED, _BINARY, _KEY = 64, 128, 1, 11  # flags; a primary key is binary, a handle key, a primary key
-_TYPES: dict[str, tuple[int, int]] = {  # by the name in `KINDS`: MySQL's type code, and flags beside "nullable"
+_TYPES: dict[str, tuple[int, int]] = {  # by the name in `COLUMN_TYPES`: MySQL's type code, and flags beside "nullable"
     "bigint": (8, _BINARY),
     "int": (3, _BINARY),
     "smallint": (2, _BINARY),
@@ -58,9 +58,9 @@ def _event(table: Table, change: Change) -> dict[str, Any]:
 
 def _image(table: Table, row: Row) -> dict[str, Any]:
     key, *others = table.columns
-    image: dict[str, Any] = {key.name: {"t": _TYPES[key.kind][0], "h": True, "f": _KEY, "v": row[key.name]}}
+    image: dict[str, Any] = {key.name: {"t": _TYPES[key.type_name][0], "h": True, "f": _KEY, "v": row[key.name]}}
     for column in others:
-        code, flags = _TYPES[column.kind]
+        code, flags = _TYPES[column.type_name]
         image[column.name] = {"t": code, "f": flags | _NULLABLE, "v": _value(column, row[column.name])}
     return image
 
@@ -68,11 +68,11 @@ def _image(table: Table, row: Row) -> dict[str, Any]:
 def _value(column: Column, value: Value) -> Any:
     if value is None or isinstance(value, int | float):
         return value
-    if column.kind == "text":
+    if column.type_name == "text":
         return b64encode(str(value).encode()).decode()
     if isinstance(value, bytes):
         return b64encode(value).decode()
-    if column.kind == "datetime":
+    if column.type_name == "datetime":
         return value.isoformat(" ", "microseconds")  # type: ignore[union-attr,call-arg]
     return str(value)
 

@@ -22,7 +22,7 @@ Row = dict[str, Value]
 
 
 @dataclass(frozen=True)
-class Kind:
+class ColumnType:
     """A type of column.
 
     Attributes:
@@ -37,10 +37,10 @@ class Kind:
 
 
 class Column(NamedTuple):
-    """A column, and the name of its type in `KINDS`."""
+    """A column, and the name of its type in `COLUMN_TYPES`."""
 
     name: str
-    kind: str
+    type_name: str
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,17 @@ class Table:
     @property
     def hints(self) -> str:
         """The `schemaHints` that the messages of canal-json and open-protocol need: the precision of decimals."""
-        return ", ".join(f"{name} {KINDS[kind].spark}" for name, kind in self.columns if kind == "decimal")
+        return ", ".join(
+            f"{name} {COLUMN_TYPES[type_name].spark}" for name, type_name in self.columns if type_name == "decimal"
+        )
 
     @property
     def ddl(self) -> str:
         """The table's CREATE TABLE."""
-        columns = ", ".join(f"`{name}` {KINDS[kind].ddl}" for name, kind in self.columns[1:])
+        columns = ", ".join(f"`{name}` {COLUMN_TYPES[type_name].ddl}" for name, type_name in self.columns[1:])
         key = self.columns[0]
-        return f"CREATE TABLE `{self.name}` (`{key.name}` {KINDS[key.kind].ddl} NOT NULL PRIMARY KEY, {columns})"
+        key_type = COLUMN_TYPES[key.type_name].ddl
+        return f"CREATE TABLE `{self.name}` (`{key.name}` {key_type} NOT NULL PRIMARY KEY, {columns})"
 
 
 class Change(NamedTuple):
@@ -114,21 +117,21 @@ def _note(chooser: random.Random, number: int) -> str:
     return f"order {number} é 注文 {chooser.getrandbits(40):010x}"
 
 
-KINDS: dict[str, Kind] = {
-    "bigint": Kind("bigint", "bigint", lambda _, number: number),
-    "int": Kind("int", "int", lambda chooser, _: chooser.randrange(-1_000_000, 1_000_000)),
-    "smallint": Kind("smallint", "smallint", lambda chooser, _: chooser.randrange(-1_000, 1_000)),
-    "unsigned": Kind("bigint unsigned", "decimal(20,0)", _unsigned),
-    "decimal": Kind("decimal(12,2)", "decimal(12,2)", _decimal),
-    "double": Kind("double", "double", lambda chooser, _: round(chooser.uniform(0, 1_000), 6)),
-    "date": Kind("date", "date", lambda chooser, number: _instant(chooser, number).date()),
-    "datetime": Kind("datetime(6)", "timestamp_ntz", _instant),
-    "timestamp": Kind("timestamp", "timestamp", _second),
-    "varchar": Kind("varchar(100)", "string", _name),
-    "text": Kind("text", "string", _note),
-    "blob": Kind("blob", "binary", lambda chooser, _: chooser.getrandbits(64).to_bytes(8, "big")),
-    "enum": Kind(f"enum({','.join(map(repr, LABELS))})", "int", lambda chooser, _: chooser.randrange(1, 5)),
-    "json": Kind("json", "string", _json),
+COLUMN_TYPES: dict[str, ColumnType] = {
+    "bigint": ColumnType("bigint", "bigint", lambda _, number: number),
+    "int": ColumnType("int", "int", lambda chooser, _: chooser.randrange(-1_000_000, 1_000_000)),
+    "smallint": ColumnType("smallint", "smallint", lambda chooser, _: chooser.randrange(-1_000, 1_000)),
+    "unsigned": ColumnType("bigint unsigned", "decimal(20,0)", _unsigned),
+    "decimal": ColumnType("decimal(12,2)", "decimal(12,2)", _decimal),
+    "double": ColumnType("double", "double", lambda chooser, _: round(chooser.uniform(0, 1_000), 6)),
+    "date": ColumnType("date", "date", lambda chooser, number: _instant(chooser, number).date()),
+    "datetime": ColumnType("datetime(6)", "timestamp_ntz", _instant),
+    "timestamp": ColumnType("timestamp", "timestamp", _second),
+    "varchar": ColumnType("varchar(100)", "string", _name),
+    "text": ColumnType("text", "string", _note),
+    "blob": ColumnType("blob", "binary", lambda chooser, _: chooser.getrandbits(64).to_bytes(8, "big")),
+    "enum": ColumnType(f"enum({','.join(map(repr, LABELS))})", "int", lambda chooser, _: chooser.randrange(1, 5)),
+    "json": ColumnType("json", "string", _json),
 }
 
 ORDERS = Table(
@@ -147,7 +150,7 @@ ORDERS = Table(
     ),
 )
 NARROW = Table("counters", (Column("id", "bigint"), Column("quantity", "int"), Column("status", "enum")))
-_CYCLE = tuple(KINDS)[1:]
+_CYCLE = tuple(COLUMN_TYPES)[1:]
 WIDE = Table(
     "wide",
     (
@@ -183,7 +186,7 @@ def changes(table: Table, seed: int = 0, note_bytes: int = 0) -> Iterator[Change
 
 
 def _row(table: Table, chooser: random.Random, number: int) -> Row:
-    row = {name: KINDS[kind].make(chooser, number) for name, kind in table.columns}
+    row = {name: COLUMN_TYPES[type_name].make(chooser, number) for name, type_name in table.columns}
     for name, _ in table.columns[1:]:
         if chooser.random() < _NULLS:
             row[name] = None
@@ -192,7 +195,7 @@ def _row(table: Table, chooser: random.Random, number: int) -> Row:
 
 def _changed(table: Table, chooser: random.Random, number: int) -> dict[str, Any]:
     changed = chooser.sample(table.columns[1:], min(2, len(table.columns) - 1))
-    return {name: KINDS[kind].make(chooser, number) for name, kind in changed if name != "note"}
+    return {name: COLUMN_TYPES[type_name].make(chooser, number) for name, type_name in changed if name != "note"}
 
 
 def _long(chooser: random.Random, length: int) -> str:

@@ -2,7 +2,7 @@
 
 from pyspark.sql import DataFrame
 
-from benchmarks.corpus import KINDS, Table
+from benchmarks.corpus import COLUMN_TYPES, Table
 
 _IMAGES = """
     inline(case m.type
@@ -25,9 +25,13 @@ def changes(records: DataFrame, table: Table) -> DataFrame:
         "ts as _commit_version",
         "timestamp_millis(shiftright(ts, 18)) as _commit_timestamp",
         "struct(ts as commit_ts, rank, partition, offset, 0 as index) as _sequence",
-        *(f"{_value(name, kind)} as {name}" for name, kind in table.columns),
+        *(f"{_value(name, type_name)} as {name}" for name, type_name in table.columns),
     )
 
 
-def _value(name: str, kind: str) -> str:
-    return f"encode(row.{name}, 'ISO-8859-1')" if kind == "blob" else f"cast(row.{name} as {KINDS[kind].spark})"
+def _value(name: str, type_name: str) -> str:
+    return (
+        f"encode(row.{name}, 'ISO-8859-1')"
+        if type_name == "blob"
+        else f"cast(row.{name} as {COLUMN_TYPES[type_name].spark})"
+    )

@@ -2,7 +2,7 @@
 
 from pyspark.sql import DataFrame
 
-from benchmarks.corpus import KINDS, Table
+from benchmarks.corpus import COLUMN_TYPES, Table
 
 # The types as which `from_json` reads columns; the other columns keep theirs.
 _PARSED = {"unsigned": "bigint", "date": "int", "datetime": "bigint", "enum": "string"}
@@ -24,7 +24,9 @@ _IMAGES = """
 
 
 def changes(records: DataFrame, table: Table) -> DataFrame:
-    fields = ",".join(f"{name}:{_PARSED.get(kind, KINDS[kind].spark)}" for name, kind in table.columns)
+    fields = ",".join(
+        f"{name}:{_PARSED.get(type_name, COLUMN_TYPES[type_name].spark)}" for name, type_name in table.columns
+    )
     row = f"struct<{fields}>"
     message = f"payload struct<source:struct<commit_ts:bigint>,op:string,before:{row},after:{row}>"
     parsed = records.selectExpr("partition", "offset", f"from_json(cast(value as string), '{message}') as m")
@@ -34,5 +36,5 @@ def changes(records: DataFrame, table: Table) -> DataFrame:
         "ts as _commit_version",
         "timestamp_millis(shiftright(ts, 18)) as _commit_timestamp",
         "struct(ts as commit_ts, rank, partition, offset, 0 as index) as _sequence",
-        *(f"{_VALUES.get(kind, 'row.{name}').format(name=name)} as {name}" for name, kind in table.columns),
+        *(f"{_VALUES.get(type_name, 'row.{name}').format(name=name)} as {name}" for name, type_name in table.columns),
     )

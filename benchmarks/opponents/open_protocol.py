@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from benchmarks.corpus import KINDS, Table
+from benchmarks.corpus import COLUMN_TYPES, Table
 
 _ROW_EVENT = 1
 _SEQUENCE = "struct<commit_ts:bigint,rank:int,partition:int,offset:bigint,index:int>"
@@ -17,7 +17,7 @@ _NAIVE, _UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
 
 
 def changes(records: DataFrame, table: Table) -> DataFrame:
-    columns = ", ".join(f"{name} {KINDS[kind].spark}" for name, kind in table.columns)
+    columns = ", ".join(f"{name} {COLUMN_TYPES[type_name].spark}" for name, type_name in table.columns)
     head = f"_change_type string, _commit_version bigint, _commit_timestamp timestamp, _sequence {_SEQUENCE}"
     return records.select("partition", "offset", "key", "value").mapInArrow(_decoder(table), f"{head}, {columns}")
 
@@ -31,7 +31,7 @@ def _decoder(table: Table) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.R
 
 
 def _rows(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
-    kinds: list[str] = []
+    change_types: list[str] = []
     sequences: list[tuple[int, int, int, int, int]] = []
     images: list[dict[str, Any]] = []
     for partition, offset, key, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
@@ -43,15 +43,15 @@ def _rows(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
             stamp = head["ts"]
             event = orjson.loads(value_frame)
             if "d" in event:
-                kinds.append("delete")
+                change_types.append("delete")
                 sequences.append((stamp, 0, partition, offset, index))
                 images.append(event["d"])
                 continue
             if "p" in event:
-                kinds.append("update_preimage")
+                change_types.append("update_preimage")
                 sequences.append((stamp, 0, partition, offset, index))
                 images.append(event["p"])
-            kinds.append("update_postimage" if "p" in event else "insert")
+            change_types.append("update_postimage" if "p" in event else "insert")
             sequences.append((stamp, 1, partition, offset, index))
             images.append(event["u"])
     parts = list(zip(*sequences, strict=True)) or [()] * 5
@@ -59,20 +59,20 @@ def _rows(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
     arrays = [pa.array(part, type_) for part, type_ in zip(parts, types, strict=True)]
     stamps = arrays[0]
     arrow = {
-        "_change_type": pa.array(kinds, pa.string()),
+        "_change_type": pa.array(change_types, pa.string()),
         "_commit_version": stamps,
         "_commit_timestamp": pc.multiply(pc.shift_right(stamps, 18), 1000).cast(_UTC),
         "_sequence": pa.StructArray.from_arrays(arrays, ["commit_ts", "rank", "partition", "offset", "index"]),
-        **{name: _KERNELS[kind]([image[name]["v"] for image in images]) for name, kind in table.columns},
+        **{name: _KERNELS[type_name]([image[name]["v"] for image in images]) for name, type_name in table.columns},
     }
     return pa.RecordBatch.from_pydict(arrow)
 
 
-def _frames(data: bytes, place: int) -> Iterator[bytes]:
-    while place < len(data):
-        after = place + 8 + int.from_bytes(data[place : place + 8], "big")
-        yield data[place + 8 : after]
-        place = after
+def _frames(data: bytes, start: int) -> Iterator[bytes]:
+    while start < len(data):
+        end = start + 8 + int.from_bytes(data[start : start + 8], "big")
+        yield data[start + 8 : end]
+        start = end
 
 
 def _cast(*types: pa.DataType) -> Callable[[list[Any]], pa.Array]:

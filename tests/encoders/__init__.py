@@ -1,5 +1,5 @@
-"""Encoders of the wire formats, for tests alone: from a true event to the record that TiCDC sends of it.
+"""Encoders of the protocols, for tests only: they write the record that TiCDC sends for a true event.
 
-They share nothing with the product, and count because they rebuild TiCDC's own messages from the truth beside them
-(tests/corpus/test_encoders.py).
+They share nothing with the product. They are evidence because they rebuild TiCDC's own messages from the truth beside
+them (tests/corpus/test_encoders.py).
 """

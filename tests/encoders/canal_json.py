@@ -1,4 +1,4 @@
-"""canal-json (pingcap/ticdc pkg/sink/codec/canal/canal_json_encoder.go and helper.go), and official Canal's form."""
+"""Writes canal-json (pingcap/ticdc pkg/sink/codec/canal/canal_json_encoder.go and helper.go), and official Canal's."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _SQL_TYPES = {
     "binary": 2004, "varbinary": 2004, "enum": 4, "set": -7, "json": 12, "vector": 12,
     **dict.fromkeys(TEXTS, 2005), **dict.fromkeys(BLOBS, 2004),
 }  # fmt: skip
-# The code that an unsigned value gets which the signed Java type does not hold: (largest that does, code).
+# The code of an unsigned value that the signed Java type cannot hold: (largest value that it can, code).
 _PROMOTED = {
     "tinyint": (127, 5), "smallint": (32767, 4), "int": (2**31 - 1, -5), "bigint": (2**63 - 1, 3),
 }  # fmt: skip
@@ -45,7 +45,7 @@ class CanalJSON:
         delete_handle_key: delete-only-output-handle-key-columns.
         compression: large-message-handle-compression.
         time_zone: of the TiCDC server.
-        before_v5_4: as TiCDC v4.0.9 to v5.3: a delete's row in `old` too, no unsigned, codes always promoted.
+        before_v5_4: as TiCDC v4.0.9 to v5.3: `old` repeats a delete's row, no unsigned, codes always promoted.
         official: as Alibaba's Canal: full types with blanks, several rows in a message.
         build_ms: the wall clock of the encoder.
     """
@@ -61,7 +61,7 @@ class CanalJSON:
     build_ms: int = 0
 
     def message(self, events: Sequence[Event], tables: Sequence[Table | None]) -> Record:
-        """Write the record of one event; of several rows of one kind and table where official Canal does."""
+        """Write the record of one event, or (as official Canal) of several rows with one operation and table."""
         first, table = events[0], tables[0]
         if first["op"] == "watermark":
             return None, self._finished(self._other(first, "TIDB_WATERMARK"))
@@ -82,10 +82,10 @@ class CanalJSON:
             large = {"claimCheckLocation": event["large"]} if event["large"] else {"onlyHandleKey": True}
         return {"_tidb": {member: event["commit_ts"], **large}}
 
-    def _other(self, event: Event, kind: str) -> dict[str, Any]:
+    def _other(self, event: Event, message_type: str) -> dict[str, Any]:
         return {
             "id": 0, "database": event.get("schema", ""), "table": event.get("table", ""), "pkNames": None,
-            "isDdl": event["op"] == "ddl", "type": kind, "es": event["commit_ts"] >> _LOGICAL_BITS,
+            "isDdl": event["op"] == "ddl", "type": message_type, "es": event["commit_ts"] >> _LOGICAL_BITS,
             "ts": self.build_ms, "sql": event.get("ddl_query", ""), "sqlType": None, "mysqlType": None, "data": None,
             "old": None, **self._tidb(event),
         }  # fmt: skip
@@ -100,14 +100,14 @@ class CanalJSON:
             names = [name for name in names if name in table.handle_key]
         columns = [table.by_name[name] for name in names]
         data, old = zip(*(self._images(each, table, names) for each in events), strict=True)
-        kinds = {column.name: self._mysql_type(column) for column in columns}
+        mysql_types = {column.name: self._mysql_type(column) for column in columns}
         codes = {column.name: self._sql_type(column, described[column.name]) for column in columns}
         return {
             "id": 0, "database": table.schema, "table": table.name,
             "pkNames": [column.name for column in table.columns if column.name in table.primary_key],
             "isDdl": False, "type": event["op"].upper(), "es": event["commit_ts"] >> _LOGICAL_BITS,
             "ts": 0 if self.before_v5_4 else self.build_ms, "sql": "",
-            "sqlType": codes or None, "mysqlType": kinds or None,
+            "sqlType": codes or None, "mysqlType": mysql_types or None,
             "old": None if all(row is None for row in old) and not self.before_v5_4 else list(old),
             "data": list(data), **self._tidb(event),
         }  # fmt: skip
@@ -130,17 +130,17 @@ class CanalJSON:
         return {name: None if value is None else self.cell(table.by_name[name], value) for name, value in row.items()}
 
     def cell(self, column: Column, value: Any) -> str:
-        """Write one value: always text."""
-        kind = column.kind
-        if kind in ("enum", "set", "bit"):
+        """Write one value, which is always text."""
+        type_name = column.type_name
+        if type_name in ("enum", "set", "bit"):
             return str(value["number"])
         if column.binary:
             return bytes.fromhex(value["hex"]).decode("latin-1")
-        if kind in ("float", "double"):
+        if type_name in ("float", "double"):
             return _plain(value)
-        if kind == "year":
+        if type_name == "year":
             return str(int(value))
-        if kind == "timestamp":
+        if type_name == "timestamp":
             return local(value, self.time_zone)
         return text_of(value).encode(errors="surrogateescape").decode(errors="replace")
 
@@ -149,17 +149,17 @@ class CanalJSON:
         if column.zerofill and not self.before_v5_4:
             unsigned += " zerofill"
         if not self.content_compatible and not self.official:
-            return column.kind + unsigned
+            return column.type_name + unsigned
         full = column.mysql_type.removesuffix(" unsigned") + unsigned
-        return full.replace(",", ", ") if self.official and column.kind == "decimal" else full
+        return full.replace(",", ", ") if self.official and column.type_name == "decimal" else full
 
     def _sql_type(self, column: Column, value: Any) -> int:
-        code = _SQL_TYPES[column.kind]
-        if self.before_v5_4 and column.kind in TEXTS:
+        code = _SQL_TYPES[column.type_name]
+        if self.before_v5_4 and column.type_name in TEXTS:
             return 12
-        if column.kind not in _PROMOTED:
+        if column.type_name not in _PROMOTED:
             return code
-        limit, wider = _PROMOTED[column.kind]
+        limit, wider = _PROMOTED[column.type_name]
         if self.before_v5_4:
             return wider
         return wider if column.unsigned and value is not None and int(value) > limit else code

@@ -1,4 +1,4 @@
-"""TiCDC's debezium JSON (pingcap/ticdc pkg/sink/codec/debezium/codec.go): rows, DDL events, watermarks."""
+"""Writes TiCDC's debezium JSON (pingcap/ticdc pkg/sink/codec/debezium/codec.go): rows, DDL events, watermarks."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,8 +28,8 @@ _ROW_OPS = {"insert": "c", "update": "u", "delete": "d"}
 _MILLISECONDS = 3  # digits of fraction up to which a DATETIME is sent in milliseconds
 
 
-def _field(field: str, kind: str, *, optional: bool = False, **more: Any) -> dict[str, Any]:
-    return {"type": kind, "optional": optional, **more, "field": field}
+def _field(field: str, type_name: str, *, optional: bool = False, **more: Any) -> dict[str, Any]:
+    return {"type": type_name, "optional": optional, **more, "field": field}
 
 
 _SOURCE_FIELDS = [
@@ -74,40 +74,40 @@ _CHANGE = {
 
 def column_field(column: Column, *, extension: bool) -> dict[str, Any]:
     """Declare a column as a Connect schema's field."""
-    kind = column.kind
+    type_name = column.type_name
     field: dict[str, Any] = {"type": "string", "optional": column.nullable}
-    if kind in _INTEGERS:
-        field["type"] = (_UNSIGNED if column.unsigned else _INTEGERS)[kind]
-    elif kind == "float" and not column.arguments:
+    if type_name in _INTEGERS:
+        field["type"] = (_UNSIGNED if column.unsigned else _INTEGERS)[type_name]
+    elif type_name == "float" and not column.arguments:
         field["type"] = "float"
-    elif kind in ("float", "double", "decimal"):
+    elif type_name in ("float", "double", "decimal"):
         field["type"] = "double"
-    elif kind == "bit" and column.arguments == (1,):
+    elif type_name == "bit" and column.arguments == (1,):
         field["type"] = "boolean"
-    elif kind == "bit":
+    elif type_name == "bit":
         length = str(column.arguments[0])
         field |= {"type": "bytes", "name": "io.debezium.data.Bits", "version": 1, "parameters": {"length": length}}
-    elif kind == "datetime":
+    elif type_name == "datetime":
         unit = "Timestamp" if (*column.arguments, 0)[0] <= _MILLISECONDS else "MicroTimestamp"
         field |= {"type": "int64", "name": f"io.debezium.time.{unit}", "version": 1}
-    elif kind in _SEMANTIC:
-        field["type"], field["name"] = _SEMANTIC[kind]
-        if kind != "vector":
+    elif type_name in _SEMANTIC:
+        field["type"], field["name"] = _SEMANTIC[type_name]
+        if type_name != "vector":
             field["version"] = 1
-    if kind in ("enum", "set"):
-        labels = [label.replace(",", "\\,") for label in column.labels] if kind == "enum" else column.labels
+    if type_name in ("enum", "set"):
+        labels = [label.replace(",", "\\,") for label in column.labels] if type_name == "enum" else column.labels
         field["parameters"] = {"allowed": ",".join(labels)}
     default = None if column.default is None else default_of(column, in_schema=True)
     if default is not None:
         field["default"] = default
     if extension:
-        unsigned = column.unsigned and kind != "decimal"
-        field["tidb_type"] = f"{kind} unsigned" if unsigned else kind
+        unsigned = column.unsigned and type_name != "decimal"
+        field["tidb_type"] = f"{type_name} unsigned" if unsigned else type_name
     return {**field, "field": column.name}
 
 
 def sanitised(name: str) -> str:
-    """Make a name fit for a schema's name."""
+    """Return a name that is valid in a schema's name."""
     clean = re.sub(r"[^A-Za-z0-9_.]", "_", name)
     return f"_{clean}" if clean[:1].isdigit() else clean
 

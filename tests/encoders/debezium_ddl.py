@@ -1,4 +1,4 @@
-"""The `tableChanges` of a debezium DDL event (pingcap/ticdc pkg/sink/codec/debezium/codec.go, writeDDLEvent)."""
+"""Writes the `tableChanges` of a debezium DDL event (pingcap/ticdc pkg/sink/codec/debezium/codec.go, writeDDLEvent)."""
 
 from typing import Any
 
@@ -10,30 +10,30 @@ _JDBC = {
     "binary": -2, "varbinary": -3, "enum": 1, "set": 1, "json": 1111, "vector": 12,
     **dict.fromkeys(TEXTS, 12), **dict.fromkeys(BLOBS, 2004),
 }  # fmt: skip
-# The length that a type has where none is written, which is left out.
-_UNSAID = {"bit": 1, "char": 1, "binary": 1, "varchar": 5, "varbinary": 5}
-# The length that stands there once the table was altered.
+# The length of a type that is declared without one; the encoder leaves it out.
+_DEFAULT_LENGTHS = {"bit": 1, "char": 1, "binary": 1, "varchar": 5, "varbinary": 5}
+# The length that the encoder writes once the table was altered.
 _ALTERED = {"datetime": 0, "timestamp": 0, "time": 0, "year": 4}
 _DROPS = ("drop table", "drop index", "drop view", "drop schema")
 
 
 def table_changes(event: Event, table: Table | None) -> list[dict[str, Any]]:
-    """Describe the table as it is after the DDL event; no table, as of a schema or TRUNCATE, is no change."""
-    kind = event["ddl_type"]
-    if kind == "truncate table" or "schema" in kind.split():
+    """Describe the table after the DDL event; a DDL event about a schema, and TRUNCATE, change no table."""
+    ddl_type = event["ddl_type"]
+    if ddl_type == "truncate table" or "schema" in ddl_type.split():
         return []
-    change = "CREATE" if kind.startswith("create") else "DROP" if kind in _DROPS else "ALTER"
+    change = "CREATE" if ddl_type.startswith("create") else "DROP" if ddl_type in _DROPS else "ALTER"
     database, name = event["schema"], event["table"]
     identity = f'"{database}"."{name}"'
-    if kind == "rename table":
+    if ddl_type == "rename table":
         identity = f'"{event["old_schema"]}"."{event["old_table"]}",{identity}'
-    if kind == "exchange partition":
+    if ddl_type == "exchange partition":
         identity = f'"{event["old_schema"]}"."{event["old_table"]}"'
     return [
         {
             "type": change,
             "id": identity,
-            "table": None if kind == "drop table" else _described(table, altered=change == "ALTER"),
+            "table": None if ddl_type == "drop table" else _described(table, altered=change == "ALTER"),
         }
     ]
 
@@ -44,33 +44,33 @@ def _described(table: Table | None, *, altered: bool) -> dict[str, Any] | None:
     return {
         "defaultCharsetName": table.charset,
         "primaryKeyColumnNames": list(_key(table)),
-        "columns": [_column(column, place, altered=altered) for place, column in enumerate(table.columns, 1)],
+        "columns": [_column(column, position, altered=altered) for position, column in enumerate(table.columns, 1)],
         "comment": None,
     }
 
 
 def _key(table: Table) -> tuple[str, ...]:
-    """Return the primary key, or the first unique key that has no NULL."""
+    """Return the primary key, or the first unique key without nullable columns."""
     unique = [names for names, unique in table.indexes if unique]
     solid = [names for names in unique if not any(table.by_name[name].nullable for name in names)]
     return table.primary_key or (*solid, ())[0]
 
 
 def _column(column: Column, position: int, *, altered: bool) -> dict[str, Any]:
-    kind, arguments = column.kind, column.arguments
-    name = kind.upper()
-    if column.unsigned and kind != "decimal":
+    type_name, arguments = column.type_name, column.arguments
+    name = type_name.upper()
+    if column.unsigned and type_name != "decimal":
         name += " UNSIGNED" + (" ZEROFILL" if column.zerofill else "")
     length, scale = _size(column)
-    if altered and length is None and kind in _ALTERED:
-        length = _ALTERED[kind]
+    if altered and length is None and type_name in _ALTERED:
+        length = _ALTERED[type_name]
     expression = name
-    if (kind == "double" and arguments) or (kind == "vector" and arguments):
+    if (type_name == "double" and arguments) or (type_name == "vector" and arguments):
         expression = f"{name}({','.join(map(str, arguments))})"
     return {
-        "name": column.name, "jdbcType": _JDBC[kind], "nativeType": None, "comment": None,
+        "name": column.name, "jdbcType": _JDBC[type_name], "nativeType": None, "comment": None,
         "defaultValueExpression": _default(column),
-        "enumValues": [f"'{label}'" for label in column.labels] if kind in ("enum", "set") else None,
+        "enumValues": [f"'{label}'" for label in column.labels] if type_name in ("enum", "set") else None,
         "typeName": name, "typeExpression": expression, "charsetName": column.charset,
         "length": length, "scale": scale, "position": position, "optional": column.nullable,
         "autoIncremented": column.on_update, "generated": column.on_update,
@@ -78,25 +78,25 @@ def _column(column: Column, position: int, *, altered: bool) -> dict[str, Any]:
 
 
 def _size(column: Column) -> tuple[int | None, int | None]:
-    kind, arguments = column.kind, column.arguments
-    if kind == "enum":
+    type_name, arguments = column.type_name, column.arguments
+    if type_name == "enum":
         return 1, None
-    if kind == "set":
+    if type_name == "set":
         return 2 * len(column.labels) - 1, None
-    if kind in ("float", "double", "decimal"):
+    if type_name in ("float", "double", "decimal"):
         return (*arguments, None, None)[0], (*arguments, None, None)[1]
-    if arguments == (_UNSAID.get(kind),):
+    if arguments == (_DEFAULT_LENGTHS.get(type_name),):
         return None, None
-    if kind in ("char", "varchar", "binary", "varbinary", "bit", "vector", "datetime", "timestamp", "time"):
+    if type_name in ("char", "varchar", "binary", "varbinary", "bit", "vector", "datetime", "timestamp", "time"):
         return (*arguments, None)[0], None
-    if kind == "tinyint" and arguments == (1,):
+    if type_name == "tinyint" and arguments == (1,):
         return 1, None
     return (arguments[0] if column.zerofill else None), None
 
 
 def _default(column: Column) -> str | None:
     default = column.default
-    if default is None or column.kind in (*TEXTS, *BLOBS, "json"):
+    if default is None or column.type_name in (*TEXTS, *BLOBS, "json"):
         return None
     if default.upper().startswith("CURRENT_TIMESTAMP"):
         return "1970-01-01 00:00:00"

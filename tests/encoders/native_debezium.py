@@ -1,6 +1,6 @@
-"""Debezium's own MySQL connector, as Kafka Connect's JSON converter writes it.
+"""Writes messages as Debezium's own MySQL connector and Kafka Connect's JSON converter do.
 
-After Debezium's documentation, "Data type mappings" and "Data change events" (debezium/debezium
+Sources: Debezium's documentation, "Data type mappings" and "Data change events" (debezium/debezium
 documentation/modules/ROOT/partials/modules/all-connectors/shared-mariadb-mysql.adoc), and Kafka Connect's logical
 types (apache/kafka connect/api/src/main/java/org/apache/kafka/connect/data: Date, Decimal, Time, Timestamp).
 """
@@ -32,7 +32,7 @@ class NativeDebezium:
         big_unsigned: bigint.unsigned.handling.mode: long or precise.
         binaries: binary.handling.mode: bytes, base64 or hex.
         times: time.precision.mode: adaptive_time_microseconds, adaptive or connect.
-        snapshot: writes inserts as a snapshot's reads.
+        snapshot: write inserts as reads of a snapshot.
     """
 
     decimals: str = "precise"
@@ -42,7 +42,7 @@ class NativeDebezium:
     snapshot: bool = False
 
     def message(self, events: Sequence[Event], tables: Sequence[Table | None]) -> Record:
-        """Write the record of a row event. DDL goes to another topic, there are no watermarks."""
+        """Write the record of a row event. DDL goes to another topic, and there are no watermarks."""
         event, table = events[0], tables[0]
         assert table is not None
         before, after = images(event)
@@ -79,65 +79,69 @@ class NativeDebezium:
     def _field(self, column: Column) -> dict[str, Any]:
         field = column_field(column, extension=False)
         field.pop("default", None)
-        kind = column.kind
-        if kind == "decimal" and self.decimals == "precise":
+        type_name = column.type_name
+        if type_name == "decimal" and self.decimals == "precise":
             precision, scale = column.arguments
             parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
             field |= {"type": "bytes", "name": f"{_CONNECT}.Decimal", "version": 1, "parameters": parameters}
-        elif kind == "decimal" and self.decimals == "string":
+        elif type_name == "decimal" and self.decimals == "string":
             field["type"] = "string"
-        elif kind == "bigint" and column.unsigned and self.big_unsigned == "precise":
+        elif type_name == "bigint" and column.unsigned and self.big_unsigned == "precise":
             field |= {"type": "bytes", "name": f"{_CONNECT}.Decimal", "version": 1, "parameters": {"scale": "0"}}
         elif column.binary and self.binaries == "bytes":
             field["type"] = "bytes"
-        elif self.times == "connect" and kind in ("date", "time", "datetime"):
-            name = {"date": "Date", "time": "Time", "datetime": "Timestamp"}[kind]
-            field |= {"type": "int64" if kind == "datetime" else "int32", "name": f"{_CONNECT}.{name}", "version": 1}
-        elif self.times == "adaptive" and kind == "time" and (*column.arguments, 0)[0] <= _MILLISECONDS:
+        elif self.times == "connect" and type_name in ("date", "time", "datetime"):
+            name = {"date": "Date", "time": "Time", "datetime": "Timestamp"}[type_name]
+            field |= {
+                "type": "int64" if type_name == "datetime" else "int32",
+                "name": f"{_CONNECT}.{name}",
+                "version": 1,
+            }
+        elif self.times == "adaptive" and type_name == "time" and (*column.arguments, 0)[0] <= _MILLISECONDS:
             field |= {"type": "int32", "name": "io.debezium.time.Time"}
-        elif kind == "vector":
+        elif type_name == "vector":
             field = {"type": "array", "items": {"type": "float", "optional": False}, "optional": column.nullable,
                      "name": "io.debezium.data.FloatVector", "version": 1, "field": column.name}  # fmt: skip
         return field
 
     def _value(self, column: Column, value: Any) -> Any:
         value = self.left(column, value)
-        kind = column.kind
+        type_name = column.type_name
         if value is None:
             return None
-        if kind == "decimal":
+        if type_name == "decimal":
             return _decimal(value, self.decimals)
-        if kind == "bigint" and column.unsigned:
+        if type_name == "bigint" and column.unsigned:
             return _unscaled(int(value)) if self.big_unsigned == "precise" else int(value)
-        if kind in ("tinyint", "smallint", "mediumint", "int", "bigint", "year"):
+        if type_name in ("tinyint", "smallint", "mediumint", "int", "bigint", "year"):
             return int(value)
-        if kind in ("float", "double"):
-            single = kind == "float" and not column.arguments
+        if type_name in ("float", "double"):
+            single = type_name == "float" and not column.arguments
             return struct.unpack("f", struct.pack("f", float(value)))[0] if single else float(value)
-        if kind == "bit":
+        if type_name == "bit":
             length, number = column.arguments[0], value["number"]
             return number == 1 if length == 1 else _base64(number.to_bytes((length + 7) // 8, "little"))
-        if kind in ("enum", "set"):
+        if type_name in ("enum", "set"):
             return value["label"]
         if column.binary:
             return _base64(bytes.fromhex(value["hex"])) if self.binaries == "bytes" else value
-        if kind == "vector":
+        if type_name == "vector":
             return [float(part) for part in value[1:-1].split(",")] if value != "[]" else []
-        return self._moment(column, value) if kind in ("date", "datetime", "timestamp", "time") else value
+        return self._moment(column, value) if type_name in ("date", "datetime", "timestamp", "time") else value
 
     def _moment(self, column: Column, value: str) -> Any:
-        kind = column.kind
-        if kind == "time":
+        type_name = column.type_name
+        if type_name == "time":
             thousands = self.times == "connect" or self._field(column)["name"] == "io.debezium.time.Time"
             micros = microseconds(value)
             return (abs(micros) // 1000 * (-1 if micros < 0 else 1)) if thousands else micros
-        if kind == "timestamp":
+        if type_name == "timestamp":
             text = value.replace(" ", "T")
             return (text.rstrip("0").rstrip(".") if "." in text else text) + "Z"
         head, _, fraction = value.partition(".")
         moment = datetime.fromisoformat(head).replace(tzinfo=timezone.utc)
         moment += timedelta(microseconds=int(fraction.ljust(6, "0")))
-        if kind == "date":
+        if type_name == "date":
             return (moment - _EPOCH).days
         micros = (moment - _EPOCH) // timedelta(microseconds=1)
         short = self.times == "connect" or (*column.arguments, 0)[0] <= _MILLISECONDS
@@ -146,25 +150,25 @@ class NativeDebezium:
     def left(self, column: Column, value: Any) -> Any:
         """Return what these modes leave of a true value, in the truth's form.
 
-        Zero dates are NULL or the epoch; a BIGINT UNSIGNED above 2^63-1 wraps around where it is sent as a long; with
-        time.precision.mode=connect there are milliseconds only; binary that is sent as a string stays the text that
-        was sent, as nothing says how it was made.
+        Zero dates are NULL or the epoch; a BIGINT UNSIGNED above 2^63-1 wraps around if it is sent as a long; with
+        time.precision.mode=connect there are only milliseconds; binary that is sent as a string stays that string,
+        because nothing says how it was encoded.
         """
-        kind = column.kind
+        type_name = column.type_name
         if value is None:
             return None
-        if kind in ("date", "datetime", "timestamp") and (value.startswith("0000") or "-00" in value[:10]):
+        if type_name in ("date", "datetime", "timestamp") and (value.startswith("0000") or "-00" in value[:10]):
             if column.nullable:
                 return None
             epoch = "1970-01-01 00:00:00" + value[19:]
-            return epoch[:10] if kind == "date" else epoch
-        if self.times == "connect" and kind == "datetime" and len(value) > 23:
+            return epoch[:10] if type_name == "date" else epoch
+        if self.times == "connect" and type_name == "datetime" and len(value) > 23:
             return value[:23] + "0" * (len(value) - 23)
-        if self.times == "connect" and kind == "time" and "." in value:
+        if self.times == "connect" and type_name == "time" and "." in value:
             head, _, fraction = value.partition(".")
             rest = fraction[:3] + "0" * (len(fraction) - 3)
             return f"{head}.{rest}" if f"{head}{rest}".strip("-0:") else f"{head}.{rest}".lstrip("-")
-        if kind == "bigint" and self.big_unsigned == "long" and int(value) >= 1 << 63:
+        if type_name == "bigint" and self.big_unsigned == "long" and int(value) >= 1 << 63:
             return str(int(value) - (1 << 64))
         if column.binary and self.binaries != "bytes":
             data = bytes.fromhex(value["hex"])
@@ -173,7 +177,7 @@ class NativeDebezium:
 
 
 def left_of(encoder: NativeDebezium, event: Event, table: Table) -> Event:
-    """Return the truth of an event as far as the encoder's modes leave it."""
+    """Return the truth of an event, as far as the encoder's modes keep it."""
     columns = []
     for column in event["columns"]:
         kept = {side: encoder.left(table.by_name[column["name"]], column[side]) for side in ("before", "after")

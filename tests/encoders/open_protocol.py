@@ -1,6 +1,6 @@
-"""open-protocol (pingcap/ticdc pkg/sink/codec/open/codec.go and encoder.go; the bug of `p`: docs/wire.md, item 35).
+"""Writes open-protocol (pingcap/ticdc pkg/sink/codec/open/codec.go and encoder.go; its bug: docs/wire.md, item 35).
 
-Every option that changes what is written is a field; the defaults are TiCDC's own.
+Each option that changes the output is a field; the defaults are TiCDC's own.
 """
 
 import base64
@@ -28,7 +28,7 @@ _LAST_OF_BMP = 0xFFFF
 
 
 def dump(value: Any) -> bytes:
-    """Write JSON without blanks; bytes that are no UTF-8 as they are."""
+    """Write JSON without white space; bytes that are not UTF-8 stay as they are."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogateescape")
 
 
@@ -71,7 +71,7 @@ def _flags(table: Table, column: Column) -> int:
         if column.name in names:
             flags |= _UNIQUE if unique else 0
             flags |= _MULTIPLE if len(names) > 1 or not (unique or names is table.primary_key) else 0
-    if column.unsigned or column.kind in ("year", "bit"):
+    if column.unsigned or column.type_name in ("year", "bit"):
         flags |= _UNSIGNED
     return flags
 
@@ -97,7 +97,7 @@ class OpenProtocol:
     flags: bool = True
 
     def message(self, events: Sequence[Event], tables: Sequence[Table | None]) -> Record:
-        """Write the record of one batch of events: rows, or (as TiCDC v4.0) several DDL or resolved events."""
+        """Write the record of one batch of events: rows, or (in TiCDC v4.0) several DDL or resolved events."""
         heads, bodies = [], []
         for event, table in zip(events, tables, strict=True):
             heads.append(self._head(event))
@@ -113,7 +113,7 @@ class OpenProtocol:
         written = dump({**head, "t": _ROW})[:-1]
         if "large" in event:
             written += b',"ohk":true'
-        if event.get("large"):  # the member stands there twice, the second is right (codec.go:52-58)
+        if event.get("large"):  # the member is written twice, and the second is right (codec.go:52-58)
             written += b',"ohk":false,"ccl":' + dump(event["large"])
         if event.get("physical_table_id") is not None:
             written += b',"ptn":%d' % event["physical_table_id"]
@@ -143,7 +143,7 @@ class OpenProtocol:
         return b'%b,"p":%b}' % (row[:-1], old)
 
     def _updated(self, table: Table, before: Mapping[str, Any], after: Mapping[str, Any]) -> bytes:
-        """Write the old values that were changed: of a column that is NULL now, the name is missing."""
+        """Write the old values that changed; if a column is NULL now, its name is missing."""
         members = []
         for name in changed(before, after):
             cell = dump(self.cell(table, name, before[name]))
@@ -153,7 +153,7 @@ class OpenProtocol:
     def cell(self, table: Table, name: str, value: Any) -> dict[str, Any]:
         """Write one column."""
         column = table.by_name[name]
-        cell: dict[str, Any] = {"t": _CODES[column.kind]}
+        cell: dict[str, Any] = {"t": _CODES[column.type_name]}
         if name in table.handle_key:
             cell["h"] = True
         if self.flags:
@@ -162,18 +162,20 @@ class OpenProtocol:
         return cell
 
     def _value(self, column: Column, value: Any) -> Any:
-        kind = column.kind
-        if kind in INTEGERS or kind == "year":
+        type_name = column.type_name
+        if type_name in INTEGERS or type_name == "year":
             return int(value)
-        if kind in ("float", "double"):
+        if type_name in ("float", "double"):
             return float(value)
-        if kind in ("enum", "set", "bit"):
+        if type_name in ("enum", "set", "bit"):
             return value["number"]
-        if kind in (*TEXTS, *BLOBS) or (not self.flags and kind in ("char", "varchar", "binary", "varbinary")):
+        if type_name in (*TEXTS, *BLOBS) or (
+            not self.flags and type_name in ("char", "varchar", "binary", "varbinary")
+        ):
             data = bytes.fromhex(value["hex"]) if isinstance(value, dict) else value.encode()
             return base64.b64encode(data).decode()
         if column.binary:
             return go_quoted(bytes.fromhex(value["hex"]))
-        if kind == "timestamp":
+        if type_name == "timestamp":
             return local(value, self.time_zone)
         return text_of(value)

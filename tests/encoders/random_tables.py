@@ -1,11 +1,11 @@
-"""Random tables in many versions, and random changes of their rows: a truth, as a capture has it."""
+"""Random tables with many versions, and random changes of their rows, as a truth like that of a capture."""
 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.encoders.random_values import Kind, choose, widened
+from tests.encoders.random_values import ColumnType, choose, widened
 from tests.encoders.tables import Event
 
 _NAMES = (
@@ -23,7 +23,7 @@ _FIRST_TSO = 470_613_397_578_711_040
 @dataclass
 class _Column:
     name: str
-    kind: Kind
+    column_type: ColumnType
     nullable: bool = True
     default: str | None = None
     generated: str = ""
@@ -34,11 +34,11 @@ class RandomTable:
     """A table that changes.
 
     Attributes:
-        database, name: what it is called.
-        columns: of its newest version.
-        handle_key: likewise.
-        versions: what a capture's header says of each version.
-        rows: the rows that there are, as name → value.
+        database, name: its name.
+        columns: the columns of its newest version.
+        handle_key: the handle key of its newest version.
+        versions: what a capture's header says about each version.
+        rows: its present rows, as name → value.
     """
 
     database: str
@@ -51,11 +51,11 @@ class RandomTable:
 
 
 class Changes:
-    """Makes tables, and the truth of what happens to them.
+    """Makes tables, and the true events of their changes.
 
     Args:
         seed: of all randomness.
-        families: the families of types to choose from, all where none are named.
+        families: the families of types to choose from; all if empty.
         defaults: whether columns have defaults.
     """
 
@@ -67,7 +67,7 @@ class Changes:
         self.tables: list[RandomTable] = []
 
     def run(self, tables: int, changes: int) -> Iterator[Event]:
-        """Yield the truths of DDL, row and watermark events, in the order of their commits."""
+        """Yield the truths of DDL, row and watermark events in commit order."""
         for name in self.chance.sample(_TABLES, tables):
             self.tables.append(self._table(name))
             yield self._ddl(self.tables[-1], "create table", 3)
@@ -91,7 +91,7 @@ class Changes:
         columns = [self._column(each) for each in names]
         columns[0].generated = ""
         keys = chance.choice(("primary", "primary", "primary", "unique", "none"))
-        able = [column for column in columns if column.kind.key and not column.generated]
+        able = [column for column in columns if column.column_type.key and not column.generated]
         handle = chance.sample(able, min(len(able), chance.choice((1, 1, 2, 3)))) if keys != "none" else []
         for column in handle:
             column.nullable, column.default = False, None
@@ -102,13 +102,13 @@ class Changes:
 
     def _column(self, name: str) -> _Column:
         chance = self.chance
-        kind = choose(chance, self.families)
+        column_type = choose(chance, self.families)
         share = chance.random()
-        column = _Column(name, kind, nullable=chance.random() < 0.8)
+        column = _Column(name, column_type, nullable=chance.random() < 0.8)
         if share < 0.06:
             column.generated = chance.choice(("VIRTUAL", "STORED"))
         elif share < 0.2 and self.defaults:
-            column.default = kind.default
+            column.default = column_type.default
         return column
 
     def _ddl(self, table: RandomTable, ddl_type: str, code: int, change: str = "") -> Event:
@@ -125,13 +125,14 @@ class Changes:
         free = [column for column in table.columns if column.name not in table.handle_key]
         unused = [name for name in _NAMES if all(name != column.name for column in table.columns)]
         share = chance.random()
-        wider = [(column, kind) for column in free if (kind := widened(chance, column.kind, self.families)) is not None]
+        candidates = ((column, widened(chance, column.column_type, self.families)) for column in free)
+        wider = [(column, column_type) for column, column_type in candidates if column_type is not None]
         if wider and share < 0.4:
-            column, kind = chance.choice(wider)
-            column.kind, column.default = kind, None  # the statement does not repeat the default
+            column, column_type = chance.choice(wider)
+            column.column_type, column.default = column_type, None  # the statement does not repeat the default
             for row in table.rows:
                 if row[column.name] is not None:
-                    row[column.name] = column.kind.kept(row[column.name])
+                    row[column.name] = column.column_type.kept(row[column.name])
             return self._ddl(table, "modify column", 12, f"MODIFY COLUMN {_definition(column, escapes=True)}")
         if len(free) > 3 and share < 0.6:
             gone = chance.choice(free)
@@ -140,24 +141,24 @@ class Changes:
                 row.pop(gone.name, None)
             return self._ddl(table, "drop column", 6, f"DROP COLUMN {_quoted(gone.name)}")
         new = self._column(self._fresh(table, unused))
-        place = chance.randint(0, len(table.columns))
-        after = f"AFTER {_quoted(table.columns[place - 1].name)}" if place else "FIRST"
-        table.columns.insert(place, new)
+        index = chance.randint(0, len(table.columns))
+        after = f"AFTER {_quoted(table.columns[index - 1].name)}" if index else "FIRST"
+        table.columns.insert(index, new)
         for row in table.rows:
             row[new.name] = self._value(new)
         return self._ddl(table, "add column", 5, f"ADD COLUMN {_definition(new, escapes=True)} {after}")
 
     def _fresh(self, table: RandomTable, unused: list[str]) -> str:
-        """Return a name that no version has had: what comes back under an old name may have another type."""
+        """Return a name that no version has had, because a column that comes back may have another type."""
         had = {column["name"] for version in table.versions for column in version["columns"]}
         return next((name for name in unused if name not in had), f"new{len(table.versions)}")
 
     def _value(self, column: _Column) -> Any:
         share = 0.25 if column.default is None else 0.1
-        panics = column.kind.mysql_type == "date" and column.default is not None
+        panics = column.column_type.mysql_type == "date" and column.default is not None
         if column.nullable and not panics and self.chance.random() < share:
             return None
-        return column.kind.value()
+        return column.column_type.value()
 
     def _row(self, table: RandomTable) -> dict[str, Any]:
         return {column.name: self._value(column) for column in table.columns}
@@ -170,17 +171,17 @@ class Changes:
             table.rows.append(after)
             yield self._event(table, "insert", tso, None, after)
             return
-        place = chance.randrange(len(table.rows))
-        before = table.rows[place]
+        index = chance.randrange(len(table.rows))
+        before = table.rows[index]
         if chance.random() < 0.3:
-            del table.rows[place]
+            del table.rows[index]
             yield self._event(table, "delete", tso, before, None)
             return
         after = {
             column.name: before[column.name] if chance.random() < 0.6 else self._value(column)
             for column in table.columns
         }
-        table.rows[place] = after
+        table.rows[index] = after
         if any(before[name] != after[name] for name in table.handle_key) and chance.random() < 0.8:
             yield self._event(table, "delete", tso, before, None)
             yield self._event(table, "insert", tso, None, after)
@@ -210,9 +211,9 @@ def _quoted(name: str) -> str:
 
 
 def _definition(column: _Column, *, escapes: bool) -> str:
-    """Write a column as a statement has it, or (without escapes) as TiDB's SHOW CREATE TABLE prints it."""
-    kind = column.kind.mysql_type.replace("\\", "\\\\") if escapes else column.kind.mysql_type
-    return f"{_quoted(column.name)} {kind}{'' if column.nullable else ' NOT NULL'}"
+    """Write a column as in a statement, or (without escapes) as in TiDB's SHOW CREATE TABLE."""
+    mysql_type = column.column_type.mysql_type.replace("\\", "\\\\") if escapes else column.column_type.mysql_type
+    return f"{_quoted(column.name)} {mysql_type}{'' if column.nullable else ' NOT NULL'}"
 
 
 def _statement(table: RandomTable, *, escapes: bool) -> str:
@@ -225,12 +226,12 @@ def _statement(table: RandomTable, *, escapes: bool) -> str:
 
 
 def _declared(table: RandomTable, version: int) -> dict[str, Any]:
-    """Say what a capture's header says of a table's version."""
+    """Return what a capture's header says about a table's version."""
     entries = []
     for column in table.columns:
-        kind = column.kind.mysql_type
-        entry: dict[str, Any] = {"name": column.name, "mysql_type": kind, "nullable": column.nullable}
-        if kind.split("(")[0] in _CHARSET:
+        mysql_type = column.column_type.mysql_type
+        entry: dict[str, Any] = {"name": column.name, "mysql_type": mysql_type, "nullable": column.nullable}
+        if mysql_type.split("(")[0] in _CHARSET:
             entry |= {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
         if column.default is not None:
             entry["default"] = column.default

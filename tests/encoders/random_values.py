@@ -1,4 +1,4 @@
-"""Random columns of every MySQL type with its limits, and values of them in the truth's canonical form."""
+"""Random columns of every MySQL type within its limits, and their values in the truth's canonical form."""
 
 import random
 import re
@@ -47,15 +47,15 @@ _NULL_SHARE = 0.15
 
 
 @dataclass(frozen=True)
-class Kind:
+class ColumnType:
     """A column's type, and a maker of its values.
 
     Attributes:
         mysql_type: as the information schema writes it.
-        value: makes one.
-        default: the default's text for this column, None where it can have none.
+        value: returns a random value.
+        default: the text of the column's default; None if it can have none.
         key: whether a key can have it.
-        kept: what a value of the type before a MODIFY COLUMN has become.
+        kept: returns what a MODIFY COLUMN to this type makes of an old value.
     """
 
     mysql_type: str
@@ -65,70 +65,70 @@ class Kind:
     kept: Callable[[Any], Any] = lambda value: value
 
 
-def choose(chance: random.Random, only: tuple[str, ...] = ()) -> Kind:
-    """Choose a type, of these families where they are given."""
+def choose(chance: random.Random, only: tuple[str, ...] = ()) -> ColumnType:
+    """Choose a type from these families, or from all."""
     return _MAKERS[chance.choice(only or tuple(_MAKERS))](chance)
 
 
-def widened(chance: random.Random, kind: Kind, only: tuple[str, ...] = ()) -> Kind | None:
-    """Return a type that MODIFY COLUMN can make of one without losing a value; None where there is none.
+def widened(chance: random.Random, column_type: ColumnType, only: tuple[str, ...] = ()) -> ColumnType | None:
+    """Return a type to which MODIFY COLUMN can change this one without losing a value; None if there is none.
 
     Args:
         chance: chooses.
-        kind: the type before.
-        only: the families to stay in, where they are given.
+        column_type: the old type.
+        only: the families to stay in; all if empty.
     """
-    name = re.split(r"[( ]", kind.mysql_type)[0]
-    digits = [int(number) for number in re.findall(r"\d+", kind.mysql_type)]
-    unsigned = " unsigned" if kind.mysql_type.endswith(" unsigned") else ""
+    name = re.split(r"[( ]", column_type.mysql_type)[0]
+    digits = [int(number) for number in re.findall(r"\d+", column_type.mysql_type)]
+    unsigned = " unsigned" if column_type.mysql_type.endswith(" unsigned") else ""
     if name in _BITS and name != "bigint":
-        return replace(kind, mysql_type=f"bigint(20){unsigned}")
+        return replace(column_type, mysql_type=f"bigint(20){unsigned}")
     if name == "decimal" and digits[0] <= 60:
-        longer = replace(kind, mysql_type=f"decimal({digits[0] + 5},{digits[1]}){unsigned}")
+        longer = replace(column_type, mysql_type=f"decimal({digits[0] + 5},{digits[1]}){unsigned}")
         return longer if digits[1] == 30 else _rescaled(longer, digits)
     if name in ("char", "varchar"):
         texts = ("varchar(250)", "text") if not only or "text" in only else ("varchar(250)",)
-        return replace(kind, mysql_type=chance.choice(texts), default=None)
+        return replace(column_type, mysql_type=chance.choice(texts), default=None)
     if name in ("datetime", "timestamp", "time") and digits != [6]:
         missing = 6 - (digits or [0])[0]
         dot = "" if digits else "."
-        made = kind.value
+        made = column_type.value
 
         def finer(value: str) -> str:
             return f"{value}{dot}{'0' * missing}"
 
-        return replace(kind, mysql_type=f"{name}(6)", value=lambda: finer(made()), kept=finer)
+        return replace(column_type, mysql_type=f"{name}(6)", value=lambda: finer(made()), kept=finer)
     return None
 
 
-def _rescaled(kind: Kind, digits: list[int]) -> Kind:
-    """Give a decimal one digit more behind its point."""
-    made, dot = kind.value, "" if digits[1] else "."
-    unsigned = " unsigned" if kind.mysql_type.endswith(" unsigned") else ""
+def _rescaled(column_type: ColumnType, digits: list[int]) -> ColumnType:
+    """Return a decimal type with one more fractional digit."""
+    made, dot = column_type.value, "" if digits[1] else "."
+    unsigned = " unsigned" if column_type.mysql_type.endswith(" unsigned") else ""
 
     def finer(value: str) -> str:
         return f"{value}{dot}0"
 
-    return replace(kind, mysql_type=f"decimal({digits[0] + 5},{digits[1] + 1}){unsigned}",
+    return replace(column_type, mysql_type=f"decimal({digits[0] + 5},{digits[1] + 1}){unsigned}",
                    value=lambda: finer(made()), kept=finer)  # fmt: skip
 
 
-def _integer(chance: random.Random) -> Kind:
+def _integer(chance: random.Random) -> ColumnType:
     name = chance.choice(tuple(_BITS))
     bits, unsigned = _BITS[name], chance.random() < 0.5
     low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    kind = f"{name}({_WIDTHS[name][unsigned]}){' unsigned' if unsigned else ''}"
+    mysql_type = f"{name}({_WIDTHS[name][unsigned]}){' unsigned' if unsigned else ''}"
     if not unsigned and name == "tinyint" and chance.random() < 0.5:
-        kind = "tinyint(1)"
+        mysql_type = "tinyint(1)"
     edges = (low, high, 0, 1, high // 2, high // 2 + 1)
-    return Kind(
-        kind,
+    return ColumnType(
+        mysql_type,
         lambda: str(chance.choice(edges) if chance.random() < 0.4 else chance.randint(low, high)),
         str(chance.choice((0, 7, high))),
     )
 
 
-def _decimal(chance: random.Random) -> Kind:
+def _decimal(chance: random.Random) -> ColumnType:
     precision = chance.choice((1, 5, 10, 20, 38, 39, 65, chance.randint(1, 65)))
     scale = chance.choice((0, min(2, precision), min(30, precision), chance.randint(0, min(30, precision))))
     unsigned = chance.random() < 0.3
@@ -148,10 +148,10 @@ def _decimal(chance: random.Random) -> Kind:
         return f"-{text}" if negative else text
 
     default = "0" + (f".{'0' * scale}" if scale else "")
-    return Kind(f"decimal({precision},{scale}){' unsigned' if unsigned else ''}", value, default)
+    return ColumnType(f"decimal({precision},{scale}){' unsigned' if unsigned else ''}", value, default)
 
 
-def _float(chance: random.Random) -> Kind:
+def _float(chance: random.Random) -> ColumnType:
     name = chance.choice(("float", "float unsigned", "float(10,3)"))
 
     def value() -> str:
@@ -162,10 +162,10 @@ def _float(chance: random.Random) -> Kind:
         )
         return text if "unsigned" in name or chance.random() < 0.5 or text == "0" else f"-{text}"
 
-    return Kind(name, value, "2.5", key=False)
+    return ColumnType(name, value, "2.5", key=False)
 
 
-def _double(chance: random.Random) -> Kind:
+def _double(chance: random.Random) -> ColumnType:
     name = chance.choice(("double", "double unsigned"))
 
     def value() -> str:
@@ -174,21 +174,23 @@ def _double(chance: random.Random) -> Kind:
         number = chance.choice((0.0, 1.0, 0.1, 1e21, 1e-7, 1.7976931348623157e308, number if usable else 2.5))
         return repr(abs(number) if "unsigned" in name else number)
 
-    return Kind(name, value, "-0.25" if name == "double" else "0.5", key=False)
+    return ColumnType(name, value, "-0.25" if name == "double" else "0.5", key=False)
 
 
-def _bit(chance: random.Random) -> Kind:
+def _bit(chance: random.Random) -> ColumnType:
     length = chance.choice((1, 1, 2, 8, 9, 33, 63, 64, chance.randint(1, 64)))
 
     def value() -> dict[str, Any]:
         number = chance.choice((0, 1, 2**length - 1, 2 ** (length - 1), chance.getrandbits(length)))
         return {"hex": number.to_bytes((length + 7) // 8, "big").hex(), "number": number}
 
-    return Kind(f"bit({length})", value, "b'1'", key=False)
+    return ColumnType(f"bit({length})", value, "b'1'", key=False)
 
 
-def _year(chance: random.Random) -> Kind:
-    return Kind("year(4)", lambda: chance.choice(("0000", "1901", "2155", str(chance.randint(1902, 2154)))), "1999")
+def _year(chance: random.Random) -> ColumnType:
+    return ColumnType(
+        "year(4)", lambda: chance.choice(("0000", "1901", "2155", str(chance.randint(1902, 2154)))), "1999"
+    )
 
 
 def _day(chance: random.Random) -> str:
@@ -208,8 +210,8 @@ def _day(chance: random.Random) -> str:
 _ZERO_DAYS = ("0000-00-00", "2020-00-15", "2020-10-00")
 
 
-def _date(chance: random.Random) -> Kind:
-    return Kind("date", lambda: chance.choice(_ZERO_DAYS) if chance.random() < 0.1 else _day(chance))
+def _date(chance: random.Random) -> ColumnType:
+    return ColumnType("date", lambda: chance.choice(_ZERO_DAYS) if chance.random() < 0.1 else _day(chance))
 
 
 def _fraction(chance: random.Random, digits: int) -> str:
@@ -227,7 +229,7 @@ def _sized(name: str, digits: int) -> str:
     return f"{name}({digits})" if digits else name
 
 
-def _datetime(chance: random.Random) -> Kind:
+def _datetime(chance: random.Random) -> ColumnType:
     digits = chance.choice((0, 0, 3, 6, chance.randint(0, 6)))
 
     def value() -> str:
@@ -237,10 +239,10 @@ def _datetime(chance: random.Random) -> Kind:
 
     literal = "2001-02-03 04:05:06" + (f".{'5' * digits}" if digits else "")
     default = chance.choice(("CURRENT_TIMESTAMP" + (f"({digits})" if digits else ""), literal))
-    return Kind(_sized("datetime", digits), value, default)
+    return ColumnType(_sized("datetime", digits), value, default)
 
 
-def _timestamp(chance: random.Random) -> Kind:
+def _timestamp(chance: random.Random) -> ColumnType:
     digits = chance.choice((0, 0, 3, 6, chance.randint(0, 6)))
 
     def value() -> str:
@@ -250,10 +252,10 @@ def _timestamp(chance: random.Random) -> Kind:
         day = (date(1970, 1, 2) + timedelta(chance.randint(0, 24_800))).isoformat()
         return chance.choice((*edges, f"{day} {_clock(chance)}")) + _fraction(chance, digits)
 
-    return Kind(_sized("timestamp", digits), value, "CURRENT_TIMESTAMP" + (f"({digits})" if digits else ""))
+    return ColumnType(_sized("timestamp", digits), value, "CURRENT_TIMESTAMP" + (f"({digits})" if digits else ""))
 
 
-def _time(chance: random.Random) -> Kind:
+def _time(chance: random.Random) -> ColumnType:
     digits = chance.choice((0, 0, 3, 6, chance.randint(0, 6)))
 
     def value() -> str:
@@ -262,90 +264,90 @@ def _time(chance: random.Random) -> Kind:
         text += _fraction(chance, digits)
         return f"-{text}" if chance.random() < 0.5 and text.strip("0:.") else text
 
-    return Kind(_sized("time", digits), value, "-01:02:03")
+    return ColumnType(_sized("time", digits), value, "-01:02:03")
 
 
-def _text(chance: random.Random, most: int) -> str:
+def _text(chance: random.Random, limit: int) -> str:
     if chance.random() < 0.6:
-        return chance.choice(_TEXTS)[:most]
+        return chance.choice(_TEXTS)[:limit]
     ranges = ((0, 127), (128, 0xD7FF), (0x10000, 0x10FFFF))
     letters = [chr(chance.randint(*chance.choice(ranges))) for _ in range(chance.randint(1, 12))]
-    return "".join(letters)[:most]
+    return "".join(letters)[:limit]
 
 
-def _string(chance: random.Random) -> Kind:
+def _string(chance: random.Random) -> ColumnType:
     name = chance.choice(("char", "varchar", "varchar"))
     length = chance.choice((1, 5, 16, 200))
-    trim = name == "char"  # whose values have no blanks at their end
-    return Kind(
+    trim = name == "char"  # MySQL strips trailing blanks
+    return ColumnType(
         f"{name}({length})",
         lambda: _text(chance, length).rstrip(" ") if trim else _text(chance, length),
         chance.choice(("", "d")),
     )
 
 
-def _long_text(chance: random.Random) -> Kind:
-    return Kind(chance.choice(TEXTS), lambda: _text(chance, 200), key=False)
+def _long_text(chance: random.Random) -> ColumnType:
+    return ColumnType(chance.choice(TEXTS), lambda: _text(chance, 200), key=False)
 
 
-def _bytes(chance: random.Random, most: int) -> bytes:
+def _bytes(chance: random.Random, limit: int) -> bytes:
     share = chance.random()
     if share < 0.15:
-        return bytes(range(256))[:most]
+        return bytes(range(256))[:limit]
     if share < 0.3:
-        return _text(chance, most).encode()[:most]
-    return chance.randbytes(chance.randint(0, min(most, 24)))
+        return _text(chance, limit).encode()[:limit]
+    return chance.randbytes(chance.randint(0, min(limit, 24)))
 
 
-def _binary(chance: random.Random) -> Kind:
+def _binary(chance: random.Random) -> ColumnType:
     length = chance.choice((1, 4, 5, 16, 255))
     if chance.random() < 0.5:
-        return Kind(f"varbinary({length})", lambda: {"hex": _bytes(chance, length).hex()}, "d")
-    return Kind(f"binary({length})", lambda: {"hex": _bytes(chance, length).ljust(length, b"\0").hex()})
+        return ColumnType(f"varbinary({length})", lambda: {"hex": _bytes(chance, length).hex()}, "d")
+    return ColumnType(f"binary({length})", lambda: {"hex": _bytes(chance, length).ljust(length, b"\0").hex()})
 
 
-def _blob(chance: random.Random) -> Kind:
-    return Kind(chance.choice(BLOBS), lambda: {"hex": _bytes(chance, 300).hex()}, key=False)
+def _blob(chance: random.Random) -> ColumnType:
+    return ColumnType(chance.choice(BLOBS), lambda: {"hex": _bytes(chance, 300).hex()}, key=False)
 
 
 def _quoted(labels: list[str]) -> str:
     return ",".join("'" + label.replace("'", "''") + "'" for label in labels)
 
 
-def _enum(chance: random.Random) -> Kind:
+def _enum(chance: random.Random) -> ColumnType:
     labels = chance.sample(_LABELS, chance.randint(1, len(_LABELS)))
 
     def value() -> dict[str, Any]:
         number = chance.randint(0 if chance.random() < 0.1 else 1, len(labels))
         return {"label": labels[number - 1] if number else "", "number": number}
 
-    return Kind(f"enum({_quoted(labels)})", value, chance.choice(labels), key=False)
+    return ColumnType(f"enum({_quoted(labels)})", value, chance.choice(labels), key=False)
 
 
-def _set(chance: random.Random) -> Kind:
+def _set(chance: random.Random) -> ColumnType:
     if chance.random() < 0.3:
-        labels = [f"m{place:02d}" for place in range(chance.choice((63, 64)))]
+        labels = [f"m{index:02d}" for index in range(chance.choice((63, 64)))]
     else:
         usable = [label for label in _LABELS if label and "," not in label]
         labels = chance.sample(usable, chance.randint(1, len(usable)))
 
     def value() -> dict[str, Any]:
-        most = 2 ** len(labels) - 1
-        number = chance.choice((0, 1, most, 2 ** (len(labels) - 1), chance.randint(0, most)))
+        limit = 2 ** len(labels) - 1
+        number = chance.choice((0, 1, limit, 2 ** (len(labels) - 1), chance.randint(0, limit)))
         return {"label": ",".join(label for bit, label in enumerate(labels) if number >> bit & 1), "number": number}
 
-    return Kind(f"set({_quoted(labels)})", value, labels[0], key=False)
+    return ColumnType(f"set({_quoted(labels)})", value, labels[0], key=False)
 
 
-def _json(chance: random.Random) -> Kind:
-    return Kind("json", lambda: chance.choice(_JSON), key=False)
+def _json(chance: random.Random) -> ColumnType:
+    return ColumnType("json", lambda: chance.choice(_JSON), key=False)
 
 
-def _vector(chance: random.Random) -> Kind:
-    return Kind(chance.choice(("vector", "vector(3)")), lambda: chance.choice(_VECTORS), key=False)
+def _vector(chance: random.Random) -> ColumnType:
+    return ColumnType(chance.choice(("vector", "vector(3)")), lambda: chance.choice(_VECTORS), key=False)
 
 
-_MAKERS: dict[str, Callable[[random.Random], Kind]] = {
+_MAKERS: dict[str, Callable[[random.Random], ColumnType]] = {
     "integer": _integer,
     "decimal": _decimal,
     "float": _float,

@@ -1,4 +1,4 @@
-"""Tables as the truth declares them: columns with their types, keys and indexes, taken apart for the encoders."""
+"""Tables as the truth declares them, with their columns, types, keys and indexes parsed for the encoders."""
 
 import re
 import zoneinfo
@@ -51,7 +51,7 @@ class Column:
         return match[1], match[2], match[3]
 
     @cached_property
-    def kind(self) -> str:
+    def type_name(self) -> str:
         """The type's bare name."""
         return self._parts[0]
 
@@ -64,7 +64,7 @@ class Column:
     def arguments(self) -> tuple[int, ...]:
         """The numbers in brackets."""
         text = self._parts[1]
-        return () if text is None or self.kind in ("enum", "set") else tuple(int(part) for part in text.split(","))
+        return () if text is None or self.type_name in ("enum", "set") else tuple(int(part) for part in text.split(","))
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -73,8 +73,8 @@ class Column:
 
     @cached_property
     def binary(self) -> bool:
-        """Whether it holds bytes."""
-        return self.kind in (*BLOBS, "binary", "varbinary")
+        """Whether the type holds bytes."""
+        return self.type_name in (*BLOBS, "binary", "varbinary")
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,12 @@ class Table:
 
     @cached_property
     def sent(self) -> tuple[Column, ...]:
-        """The columns that are on the wire."""
+        """The columns that messages have."""
         return tuple(column for column in self.columns if column.generated != "VIRTUAL")
 
 
 def table_of(declared: Mapping[str, Any]) -> Table:
-    """Make the table that an entry of a capture's header declares."""
+    """Return the table that an entry of a capture's header declares."""
     ddl = declared["ddl"]
     lines = {m[1].replace("``", "`"): line for line in ddl.split("\n")[1:] if (m := _NAME.match(line.strip()))}
     columns = tuple(
@@ -139,30 +139,30 @@ def table_of(declared: Mapping[str, Any]) -> Table:
 
 
 def images(event: Event) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """Return the rows before and after a row event, of the columns that are on the wire."""
+    """Return the rows before and after a row event, with the columns that messages have."""
     sent = [column for column in event["columns"] if column.get("generated") != "VIRTUAL"]
     before = None if event["op"] == "insert" else {column["name"]: column.get("before") for column in sent}
     after = None if event["op"] == "delete" else {column["name"]: column.get("after") for column in sent}
     return before, after
 
 
-def keys_only(event: Event, place: str = "") -> Event:
-    """Return what the message of a row too large for Kafka has: its handle key, and where the whole row lies.
+def keys_only(event: Event, address: str = "") -> Event:
+    """Return what the message of a row too large for Kafka has: its handle key, and the address of the whole row.
 
-    `large` is the place in claim-check storage, empty with large-message-handle-option=handle-key-only.
+    `large` is the address in claim-check storage, empty with large-message-handle-option=handle-key-only.
     """
     columns = [column for column in event["columns"] if column["name"] in event["handle_key"]]
-    return {**event, "columns": columns, "large": place}
+    return {**event, "columns": columns, "large": address}
 
 
 def text_of(value: Any) -> str:
-    """Return the text of a char, varchar or text value; a byte that is no UTF-8 as a lone surrogate."""
+    """Return the text of a char, varchar or text value; bytes that are not UTF-8 are lone surrogates."""
     return value if isinstance(value, str) else bytes.fromhex(value["hex"]).decode(errors="surrogateescape")
 
 
 @lru_cache(maxsize=100_000)
 def local(text: str, time_zone: str) -> str:
-    """Return the wall clock of a UTC timestamp's text in TiCDC's time zone, as text with as many digits."""
+    """Return a UTC timestamp's text as the wall clock in TiCDC's time zone, with as many digits."""
     if time_zone == "UTC" or text.startswith("0000"):
         return text
     head, dot, fraction = text.partition(".")
