@@ -11,7 +11,7 @@ WORKERS ?= logical
 # The tools of .venv before all others, and Spark's workers on the same Python as the driver.
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" PYSPARK_PYTHON="$(CURDIR)/$(PY)" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(PY)"
 
-# One process runs all tests that need a broker or Spark (tests/conftest.py), the others run beside it.
+# One process runs all tests that share the Spark session, the others run beside it (tests/conftest.py).
 SPREAD := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=20
 
 # $(call timed,command): run it, and print how long it took.
@@ -36,7 +36,7 @@ test-all: $(VENV)/.dev  ## Run all tests, in 20 minutes; `make test test-all` ru
 test-core: $(VENV)/.dev  ## Run the part of `make test` that needs neither a broker nor Spark: no Java, a minute
 	$(call timed,$(PY) -m pytest $(SPREAD) -m "not broker and not spark and not slow" $(PYTEST_ARGS))
 
-test-restarts: $(VENV)/.dev  ## Kill streams at 20 moments, where `make test` does at 3; TICDC_SEED=… repeats a case
+test-restarts: $(VENV)/.dev  ## Kill streams at 20 moments, where `make test-all` does at 3; TICDC_SEED=… repeats a case
 	TICDC_KILLS=20 $(RUN) $(PY) -m pytest -s tests/spark/test_restarts.py -k kills $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev  ## Check style and formatting

@@ -31,25 +31,28 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with what it needs, and place it for pytest-xdist.
 
-    All tests that need the broker or Spark are one group: one process runs them, first, with one broker and one
-    session. Every other file is a group of its own; `pytest.mark.xdist_group` on a test splits a long file.
+    A group of tests runs in one process: all that share the Spark session, all others that need a broker, and the rest
+    file by file, in this order. `pytest.mark.xdist_group` takes a test, or a file, out of its group.
     """
     for item in items:
-        for name in set(MARKED_FIXTURES).intersection(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        for name in fixtures.intersection(MARKED_FIXTURES):
             item.add_marker(name)
-        if _needs_java(item):
-            item.add_marker(pytest.mark.xdist_group("java"))
-        elif item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+        if item.get_closest_marker("xdist_group") is None:
+            file = item.nodeid.partition("::")[0]
+            item.add_marker(pytest.mark.xdist_group(("spark", "broker", file)[_turn(item)]))
         slow = item.get_closest_marker("slow")
         if slow is not None and not slow.args:
             message = f"{item.nodeid}: `slow` needs a reason"
             raise pytest.UsageError(message)
-    items.sort(key=_needs_java, reverse=True)
+    items.sort(key=_turn)
 
 
-def _needs_java(item: pytest.Item) -> bool:
-    return item.get_closest_marker("broker") is not None or item.get_closest_marker("spark") is not None
+def _turn(item: pytest.Item) -> int:
+    """Return 0 for a test that uses the Spark session, 1 for another that needs a broker, 2 for the rest."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        return 0
+    return 1 if item.get_closest_marker("broker") or item.get_closest_marker("spark") else 2
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
 from tests.conftest import ROOT, Kafka
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
+OWN_JVM = pytest.mark.slow("a JVM of its own")
 SPARK_LEAVES = {"artifacts", "derby.log", "metastore_db", "spark-warehouse"}  # in the folder that it runs in
 SECONDS = 300  # 45 on two cores that have nothing else to do
 
@@ -39,6 +40,7 @@ def topics(broker: Kafka) -> set[str]:
         return {name for name in admin.list_topics() if name.startswith("ticdc-demo-")}
 
 
+@OWN_JVM
 def test_all_protocols_give_the_tables_of_sql(broker: Kafka, tmp_path: Path) -> None:
     """It ends well, in its last lines too, and everything it made is gone."""
     before, files = topics(broker), {path.name for path in ROOT.iterdir()}
@@ -58,6 +60,7 @@ def test_all_protocols_give_the_tables_of_sql(broker: Kafka, tmp_path: Path) -> 
     assert not SPARK_LEAVES & ({path.name for path in ROOT.iterdir()} - files)
 
 
+@OWN_JVM
 def test_one_wrong_value_is_found(broker: Kafka, tmp_path: Path) -> None:
     """With another truth, of which one cell is not true, it fails and shows the cell."""
     truths = read_truth()
@@ -75,6 +78,7 @@ def test_one_wrong_value_is_found(broker: Kafka, tmp_path: Path) -> None:
     assert out.splitlines()[-1].startswith("Not everything is equal")
 
 
+@OWN_JVM
 def test_ctrl_c_leaves_nothing_behind(broker: Kafka, tmp_path: Path) -> None:
     """Interrupted while Spark reads, it deletes its topics, and tells nothing of its insides."""
     before = topics(broker)

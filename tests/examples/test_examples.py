@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 TABLE = "shop.orders"
 KEYS = ["order_id"]
+OWN_JVM = pytest.mark.slow("a JVM for each run of a script")
+COPIES = pytest.mark.slow("reads a whole stream several times")
 SECONDS = 300  # for a script; 12 on two cores that have nothing else to do
 
 
@@ -90,6 +92,7 @@ def copy(spark: SparkSession, feed: Feed, folder: Path) -> DataFrame:
     return stream_to_table.rows(spark, str(folder / "output"))
 
 
+@OWN_JVM
 def test_a_log_of_changes(spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path) -> None:
     """Two runs of stream_to_parquet keep every image exactly once, and with the column that was added in between."""
     changes = feed("canal-json")
@@ -108,6 +111,7 @@ def test_a_log_of_changes(spark: SparkSession, feed: Callable[[str], Feed], tmp_
     changes.check(current_rows(log))
 
 
+@OWN_JVM
 def test_a_copy_of_a_table(feed: Callable[[str], Feed], tmp_path: Path) -> None:
     """stream_to_table says how many rows the copy has, which are as many as SQL has."""
     changes = feed("open-protocol")
@@ -116,6 +120,7 @@ def test_a_copy_of_a_table(feed: Callable[[str], Feed], tmp_path: Path) -> None:
     assert run("stream_to_table", changes, tmp_path) == "shop.orders, keyed by order_id: 1817 rows\n"
 
 
+@COPIES
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_copy_goes_on(spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path, protocol: str) -> None:
     """A copy made in several runs, a column added and old changes repeated in between, is what SQL has."""
@@ -128,6 +133,7 @@ def test_a_copy_goes_on(spark: SparkSession, feed: Callable[[str], Feed], tmp_pa
     changes.check(copy(spark, changes, tmp_path))
 
 
+@COPIES
 def test_a_copy_whose_maker_is_killed(
     spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +159,7 @@ def test_a_copy_whose_maker_is_killed(
     assert len(list((tmp_path / "output").glob("version-*"))) == 2
 
 
+@COPIES
 def test_a_copy_in_any_order(spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path) -> None:
     """Micro-batches merged last first, and some of them twice, come to the same."""
     changes = feed("canal-json")

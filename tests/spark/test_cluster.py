@@ -20,7 +20,7 @@ from examples.local_kafka import produce
 from tests.conftest import ROOT, Kafka
 from tests.support.messages import TSO, canal
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow("a wheel, and a cluster of five JVMs")]
 
 HOST = "127.0.0.1"
 SPARK = Path(pyspark.__file__).parent

@@ -11,7 +11,7 @@ from tests.conftest import ROOT, Kafka
 from tests.spark.conftest import MakeTopic
 from tests.spark.streams import write_rows
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow("a JVM of its own")]
 
 
 def test_a_broken_sibling_and_a_missing_package(broker: Kafka, topic: MakeTopic, tmp_path: Path) -> None:

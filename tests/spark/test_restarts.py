@@ -96,29 +96,44 @@ def rows_of(spark: SparkSession, query: Query) -> tuple[list[dict[str, Any]], li
     return wanted.to_pylist(), found.to_pylist()
 
 
-def test_kills_lose_and_repeat_nothing(
-    spark: SparkSession, broker: Kafka, topic: MakeTopic, run: Callable[..., Child], tmp_path: Path
+def kill_and_compare(
+    spark: SparkSession,
+    broker: Kafka,
+    run: Callable[..., Child],
+    folder: Path,
+    topics: dict[str, str],
+    kills: int,
+    seed: int = SEED,
 ) -> None:
-    """Streams of all three protocols, killed with SIGKILL at any moment and restarted, write each row exactly once."""
-    chooser = random.Random(SEED)
-    print(f"seed {SEED} (TICDC_SEED), {KILLS} kills (TICDC_KILLS)")  # noqa: T201 (to find the case again)
+    """Kill streams some times, let them end, and hold the output of each to what its topic holds.
+
+    Args:
+        spark: the session that ends the streams and reads topics and output.
+        broker: where the topics are.
+        run: starts streams in a child.
+        folder: where the streams write.
+        topics: an empty topic for each captured stream.
+        kills: how often to kill, at moments of each kind in turn.
+        seed: chooses the moments.
+    """
+    chooser = random.Random(seed)
+    print(f"seed {seed} (TICDC_SEED), {kills} kills (TICDC_KILLS)")  # noqa: T201 (to find the case again)
     queries = []
-    for stream in STREAMS:
-        name = topic(3)
+    for stream, name in topics.items():
         records = write_stream(broker, stream, name)
         options = {
             "kafka.bootstrap.servers": broker.bootstrap_servers,
             "subscribe": name,
             "tables": "shop.orders",
             "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": str(records // (BATCHES_A_LIFE * (KILLS + 1))),
+            "maxOffsetsPerTrigger": str(records // (BATCHES_A_LIFE * (kills + 1))),
         }
-        queries.append(Query(options, str(tmp_path / stream)))
+        queries.append(Query(options, str(folder / stream)))
 
-    for number in range(KILLS):
-        # Each moment comes up in turn, for each protocol; the rest is chance.
-        watched = queries[(SEED + number + number // 3) % 3]
-        moment = (BETWEEN, WITHIN, ANY)[(number - 1) % 3] if number else FIRST
+    for number in range(kills):
+        # Each moment comes up in turn, for each stream; the rest is chance.
+        watched = queries[(seed + number + number // 3) % len(queries)]
+        moment = (BETWEEN, WITHIN, ANY)[(number - 1) % 3] if number else WITHIN if kills == 1 else FIRST
         states = live(run(*queries), queries, watched, moment, chooser)
         print(f"kill {number}, of {Path(watched.folder).name} {moment}: {', '.join(states)}")  # noqa: T201
 
@@ -132,6 +147,21 @@ def test_kills_lose_and_repeat_nothing(
         assert found == wanted
 
 
+def test_a_killed_stream_loses_and_repeats_nothing(
+    spark: SparkSession, broker: Kafka, topic: MakeTopic, run: Callable[..., Child], tmp_path: Path
+) -> None:
+    """A stream that is killed with SIGKILL in a micro-batch and restarted writes each row exactly once."""
+    kill_and_compare(spark, broker, run, tmp_path, {STREAMS[0]: topic(3)}, kills=1, seed=1)
+
+
+@pytest.mark.slow("a JVM for each kill")
+def test_kills_lose_and_repeat_nothing(
+    spark: SparkSession, broker: Kafka, topic: MakeTopic, run: Callable[..., Child], tmp_path: Path
+) -> None:
+    """Streams of all three protocols, killed with SIGKILL at any moment and restarted, write each row exactly once."""
+    kill_and_compare(spark, broker, run, tmp_path, {stream: topic(3) for stream in STREAMS}, KILLS)
+
+
 def numbered(first: int, count: int) -> list[Record]:
     """Make inserts on partition 0 with ids from `first` on."""
     return [
@@ -140,6 +170,7 @@ def numbered(first: int, count: int) -> list[Record]:
     ]
 
 
+@pytest.mark.slow("a JVM of its own")
 def test_a_crash_in_the_first_batch_keeps_the_start(
     spark: SparkSession, servers: str, topic: MakeTopic, run: Callable[..., Child], tmp_path: Path
 ) -> None:

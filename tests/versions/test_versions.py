@@ -17,6 +17,8 @@ VERSIONS = tuple(dict.fromkeys((*OTHERS, pyspark.__version__)))  # the last is t
 SECONDS = 580  # 40 on two cores that have nothing else to do
 
 
+@pytest.mark.slow("a JVM for each version")
+@pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
 @pytest.mark.parametrize("version", VERSIONS)

@@ -1,0 +1,62 @@
+"""The corpus through Spark and a real broker: rows are the SQL truth."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from examples.local_kafka import produce
+from tests.corpus.test_corpus import differences, options_of, quoted
+from tests.spark.conftest import MakeTopic
+from tests.support.captured import load
+from tests.support.truth import tables_with_rows, true_rows
+from ticdc_source.protocols import PROTOCOLS
+
+SCENARIOS = [
+    "open-protocol.default",
+    "canal-json.tidb-extension",
+    "debezium.default",
+]
+EVERY_TYPE = "t_all"
+
+
+@pytest.mark.parametrize("tables", [EVERY_TYPE, pytest.param("all", marks=pytest.mark.slow("33 reads a protocol"))])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_rows_are_the_sql_truth(
+    spark: SparkSession, servers: str, topic: MakeTopic, scenario: str, tables: str
+) -> None:
+    """Values of every MySQL type come out of Spark as SQL has them, from the messages of each protocol."""
+    captured = load(f"{scenario}.types")
+    name = topic(len(captured.partitions))
+    produce(servers, name, [
+        (partition, record.key, record.value, [], None)
+        for partition, records in captured.partitions.items()
+        for record in records
+    ])  # fmt: skip
+    reader = spark.read.format("ticdc").option("kafka.bootstrap.servers", servers).option("subscribe", name)
+
+    compared = 0
+    for database, table in tables_with_rows(captured):
+        if tables == EVERY_TYPE != table:
+            continue
+        frame = reader.options(**options_of(captured)).option("tables", quoted(database, table)).load()
+        found = sorted(frame.toArrow().to_pylist(), key=position)
+        true = list(true_rows(captured, database, table))
+        assert len(found) == len(true)
+        for row, truth in zip(found, true, strict=True):
+            assert not differences(captured.header["protocol"], truth, row, Counter()), (table, truth)
+        compared += len(found)
+
+    assert compared > 10
+
+
+def position(row: dict[str, Any]) -> tuple[int, ...]:
+    """Return where a row stands in its topic."""
+    sequence: dict[str, int] = row["_sequence"]
+    return tuple(sequence[part] for part in ("partition", "offset", "index", "rank"))
+
+
+def test_every_protocol_is_here() -> None:
+    """A protocol that is read has its scenario here."""
+    assert {scenario.partition(".")[0] for scenario in SCENARIOS} == set(PROTOCOLS)
