@@ -250,6 +250,7 @@ def test_forked_child_stops_nothing(own: LocalKafka) -> None:
     assert own.folder.exists()
 
 
+@pytest.mark.slow("a broker for each end")
 @pytest.mark.parametrize("end", ["exit", "SIGTERM", "SIGKILL"])
 def test_owner_ends(end: str) -> None:
     """Whichever way the owner ends without `stop()`, it leaves no process and no folder behind."""
@@ -276,6 +277,7 @@ def test_failed_start() -> None:
     assert kafka.pid is None
 
 
+@pytest.mark.slow("a broker of its own")
 def test_command_line() -> None:
     """`python -m examples.local_kafka` prints where its broker answers, and Ctrl-C ends it in order."""
     command = [sys.executable, "-m", "examples.local_kafka", "--sasl"]
