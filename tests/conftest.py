@@ -1,4 +1,4 @@
-"""What tests share: a broker, topics on it, a Spark session, and the corpus."""
+"""Fixtures for all tests: a broker, topics on it, a Spark session, and the corpus."""
 
 import os
 import sys
@@ -57,14 +57,14 @@ def _turn(item: pytest.Item) -> int:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Kafka]:
-    """The session's broker, with SASL: the one at `$TICDC_TEST_BOOTSTRAP`, or one started at first use."""
+    """The broker of this process, with SASL: the one at `$TICDC_TEST_BOOTSTRAP`, or one started at first use."""
     with connect(sasl=True) as kafka:
         yield kafka
 
 
 @pytest.fixture
 def topic(broker: Kafka) -> Iterator[Callable[..., str]]:
-    """A function that makes a topic with a name nobody else has; all are deleted after the test."""
+    """A function that creates a topic with a unique name; the topics are deleted after the test."""
     made: list[str] = []
 
     def make(partitions: int = 1, config: Mapping[str, object] | None = None, prefix: str = "test") -> str:
@@ -80,7 +80,7 @@ def topic(broker: Kafka) -> Iterator[Callable[..., str]]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """A local Spark session of two cores that knows `ticdc` as a format."""
+    """A local Spark session with two cores in which the format `ticdc` is registered."""
     from pyspark.sql import SparkSession
 
     from ticdc_source.source import TiCDCDataSource

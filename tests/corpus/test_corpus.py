@@ -28,7 +28,7 @@ MATRICES = [
     )
     for matrix in ("types", "ops")
 ]
-# Settings that change how TiCDC sends, and not what a read gives; or what they take away (tests/support/losses.py).
+# Settings that change how TiCDC writes messages, and not what a read returns, except losses (tests/support/losses.py).
 VARIANTS = [
     "canal-json.content-compatible.tz-shanghai",
     "canal-json.delete-only-output-handle-key-columns.ops",
@@ -99,22 +99,22 @@ SEED = 20261121
 
 
 def quoted(database: str, table: str) -> str:
-    """Write a table's name as the option wants it."""
+    """Return a table's name as the option `tables` expects it."""
     return f"`{database}`.`{table}`"
 
 
 def options_of(captured: Captured) -> dict[str, str]:
-    """Return what a user has to say of a changefeed: the zone of the TiCDC server."""
+    """Return the options that a user must set for a changefeed: the time zone of the TiCDC server."""
     return {"timeZone": captured.header["time_zone"]}
 
 
 def differences(protocol: str, true: TrueRow, row: dict[str, Any], losses: Counter[str]) -> list[str]:
-    """Return a line for everything that is not as the truth says."""
+    """Return a line for everything that differs from the truth."""
     out = []
     sequence = row["_sequence"]
-    place = (sequence["partition"], sequence["offset"], sequence["index"])
-    if place != (true.partition, true.offset, true.index):
-        out.append(f"place {place}")
+    address = (sequence["partition"], sequence["offset"], sequence["index"])
+    if address != (true.partition, true.offset, true.index):
+        out.append(f"address {address}")
     if row["_change_type"] != true.change_type:
         out.append(f"_change_type {row['_change_type']}")
     if row["_commit_version"] not in (true.commit_ts, true.commit_ts >> 18 << 18):
@@ -134,7 +134,7 @@ def differences(protocol: str, true: TrueRow, row: dict[str, Any], losses: Count
 
 
 def compare(captured: Captured, sizes: Sizes, tables: list[tuple[str, str]], *, cut: bool = False) -> int:
-    """Read tables and hold each row to its truth.
+    """Read tables and compare each row with its truth.
 
     Args:
         captured: the records, of these and of other tables.
@@ -210,13 +210,13 @@ def test_every_table_of_a_variant_is_read_from_the_whole_file(scenario: str) -> 
 
 
 def test_each_file_of_the_corpus_is_read() -> None:
-    """No file of TiCDC's encoders is without its row in the tables here."""
+    """Every file of the corpus is in one of the lists above."""
     assert sorted([*MATRICES, *VARIANTS, *STREAMS, *LARGE]) == scenarios()
 
 
 @pytest.mark.slow("unpacks the whole corpus")
 def test_the_bundle_is_the_corpus(corpus: Path) -> None:
-    """The copy in this repository has all of the corpus, to the byte (of the streams what the demo has)."""
+    """The copy in this repository equals the corpus; streams end with the last message of the demo's data."""
     assert scenarios() == names_in(corpus)
     for name in scenarios():
         assert scenario(name) == streamed(name, read_file(corpus, name)), name

@@ -1,4 +1,4 @@
-"""The messages that TiCDC's documentation prints read as it says."""
+"""The messages in TiCDC's documentation are read as the documentation says."""
 
 import base64
 import json
@@ -18,20 +18,20 @@ Documented = tuple[bytes | None, bytes | None, dict[str, Any]]
 
 
 def documented(name: str) -> Documented:
-    """Load a message and what the documentation says of it."""
+    """Load a message and what the documentation says about it."""
     entry = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     key, value = (None if entry[part] is None else base64.b64decode(entry[part]) for part in ("key_b64", "value_b64"))
     return key, value, entry["expect"]
 
 
 def split(protocol: str, message: Documented) -> Split:
-    """Cut one message into events."""
+    """Split one message into events."""
     captured = Captured.of(message[:2])
     return PROTOCOLS[protocol].split(next(captured.fetch(captured.ranges()[0])))
 
 
 def test_open_row_of_the_first_releases() -> None:
-    """A VARCHAR in base64 without flags, from before v4.0.5."""
+    """A VARCHAR in base64 without flags, from before v4.0.5, is read as text."""
     key, value, _ = documented("open/docs_log5_row_varchar_base64")
 
     found = rows((key, value))[0]
@@ -42,7 +42,7 @@ def test_open_row_of_the_first_releases() -> None:
 
 
 def test_open_delete_with_the_handle_key_only() -> None:
-    """A delete that carries its key alone: the other columns are NULL."""
+    """In a delete that carries only its key, the other columns are NULL."""
     key, value, expect = documented("open/docs_log9_delete_handle_only")
     full = open_message(open_row({"u": {"id": cell(3, 5, None, h=True), "val": cell(15, "YWE=", None)}}, table="t1"))
 
@@ -52,7 +52,7 @@ def test_open_delete_with_the_handle_key_only() -> None:
 
 
 def test_open_ddl_and_resolved() -> None:
-    """DDL and resolved events are recognised, with what they say."""
+    """A DDL event has its statement and type, a resolved event its timestamp."""
     ddl = documented("open/docs_log1_ddl_all_partitions")
     resolved = documented("open/docs_log13_resolved")
 
@@ -64,7 +64,7 @@ def test_open_ddl_and_resolved() -> None:
 
 
 def test_canal_insert() -> None:
-    """Integers of every size, with the commit-ts of the extension."""
+    """Integers of every size are read, and the commit-ts comes from the TiDB extension."""
     key, value, expect = documented("canal-json/docs_insert")
 
     found = rows((key, value))[0]
@@ -74,7 +74,7 @@ def test_canal_insert() -> None:
 
 
 def test_canal_ddl_and_watermark() -> None:
-    """DDL and watermarks are recognised, with what they say."""
+    """A DDL event has its statement, type and commit-ts, a watermark its timestamp."""
     ddl = documented("canal-json/docs_ddl")
     watermark = documented("canal-json/docs_watermark")
 
@@ -86,7 +86,7 @@ def test_canal_ddl_and_watermark() -> None:
 
 
 def test_canal_varbinary() -> None:
-    """The bytes of a VARBINARY, from the documentation's fragment."""
+    """The documented fragment of a VARBINARY is read as its bytes."""
     _, value, expect = documented("canal-json/docs_varbinary_latin1")
     fragment = json.loads(value or b"")
     whole = {
@@ -98,7 +98,7 @@ def test_canal_varbinary() -> None:
 
 
 def test_canal_handle_key_only() -> None:
-    """A large message cut down to its key is not taken for a whole row."""
+    """A large message that has only its key is refused, not read as a whole row."""
     key, value, _ = documented("canal-json/docs_handle_key_only")
 
     with pytest.raises(DecodeError, match="handle-key-only"):

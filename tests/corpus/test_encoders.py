@@ -1,4 +1,4 @@
-"""The test-only encoders count: they rebuild the messages of TiCDC's own encoders from the truth beside them."""
+"""The encoders of the tests write what TiCDC writes: they rebuild its messages from their truth."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -14,16 +14,19 @@ from tests.encoders.tables import Event, Record, Table, keys_only, table_of
 from tests.support.captured import Captured, events_of, load
 from tests.support.corpus import STREAMS, scenarios
 
-# What is in a message and not in the truth: (protocol, path) → why it is left out of the comparison.
+# What a message has and the truth does not: (protocol, path) → why the comparison leaves it out.
 IGNORED: Mapping[tuple[str, str], str] = {
-    ("open-protocol", "ccl"): "where a row too large for Kafka lies: a random name",
-    ("canal-json", "_tidb.claimCheckLocation"): "likewise",
+    ("open-protocol", "ccl"): "the file of a row that is too large for Kafka: a random name",
+    ("canal-json", "_tidb.claimCheckLocation"): "the file of a row that is too large for Kafka: a random name",
     ("canal-json", "ts"): "the wall clock when TiCDC encoded the message",
     ("canal-json", "_tidb.rowkey"): "TiKV's own key of the row (output-row-key=true)",
     ("debezium", "payload.ts_ms"): "the wall clock when TiCDC encoded the message",
-    ("debezium", "payload.tableChanges"): "only of views, whose columns the truth does not have",
-    ("debezium", "payload.tableChanges.table.defaultCharsetName"): "empty where the statement made several tables",
-    ("debezium", "payload.tableChanges.table.columns.comment"): "there or not by the statement, not by the table",
+    ("debezium", "payload.tableChanges"): "compared only for views, whose columns the truth does not have",
+    ("debezium", "payload.tableChanges.table.defaultCharsetName"): "empty if the statement created several tables",
+    (
+        "debezium",
+        "payload.tableChanges.table.columns.comment",
+    ): "present or not depending on the statement, not on the table",
     ("debezium", "payload.tableChanges.table.columns.defaultValueExpression"): "spelled as in the statement",
     ("debezium", "payload.source.start_ts"): "the transaction's start (debezium-include-start-ts=true)",
 }
@@ -73,11 +76,11 @@ MOST = 4096  # events in a message
 
 
 class Pairs(list[Any]):
-    """A JSON object as its members in order, repeated ones too."""
+    """A JSON object as its members in order, including repeated ones."""
 
 
 def parsed(data: bytes) -> Any:
-    """Parse JSON so that nothing is lost: members in order, bytes that are no UTF-8 as lone surrogates."""
+    """Parse JSON without losing anything: members in order, bytes that are not UTF-8 as lone surrogates."""
     return json.loads(data.decode(errors="surrogateescape"), object_pairs_hook=Pairs)
 
 
@@ -98,14 +101,14 @@ def parsed_open(record: Record, codec: str) -> Any:
 
 
 def unordered(value: Any) -> Any:
-    """Make dicts of members, for the objects that Go writes in random order."""
+    """Return objects as dicts: Go writes their members in random order."""
     if isinstance(value, Pairs):
         return {name: unordered(member) for name, member in value}
     return [unordered(item) for item in value] if isinstance(value, list) else value
 
 
 def without(value: Pairs, path: str) -> Pairs:
-    """Leave a member out."""
+    """Return an object without the member at a path."""
     name, _, rest = path.partition(".")
     out = Pairs()
     for member, content in value:
@@ -119,7 +122,7 @@ def without(value: Pairs, path: str) -> Pairs:
 
 
 def compared(message: Pairs, protocol: str) -> Pairs:
-    """Leave out what the truth does not have."""
+    """Return a message without what the truth does not have."""
     payload = dict(dict(message).get("payload") or ())
     keep = {} if " view " in payload.get("ddl", "").lower() else {"payload.tableChanges"}
     for one, path in IGNORED:
@@ -136,7 +139,7 @@ def parsed_canal(record: Record, codec: str) -> Any:
 
 
 def parsed_debezium(record: Record, codec: str) -> Any:
-    """Parse a debezium record; the order of members tells nothing in its schemas."""
+    """Parse a debezium record; the order of members has no meaning in its schemas."""
     parts = [compared(parsed(plain(part or b"", codec)), "debezium") for part in record]
     return [[(name, unordered(part) if name == "schema" else part) for name, part in message] for message in parts]
 
@@ -157,7 +160,7 @@ def tables_of(captured: Captured) -> dict[tuple[str, str, int], Table]:
 
 
 def version_of(event: Event, tables: Mapping[tuple[str, str, int], Table]) -> Table | None:
-    """Return the version of an event's table; after a DDL event the one that it has made."""
+    """Return the version of an event's table; for a DDL event the version that it created."""
     database, name = event.get("schema", ""), event.get("table", "")
     if event["op"] != "ddl":
         return tables.get((database, name, event.get("table_version", 0)))
@@ -165,7 +168,7 @@ def version_of(event: Event, tables: Mapping[tuple[str, str, int], Table]) -> Ta
         database, name = event["old_schema"], event["old_table"]
     versions = sorted(key for key in tables if (key[0], key[1].lower()) == (database, name.lower()))
     made = [key for key in versions if key[2] <= event["commit_ts"]]
-    if versions and not made:  # the streams' clock is a simulated one: a CREATE made the first, an ALTER the last
+    if versions and not made:  # the streams have a simulated clock: CREATE made the first version, ALTER the last
         made = [versions[0 if event["ddl_type"] == "create table" else -1]]
     return tables[made[-1]] if made else None
 
@@ -175,12 +178,12 @@ def compare(captured: Captured) -> tuple[int, list[str]]:
     encoder, tables = encoder_of(captured), tables_of(captured)
     parse = PARSERS[captured.header["protocol"]]
     kept = captured.header["config"].get("large-message-handle-option") == "claim-check"
-    place = "file:///somewhere" if kept else ""
+    address = "file:///somewhere" if kept else ""
     count, wrong = 0, []
     for partition, records in captured.partitions.items():
         for offset, record in enumerate(records):
             marked = zip(events_of(record.truth), record.large or [False] * MOST, strict=False)
-            events = [keys_only(event, place) if large else event for event, large in marked]
+            events = [keys_only(event, address) if large else event for event, large in marked]
             versions = [version_of(event, tables) for event in events]
             rebuilt = parse(encoder.message(events, versions), encoder.compression)
             real = parse((record.key, record.value), encoder.compression)
@@ -191,16 +194,16 @@ def compare(captured: Captured) -> tuple[int, list[str]]:
 
 
 def difference(rebuilt: Any, real: Any, path: str = "") -> str:
-    """Say where two parsed messages differ."""
+    """Return where two parsed messages differ."""
     both = (list, tuple)
     if isinstance(rebuilt, dict) and isinstance(real, dict) and rebuilt.keys() == real.keys():
         rebuilt, real = list(rebuilt.items()), list(real.items())
         real = sorted(real, key=lambda item: [name for name, _ in rebuilt].index(item[0]))
     if isinstance(rebuilt, both) and isinstance(real, both) and len(rebuilt) == len(real):
-        for place, (left, right) in enumerate(zip(rebuilt, real, strict=True)):
+        for index, (left, right) in enumerate(zip(rebuilt, real, strict=True)):
             if left != right:
                 named = isinstance(left, tuple) and len(left) == 2 and isinstance(left[0], str)
-                return difference(left, right, f"{path}/{left[0] if named else place}")
+                return difference(left, right, f"{path}/{left[0] if named else index}")
     return f"{path}: rebuilt {str(rebuilt)[:300]}, TiCDC {str(real)[:300]}"
 
 

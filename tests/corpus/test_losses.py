@@ -1,4 +1,4 @@
-"""What the tests excuse as lost is lost on the wire: read by parsers of their own, as small as the losses need."""
+"""What the tests accept as lost is not in the messages: small parsers of their own show it."""
 
 import base64
 import datetime
@@ -31,7 +31,7 @@ def frames(data: bytes) -> Iterator[Any]:
 
 
 def wire_rows(protocol: str, record: Record) -> list[dict[str, Any]]:
-    """Return what a record says of each of its events: the cells of `new`, `old` and `deleted`, as far as there are."""
+    """Return the cells of each event of a record: of `new`, `old` and `deleted`, as far as they exist."""
     value = record.value or b""
     if protocol == "open-protocol":
         parts = {"u": "new", "p": "old", "d": "deleted"}
@@ -54,11 +54,11 @@ def wire_rows(protocol: str, record: Record) -> list[dict[str, Any]]:
 
 
 def wire_cells(captured: Captured, row: TrueRow) -> Cells:
-    """Return the cells that the wire has for a row."""
-    said = wire_rows(captured.header["protocol"], captured.partitions[row.partition][row.offset])[row.index]
+    """Return the cells of a row in its message."""
+    images = wire_rows(captured.header["protocol"], captured.partitions[row.partition][row.offset])[row.index]
     if row.change_type == "update_preimage":
-        return {**said["new"], **said["old"]}
-    cells: Cells = said["deleted" if row.change_type == "delete" else "new"]
+        return {**images["new"], **images["old"]}
+    cells: Cells = images["deleted" if row.change_type == "delete" else "new"]
     return cells
 
 
@@ -85,21 +85,21 @@ def debezium_text(cell: Any, mysql_type: str) -> str:
 
 
 def is_left(cell: Any, left: Any, column: Mapping[str, Any], protocol: str) -> bool:
-    """Tell whether a cell says what a loss has left."""
+    """Return whether a cell is what a loss leaves of a value."""
     if cell is None or left is None:
         return cell is left
     if protocol != "debezium":
         return bool(cell == left) or (kind(column) == "timestamp" and cell in _local(column, left))
-    said = debezium_text(cell, column["mysql_type"])
+    text = debezium_text(cell, column["mysql_type"])
     if isinstance(left, dict):
         if "double" in left:
-            return bool(float(said) == left["double"])
-        return said == str(left.get("label") or left.get("hex") or left.get("number"))
+            return bool(float(text) == left["double"])
+        return text == str(left.get("label") or left.get("hex") or left.get("number"))
     if kind(column) in ("datetime", "timestamp"):
-        return said.partition(".")[0] == str(left).partition(".")[0]
+        return text.partition(".")[0] == str(left).partition(".")[0]
     if re.fullmatch(r"-?\d+(\.\d+)?", left):
-        return Decimal(said) == Decimal(left)
-    return said == str(left)
+        return Decimal(text) == Decimal(left)
+    return text == str(left)
 
 
 def _local(column: Mapping[str, Any], text: str) -> str:
@@ -109,7 +109,7 @@ def _local(column: Mapping[str, Any], text: str) -> str:
 
 
 def is_plain(config: Mapping[str, Any]) -> bool:
-    """Tell whether a changefeed writes whole rows, not compressed, which the parsers here understand."""
+    """Return whether a changefeed writes whole rows without compression, which the parsers here can read."""
     compressed = config.get("large-message-handle-compression", "none") != "none"
     claimed = config.get("large-message-handle-option") == "claim-check"
     return not (compressed or claimed or config.get("only-output-updated-columns"))
@@ -117,7 +117,7 @@ def is_plain(config: Mapping[str, Any]) -> bool:
 
 @cache
 def losses_met() -> Counter[tuple[str, str]]:
-    """Go through the corpus; hold each loss to the wire; count them."""
+    """Check each loss of the corpus against its message; return how often each occurs."""
     met: Counter[tuple[str, str]] = Counter()
     for name in scenarios():
         if name in STREAMS or not is_plain(scenario(name).header["config"]):
@@ -143,14 +143,14 @@ def losses_met() -> Counter[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: f"{loss.protocol} {loss.name}")
-def test_a_loss_is_the_wires(loss: Any) -> None:
-    """Wherever the corpus' truth is excused, the message itself says what is left, and nothing else."""
+def test_a_loss_is_in_the_message(loss: Any) -> None:
+    """Wherever the tests accept a loss, the message has only what the loss leaves."""
     assert losses_met()[loss.protocol, loss.name] > 0
 
 
 @pytest.mark.parametrize("scenario", ["open-protocol.default", "canal-json.plain", "debezium.default"])
 def test_two_moments_share_what_the_wire_says(scenario: str) -> None:
-    """Of the hour that comes twice, both moments are in the corpus, and their cells are equal."""
+    """Both moments of an hour that comes twice have equal cells."""
     captured = load(f"{scenario}.tz-shanghai")
     cells = {
         row.values["c_timestamp"]: wire_cells(captured, row)["c_timestamp"]
@@ -164,7 +164,7 @@ def test_two_moments_share_what_the_wire_says(scenario: str) -> None:
 
 @pytest.mark.parametrize("missing", MISSING, ids=lambda missing: f"{missing.protocol} {missing.name}")
 def test_old_rows_are_not_on_the_wire(missing: Any) -> None:
-    """With output-old-value=false no update of the corpus has its old row."""
+    """With output-old-value=false, no update has its old row."""
     for matrix in ("ops", "types"):
         captured = load(f"{missing.protocol}.output-old-value-off.{matrix}")
         updates = 0
@@ -173,7 +173,7 @@ def test_old_rows_are_not_on_the_wire(missing: Any) -> None:
                 events = record.truth.get("events", [record.truth])
                 if events[0]["op"] not in ("insert", "update", "delete"):
                     continue
-                said = wire_rows(missing.protocol, record)
+                images = wire_rows(missing.protocol, record)
                 updates += sum(event["op"] == "update" for event in events)
-                assert not any("old" in parts for parts in said)
+                assert not any("old" in parts for parts in images)
         assert updates > 0

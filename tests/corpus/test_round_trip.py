@@ -1,6 +1,6 @@
-"""Random tables and rows, written as each protocol writes them, come back as they were.
+"""Random tables and rows, written as each protocol writes them, are read as they were written.
 
-`make test` writes the same rows in each run, `make test-all` other ones; `TICDC_SEED` repeats a run.
+`make test` writes the same rows in each run, `make test-all` different ones; `TICDC_SEED` repeats a run.
 """
 
 import base64
@@ -38,7 +38,7 @@ FEW_ROWS = 2_000
 ROWS = [FEW_ROWS, pytest.param(10_000, marks=pytest.mark.slow("10,000 rows a protocol"))]
 PARTITIONS = 2
 NATIVE = "native debezium"
-# TiCDC up to v4.0.4 does not say which strings are binary, up to v5.3 canal-json does not say what is unsigned.
+# Up to v4.0.4 TiCDC does not mark binary strings; up to v5.3 canal-json does not mark unsigned numbers.
 WITHOUT_BYTES = tuple(family for family in FAMILIES if family not in ("text", "binary", "blob"))
 
 
@@ -54,12 +54,13 @@ class Variant:
 
     Attributes:
         name: for the report.
-        encoder: which writes it.
-        config: the changefeed's settings, as far as they change what a read must give.
+        encoder: writes the messages.
+        config: the settings of the changefeed that change what a read must return.
         time_zone: of the TiCDC server.
-        batch: rows in a message at most; DDL and watermarks are batched only where `ddl_batches`.
-        families: of types, all where none are named.
-        large: large-message-handle-option, of every fifth row; "raw" is claim-check with claim-check-raw-value.
+        batch: rows in a message at most.
+        ddl_batches: whether DDL and watermarks are batched too.
+        families: families of types; all if empty.
+        large: large-message-handle-option for every fifth row; "raw" is claim-check with claim-check-raw-value.
     """
 
     name: str
@@ -119,14 +120,14 @@ VARIANTS: Mapping[str, Sequence[Variant]] = {
 
 @dataclass
 class Topic:
-    """What was written: the capture, and the tables by version."""
+    """What was written: the capture, and the versions of tables."""
 
     captured: Captured
     tables: dict[tuple[str, str, int], Table]
 
 
 def header_of(protocol: str, variant: Variant, entries: list[dict[str, Any]]) -> dict[str, Any]:
-    """Say of a topic what a capture's header says."""
+    """Return a header as captures have it."""
     return {
         "scenario": variant.name, "protocol": protocol, "config": dict(variant.config),
         "time_zone": variant.time_zone, "tables": entries,
@@ -152,7 +153,7 @@ def written(protocol: str, variant: Variant, seed: int, tables: int, changes: in
             if protocol == NATIVE and events[0]["op"] == "delete":
                 captured.partitions[partition].append(Record(key, None, {"op": "tombstone"}))
 
-    tells = protocol == "debezium" or chance.random() < 0.5  # where DDL is in the topic, it says of types
+    has_ddl = protocol == "debezium" or chance.random() < 0.5  # DDL in the topic gives types
     for event in made.run(tables, changes):
         if event["op"] in ("ddl", "watermark"):
             table = None
@@ -162,7 +163,7 @@ def written(protocol: str, variant: Variant, seed: int, tables: int, changes: in
                 table = versions[event["schema"], event["table"], entry["table_version"]] = table_of(entry)
             elif protocol != "open-protocol" and not getattr(variant.encoder, "extension", False):
                 continue  # no watermarks
-            if protocol == NATIVE or (event["op"] == "ddl" and not tells):
+            if protocol == NATIVE or (event["op"] == "ddl" and not has_ddl):
                 continue  # native Debezium's DDL goes to a topic of its own
             first_only = protocol == "canal-json" and event["op"] == "ddl"
             for partition in range(1 if first_only else PARTITIONS):
@@ -183,7 +184,7 @@ def written(protocol: str, variant: Variant, seed: int, tables: int, changes: in
 
 
 def cut(event: Event, table: Table | None, variant: Variant, files: dict[str, bytes], chance: random.Random) -> Event:
-    """Take a row as too large for Kafka now and then; put what it was into claim-check storage."""
+    """Treat every fifth row as too large for Kafka; put the whole row into claim-check storage."""
     if event["op"] in ("ddl", "watermark") or not event["handle_key"] or chance.random() < 0.8:
         return event
     if variant.large == "handle-key-only":
@@ -196,7 +197,7 @@ def cut(event: Event, table: Table | None, variant: Variant, files: dict[str, by
 
 
 def known(event: Event, sent: Event, variant: Variant) -> Event:
-    """Return the truth of a row as far as it can be read: with its handle key only, where that was all."""
+    """Return the truth of a row as far as its message has it: only the handle key for handle-key-only."""
     if sent is event or variant.large != "handle-key-only":
         return event
     columns = [
@@ -209,7 +210,7 @@ def known(event: Event, sent: Event, variant: Variant) -> Event:
 
 
 def truth_of(events: Sequence[Event], tables: Sequence[Table | None], variant: Variant) -> Event:
-    """Return a record's truth, as far as the modes of native Debezium leave it."""
+    """Return a record's truth, as far as the modes of native Debezium keep it."""
     if isinstance(variant.encoder, NativeDebezium):
         (event,), (table,) = events, tables
         assert table is not None
@@ -218,15 +219,15 @@ def truth_of(events: Sequence[Event], tables: Sequence[Table | None], variant: V
 
 
 def _fits_none(event: Event, table: Table, encoder: OpenProtocol) -> bool:
-    """Tell of a delete that TiCDC refuses to write: handle keys only, of a table without one."""
+    """Return whether TiCDC refuses to write a delete: handle key only, of a table without one."""
     return event["op"] == "delete" and encoder.delete_handle_key and not table.handle_key
 
 
 def _batches(queue: list[tuple[Event, Table | None]], variant: Variant) -> Iterator[list[tuple[Event, Table | None]]]:
-    """Cut a queue into messages: of rows, as the variant batches them; of others, one each (v4.0 batched a kind)."""
+    """Split a queue into messages: rows as the variant batches them, other events one a message (except v4.0)."""
     part: list[tuple[Event, Table | None]] = []
     for each in queue:
-        if part and (len(part) >= variant.batch or _sort(each, variant) != _sort(part[-1], variant)):
+        if part and (len(part) >= variant.batch or _batch_key(each, variant) != _batch_key(part[-1], variant)):
             yield part
             part = []
         part.append(each)
@@ -234,7 +235,7 @@ def _batches(queue: list[tuple[Event, Table | None]], variant: Variant) -> Itera
         yield part
 
 
-def _sort(each: tuple[Event, Table | None], variant: Variant) -> tuple[Any, ...]:
+def _batch_key(each: tuple[Event, Table | None], variant: Variant) -> tuple[Any, ...]:
     """Return what all events of a message have in common."""
     event, table = each
     if event["op"] in ("ddl", "watermark"):
@@ -245,7 +246,7 @@ def _sort(each: tuple[Event, Table | None], variant: Variant) -> tuple[Any, ...]
 
 
 def expected_rows(topic: Topic, variant: Variant, database: str, table: str) -> list[TrueRow]:
-    """Return the rows that a read must give, in its order."""
+    """Return the rows that a read must return, in its order."""
     rows = list(true_rows(topic.captured, database, table))
     if not (isinstance(variant.encoder, OpenProtocol) and variant.encoder.only_updated):
         return rows
@@ -264,7 +265,7 @@ def expected_rows(topic: Topic, variant: Variant, database: str, table: str) -> 
 
 
 def ways(event: Event, tables: Mapping[tuple[str, str, int], Table], encoder: OpenProtocol) -> int:
-    """Count the columns' orders that old values without names fit: TiCDC's bug of values that became NULL."""
+    """Count how many ways there are to assign old values without names to columns (a release bug: NULL became "")."""
     table = tables[event["schema"], event["table"], event["table_version"]]
     before, after = images(event)
     assert before is not None
@@ -278,24 +279,24 @@ def ways(event: Event, tables: Mapping[tuple[str, str, int], Table], encoder: Op
 
     counts = [1] + [0] * len(nameless)
     for null in nulls:
-        for place in range(len(nameless), 0, -1):
-            if like(nameless[place - 1]) == like(null):
-                counts[place] += counts[place - 1]
+        for index in range(len(nameless), 0, -1):
+            if like(nameless[index - 1]) == like(null):
+                counts[index] += counts[index - 1]
     return counts[-1]
 
 
 def readable_as_text(column: Mapping[str, Any], variant: Variant) -> bool:
-    """Tell whether a column read as string must be the truth's text: MySQL's, to the last digit."""
-    kind = re.split(r"[( ]", column["mysql_type"])[0]
-    if kind in ("enum", "set"):  # the number, where the labels are not known
+    """Return whether a column that is read as string must equal the truth's text to the last digit."""
+    type_name = re.split(r"[( ]", column["mysql_type"])[0]
+    if type_name in ("enum", "set"):  # the number, if the labels are not known
         return isinstance(variant.encoder, (Debezium, NativeDebezium))
-    if isinstance(variant.encoder, NativeDebezium) and kind in ("datetime", "timestamp", "time", "float"):
-        return False  # the wire does not say how many digits a second has, and widens a float to a double
-    return kind in TEXT_KINDS and not (kind == "timestamp" and variant.time_zone != "UTC")
+    if isinstance(variant.encoder, NativeDebezium) and type_name in ("datetime", "timestamp", "time", "float"):
+        return False  # messages do not have the number of digits of a second, and have floats as doubles
+    return type_name in TEXT_KINDS and not (type_name == "timestamp" and variant.time_zone != "UTC")
 
 
 def faults(topic: Topic, variant: Variant, sizes_seed: int, *, as_text: bool) -> Iterator[tuple[TrueRow | None, str]]:
-    """Read every table; yield what is wrong, with the row where that is known."""
+    """Read every table; yield what is wrong, with the row if it is known."""
     with tempfile.TemporaryDirectory() as folder:
         for name, content in topic.captured.files.items():
             (Path(folder) / name).write_bytes(content)
@@ -333,19 +334,19 @@ def _faults(
 
 
 def quoted(database: str, table: str) -> str:
-    """Write a table's name as the option wants it."""
+    """Return a table's name as the option `tables` expects it."""
     return ".".join(f"`{part.replace('`', '``')}`" for part in (database, table))
 
 
 def event_of(topic: Topic, row: TrueRow) -> Event:
-    """Return the event that a row comes from."""
+    """Return the event of a row."""
     truth = topic.captured.partitions[row.partition][row.offset].truth
     events: Sequence[Event] = truth.get("events", [truth])
     return events[row.index]
 
 
 def report(topic: Topic, variant: Variant, row: TrueRow | None, what: str, *, as_text: bool) -> str:
-    """Write a reproduction: the table's DDL, the row, and the message; with one column only where that fails too."""
+    """Return a reproduction: the table's DDL, the row and the message; with one column alone if that fails too."""
     if row is None:
         return what
     event = event_of(topic, row)
@@ -366,7 +367,7 @@ def report(topic: Topic, variant: Variant, row: TrueRow | None, what: str, *, as
 
 
 def alone_topic(protocol: str, variant: Variant, entry: dict[str, Any], event: Event) -> Topic:
-    """Make a topic of one event, after the DDL of its table."""
+    """Return a topic with one event after the DDL of its table."""
     table = table_of(entry)
     ddl = {
         "op": "ddl", "commit_ts": entry["table_version"], "schema": entry["schema"], "table": entry["table"],
@@ -399,8 +400,8 @@ def test_what_is_written_comes_back(protocol: str, rows: int) -> None:
             count += sum(len(expected_rows(topic, variant, *table)) for table in tables_with_rows(topic.captured))
 
 
-def test_a_fault_is_told_with_a_reproduction() -> None:
-    """A value that does not come back is found; the report has the table, the one column's row and its message."""
+def test_a_fault_is_reported_with_a_reproduction() -> None:
+    """The report of a wrong value has the table, a row of the one column, and its message."""
     variant = Variant("integers", CanalJSON(extension=True), families=("integer",))
     topic = written("canal-json", variant, seed=1, tables=2, changes=60)
     for records in topic.captured.partitions.values():
@@ -410,9 +411,9 @@ def test_a_fault_is_told_with_a_reproduction() -> None:
                     column["after"] = str(int(column["after"]) ^ 1)  # the message has been written
 
     found = next(faults(topic, variant, 0, as_text=False))
-    told = report(topic, variant, *found, as_text=False)
+    text = report(topic, variant, *found, as_text=False)
 
-    assert re.search(r"int.*: .*, not ", told)
-    assert "CREATE TABLE" in told
-    assert '"op": ' in told
-    assert "\nvalue b'" in told
+    assert re.search(r"int.*: .*, not ", text)
+    assert "CREATE TABLE" in text
+    assert '"op": ' in text
+    assert "\nvalue b'" in text

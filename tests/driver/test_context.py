@@ -1,7 +1,7 @@
 """The read context holds what the driver learns of messages, also before the range; a stream learns more."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from ticdc_source.driver.read_schema import format_schema
 from ticdc_source.driver.read_spec import driver_fetcher, read_spec
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.kafka import KafkaCluster
+from ticdc_source.kafka.pool import close_all
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
@@ -72,9 +73,18 @@ Make = Callable[..., Stream]
 
 
 @pytest.fixture
-def stream(broker: LocalKafka | ExternalKafka, topic: Callable[..., str]) -> Make:
-    """Return a function that starts a stream on a new topic of two partitions."""
-    return lambda schema=None, **given: Stream(broker.bootstrap_servers, topic(2), schema, **given)
+def stream(broker: LocalKafka | ExternalKafka, topic: Callable[..., str]) -> Iterator[Make]:
+    """Return a function that starts a stream on a new topic of two partitions; all are closed after the test."""
+    started: list[Stream] = []
+
+    def start(schema: pa.Schema | None = None, **given: str) -> Stream:
+        started.append(Stream(broker.bootstrap_servers, topic(2), schema, **given))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.cluster.close()
+    close_all()  # what reads of this process keep for the next one
 
 
 OPTIONS = {"outputFormat": "event"}
@@ -128,7 +138,7 @@ def test_ddl_that_was_not_scanned_is_warned_of(stream: Make) -> None:
     running.at = running.cluster.latest(running.cluster.partitions())
     running.write((0, ROW))
 
-    with pytest.warns(UserWarning, match=r"Not all DDL events were looked at \(inferSchema.maxScannedRecords"):
+    with pytest.warns(UserWarning, match=r"Not all DDL events were scanned \(inferSchema.maxScannedRecords"):
         assert running.documents() == ['{"id":1,"d":18000}']
 
 

@@ -52,8 +52,10 @@ def silent_server() -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind() -> Iterator[None]:
     """Also a client that never came to life has ended its thread."""
+    before = set(threading.enumerate())
     yield
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("kafka-io")] == []
+    left = [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("kafka-io")]
+    assert left == []
 
 
 class TestUnreachable:

@@ -1,1 +1,1 @@
-"""What tests share beside fixtures: captured messages, their SQL truth, and what wires have lost."""
+"""What tests share besides fixtures: captured messages, their SQL truth, and what protocols lose."""

@@ -26,24 +26,24 @@ Sizes = Callable[[], int]
 
 
 def whole() -> int:
-    """Everything in one chunk."""
+    """Return more than any range holds: everything comes in one chunk."""
     return 1 << 30
 
 
 def single() -> int:
-    """One record a chunk."""
+    """Return 1: each chunk has one record."""
     return 1
 
 
 def random_sizes(seed: int) -> Sizes:
-    """Chunks of 1 to 700 records."""
+    """Return a function for chunks of 1 to 700 records."""
     chooser = random.Random(seed)
     return lambda: chooser.choice((1, 2, 3, 7, 50, 333, 700))
 
 
 @dataclass
 class Record:
-    """A Kafka record, the truth beside it, and which of its events were too large for Kafka."""
+    """A Kafka record, its truth, and for each of its events whether it was too large for Kafka."""
 
     key: bytes | None
     value: bytes | None
@@ -53,7 +53,7 @@ class Record:
 
 @dataclass
 class Captured:
-    """Messages by topic partition, and what the capture says of itself.
+    """Messages by topic partition, and the header of their file.
 
     Attributes:
         header: scenario, config and tables; empty for messages made by a test.
@@ -67,7 +67,7 @@ class Captured:
 
     @classmethod
     def of(cls, *messages: tuple[bytes | None, bytes | None]) -> "Captured":
-        """Make one of (key, value) pairs on partition 0."""
+        """Return a capture of (key, value) pairs on partition 0."""
         return cls({}, {0: [Record(key, value) for key, value in messages]})
 
     def only(self, database: str, table: str) -> "Captured":
@@ -101,15 +101,15 @@ class Captured:
         """Return all offset ranges."""
         return [OffsetRange(TOPIC, partition, 0, len(records)) for partition, records in self.partitions.items()]
 
-    def fetch(self, wanted: OffsetRange, sizes: Sizes = whole) -> Iterator[Chunk]:
+    def fetch(self, offset_range: OffsetRange, sizes: Sizes = whole) -> Iterator[Chunk]:
         """Yield the range's records in chunks, as a `Fetcher` does."""
-        start = wanted.start
-        while start < wanted.end:
-            end = min(start + sizes(), wanted.end)
-            records = self.partitions[wanted.partition][start:end]
+        start = offset_range.start
+        while start < offset_range.end:
+            end = min(start + sizes(), offset_range.end)
+            records = self.partitions[offset_range.partition][start:end]
             yield Chunk(
                 TOPIC,
-                wanted.partition,
+                offset_range.partition,
                 list(range(start, end)),
                 [1_700_000_000_000 + offset for offset in range(start, end)],
                 [record.key for record in records],
@@ -128,8 +128,8 @@ class Captured:
         context = self.context(schema, parsed)
         batches = [
             batch
-            for wanted in self.ranges()
-            for batch in read(self.fetch(wanted, sizes), self.spec(schema, parsed, context, wanted))
+            for offset_range in self.ranges()
+            for batch in read(self.fetch(offset_range, sizes), self.spec(schema, parsed, context, offset_range))
         ]
         return pa.Table.from_batches(batches, schema)
 
@@ -143,10 +143,10 @@ class Captured:
         assert sample is not None
         return context_of_sample(sample)
 
-    def spec(self, schema: pa.Schema, options: Options, context: ReadContext, wanted: OffsetRange) -> ReadSpec:
-        """Return what a worker wants of a range: of broadcast DDL, the lowest partition's copy."""
+    def spec(self, schema: pa.Schema, options: Options, context: ReadContext, offset_range: OffsetRange) -> ReadSpec:
+        """Return the spec of a range; of DDL that every partition has, only the lowest partition keeps it."""
         spec = read_spec(schema, options, context)
-        keeps_ddl = spec.decoder.ddl_partition is not None or wanted.partition == min(self.partitions)
+        keeps_ddl = spec.decoder.ddl_partition is not None or offset_range.partition == min(self.partitions)
         return replace(spec, keeps_ddl=keeps_ddl)
 
 

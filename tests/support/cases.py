@@ -1,4 +1,4 @@
-"""Golden cases: a `.case` file says which records there are, and what a read must give; tests/golden/README.md."""
+"""Golden cases: a `.case` file has records and what a read must return (tests/golden/README.md)."""
 
 import ast
 import base64
@@ -24,16 +24,16 @@ class Case:
 
     Attributes:
         path: its file.
-        truth: what it holds, in a sentence.
-        source: where TiCDC, or its documentation, says or does so.
+        truth: what it proves, in a sentence.
+        source: where TiCDC or its documentation says so.
         messages: where the records come from.
         options: options of the read.
         captured: the records.
         types: Spark types of columns.
-        mysql_types: what the schema's metadata says of columns.
-        keys: the columns that the schema marks as the handle key's; None where the case does not say.
-        columns: the table columns that are read; None where the case does not say.
-        expected: what a read must give, by kind: `row`, `ddl`, `watermark`, `error`, `warning`.
+        mysql_types: MySQL types of columns, from the schema's metadata.
+        keys: the columns that the schema marks as the handle key; None if the case does not say.
+        columns: the table columns of the schema; None if the case does not say.
+        expected: what a read must return, by name: `row`, `ddl`, `watermark`, `error`, `warning`.
     """
 
     path: Path
@@ -46,14 +46,14 @@ class Case:
     mysql_types: dict[str, str] = field(default_factory=dict)
     keys: list[str] | None = None
     columns: list[str] | None = None
-    expected: dict[str, list[Any]] = field(default_factory=lambda: {kind: [] for kind in _EXPECTED})
+    expected: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _EXPECTED})
 
 
 def load_case(path: Path) -> Case:
     """Read a case.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: the file is not a case.
     """
     case = Case(path)
     record: Record | None = None
@@ -72,7 +72,7 @@ def load_case(path: Path) -> Case:
         elif name in case.expected:
             case.expected[name].append(value if name in ("error", "warning") else json.loads(value))
         else:
-            msg = f"{path.name}: {name!r} is nothing that a case has"
+            msg = f"{path.name}: a case has no {name!r}"
             raise ValueError(msg)
     return case
 
@@ -120,7 +120,7 @@ def _bytes(content: str) -> bytes | None:
 
 
 def shown(value: Any) -> Any:
-    """Write a value of a read as cases do: numbers and texts as JSON's, all else as MySQL prints it."""
+    """Write a value of a read as cases do: numbers and texts as in JSON, others as MySQL prints them."""
     match value:
         case bytes():
             return {"hex": value.hex()}

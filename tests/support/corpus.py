@@ -1,6 +1,6 @@
 """The corpus: messages of TiCDC's own encoders with the SQL truth of each, in one file (`tests/data/README.md`).
 
-`python -m tests.support.corpus FOLDER` writes it anew from the folder that the encoders' runs have left.
+`python -m tests.support.corpus FOLDER` writes it again from the files that the encoders wrote.
 """
 
 import argparse
@@ -22,7 +22,7 @@ BUNDLE = Path(__file__).resolve().parents[1] / "data" / "corpus.jsonl.xz"
 STREAMS = {scenario: protocol for protocol, scenario in STREAMED.items()}
 _NOT_HERE = ("simple.", "stream.final-state")  # the simple protocol is not read; the demo's data has the final state
 
-# As in examples/data: not every byte of a message is part of UTF-8, this keeps those as well.
+# As in examples/data: it keeps the bytes of a message that are not UTF-8.
 _BYTES_AS_TEXT = "surrogateescape"
 
 Json = dict[str, Any]
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Line:
-    """A Kafka record of a scenario: `truth` is what SQL says, `large` which of its events were too large."""
+    """A Kafka record of a scenario: `truth` is what SQL says, `large` is true for events that were too large."""
 
     partition: int
     key: bytes | None
@@ -41,10 +41,10 @@ class Line:
 
 @dataclass
 class Scenario:
-    """A file of the corpus: its header (encoder, config, tables), its records in the order of their delivery.
+    """A file of the corpus: its header (encoder, config, tables) and its records in the order of delivery.
 
     Attributes:
-        files: the claim-check storage, by base name.
+        files: the files in claim-check storage, by base name.
     """
 
     header: Json
@@ -54,7 +54,7 @@ class Scenario:
 
 @cache
 def _bundle() -> tuple[list[str], dict[str, list[str]]]:
-    """Return the truths, and the lines of each scenario; lines are JSON, parsed where they are wanted."""
+    """Return the truths and the lines of each scenario; lines are JSON, and whoever needs one parses it."""
     truths: list[str] = []
     scenarios: dict[str, list[str]] = {}
     current = truths
@@ -73,7 +73,7 @@ def scenarios() -> list[str]:
 
 
 def scenario(name: str) -> Scenario:
-    """Load a file; a stream up to where the demo's data has it."""
+    """Load a file; a stream ends with the last message of the demo's data."""
     truths, files = _bundle()
     head, *lines = map(json.loads, files[name])
     found = Scenario(head["header"], [], {file: _bytes(text) or b"" for file, text in head["files"].items()})
@@ -90,7 +90,7 @@ def scenario(name: str) -> Scenario:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return the names of all files of the corpus that are to be read."""
+    """Return the names of all files of the corpus that the tests read."""
     names = (path.name.removesuffix(".jsonl.gz") for path in folder.glob("*.jsonl.gz"))
     return sorted(name for name in names if not name.startswith(_NOT_HERE))
 
@@ -118,7 +118,7 @@ def _unarmoured(text: str | None) -> bytes | None:
 
 
 def written(found: Mapping[str, Scenario]) -> Iterator[str]:
-    """Yield the lines of the bundle: each truth once, then the files, which name truths by number."""
+    """Yield the lines of the bundle: each truth once, then the files, which refer to truths by number."""
     numbers: dict[str, int] = {}
     texts: list[str] = []
     for name, one in found.items():
@@ -126,8 +126,8 @@ def written(found: Mapping[str, Scenario]) -> Iterator[str]:
         for line in one.records:
             whole = line.truth
             events = [_dump(event) for event in whole.get("events", [whole])]
-            places = [numbers.setdefault(event, len(numbers)) for event in events]
-            truth: Any = places if "events" in whole else places[0]
+            indices = [numbers.setdefault(event, len(numbers)) for event in events]
+            truth: Any = indices if "events" in whole else indices[0]
             rest: list[Any] = [truth, line.large] if line.large else [truth]
             texts.append(
                 _dump(rest if name in STREAMS else [line.partition, _text(line.key), _text(line.value), *rest])
@@ -149,7 +149,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def streamed(name: str, whole: Scenario) -> Scenario:
-    """Return a stream up to where the demo's data has it."""
+    """Return a scenario; a stream ends with the last message of the demo's data."""
     count = len(read_messages(STREAMS[name])) if name in STREAMS else len(whole.records)
     return Scenario(whole.header, whole.records[:count], whole.files)
 

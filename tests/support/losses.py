@@ -1,7 +1,7 @@
-"""What a wire has lost before any reader sees it: one row each; the tests demand exactly these, README lists them.
+"""Losses: what a protocol changes or leaves out before anyone reads it. README lists them.
 
-Each row says for which true values it applies, and what the wire still says of them. `test_losses.py` shows, by
-parsers of its own, that it is the wire that says so.
+Each loss says which true values it changes, and what messages have instead; the tests accept nothing else.
+`test_losses.py` shows with parsers of its own that this is what messages have.
 """
 
 import re
@@ -12,18 +12,18 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
-# A column as the truth declares it; beside that `time_zone` and `config` of TiCDC, the `change_type` of the row
-# image, whether its message was too `large` for Kafka, and whether it is part of the `handle_key`.
+# A column as the truth declares it, with `time_zone` and `config` of TiCDC, the `change_type` of the row image,
+# whether the message was too `large` for Kafka, and whether the column is part of the `handle_key`.
 Column = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Lost:
-    """What README's table is made of.
+    """A row of README's table.
 
     Attributes:
         protocol: the wire format.
-        name: a short name; of missing images the setting of TiCDC that leaves them out.
+        name: a short name; for missing images the setting of TiCDC that leaves them out.
         what: one sentence for the README.
         source: where it happens.
     """
@@ -36,11 +36,11 @@ class Lost:
 
 @dataclass(frozen=True)
 class Loss(Lost):
-    """A loss of values.
+    """A loss that changes values.
 
     Attributes:
         applies: (column, true value) → whether the value is changed.
-        left: (column, true value) → what is left of it, in the truth's canonical form.
+        left: (column, true value) → what messages have instead, in the truth's canonical form.
     """
 
     applies: Callable[[Column, Any], bool]
@@ -52,7 +52,7 @@ class MissingImages(Lost):
     """Row images that a setting of TiCDC leaves out.
 
     Attributes:
-        update: what is left of an update: its images' `_change_type`.
+        update: the change types of the images that an update still has.
     """
 
     update: tuple[str, ...]
@@ -68,7 +68,7 @@ def kind(column: Column) -> str:
 
 
 def _zeros(column: Column) -> str:
-    """Return the fraction of a second that MySQL prints where it is 0."""
+    """Return the fraction of a second that MySQL prints for 0."""
     digits = re.findall(r"\((\d)\)", column["mysql_type"])
     return f".{'0' * int(digits[0])}" if digits else ""
 
@@ -86,7 +86,7 @@ def _default_of(column: Column) -> Any:
         return None
     if name == "timestamp" and default.startswith("0000"):
         return _EPOCH["timestamp"]
-    if name == "timestamp":  # the table's definition says it in UTC, TiCDC takes it for its own zone's
+    if name == "timestamp":  # the table's definition has it in UTC, TiCDC reads it in its own zone
         moment = datetime.fromisoformat(default).replace(tzinfo=ZoneInfo(column["time_zone"]))
         return _moment_text(moment, default)
     if name in ("enum", "set"):
@@ -134,12 +134,12 @@ def _is_long_decimal(column: Column, truth: Any) -> bool:
 
 
 def _moment_text(moment: datetime, like: str) -> str:
-    """Write a moment in UTC with as many digits of fraction as another text has."""
+    """Return a moment in UTC with as many digits of fraction as another text has."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[: len(like)]
 
 
 def _twins(column: Column, truth: Any) -> tuple[str, str] | None:
-    """Return the two moments, in UTC, that a TIMESTAMP's text in TiCDC's zone may mean; None where it means one."""
+    """Return the two moments, in UTC, that a TIMESTAMP's text in TiCDC's zone may mean; None if it means one."""
     if kind(column) != "timestamp" or not isinstance(truth, str) or truth.startswith("0000"):
         return None
     local = datetime.fromisoformat(truth.partition(".")[0]).replace(tzinfo=timezone.utc)
@@ -150,12 +150,12 @@ def _twins(column: Column, truth: Any) -> tuple[str, str] | None:
     return _moment_text(first, truth[:19]) + truth[19:], _moment_text(second, truth[:19]) + truth[19:]
 
 
-def _other_twin(place: int) -> dict[str, Callable[[Column, Any], Any]]:
-    """Make `applies` and `left` for a wire that sends one of two such moments for both."""
+def _other_twin(index: int) -> dict[str, Callable[[Column, Any], Any]]:
+    """Return `applies` and `left` for a protocol that sends one of two such moments for both."""
 
     def left(column: Column, truth: Any) -> Any:
         twins = _twins(column, truth)
-        return twins[place] if twins else truth
+        return twins[index] if twins else truth
 
     return {"applies": lambda column, truth: bool(left(column, truth) != truth), "left": left}
 
@@ -170,7 +170,7 @@ def _is_invalid_text(_column: Column, truth: Any) -> bool:
 
 
 def with_replacements(data: bytes) -> str:
-    """Return a text with U+FFFD for each byte that is no UTF-8, as Go's JSON encoder writes it."""
+    """Return a text with U+FFFD for each byte that is not UTF-8, as Go's JSON encoder writes it."""
     return re.sub("[\udc80-\udcff]", "\ufffd", data.decode(errors="surrogateescape"))
 
 

@@ -1,4 +1,4 @@
-"""Messages written by hand, for forms that the corpus does not hold: older releases, other producers, garbage."""
+"""Messages written by hand, for forms that the corpus does not have: older releases, other producers, garbage."""
 
 import json
 from typing import Any

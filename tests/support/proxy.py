@@ -1,4 +1,4 @@
-"""Counting what clients ask a broker: a TCP proxy that reads Kafka's frames on their way, and a broker behind it."""
+"""A TCP proxy that counts the requests of Kafka clients, and a broker behind it."""
 
 import socket
 import struct
@@ -11,16 +11,17 @@ from typing import Any
 from examples.local_kafka import LocalKafka
 
 HOST = "127.0.0.1"
-FETCH = 1  # the request's number in Kafka's protocol
+FETCH = 1  # the API key of a fetch request
 
 
 class CountingProxy:
-    """Passes connections on to `target`, a port, and counts.
+    """Forwards connections to a port, and counts requests and clients.
 
     Attributes:
-        port: where clients connect.
-        requests: how often each kind of request was sent, by Kafka's number of it and the client's id.
-        connections: the ids of the clients that connected, in the order of their first requests.
+        target: the port that connections are forwarded to.
+        port: the port that clients connect to.
+        requests: how often each request was sent, by its API key and the client's id.
+        connections: the client id of each connection, in the order of their first requests.
     """
 
     def __init__(self, target: int = 0) -> None:
@@ -66,7 +67,7 @@ class CountingProxy:
                 return
             try:
                 broker = socket.create_connection((HOST, self.target))
-            except OSError:  # the broker does not run, as its client will find
+            except OSError:  # the broker does not run: the client sees a closed connection
                 client.close()
                 continue
             with self._lock:
@@ -92,18 +93,18 @@ class CountingProxy:
             self._open.discard(source)
 
     def _count(self, frame: bytes, first: bool) -> None:
-        """Read the head of a request: kind, version, correlation id, and the client's id with its length."""
-        kind, _, _, length = struct.unpack(">hhih", frame[:10])
+        """Read the head of a request: API key, version, correlation id, and the client's id with its length."""
+        api_key, _, _, length = struct.unpack(">hhih", frame[:10])
         client = frame[10 : 10 + max(0, length)].decode()
         with self._lock:
-            self.requests[kind, client] += 1
+            self.requests[api_key, client] += 1
             if first:
                 self.connections.append(client)
 
 
 @contextmanager
 def counted_kafka() -> Iterator[tuple[LocalKafka, CountingProxy]]:
-    """Give a broker that knows itself by the address of a proxy, so that all clients come through it."""
+    """Run a broker that advertises the address of a proxy, so that every client connects through it."""
     proxy = CountingProxy()
     try:
         kafka = LocalKafka(properties={"advertised.listeners": f"PLAINTEXT://{HOST}:{proxy.port}"})

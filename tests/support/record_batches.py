@@ -1,4 +1,4 @@
-"""Record batches of Kafka's, made at random and changed with the checksum that goes with it."""
+"""Random record batches as Kafka stores them, with correct checksums."""
 
 import random
 import struct
@@ -14,7 +14,7 @@ SIZES = (0, 1, 50, 63, 64, 127, 128, 8191, 8192, 70_000)
 
 
 def changed(batch: bytes, *, flags: int = 0, codec: str | None = None, epoch: int = 0) -> bytes:
-    """A batch with other attributes, compressed or not, and the checksum that goes with it."""
+    """Return a batch with other attributes, compressed or not, and its new checksum."""
     head, body = bytearray(batch[:HEADER]), batch[HEADER:]
     if codec == "snappy":
         body = xerial(body)
@@ -30,7 +30,7 @@ def changed(batch: bytes, *, flags: int = 0, codec: str | None = None, epoch: in
 
 
 def xerial(body: bytes, block: int = 1000) -> bytes:
-    """What snappy-java's stream writes: blocks, each with its length before it."""
+    """Return what snappy-java's stream writes: blocks, each after its length."""
     parts = [b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)]
     for start in range(0, len(body), block):
         packed = pa.compress(body[start : start + block], codec="snappy", asbytes=True)
@@ -48,7 +48,7 @@ def made(
     *,
     headers: bool = True,
 ) -> bytes:
-    """A batch of random records; where their number is not given, with holes where compaction took some."""
+    """Return a batch of random records; if `count` is 0, some batches have gaps, as after compaction."""
     compressed = magic < 2 and rng.random() < 0.3
     numbers = (producer, 0, 0) if producer >= 0 else (-1, -1, -1)
     begin = offset if magic < 2 else 0  # a broker writes it into a batch of format v2
@@ -69,7 +69,7 @@ def made(
 
 
 def lz4_frame(body: bytes, block: int = 32_000) -> bytes:
-    """An LZ4 frame of independent blocks: the only kind that Kafka's broker takes, and not Arrow's."""
+    """Return an LZ4 frame of independent blocks: Kafka accepts only these, and Arrow writes others."""
     parts = [b"\x04\x22\x4d\x18\x60\x40\x82"]  # version 1, independent blocks of 64 KB at most; a checksum of that
     for start in range(0, len(body), block):
         packed = pa.compress(body[start : start + block], codec="lz4_raw", asbytes=True)
@@ -78,11 +78,11 @@ def lz4_frame(body: bytes, block: int = 32_000) -> bytes:
 
 
 def at_offset(batch: bytes, offset: int) -> bytes:
-    """A batch of format v2 with its first offset, which is not part of the checksum."""
+    """Return a batch of format v2 with another first offset, which the checksum does not cover."""
     return struct.pack(">q", offset) + batch[8:]
 
 
 def next_offset(batch: bytes) -> int:
-    """The offset behind a batch of format v2."""
+    """Return the offset after a batch of format v2."""
     offset, last = struct.unpack_from(">q", batch)[0], struct.unpack_from(">i", batch, 23)[0]
     return int(offset + last + 1)

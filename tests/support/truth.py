@@ -1,4 +1,4 @@
-"""The corpus' SQL truth: which rows a read must give, and whether a value is the true one."""
+"""The SQL truth of the corpus: which rows a read must return, and whether a value is true."""
 
 import datetime
 import json
@@ -17,7 +17,7 @@ _CHANGES = {"insert": ("insert",), "delete": ("delete",), "update": ("update_pre
 
 @dataclass(frozen=True)
 class TrueRow:
-    """A row that a read must give: what it is, where it stands, and its columns' truths by name."""
+    """A row that a read must return: its change type, its address, and its true values by column."""
 
     change_type: str
     commit_ts: int
@@ -42,7 +42,7 @@ def tables_with_rows(captured: Captured) -> list[tuple[str, str]]:
 
 
 def true_rows(captured: Captured, database: str, table: str) -> Iterator[TrueRow]:
-    """Yield the rows of one table in the order of a read: by partition, offset, place in the message."""
+    """Yield the rows of one table in the order of a read: by partition, offset and index in the message."""
     declared = {
         (entry["schema"], entry["table"], entry["table_version"]): {
             column["name"]: column for column in entry["columns"]
@@ -81,7 +81,7 @@ def true_rows(captured: Captured, database: str, table: str) -> Iterator[TrueRow
 
 
 def changes_of(op: str, header: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the `_change_type` of each row that an operation must give."""
+    """Return the change type of each row that an operation must give."""
     for missing in MISSING:
         if op == "update" and missing.protocol == header["protocol"] and header["config"].get(missing.name) is False:
             return missing.update
@@ -89,7 +89,7 @@ def changes_of(op: str, header: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def expected(protocol: str, column: Mapping[str, Any], truth: Any) -> tuple[Any, Loss | None]:
-    """Return what the wire still says of a true value, and which loss has changed it."""
+    """Return what the message still says of a true value, and the loss that changed it."""
     for loss in LOSSES:
         if loss.protocol == protocol and loss.applies(column, truth):
             return loss.left(column, truth), loss
@@ -100,19 +100,19 @@ _ZERO_DATE = re.compile(r"(0000-|\d{4}-00|\d{4}-\d\d-00)")
 
 
 def is_true(value: Any, truth: Any, mysql_type: str) -> bool:
-    """Tell whether a decoded value is the truth, in whichever of the documented types it came."""
+    """Return whether a decoded value is the truth, in whichever of the documented types it is."""
     if truth is None:
         return value is None
     if isinstance(truth, dict):
         return value is not None and _is_true_object(value, truth)
-    kind = mysql_type.split("(", maxsplit=1)[0].split(maxsplit=1)[0]
-    if kind in ("date", "datetime", "timestamp") and _ZERO_DATE.match(truth):
+    type_name = mysql_type.split("(", maxsplit=1)[0].split(maxsplit=1)[0]
+    if type_name in ("date", "datetime", "timestamp") and _ZERO_DATE.match(truth):
         return value is None or value == truth  # zeroDate=null, or read as string
     if value is None:
         return False
-    if isinstance(value, str) and kind != "vector":
-        return value == truth or (kind in ("double", "float") and float(value) == float(truth))
-    return _CHECKS[kind](value, truth)
+    if isinstance(value, str) and type_name != "vector":
+        return value == truth or (type_name in ("double", "float") and float(value) == float(truth))
+    return _CHECKS[type_name](value, truth)
 
 
 def _is_true_object(value: Any, truth: Mapping[str, Any]) -> bool:

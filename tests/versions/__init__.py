@@ -1,1 +1,1 @@
-"""The same batch and stream on every PySpark that is supported."""
+"""The same batch and streams on every supported version of PySpark."""

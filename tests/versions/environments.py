@@ -1,4 +1,4 @@
-"""A virtual environment for each PySpark: made once by pip, and kept in a cache outside git."""
+"""A virtual environment for each version of PySpark: pip creates it once, in a cache outside git."""
 
 import fcntl
 import hashlib
@@ -16,16 +16,17 @@ from tests.conftest import ROOT
 
 
 class PipError(RuntimeError):
-    """An environment could not be made; the message is what pip, or venv, said."""
+    """An environment could not be created; the message is the output of pip or venv."""
 
 
 def interpreter(pyspark: str) -> Path:
-    """Give the Python of an environment with this PySpark and what the project depends on, made at first use.
+    """Return the Python of an environment with this PySpark and the dependencies of the project.
 
-    The project itself is not in it: it is found by PYTHONPATH, so that an environment outlives changes of the code.
+    The first call creates it. The project is not installed in it but found on PYTHONPATH, so that an environment stays
+    valid when the code changes.
 
     Raises:
-        PipError: it could not be made.
+        PipError: it could not be created.
     """
     requirements = [f"pyspark=={pyspark}", *(text for text in dependencies() if not text.startswith("pyspark"))]
     cache = _cache_folder() / f"pyspark-{pyspark}"
@@ -33,8 +34,8 @@ def interpreter(pyspark: str) -> Path:
     wanted = hashlib.sha256("\n".join(requirements).encode()).hexdigest()[:12]
     folder = cache / f"python{sys.version_info.major}.{sys.version_info.minor}-{wanted}"
     python = folder / "bin" / "python"
-    with _locked(cache / ".lock"):  # another process that makes it is waited for
-        if not python.exists():  # also when the Python that it was made with is gone
+    with _locked(cache / ".lock"):  # waits for another process that creates it
+        if not python.exists():  # also if the Python that created it is gone
             _make(folder, requirements)
     return python
 
@@ -60,21 +61,21 @@ def _cache_folder() -> Path:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # let go when the file closes, also when the process dies
+        fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed, also if the process dies
         yield
 
 
 def _make(folder: Path, requirements: list[str]) -> None:
-    for left_over in folder.parent.glob("*.part"):  # of a making that was killed: the lock is ours
+    for left_over in folder.parent.glob("*.part"):  # of a process that was killed: the lock is ours
         shutil.rmtree(left_over, ignore_errors=True)
     part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
     pip = [sys.executable, "-m", "pip", "--python", str(part / "bin" / "python")]
     try:
         _run([sys.executable, "-m", "venv", "--without-pip", str(part)])
         _run([*pip, "install", "--no-input", "--no-compile", "--progress-bar", "off", *requirements])
-        part.chmod(0o755)  # mkdtemp gives 0700, and a cache may be shared
+        part.chmod(0o755)  # mkdtemp sets 0700, and users may share a cache
         shutil.rmtree(folder, ignore_errors=True)
-        part.rename(folder)  # nothing in it that is used here knows its own path
+        part.rename(folder)  # nothing that is used in it contains its path
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

@@ -1,8 +1,8 @@
-"""What must hold on every PySpark: a batch, a stream that goes on, and a stream that crashed in its first micro-batch.
+"""What must hold on every PySpark: a batch, a stream that is restarted, and a stream that failed in its first batch.
 
     python -m tests.versions.scenario BOOTSTRAP FOLDER
 
-Needs what the package needs, and PySpark: no pytest. Ends with a report, a line of JSON.
+Needs PySpark and the dependencies of the package, but no pytest. Its last line of output is a report in JSON.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL
 TYPES = {"id": "int", "name": "varchar"}
 OLD, NEW = {"id": "1", "name": "a"}, {"id": "1", "name": "b"}
 
-# An insert, an update and a delete of one row, as each protocol writes them.
+# An insert, an update and a delete of one row in each protocol.
 PROTOCOLS: dict[str, list[Message]] = {
     "open-protocol": [
         open_message(open_row({"u": {"id": cell(3, 1, 11), "name": cell(15, "a")}})),
@@ -58,7 +58,7 @@ PROTOCOLS: dict[str, list[Message]] = {
 }
 CHANGES = [("insert", "a"), ("update_preimage", "a"), ("update_postimage", "b"), ("delete", "b")]
 
-# A value of each kind that a cell of Arrow can be.
+# A value of each Arrow type.
 EVERY_TYPE = open_message(open_row({"u": {
     "id": cell(3, 1, 11), "i8": cell(1, -128), "i16": cell(2, -5), "i64": cell(8, 2**63 - 1),
     "u64": cell(8, 2**64 - 1, 128), "f": cell(4, 0.5), "d": cell(5, 1e300), "dec": cell(246, "-0.10"),
@@ -75,10 +75,10 @@ EVERY_VALUE = {
 
 
 class Scenario:
-    """A broker, a Spark and a folder.
+    """What must hold, with a broker, a Spark session and a folder.
 
     Attributes:
-        largest: how many rows the largest micro-batch of the first stream's first run had.
+        largest: rows of the largest micro-batch in the first run of the first stream.
     """
 
     def __init__(self, bootstrap: str, spark: SparkSession, folder: Path) -> None:
@@ -96,7 +96,7 @@ class Scenario:
             delete_topic(self.bootstrap, name)
 
     def batch(self) -> None:
-        """Every protocol and every kind of value comes typed, the protocol and the schema found by themselves."""
+        """Protocol and schema are inferred, and values of every type arrive."""
         for protocol, messages in PROTOCOLS.items():
             read = self.spark.read.format("ticdc").options(**self._options(self._topic(messages)))
             frame = read.option("includeMetadata", "all").load()
@@ -110,7 +110,7 @@ class Scenario:
         equal(frame.where("ts = timestamp'2024-01-01T00:00:00Z'").count(), 1)
 
     def stream(self) -> None:
-        """A stream that is stopped, and started again when there is more, has every row exactly once."""
+        """A stream that is stopped, and restarted when there is more, writes every row exactly once."""
         name = self._topic((inserted(number) for number in range(30)), partitions=3)
         frame = self._stream(name, startingOffsets="earliest", maxOffsetsPerTrigger="10")
         query = self._to_parquet(frame, "stream").start()
@@ -127,7 +127,7 @@ class Scenario:
         self._check("stream", range(60))
 
     def crash(self) -> None:
-        """A stream that begins at `latest` and fails in its first micro-batch starts again where it began."""
+        """A stream that begins at `latest` and fails in its first micro-batch resumes where it began."""
         for trigger in ({"availableNow": True}, {"processingTime": "0 seconds"}):
             label = f"crash-{next(iter(trigger))}"
             name = self._topic(inserted(number) for number in range(20))
@@ -173,7 +173,7 @@ class Scenario:
 
     def _write(self, name: str, messages: Iterable[Message], partitions: int = 1) -> None:
         records = enumerate(messages)
-        produce(self.bootstrap, name, [(place % partitions, *message, [], None) for place, message in records])
+        produce(self.bootstrap, name, [(number % partitions, *message, [], None) for number, message in records])
 
 
 FAILURE = "as a crash would"
@@ -190,7 +190,7 @@ def inserted(number: int) -> Message:
 
 
 def move_end(checkpoint: Path, topic: str, old: int, new: int) -> None:
-    """Let the first micro-batch that a checkpoint knows of, not yet committed, end elsewhere."""
+    """Change the end of the first micro-batch of a checkpoint, which is not yet committed."""
     equal((checkpoint / "commits" / "0").exists(), False)
     log = checkpoint / "offsets" / "0"
     *head, offset = log.read_text().splitlines()
@@ -201,14 +201,14 @@ def move_end(checkpoint: Path, topic: str, old: int, new: int) -> None:
 
 
 def equal(found: object, expected: object) -> None:
-    """Fail unless both are the same."""
+    """Raise AssertionError unless both are equal."""
     if found != expected:
         message = f"found {found!r}, expected {expected!r}"
         raise AssertionError(message)
 
 
 def register(spark: SparkSession) -> None:
-    """Register the source; PySpark 4.0 refuses that, as it has found `pyspark_ticdc` by itself (SPARK-51919)."""
+    """Register the source; PySpark 4.0 refuses it, because it finds `pyspark_ticdc` itself (SPARK-51919)."""
     try:
         spark.dataSource.register(TiCDCDataSource)
     except AnalysisException as error:
@@ -219,7 +219,7 @@ def register(spark: SparkSession) -> None:
 
 @contextmanager
 def session(folder: Path) -> Iterator[SparkSession]:
-    """Give a local session that knows the source by its registration."""
+    """Run a local session in which the source is registered."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("versions")
     for name, value in {
@@ -242,7 +242,7 @@ def session(folder: Path) -> Iterator[SparkSession]:
 
 
 def main() -> None:
-    """Run all, and report."""
+    """Run everything and print a report."""
     parser = argparse.ArgumentParser(prog="python -m tests.versions.scenario")
     parser.add_argument("bootstrap", help="a broker's address")
     parser.add_argument("folder", type=Path, help="where to put what Spark writes")

@@ -1,4 +1,4 @@
-"""The same batch and streams on the newest patch of every PySpark since 4.0, each in a process of its own."""
+"""The same batch and streams run on the newest patch of every PySpark since 4.0, each in its own process."""
 
 import json
 import os
@@ -12,9 +12,9 @@ import pytest
 from tests.conftest import ROOT, Kafka
 from tests.versions.environments import PipError, dependencies, interpreter
 
-OTHERS = ("4.0.5", "4.1.4", "4.2.1")  # made by pip, a minute each, the first time
-VERSIONS = tuple(dict.fromkeys((*OTHERS, pyspark.__version__)))  # the last is there already
-SECONDS = 580  # 40 on two cores that have nothing else to do
+OTHERS = ("4.0.5", "4.1.4", "4.2.1")  # pip installs each the first time, which takes a minute
+VERSIONS = tuple(dict.fromkeys((*OTHERS, pyspark.__version__)))  # the last is installed already
+SECONDS = 580  # 40 on two idle cores
 
 
 @pytest.mark.slow("a JVM for each version")
@@ -23,7 +23,7 @@ SECONDS = 580  # 40 on two cores that have nothing else to do
 @pytest.mark.versions
 @pytest.mark.parametrize("version", VERSIONS)
 def test_batch_and_stream(broker: Kafka, tmp_path: Path, version: str) -> None:
-    """Every row comes exactly once, from restarted and from crashed streams too; limits work where Spark has them."""
+    """Every row comes exactly once, also from restarted and failed streams; limits work if Spark has them."""
     python = interpreter(version) if version != pyspark.__version__ else sys.executable
     limited = not version.startswith(("4.0.", "4.1."))
 
@@ -44,7 +44,7 @@ def test_batch_and_stream(broker: Kafka, tmp_path: Path, version: str) -> None:
 
 
 def test_the_versions_are_those_that_are_supported() -> None:
-    """PySpark's least version in pyproject.toml is the oldest that is tested, and no minor version is left out."""
+    """The lowest version of PySpark in pyproject.toml is the oldest that is tested; no minor version is missing."""
     tested = sorted(tuple(map(int, version.split(".")[:2])) for version in VERSIONS)
 
     assert "pyspark>={}.{}".format(*tested[0]) in dependencies()
@@ -52,7 +52,7 @@ def test_the_versions_are_those_that_are_supported() -> None:
 
 
 def test_what_pip_says_is_in_the_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An environment that cannot be made is an error, never a skip, and nothing of it is left."""
+    """An environment that cannot be created is an error, not a skip, and leaves nothing behind."""
     monkeypatch.setenv("TICDC_VENV_CACHE", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
 
