@@ -14,7 +14,7 @@ from ticdc_source.driver.read_schema import format_schema
 from ticdc_source.driver.read_spec import driver_fetcher, read_spec
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.kafka import KafkaCluster
-from ticdc_source.kafka.pool import close_all
+from ticdc_source.kafka.pool import FETCHERS
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
@@ -84,7 +84,7 @@ def stream(broker: LocalKafka | ExternalKafka, topic: Callable[..., str]) -> Ite
     yield start
     for each in started:
         each.cluster.close()
-    close_all()  # what reads of this process keep for the next one
+    FETCHERS.close_all()  # what reads of this process keep for the next one
 
 
 OPTIONS = {"outputFormat": "event"}
