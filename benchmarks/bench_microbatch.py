@@ -66,7 +66,7 @@ class Size:
 
     Attributes:
         turns: how often each side runs; the first turn does not count, if there is another.
-        warm_up: number of batches of a turn that do not count, beside its first.
+        warm_up: number of batches of a turn that do not count, in addition to its first.
         batches: number of batches that count.
         untuned: whether the opponent with its defaults runs too (in one turn: it is slow, and hardly varies).
         cases: which of `CASES`.

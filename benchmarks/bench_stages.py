@@ -1,9 +1,8 @@
 """Where a worker's time goes, stage by stage, and the least that a reader in Python can take.
 
-All columns but the last are CPU time of this process, which does the work of a worker: the stages one by one over the
-same messages. Within decoding, cProfile separates parsing, turning rows into columns, and casting. For comparison: all
-but the fetch on the general path; and as lower limits the fetch alone, `orjson.loads` alone, and prebuilt Arrow batches
-into Spark's Java.
+All columns but the last are CPU time of this process, which does a worker's work: the stages one by one over the same
+messages. Within decoding, cProfile separates parsing, turning rows into columns, and casting. For reference: the
+general path without the fetch, `orjson.loads` alone, and prebuilt Arrow batches into Spark's Java.
 """
 
 from __future__ import annotations

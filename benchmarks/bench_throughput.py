@@ -1,4 +1,4 @@
-"""Rows per CPU second: ticdc compared with Spark's own Kafka source and the code that you would write behind it.
+"""Rows per CPU second: ticdc compared with Spark's own Kafka source and the code that you would write for it.
 
 Both read the same topics of one broker in one session, in turns, into the `noop` sink, with the same columns, types and
 rows, which is checked first. The first two rounds of both do not count, because Java compiles what runs often. CPU
@@ -94,7 +94,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
                 result.samples[name] = samples
                 result.figures[name] = figures_of(samples, filled)
                 result.rows.append(_row(work.name, cores, result.figures[name]))
-                print(" ", " | ".join(result.rows[-1]), file=sys.stderr, flush=True)  # the whole takes minutes
+                print(" ", " | ".join(result.rows[-1]), file=sys.stderr, flush=True)  # a full run takes minutes
     result.notes.extend(_notes(result.figures, size))
     series = {
         side: {name: figures[side]["rows_per_cpu_second"] / 1000 for name, figures in result.figures.items()}

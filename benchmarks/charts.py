@@ -10,7 +10,7 @@ _COLOURS = ("#1f6fb4", "#b8bcc2", "#e8903a", "#5aa469", "#8e6bbd", "#c94f4f", "#
 
 
 def draw(result: Path) -> Path | None:
-    """Draw the chart of a result into a file beside it; None if it has no chart, or matplotlib is missing."""
+    """Draw the chart of a result into a PNG file next to it; None if it has no chart, or matplotlib is missing."""
     content = json.loads(result.read_text(encoding="utf-8"))
     chart = content["chart"]
     if chart is None:

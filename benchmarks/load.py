@@ -1,6 +1,6 @@
 """Fill topics as fast as the broker accepts: record batches are made once and sent again and again.
 
-The broker gives each copy its own offsets, which it writes outside of the part that the checksum of a batch covers.
+The broker assigns new offsets to each copy, and writes them outside the part that a batch's checksum covers.
 """
 
 import time

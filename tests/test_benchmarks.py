@@ -185,7 +185,7 @@ def test_two_results_are_compared_figure_by_figure(tmp_path: Path, capsys: pytes
 
 
 def test_a_chart_is_drawn(tmp_path: Path) -> None:
-    """A chart is drawn beside its result, stacked or not, and not if the result has none."""
+    """A result with a chart, stacked or not, is drawn as a PNG file, and a result without one is not."""
     pytest.importorskip("matplotlib", reason="in the dependency group 'benchmarks'")
     series = {"ticdc": {"canal-json": 2.0, "debezium": 3.0}, "kafka": {"canal-json": 1.0}}
     for stacked in (False, True):

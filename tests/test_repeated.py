@@ -1,4 +1,4 @@
-"""Slices of shared arrays equal arrays that are built anew."""
+"""Slices of shared arrays equal newly built arrays."""
 
 import pyarrow as pa
 import pytest

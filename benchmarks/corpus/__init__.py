@@ -1,6 +1,6 @@
-"""Seeded messages as TiCDC's encoders write them: one work for each type of topic that is measured.
+"""Seeded messages as TiCDC's encoders write them: one `Work` for each type of topic that is measured.
 
-`messages("canal-json")` yields them without end; the same seed gives the same messages.
+`messages("canal-json")` yields them without end; the same seed yields the same messages.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """A type of topic.
+    """A type of topic that is measured.
 
     Attributes:
         name: its name in tables.
@@ -51,7 +51,7 @@ class Work:
 
     @property
     def options(self) -> dict[str, str]:
-        """The options that give `ticdc` what the messages lack. debezium's DDL lacks nothing."""
+        """The options that supply what the messages lack; debezium's DDL lacks nothing."""
         hints = "" if self.protocol == "debezium" else self.table.hints
         return {"schemaHints": hints} if hints else {}
 
@@ -74,7 +74,7 @@ def messages(work: str = "canal-json", seed: int = 0, note_bytes: int = 0) -> It
 
     Args:
         work: the name of one of `WORKS`.
-        seed: the same seed gives the same messages.
+        seed: the same seed yields the same messages.
         note_bytes: length of the text column `note`; 0 for a short text.
     """
     chosen = WORKS[work]

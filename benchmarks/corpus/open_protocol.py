@@ -14,7 +14,7 @@ from benchmarks.corpus.tables import DATABASE, Change, Column, Row, Table, Value
 EVENTS = 8  # per message
 
 _NULLABLE, _UNSIGNED, _BINARY, _KEY = 64, 128, 1, 11  # flags; a primary key is binary, a handle key, a primary key
-_TYPES: dict[str, tuple[int, int]] = {  # by the name in `COLUMN_TYPES`: MySQL's type code, and flags beside "nullable"
+_TYPES: dict[str, tuple[int, int]] = {  # by the name in `COLUMN_TYPES`: MySQL's type code, and flags except "nullable"
     "bigint": (8, _BINARY),
     "int": (3, _BINARY),
     "smallint": (2, _BINARY),

@@ -1,4 +1,4 @@
-"""Tables, and seeded changes of their rows, which all protocols write in their own forms."""
+"""Tables, and seeded changes of their rows, which each protocol encodes in its own way."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -165,7 +165,7 @@ def changes(table: Table, seed: int = 0, note_bytes: int = 0) -> Iterator[Change
 
     Args:
         table: what changes.
-        seed: the same seed gives the same changes.
+        seed: the same seed yields the same changes.
         note_bytes: length of the column `note`; 0 for a short text.
     """
     chooser = random.Random(seed)

@@ -1,4 +1,4 @@
-"""What you would use instead: Spark's own Kafka source, and the code that a skilled user would write behind it.
+"""What you would use instead: Spark's own Kafka source, and the code that a skilled user would write for it.
 
 They return what `ticdc` returns by default: the same columns, types and rows.
 """

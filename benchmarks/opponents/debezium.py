@@ -1,4 +1,4 @@
-"""debezium with `from_json`, which makes most types itself; it ignores the `schema` of a message."""
+"""debezium with `from_json`, which parses most types itself; the `schema` of a message is ignored."""
 
 from pyspark.sql import DataFrame
 

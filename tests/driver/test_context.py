@@ -1,4 +1,4 @@
-"""The read context holds what the driver learns of messages, also before the range; a stream learns more."""
+"""The driver learns a read context from messages, also from those before the range, and a stream extends it."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence

@@ -28,10 +28,10 @@ class Column:
         name: its name.
         mysql_type: `COLUMN_TYPE` of the information schema.
         nullable: whether it may be NULL.
-        charset: of text, enum and set; None for all else.
-        default: the default's text, None for none.
-        generated: VIRTUAL (never on the wire), STORED, or "".
-        zerofill: which the information schema of TiDB does not say.
+        charset: the character set of text, enum and set; None for other types.
+        default: the default's text; None if it has none.
+        generated: VIRTUAL (in no message), STORED, or "".
+        zerofill: whether it is ZEROFILL, which TiDB's information schema does not show.
         on_update: whether it is ON UPDATE CURRENT_TIMESTAMP.
     """
 

@@ -168,7 +168,7 @@ def test_coalesced_chunks_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_chunks_without_wanted_events_are_left_out() -> None:
-    """A chunk without wanted events is left out, whatever else it holds."""
+    """A chunk without events of a selected table is left out, whatever other records it has."""
     captured = Captured.of(*islice((row("canal-json", number, "other") for number in range(90)), 90))
 
     assert not list(coalesce_chunks(splits_of(chunks_of(captured, 30))))

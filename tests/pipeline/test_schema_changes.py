@@ -136,7 +136,7 @@ def test_a_new_column_fails_a_stream_and_its_restart_finds_it(writer: Writer, ch
 
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_dropped_column_is_null_in_a_running_stream(writer: Writer) -> None:
-    """A dropped column is NULL in a running stream, and gone after a restart behind the change."""
+    """A dropped column is NULL in a running stream, and gone once a restart begins after the change."""
     before, after, _, _ = CHANGES["drop"]
     first, second = writer.row(TSO, before), writer.row(TSO + 9, after)
 
