@@ -1,4 +1,4 @@
-"""canal-json: forms and types beyond what the corpus shows."""
+"""canal-json: messages and types that the corpus does not show."""
 
 import datetime
 import json
@@ -47,12 +47,12 @@ def one_value(mysql_type: str, value: str | None, sql_type: int = 12, **options:
     ("vector(2)", 12, "[1,2.5]", [1.0, 2.5]),
 ])  # fmt: skip
 def test_types(mysql_type: str, sql_type: int, value: str, expected: Any) -> None:
-    """Each mysqlType, bare and full, gives the value that TiDB has, in the type of the type table."""
+    """Each `mysqlType`, bare or full, gives the value that TiDB has, in the type of the type table."""
     assert one_value(mysql_type, value, sql_type) == expected
 
 
 def test_old_rows_may_hold_only_what_changed() -> None:
-    """The old row is the new one overlaid with `old`; `[{}]` is an update that changed nothing."""
+    """Columns that `old` lacks have the values of the new row; `[{}]` is an update that changed nothing."""
     types = {**ID, "a": "int", "b": "varchar"}
     new = {"id": "1", "a": "5", "b": None}
     messages = [canal("UPDATE", [new], [old], types) for old in ({"a": "4"}, {"b": "was"}, {})]
@@ -64,12 +64,12 @@ def test_old_rows_may_hold_only_what_changed() -> None:
 
 
 def test_an_update_without_old_has_no_preimage() -> None:
-    """`old: null` of an UPDATE leaves the old row unknown: only the new one is given."""
+    """With `old: null` the old row of an UPDATE is unknown: only the new one is read."""
     assert [row["_change_type"] for row in rows(canal("UPDATE", [{"id": "1"}], None, ID))] == ["update_postimage"]
 
 
 def test_messages_of_ticdc_before_5_4() -> None:
-    """`old:[null]` of an INSERT, `old` equal to `data` of a DELETE, `ts` 0, data before old (docs/wire.md, item 75)."""
+    """INSERT has `old:[null]`, DELETE has `old` equal to `data`, and `ts` is 0 (docs/wire.md, item 75)."""
     row = {"id": "1"}
     messages = [
         canal("INSERT", [row], [None], ID, {"id": -5}, ts=0),
@@ -81,8 +81,8 @@ def test_messages_of_ticdc_before_5_4() -> None:
     assert [(r["_change_type"], r["id"], r["_build_ts"]) for r in found] == [("insert", 1, None), ("delete", 1, None)]
 
 
-def test_the_sign_that_old_messages_lack_is_allowed_for() -> None:
-    """Before v5.4 nothing says "unsigned", but sqlType is promoted: the wider type holds either sign."""
+def test_old_messages_without_the_sign_are_read_with_either_sign() -> None:
+    """Before v5.4 no message says "unsigned", and `sqlType` is larger: the type has room for both signs."""
     types = {**ID, "t": "tinyint", "i": "int", "b": "bigint"}
     codes = {"id": -5, "t": 5, "i": -5, "b": 3}
     messages = [canal("INSERT", [row], [None], types, codes) for row in (
@@ -96,7 +96,7 @@ def test_the_sign_that_old_messages_lack_is_allowed_for() -> None:
 
 
 def test_official_canal_puts_several_rows_into_a_message() -> None:
-    """Each row of `data` is an event of its own, numbered by its place; members may come in any order."""
+    """Each row of `data` is an event of its own, numbered by `index`. Members may come in any order."""
     types = {"id": "int(11)", "name": "varchar(8)"}
     message = {
         "data": [{"id": "1", "name": "a"}, {"id": "2", "name": "b"}], "database": "test", "es": TSO >> 18, "id": 5,
@@ -115,7 +115,7 @@ def test_official_canal_puts_several_rows_into_a_message() -> None:
 
 
 def test_without_the_extension_the_version_is_a_lower_bound() -> None:
-    """Without `_tidb` the commit version is the event's time in ms shifted to a TSO."""
+    """Without `_tidb` the commit version is the event's time in ms, as a TSO."""
     row = rows(canal("INSERT", [{"id": "1"}], None, ID))[0]
 
     assert row["_commit_version"] == TSO >> 18 << 18
@@ -131,10 +131,10 @@ def test_unknown_and_missing_members_of_the_extension_are_no_error(extension: An
 
 
 def test_ddl_and_watermarks_are_no_rows() -> None:
-    """DDL of every type and watermarks never fail a read."""
+    """DDL of any type and watermarks never fail a read."""
     messages = [
-        canal(kind, None, None, isDdl=True, sql="…", pkNames=None, table="")
-        for kind in ("CREATE", "RENAME", "CINDEX", "DINDEX", "ALTER", "ERASE", "TRUNCATE", "QUERY")
+        canal(ddl_type, None, None, isDdl=True, sql="…", pkNames=None, table="")
+        for ddl_type in ("CREATE", "RENAME", "CINDEX", "DINDEX", "ALTER", "ERASE", "TRUNCATE", "QUERY")
     ]
     watermark = canal("TIDB_WATERMARK", None, None, database="", table="", pkNames=None, _tidb={"watermarkTs": TSO})
 
@@ -142,7 +142,7 @@ def test_ddl_and_watermarks_are_no_rows() -> None:
 
 
 def test_text_that_is_not_utf8_is_replaced_or_refused() -> None:
-    """Bytes that are no UTF-8 become U+FFFD by default; invalidUtf8=fail names the column."""
+    """Each bad byte becomes U+FFFD by default; the error of invalidUtf8=fail names the column."""
     key, value = canal("INSERT", [{"id": "1", "c": "@"}], None, {**ID, "c": "varchar"})
     message = (key, (value or b"").replace(b"@", b"a\xffz"))
 
@@ -153,7 +153,7 @@ def test_text_that_is_not_utf8_is_replaced_or_refused() -> None:
 
 
 def test_escaped_names_are_the_same_table() -> None:
-    """A name written with JSON escapes takes the slower path and lands on the same table."""
+    """A name with JSON escapes is parsed and found to be the same table."""
     plain = canal("INSERT", [{"id": "1"}], None, ID, table="tä")
     escaped = (b"", (canal("INSERT", [{"id": "2"}], None, ID, table="@")[1] or b"").replace(b"@", b"t\\u00e4"))
 
@@ -173,7 +173,7 @@ def test_escaped_names_are_the_same_table() -> None:
     (canal("INSERT", [{"id": 5}], None, ID), "JSON number where a string is expected"),
 ])  # fmt: skip
 def test_messages_that_cannot_be_read_say_why(message: Message, reason: str) -> None:
-    """A bad message fails with its reason and its offset; PERMISSIVE keeps it as a row of its own."""
+    """The error of a bad message has the reason and the offset; PERMISSIVE keeps the message as a row of its own."""
     good = canal("INSERT", [{"id": "1"}], None, ID)
 
     with pytest.raises(DecodeError, match=reason) as raised:
@@ -187,7 +187,7 @@ def test_messages_that_cannot_be_read_say_why(message: Message, reason: str) -> 
 
 
 def test_an_unknown_type_is_an_error_that_names_the_column() -> None:
-    """A mysqlType that the type table lacks is refused by name, unless a hint asks for its text."""
+    """The error names a `mysqlType` that the type table lacks; a hint can ask for its text."""
     with pytest.raises(UnsupportedTypeError, match=r"Column c of test\.t: type geometry"):
         one_value("geometry", "x")
 
@@ -195,7 +195,7 @@ def test_an_unknown_type_is_an_error_that_names_the_column() -> None:
 
 
 def test_decimals_without_precision_have_the_sampled_scale() -> None:
-    """decimal(38,s) by the sample; text where 38 digits are too few; unspecifiedDecimal and hints decide otherwise."""
+    """It is decimal(38,s), or text if 38 digits are too few; `unspecifiedDecimal` and hints override that."""
     with pytest.warns(UserWarning, match="only NULLs"):
         assert one_value("decimal", None) is None
     assert one_value("decimal", "12.3400") == Decimal("12.3400")
@@ -208,7 +208,7 @@ def test_decimals_without_precision_have_the_sampled_scale() -> None:
 
 
 def test_a_message_that_breaks_half_way_gives_none_of_its_rows() -> None:
-    """Two rows and one old row: the message is bad as a whole, no row of it is given."""
+    """A message with two rows and one old row is bad as a whole: none of its rows is read."""
     types = {"id": "int"}
     broken = canal("UPDATE", [{"id": "1"}, {"id": "2"}], [{"id": "3"}], types)
     also_broken = canal("INSERT", [{"id": "1"}, 7], None, types)

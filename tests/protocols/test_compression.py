@@ -1,4 +1,4 @@
-"""TiCDC's own compression of messages: told apart by the first bytes, or named by `valueCompression`."""
+"""TiCDC's own compression of messages: found by the first bytes, or named by `valueCompression`."""
 
 import random
 from typing import Any
@@ -18,7 +18,7 @@ def compressed(codec: str, text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("codec", ["snappy", "lz4"])
-def test_every_length_is_told_apart_from_plain_json(codec: str) -> None:
+def test_compressed_json_of_every_length_is_recognized(codec: str) -> None:
     """JSON of any length, compressed or plain, comes out as it was written."""
     chooser = random.Random(seed := 7)
     for size in [*range(300), 1000, 16_384, 100_000]:
@@ -30,14 +30,14 @@ def test_every_length_is_told_apart_from_plain_json(codec: str) -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"garbage", b"\xff" * 9, b"\x00\x00{", bytes(range(9))])
-def test_what_is_not_compressed_is_left_alone(value: bytes) -> None:
-    """Bytes that only look a little like a block are handed on, for the parser to refuse."""
+def test_a_value_that_is_not_compressed_stays_as_it_is(value: bytes) -> None:
+    """Bytes that only resemble a block are passed on; the parser refuses them."""
     assert decompressed(value, "auto") == value
 
 
 @pytest.mark.parametrize(("codec", "expected"), [("lz4", "not compressed with lz4"), ("none", "it looks compressed")])
 def test_the_wrong_codec_is_an_error_that_names_the_setting(codec: str, expected: str) -> None:
-    """A codec that does not fit fails the record, with its address."""
+    """With another codec a record fails, and the error has its address."""
     key, value = canal("INSERT", [{"id": "1"}], None, {"id": "int"})
     options: dict[str, Any] = {"valueCompression": codec, "protocol": "canal-json"}
 

@@ -1,4 +1,4 @@
-"""debezium: forms and types beyond what the corpus shows."""
+"""debezium: messages and types that the corpus does not show."""
 
 import base64
 import datetime
@@ -15,7 +15,7 @@ ID = {"type": "int32", "optional": False, "field": "id"}
 
 
 def field(type_: str, name: str | None = None, **more: Any) -> dict[str, Any]:
-    """Make the schema of column c."""
+    """Make the schema's field of column c."""
     return {"type": type_, "optional": True, "field": "c", **({"name": name} if name else {}), **more}
 
 
@@ -48,13 +48,13 @@ def one_value(described: dict[str, Any], value: Any, **options: str) -> Any:
     (field("string", tidb_type="varbinary"), "AP8=", b"\x00\xff"),
 ])  # fmt: skip
 def test_types(described: dict[str, Any], value: Any, expected: Any) -> None:
-    """Each Connect type, semantic name and tidb_type gives the value that TiDB has."""
+    """Each Connect type, semantic name and `tidb_type` gives the value that TiDB has."""
     assert one_value(described, value) == expected
 
 
 @pytest.mark.filterwarnings("ignore:Column .* the messages do not say its type:UserWarning")
-def test_without_schema_and_ddl_types_follow_the_shapes_of_values() -> None:
-    """The last resort: JSON's own types, with a warning a column."""
+def test_without_schema_and_ddl_types_are_those_of_json() -> None:
+    """Values then have JSON's types, and each column has a warning."""
     row = rows(debezium("c", None, {"id": 1, "x": 1.5, "s": "a", "b": True, "u": 2**64 - 1}))[0]
 
     assert {name: row[name] for name in ("id", "x", "s", "b", "u")} == {
@@ -62,8 +62,8 @@ def test_without_schema_and_ddl_types_follow_the_shapes_of_values() -> None:
     }  # fmt: skip
 
 
-def test_a_column_belongs_to_the_version_that_its_commit_ts_falls_into() -> None:
-    """Schema-less rows before a DDL (and at its commit-ts) have the old type, rows after it the new one."""
+def test_a_column_has_the_version_of_its_commit_ts() -> None:
+    """Rows without schema have the old type up to the commit-ts of a DDL event, and the new type after it."""
     first, second = TSO, TSO + 100
     columns = [declared("id", "INT"), declared("d", "DATETIME"), declared("n", "INT")]
     changed = [declared("id", "INT"), declared("d", "DATETIME", length=6), declared("n", "BIGINT UNSIGNED")]
@@ -86,8 +86,8 @@ def test_a_column_belongs_to_the_version_that_its_commit_ts_falls_into() -> None
     ]  # fmt: skip
 
 
-def test_a_decimal_has_its_declared_scale_where_ddl_tells() -> None:
-    """The double's shortest text at the declared scale; one past the precision is the column's largest value."""
+def test_a_decimal_has_the_scale_that_ddl_declares() -> None:
+    """A double has that many digits of fraction; one beyond the precision is the column's largest value."""
     ddl = debezium_ddl(TSO - 1, "CREATE", [declared("id", "INT"), declared("c", "DECIMAL", length=18, scale=2)])
 
     found = rows(ddl, *(debezium("c", None, {"id": 1, "c": value}) for value in (129012.12, -1e16, 5, "7.10", None)))
@@ -112,7 +112,7 @@ def test_updates_and_deletes() -> None:
 
 
 def test_key_columns_are_those_of_the_kafka_key() -> None:
-    """The handle key's columns are marked in the schema."""
+    """The schema marks the columns of the handle key."""
     schema = Captured.of(debezium("c", None, {"id": 1, "c": 2}, [ID, field("int32")], key={"id": 1})).schema()
 
     assert schema.field("id").metadata[b"ticdc.key"] == b"true"
@@ -121,7 +121,7 @@ def test_key_columns_are_those_of_the_kafka_key() -> None:
 
 @pytest.mark.filterwarnings("ignore:Column .* the messages do not say its type:UserWarning")
 def test_native_debezium_without_a_wrapper() -> None:
-    """Messages without `payload`, tombstones, heartbeats and transaction boundaries are native Debezium's."""
+    """Native Debezium writes messages without `payload`, tombstones, heartbeats and transaction boundaries."""
     source = {"connector": "mysql", "db": "test", "table": "t", "ts_ms": TSO >> 18}
     messages = [
         (b"{}", dump({"before": None, "after": {"id": 1}, "source": source, "op": "c", "ts_ms": 1})),
@@ -136,7 +136,7 @@ def test_native_debezium_without_a_wrapper() -> None:
 
 
 def test_watermarks_and_ddl_are_no_rows() -> None:
-    """Watermarks (op m) and DDL, also with a broken description, never fail a read."""
+    """Watermarks (op `m`) and DDL events never fail a read, even if their description is broken."""
     watermark = debezium("m", source={"db": "", "table": ""})
     broken = debezium_ddl(TSO, "ALTER", [{"name": 5}])
 
@@ -153,7 +153,7 @@ def test_watermarks_and_ddl_are_no_rows() -> None:
     (debezium("c", None, {"id": 1}, [ID], source={"commit_ts": "x"}), "a timestamp 'x'"),
 ])  # fmt: skip
 def test_messages_that_cannot_be_read_say_why(message: Message, reason: str) -> None:
-    """A bad message fails with its reason and its offset."""
+    """The error of a bad message has the reason and the offset."""
     good = debezium("c", None, {"id": 1}, [ID])
 
     with pytest.raises(DecodeError, match=reason) as raised:

@@ -1,4 +1,4 @@
-"""What native Debezium writes differently from TiCDC, after its documentation of the MySQL connector."""
+"""What native Debezium writes differently from TiCDC, by the documentation of its MySQL connector."""
 
 import datetime
 from decimal import Decimal
@@ -19,7 +19,7 @@ CONNECT = "org.apache.kafka.connect.data"
 
 
 def message(value: Any, literal: str, name: str | None = None, op: str = "c", **more: Any) -> Message:
-    """Make a row of id and x as Debezium's MySQL connector does."""
+    """Make a row with id and x as Debezium's MySQL connector writes it."""
     field = {"type": literal, "optional": True, "field": "x", **({} if name is None else {"name": name}), **more}
     row = {"id": 1, "x": value}
     return debezium(op, None, row, [KEY, field], source=MYSQL)
@@ -53,7 +53,7 @@ def test_a_semantic_type_is_read_as_documented(
 
 @pytest.mark.parametrize("name", ["io.debezium.data.geometry.Geometry", "io.debezium.data.geometry.Point"])
 def test_a_spatial_column_is_refused_by_name(name: str) -> None:
-    """TiDB has no such type: the error names it, and the hint that gives its JSON works."""
+    """TiDB has no such type: the error names it, and a hint of string reads its JSON."""
     spatial = message({"srid": None, "wkb": "AQEA"}, "struct", name)
 
     with pytest.raises(UnsupportedTypeError, match=rf"(?i)Column x .*{name}"):
@@ -65,15 +65,15 @@ def test_a_spatial_column_is_refused_by_name(name: str) -> None:
     ("no base64", f"{CONNECT}.Decimal"), ("1", "io.debezium.time.Time"), (1.5, f"{CONNECT}.Time"),
     ([1, "a"], "io.debezium.data.FloatVector"),
 ])  # fmt: skip
-def test_what_is_not_of_the_type_is_an_error(value: Any, name: str) -> None:
-    """Cells of another shape end in our error with the column's name."""
+def test_a_value_of_another_type_is_an_error(value: Any, name: str) -> None:
+    """The error names the column."""
     with pytest.raises(DecodeError, match="column=x"):
         rows(message(value, "bytes", name, parameters={"scale": "2", "connect.decimal.precision": "10"}))
 
 
 @pytest.mark.parametrize("snapshot", ["true", "first", "last", "incremental", True])
-def test_a_snapshot_is_inserts(snapshot: object) -> None:
-    """Each read of a snapshot is an insert, with the lower bound of a commit-ts."""
+def test_rows_of_a_snapshot_are_inserts(snapshot: object) -> None:
+    """A row with op `r` is an insert, with a lower bound of the commit-ts."""
     key, value = debezium("r", None, {"id": 1}, [KEY], source={**MYSQL, "snapshot": snapshot, "ts_ms": 1_000})
 
     row = rows((key, value))[0]
@@ -82,7 +82,7 @@ def test_a_snapshot_is_inserts(snapshot: object) -> None:
 
 
 def test_tombstones_and_truncate_are_no_rows() -> None:
-    """A delete's tombstone and an event of TRUNCATE TABLE give nothing."""
+    """The tombstone of a delete and a TRUNCATE TABLE event give no row."""
     gone = debezium("d", {"id": 1}, None, [KEY], source=MYSQL)
     truncate = debezium("t", None, None, [KEY], source=MYSQL)
 
@@ -91,8 +91,8 @@ def test_tombstones_and_truncate_are_no_rows() -> None:
     assert found.column("_change_type").to_pylist() == ["insert", "delete"]
 
 
-def test_a_hint_of_binary_takes_no_string_for_base64() -> None:
-    """Nothing says whether binary.handling.mode was base64 or hex: the text's own bytes come."""
+def test_a_hint_of_binary_does_not_decode_strings() -> None:
+    """Nothing says whether binary.handling.mode was base64 or hex: the result is the bytes of the text."""
     assert rows(message("6162", "string"), schemaHints="x binary")[0]["x"] == b"6162"
 
 

@@ -1,4 +1,4 @@
-"""Text that is not UTF-8, as TiCDC's encoders write it: kept by two of the wires, and what a read makes of it."""
+"""Text that is not UTF-8, as TiCDC's encoders write it: two protocols keep its bytes."""
 
 import pytest
 
@@ -21,10 +21,10 @@ def truth_of(captured: Captured) -> list[TrueRow]:
 
 
 def invalid_texts(captured: Captured) -> list[tuple[int, str, bytes]]:
-    """Return what SQL says of the texts that are not UTF-8: row, column, bytes."""
+    """Return the texts that are not UTF-8, as SQL has them: row, column, bytes."""
     return [
-        (place, name, bytes.fromhex(truth["hex"]))
-        for place, row in enumerate(truth_of(captured))
+        (number, name, bytes.fromhex(truth["hex"]))
+        for number, row in enumerate(truth_of(captured))
         for name, truth in row.values.items()
         if isinstance(truth, dict) and "invalid_utf8" in truth
     ]
@@ -32,7 +32,7 @@ def invalid_texts(captured: Captured) -> list[tuple[int, str, bytes]]:
 
 @pytest.mark.parametrize("scenario", KEPT)
 def test_each_is_counted(scenario: str) -> None:
-    """`invalid_utf8` of the metrics is the number of such texts in all row images."""
+    """The metric `invalid_utf8` is the number of such texts in all row images."""
     captured = load(scenario)
     schema, options = captured.schema(), make_options()
     known = context_of_schema(schema, options)
@@ -47,14 +47,14 @@ def test_each_is_counted(scenario: str) -> None:
 
 @pytest.mark.parametrize("scenario", KEPT)
 def test_binary_gives_their_bytes(scenario: str) -> None:
-    """A hint of binary reads a text column's bytes as SQL has them."""
+    """A hint of binary reads the bytes of a text column as SQL has them."""
     captured = load(scenario)
     names = sorted({name for _, name, _ in invalid_texts(captured)})
 
     found = captured.read(schemaHints=", ".join(f"`{name}` binary" for name in names)).to_pylist()
 
     assert len(names) > 2
-    assert [found[place][name] for place, name, _ in invalid_texts(captured)] == [
+    assert [found[number][name] for number, name, _ in invalid_texts(captured)] == [
         data for _, _, data in invalid_texts(captured)
     ]
 
@@ -66,14 +66,14 @@ def test_the_rescued_column_keeps_them(scenario: str) -> None:
 
     found = captured.read(rescuedDataColumn="_rescued").to_pylist()
 
-    assert {place for place, row in enumerate(found) if row["_rescued"]} == {
-        place for place, _, _ in invalid_texts(captured)
+    assert {number for number, row in enumerate(found) if row["_rescued"]} == {
+        number for number, _, _ in invalid_texts(captured)
     }
 
 
 @pytest.mark.parametrize("scenario", KEPT)
-def test_fail_makes_them_bad_records(scenario: str) -> None:
-    """The error has the address of the first, with its column."""
+def test_with_fail_they_are_bad_records(scenario: str) -> None:
+    """The error has the address of the first one, with its column."""
     captured = load(scenario)
     first = invalid_texts(captured)[0]
 
@@ -85,8 +85,8 @@ def test_fail_makes_them_bad_records(scenario: str) -> None:
     assert (raised.value.address.partition, raised.value.address.offset) == (row.partition, row.offset)
 
 
-def test_what_canal_json_has_lost_is_no_failure() -> None:
-    """TiCDC has put U+FFFD there itself: the message is UTF-8, and nothing tells."""
+def test_bytes_that_canal_json_lost_are_no_failure() -> None:
+    """TiCDC itself wrote U+FFFD: the message is UTF-8, and nothing marks the loss."""
     captured = load(LOST)
 
     assert len(captured.read(invalidUtf8="fail")) == 4
@@ -103,10 +103,10 @@ def test_what_canal_json_has_lost_is_no_failure() -> None:
         ("\ufffd☃".encode(), "\ufffd☃"),
     ],
 )
-def test_each_bad_byte_is_one_replacement_on_every_wire(data: bytes, expected: str) -> None:
-    """Also in sequences that only break off: the wires agree with canal-json, where Go's encoder has done it."""
-    place = b"@" * len(data)
-    column = place.decode()
+def test_each_bad_byte_is_one_replacement_in_every_protocol(data: bytes, expected: str) -> None:
+    """This holds for sequences that break off, too: the result is the same as Go's encoder gives in canal-json."""
+    placeholder = b"@" * len(data)
+    column = placeholder.decode()
     messages = [
         open_message(open_row({"u": {"id": cell(3, 1, 3), "c": cell(15, column, 64)}})),
         debezium("c", None, {"c": column}, [{"type": "string", "optional": True, "field": "c"}]),
@@ -114,4 +114,4 @@ def test_each_bad_byte_is_one_replacement_on_every_wire(data: bytes, expected: s
     ]
 
     for key, value in messages:
-        assert rows((key, (value or b"").replace(place, data)))[0]["c"] == expected
+        assert rows((key, (value or b"").replace(placeholder, data)))[0]["c"] == expected

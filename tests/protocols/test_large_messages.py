@@ -1,4 +1,4 @@
-"""Large messages: claim check and handle-key-only, as TiCDC's encoders write them, and broken in every way."""
+"""Large messages: claim check and handle-key-only, as TiCDC's encoders write them, and broken ones."""
 
 import base64
 import json
@@ -37,8 +37,8 @@ def stored(files: Mapping[str, bytes], folder: Path) -> str:
     return str(folder)
 
 
-def hold(captured: Captured, found: list[dict[str, Any]]) -> Counter[str]:
-    """Hold rows to their truth; return the losses."""
+def compare(captured: Captured, found: list[dict[str, Any]]) -> Counter[str]:
+    """Compare rows with the truth; return the losses."""
     losses: Counter[str] = Counter()
     true = list(true_rows(captured, "large", "doc"))
     assert len(found) == len(true)
@@ -50,24 +50,24 @@ def hold(captured: Captured, found: list[dict[str, Any]]) -> Counter[str]:
 @pytest.mark.parametrize("sizes", [whole, single, random_sizes(SEED)], ids=["whole", "single", f"random-{SEED}"])
 @pytest.mark.parametrize("scenario", CLAIMED)
 def test_every_row_in_claim_check_storage_is_the_sql_truth(scenario: str, sizes: Any, tmp_path: Path) -> None:
-    """Raw or wrapped, compressed or not: the schema and all values are those of the whole messages."""
+    """Schema and values are those of the whole messages, raw or wrapped, compressed or not."""
     captured = load(scenario)
 
     found = captured.read(tables=TABLE, sizes=sizes, claimCheckLocation=stored(captured.files, tmp_path)).to_pylist()
 
-    assert not hold(captured, found)
+    assert not compare(captured, found)
     assert any(len(row["body"] or "") > 3000 for row in found)
 
 
 @pytest.mark.parametrize("sizes", [whole, single], ids=["whole", "single"])
 @pytest.mark.parametrize("scenario", KEY_ONLY)
 def test_every_key_is_the_sql_truth(scenario: str, sizes: Any) -> None:
-    """With onHandleKeyOnly=null the keys of a large row are there, and nothing else; other rows are whole."""
+    """With onHandleKeyOnly=null a large row has its key columns only; other rows are whole."""
     captured = load(scenario)
 
     found = captured.read(tables=TABLE, sizes=sizes, onHandleKeyOnly="null").to_pylist()
 
-    assert hold(captured, found)["handle-key-only"] > 0
+    assert compare(captured, found)["handle-key-only"] > 0
     assert any(row["body"] is not None for row in found)
     assert all(row["tenant"] is not None and row["name"] is not None for row in found)
 
@@ -80,7 +80,7 @@ def test_every_key_is_the_sql_truth(scenario: str, sizes: Any) -> None:
     ],
 )
 def test_without_its_option_a_large_message_is_an_error(scenario: str, option: str, expected: str) -> None:
-    """The error has the address, and names the option; the schema is that of the rows that are whole."""
+    """The error has the address and names the option; the schema comes from the rows that are whole."""
     captured = load(scenario)
 
     with pytest.raises(DecodeError, match=expected) as raised:
@@ -91,8 +91,8 @@ def test_without_its_option_a_large_message_is_an_error(scenario: str, option: s
 
 
 @pytest.mark.parametrize("scenario", [*CLAIMED, *KEY_ONLY])
-def test_what_is_large_is_counted(scenario: str, tmp_path: Path) -> None:
-    """Metrics say how many events came out of storage, and how many have their keys only."""
+def test_large_messages_are_counted(scenario: str, tmp_path: Path) -> None:
+    """Metrics count the events from storage, and those with their key columns only."""
     captured = load(scenario)
     options = {"claimCheckLocation": stored(captured.files, tmp_path), "onHandleKeyOnly": "null"}
     schema = captured.schema(tables=TABLE, **options)
@@ -110,7 +110,7 @@ def test_what_is_large_is_counted(scenario: str, tmp_path: Path) -> None:
 
 
 def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An update has two images and one file; other tables' files are not touched."""
+    """An update has two images and one file; files of other tables are not read."""
     captured = load("open-protocol.claim-check.large")
     location = stored(captured.files, tmp_path)
     schema = captured.schema(tables=TABLE, claimCheckLocation=location)
@@ -127,7 +127,7 @@ def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("scenario", [*CLAIMED, *KEY_ONLY])
 def test_other_output_formats_have_the_same_rows(scenario: str, tmp_path: Path) -> None:
-    """Envelopes and events are made of the whole rows, or of the keys: an event's JSON then has the keys alone."""
+    """Envelopes and events have the whole rows; with keys only, an event's JSON has only the keys."""
     captured = load(scenario)
     location = stored(captured.files, tmp_path)
     true = {(row.partition, row.offset, row.index): row for row in true_rows(captured, "large", "doc")}
@@ -145,13 +145,13 @@ def test_other_output_formats_have_the_same_rows(scenario: str, tmp_path: Path) 
         rows_found = [row for row in found if row["before"] or row["after"]]
         assert len(rows_found) == len(true)
         for row in rows_found:
-            place = tuple(row["_sequence"][part] for part in ("partition", "offset", "index"))
+            position = tuple(row["_sequence"][part] for part in ("partition", "offset", "index"))
             image = row["after"] or row["before"]
             cells = image if output == "envelope" else json.loads(image)
-            cut = scenario in KEY_ONLY and place in large
-            body = true[place].values["body"]
+            cut = scenario in KEY_ONLY and position in large
+            body = true[position].values["body"]
             assert cells.get("body") == (None if cut else body)
-            assert cells["name"] == true[place].values["name"]
+            assert cells["name"] == true[position].values["name"]
             if output == "event":
                 assert (len(cells) == 2) == cut
 
@@ -192,7 +192,7 @@ def wrapped(value: bytes, key: bytes | None = None) -> bytes:
     ],
 )
 def test_only_the_base_name_of_an_address_counts(address: str, content: bytes, tmp_path: Path) -> None:
-    """Wherever TiCDC has written the file, it is looked for in claimCheckLocation."""
+    """The file is read from claimCheckLocation, wherever TiCDC wrote it."""
     location = stored({"a.json": content}, tmp_path)
 
     (found,) = rows(claimed_canal(address), claimCheckLocation=location)
@@ -202,7 +202,7 @@ def test_only_the_base_name_of_an_address_counts(address: str, content: bytes, t
 
 @pytest.mark.parametrize("name", ["a b.json", "Größe-1.json", "1.2.json", "a..b.json", "no-suffix", ".hidden"])
 def test_odd_names_are_names(name: str, tmp_path: Path) -> None:
-    """A name need not look like TiCDC's own."""
+    """A name need not look like those of TiCDC."""
     location = stored({name: whole_canal()}, tmp_path)
 
     assert len(rows(claimed_canal(f"s3://bucket/{name}"), claimCheckLocation=location)) == 1
@@ -216,8 +216,8 @@ def test_odd_names_are_names(name: str, tmp_path: Path) -> None:
         "s3://b/a.json?versionId=secret", "s3://b/a.json#x", "C:a.json", "s3://b/$HOME", "s3://b/~root",
     ],
 )  # fmt: skip
-def test_what_could_be_another_place_is_refused(address: str, tmp_path: Path) -> None:
-    """A name that leads out of the folder, or that a storage may take for more than a name, is an error."""
+def test_a_name_that_could_lead_elsewhere_is_refused(address: str, tmp_path: Path) -> None:
+    """A name that leads out of the folder, or that a storage may interpret, is an error."""
     location = stored({"a.json": whole_canal()}, tmp_path / "claims")
     stored({"a.json": b"no", "b.json": b"no"}, tmp_path)
 
@@ -231,8 +231,8 @@ def test_what_could_be_another_place_is_refused(address: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("address", [7, True, ["a.json"], {"a": 1}])
-def test_an_address_that_is_no_text_is_an_error(address: Any, tmp_path: Path) -> None:
-    """It is a broken message."""
+def test_an_address_that_is_not_text_is_an_error(address: Any, tmp_path: Path) -> None:
+    """The message is broken."""
     with pytest.raises(DecodeError, match="where a name is expected"):
         rows(claimed_canal(address), claimCheckLocation=str(tmp_path))
 
@@ -242,7 +242,7 @@ OPEN_ROW = {"u": {"id": cell(3, 1, 11), "body": cell(251, "eA==", 64)}}
 
 
 def open_file(head: Mapping[str, Any] = OPEN_HEAD, body: Any = OPEN_ROW, version: int = 1) -> bytes:
-    """Make open-protocol's file of one event."""
+    """Make a claim-check file of open-protocol with one event."""
     return wrapped(framed(dump(body)), version.to_bytes(8, "big") + framed(dump(head)))
 
 
@@ -300,7 +300,7 @@ BROKEN: list[tuple[str, bytes | None, str]] = [
 def test_a_broken_file_is_a_bad_record(
     protocol: str, content: bytes | None, expected: str, mode: str, tmp_path: Path
 ) -> None:
-    """Missing, cut, of another form or of another event: an error with the message's address, or what `mode` says."""
+    """A file may be missing, cut short, of another form or of another event. `mode` says what happens then."""
     location = stored({} if content is None else {"a.json": content}, tmp_path)
     if protocol == CANAL:
         good = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, {"id": 4}, _tidb={"commitTs": TSO})
@@ -336,7 +336,7 @@ def test_a_broken_file_is_a_bad_record(
     ],
 )
 def test_storage_that_cannot_be_read_is_an_error_in_every_mode(location: str, expected: str, mode: str) -> None:
-    """It says nothing of the message: no row is dropped or marked as bad because a storage is not there."""
+    """The message is not to blame: no row is dropped or marked as bad if the storage is not there."""
     with pytest.raises(ClaimCheckUnavailableError, match=expected) as raised:
         rows(claimed_canal("s3://b/a.json"), claimCheckLocation=location, mode=mode)
 
@@ -344,8 +344,8 @@ def test_storage_that_cannot_be_read_is_an_error_in_every_mode(location: str, ex
     assert raised.value.__suppress_context__
 
 
-def test_a_folder_that_may_not_be_read_is_such_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system's own reason is in the error."""
+def test_a_folder_without_permission_is_such_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the reason that the system gives."""
     from fsspec.implementations import local
 
     def refuse(*_: Any, **__: Any) -> Any:
@@ -359,7 +359,7 @@ def test_a_folder_that_may_not_be_read_is_such_an_error(tmp_path: Path, monkeypa
 
 
 def test_without_fsspec_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A worker without the library says what to install."""
+    """The error says what to install."""
     monkeypatch.setitem(sys.modules, "fsspec", None)
 
     with pytest.raises(ClaimCheckUnavailableError, match=r"ticdc-source\[large-messages\]"):
@@ -367,7 +367,7 @@ def test_without_fsspec_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_url_of_fsspec_is_a_location() -> None:
-    """Any file system that fsspec knows will do."""
+    """The location may be on any file system that fsspec knows."""
     import fsspec
 
     storage = fsspec.filesystem("memory")
@@ -379,8 +379,8 @@ def test_a_url_of_fsspec_is_a_location() -> None:
         storage.rm("/claims", recursive=True)
 
 
-def test_a_path_with_file_before_it_is_a_location(tmp_path: Path) -> None:
-    """As TiCDC's own claim-check-storage-uri of a local folder."""
+def test_a_file_url_is_a_location(tmp_path: Path) -> None:
+    """TiCDC's claim-check-storage-uri of a local folder looks like this."""
     location = stored({"a.json": whole_canal()}, tmp_path / "a folder")
 
     assert len(rows(claimed_canal("x/a.json"), claimCheckLocation=f"file://{location}/")) == 1
@@ -405,7 +405,7 @@ def test_secrets_of_a_location_are_not_shown(location: str, shown: str) -> None:
 
 @pytest.mark.parametrize("location", ["s3://bucket/a?secret-access-key=secret&region=x", "gcs://b?secret", "", " "])
 def test_ticdcs_own_storage_uri_is_refused_without_being_shown(location: str) -> None:
-    """Its query is nothing fsspec knows."""
+    """Fsspec does not understand its query, which may hold secrets."""
     with pytest.raises(
         OptionError, match="Option 'claimCheckLocation': expected a path, or a URL without query"
     ) as raised:
@@ -415,7 +415,7 @@ def test_ticdcs_own_storage_uri_is_refused_without_being_shown(location: str) ->
 
 
 def test_a_message_without_the_option_shows_no_secret_of_its_address() -> None:
-    """The error says where TiCDC has put the file, and not how it may write there."""
+    """The error says where TiCDC wrote the file, and not with which credentials."""
     with pytest.raises(DecodeError, match=r"s3://bucket/a/b\.json;") as raised:
         rows(claimed_canal("s3://u:secret@bucket/a/b.json?secret-access-key=secret"))
 
@@ -423,7 +423,7 @@ def test_a_message_without_the_option_shows_no_secret_of_its_address() -> None:
 
 
 def test_rows_with_keys_only_do_not_narrow_the_schema() -> None:
-    """The columns of the whole rows are all there, in the table's order."""
+    """The schema has all columns of the whole rows, in table order."""
     key_only = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, _tidb={"commitTs": TSO, "onlyHandleKey": True})
     full = canal("INSERT", [{"a": "x", "id": "2", "b": "y"}], None, {"id": "int", "a": "text", "b": "text"})
 
@@ -433,21 +433,21 @@ def test_rows_with_keys_only_do_not_narrow_the_schema() -> None:
     assert [(row["id"], row["a"]) for row in found] == [(1, None), (2, "x"), (1, None)]
 
 
-def test_not_null_in_a_users_schema_stays_a_promise() -> None:
-    """A NULL for what the wire does not have is an error where the user said NOT NULL."""
+def test_not_null_in_a_users_schema_is_kept() -> None:
+    """A NULL in place of a missing value is an error if the user's schema says NOT NULL."""
     key_only = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, _tidb={"commitTs": TSO, "onlyHandleKey": True})
     full = canal("INSERT", [{"id": "2", "a": "x"}], None, {"id": "int", "a": "text"})
     captured = Captured.of(full, key_only)
     schema = captured.schema(onHandleKeyOnly="null")
-    place = schema.get_field_index("a")
-    schema = schema.set(place, schema.field(place).with_nullable(nullable=False))
+    index = schema.get_field_index("a")
+    schema = schema.set(index, schema.field(index).with_nullable(nullable=False))
 
     with pytest.raises(SchemaError, match="Column a is NOT NULL"):
         captured.read(schema=schema, onHandleKeyOnly="null")
 
 
-def test_chunks_stand_for_few_files() -> None:
-    """However small the messages are, no more than sixteen files are read at a time; no record is lost or moved."""
+def test_chunks_name_few_files() -> None:
+    """The records of a chunk name sixteen files at most; no record is lost or moved."""
     stub, plain = claimed_canal("s3://b/a.json"), canal("INSERT", [{"id": "1"}], None, {"id": "int"})
     opened = open_message(*[open_row({"u": {"id": cell(3, 1)}}, ohk=True, ccl="s3://b/a.json") for _ in range(5)])
     files = {stub[1]: 1, plain[1]: 0, opened[1]: 5}
@@ -464,7 +464,7 @@ def test_chunks_stand_for_few_files() -> None:
 
 
 def test_chunks_without_large_messages_stay_as_they_are() -> None:
-    """Nothing is copied for nothing."""
+    """Such chunks are not copied."""
     captured = Captured.of(*[canal("INSERT", [{"id": "1"}], None, {"id": "int"})] * 99)
     (chunk,) = captured.fetch(captured.ranges()[0])
 
@@ -473,21 +473,21 @@ def test_chunks_without_large_messages_stay_as_they_are() -> None:
 
 def mangled(content: bytes, chooser: random.Random) -> bytes:
     """Break a file somewhere."""
-    place = chooser.randrange(len(content))
+    offset = chooser.randrange(len(content))
     match chooser.randrange(4):
         case 0:
-            return content[:place]
+            return content[:offset]
         case 1:
-            return content[:place] + bytes([content[place] ^ 1 << chooser.randrange(8)]) + content[place + 1 :]
+            return content[:offset] + bytes([content[offset] ^ 1 << chooser.randrange(8)]) + content[offset + 1 :]
         case 2:
-            return content[:place] + content[place + chooser.randrange(50) :]
+            return content[:offset] + content[offset + chooser.randrange(50) :]
         case _:
-            return content[:place] + chooser.choice((b"null", b"{}", b'"', b"\xff", b"[[")) + content[place + 1 :]
+            return content[:offset] + chooser.choice((b"null", b"{}", b'"', b"\xff", b"[[")) + content[offset + 1 :]
 
 
 @pytest.mark.parametrize("scenario", CLAIMED)
-def test_a_mangled_file_gives_rows_or_an_error_of_ours(scenario: str, tmp_path: Path) -> None:
-    """Whatever is in a file, a read ends with rows or a DecodeError that has the message's address."""
+def test_a_mangled_file_gives_rows_or_a_known_error(scenario: str, tmp_path: Path) -> None:
+    """A read ends with rows or with a DecodeError that has the message's address, whatever the file holds."""
     captured = load(scenario)
     location = stored(captured.files, tmp_path)
     schema = captured.schema(tables=TABLE, claimCheckLocation=location)

@@ -1,4 +1,4 @@
-"""open-protocol: framing, row events and types beyond what the corpus shows."""
+"""open-protocol: framing, row events and types that the corpus does not show."""
 
 import base64
 import datetime
@@ -22,8 +22,8 @@ def one_value(code: int, value: Any, flags: int | None = 0, **options: str) -> A
     return rows(open_message(open_row(body)), **options)[0]["c"]
 
 
-def test_events_of_one_message_keep_their_order_and_place() -> None:
-    """Many events of several tables in one message come out in frame order, numbered by their place."""
+def test_events_of_one_message_keep_their_order_and_index() -> None:
+    """Events of several tables in one message come in the order of their frames; `index` numbers them."""
     message = open_message(
         open_row({"u": {"id": cell(INT, 1)}}),
         open_row({"u": {"id": cell(INT, 7)}}, table="other"),
@@ -40,12 +40,12 @@ def test_events_of_one_message_keep_their_order_and_place() -> None:
 
 
 def test_an_update_without_its_old_row_is_an_insert() -> None:
-    """`u` without `p` may be an update: it is given as insert, to be taken as an upsert (docs/wire.md, item 10)."""
+    """`u` without `p` may be an update: the row is an insert, to be applied as an upsert (docs/wire.md, item 10)."""
     assert rows(open_message(open_row({"u": {"id": cell(INT, 1)}})))[0]["_change_type"] == "insert"
 
 
 def test_a_partial_old_row_is_the_new_row_overlaid_with_it() -> None:
-    """`p` with changed columns only gives a whole old row; `{}` gives an old row equal to the new one."""
+    """If `p` has changed columns only, the old row is whole; with `{}` it equals the new row."""
     new = {"id": cell(INT, 1, HANDLE), "a": cell(INT, 5), "b": cell(INT, 6)}
     messages = [
         open_message(open_row({"u": new, "p": {"a": cell(INT, 4)}})),
@@ -62,8 +62,8 @@ def test_a_partial_old_row_is_the_new_row_overlaid_with_it() -> None:
     ]
 
 
-def test_old_values_without_names_are_put_back() -> None:
-    """TiCDC's flattened `p` (docs/wire.md, item 35) is matched by type and flags, in table order."""
+def test_old_values_without_names_are_restored() -> None:
+    """Flat members of `p` (docs/wire.md, item 35) are matched by type and flags, in table order."""
     new = {"id": cell(INT, 1, HANDLE), "t": cell(INT, None, 65), "s": cell(VARCHAR, None, 64), "v": cell(INT, 9, 65)}
     flat = b'{"u":%b,"p":{"v":{"t":3,"f":65,"v":8},"t":3,"f":65,"v":7,"t":15,"f":64,"v":"x"}}' % dump(new)
     lost = b'{"u":%b,"p":{"t":3,"f":65,"v":7}}' % dump(
@@ -78,7 +78,7 @@ def test_old_values_without_names_are_put_back() -> None:
 
 
 def test_header_only_and_resolved_messages_hold_no_rows() -> None:
-    """A key without events, resolved events with eight zero bytes, with nothing and with null are no rows."""
+    """A key without events and resolved events are no rows, whether their value is eight zero bytes, empty or null."""
     version = (1).to_bytes(8, "big")
     resolved = version + framed(dump({"ts": TSO, "t": 3}))
     two = version + framed(dump({"ts": TSO, "t": 3}), dump({"ts": TSO + 1, "t": 3}))
@@ -91,7 +91,7 @@ def test_header_only_and_resolved_messages_hold_no_rows() -> None:
 
 
 def test_ddl_and_rows_may_share_a_message() -> None:
-    """v4.0 batched DDL and resolved events; they never fail a read (docs/wire.md, item 5)."""
+    """v4.0 put several DDL or resolved events into a message; they never fail a read (docs/wire.md, item 5)."""
     message = open_message(
         ({"ts": TSO, "scm": "test", "tbl": "t", "t": 2}, {"q": "CREATE TABLE t(id INT)", "t": 3}),
         ({"ts": TSO, "scm": "test", "t": 2}, {"q": "CREATE DATABASE test", "t": "1"}),
@@ -103,7 +103,7 @@ def test_ddl_and_rows_may_share_a_message() -> None:
 
 
 def test_strings_without_flags_are_base64() -> None:
-    """TiCDC up to v4.0.4 wrote no flags and base64 for VARCHAR, CHAR and blobs (docs/wire.md, item 65)."""
+    """TiCDC up to v4.0.4 wrote no flags, and CHAR and VARCHAR in base64 like BLOB (docs/wire.md, item 65)."""
     encoded = base64.b64encode("aä".encode()).decode()
 
     assert one_value(VARCHAR, encoded, None) == "aä"
@@ -145,7 +145,7 @@ def test_types(code: int, flags: int, value: Any, expected: Any) -> None:
 
 
 def test_null_columns_take_their_type_from_other_messages() -> None:
-    """MySQL's Null type says nothing; another version of the row does."""
+    """MySQL's Null type does not say the type of a column; another message does."""
     first = open_message(open_row({"u": {"id": cell(INT, 1), "c": cell(6, None)}}))
     second = open_message(open_row({"u": {"id": cell(INT, 2), "c": cell(12, "2024-01-01 00:00:00")}}))
 
@@ -154,16 +154,16 @@ def test_null_columns_take_their_type_from_other_messages() -> None:
     assert [row["c"] for row in found] == [None, datetime.datetime(2024, 1, 1)]  # noqa: DTZ001
 
 
-def test_a_lost_binary_flag_is_made_good_by_other_messages() -> None:
-    """Flags 0 from TiCDC's stale cache: the column is binary where other messages say so (docs/wire.md, item 104)."""
+def test_other_messages_replace_a_lost_binary_flag() -> None:
+    """With flags 0 of TiCDC's cache, a column is binary if other messages say so (docs/wire.md, item 104)."""
     first = open_message(open_row({"u": {"id": cell(INT, 1), "c": cell(VARCHAR, r"\xff", BINARY | 64)}}))
     second = open_message(open_row({"u": {"id": cell(INT, 2), "c": cell(VARCHAR, r"\xfe", 0)}}))
 
     assert [row["c"] for row in rows(first, second)] == [b"\xff", b"\xfe"]
 
 
-def test_lost_flags_are_made_good_by_other_messages() -> None:
-    """Whether an integer is unsigned, a blob binary, a column part of the key: what one message says stands for all."""
+def test_other_messages_replace_lost_flags() -> None:
+    """One message is enough to say that an integer is unsigned, a BLOB binary or a column part of the key."""
     flagged = {"id": cell(8, 1, HANDLE | UNSIGNED), "b": cell(BLOB, "/w==", BINARY | 64), "x": cell(BLOB, "eA==", 64)}
     lost = {"id": cell(8, 2**64 - 1, 0), "b": cell(BLOB, "/g==", 0), "x": cell(BLOB, "eQ==", 0)}
     messages = [open_message(open_row({"u": lost})), open_message(open_row({"u": flagged}))]
@@ -182,8 +182,8 @@ def test_lost_flags_are_made_good_by_other_messages() -> None:
     (cell(BLOB, "/g==", 0), pa.binary(), b"\xfe"),
     (cell(8, 2**64 - 1, 0), pa.decimal128(20, 0), Decimal(2**64 - 1)),
 ])  # fmt: skip
-def test_lost_flags_are_made_good_by_the_users_schema(column: Any, read_as: pa.DataType, expected: Any) -> None:
-    """Where no other message tells, the schema does (flags 0: pingcap/ticdc pkg/sink/codec/open/encoder.go:63-74)."""
+def test_the_users_schema_replaces_lost_flags(column: Any, read_as: pa.DataType, expected: Any) -> None:
+    """If no other message has the flags, the schema decides (docs/wire.md, item 104)."""
     captured = Captured.of(open_message(open_row({"u": {"id": cell(INT, 1, HANDLE), "c": column}})))
     schema = captured.schema()
     schema = schema.set(schema.get_field_index("c"), pa.field("c", read_as, metadata=schema.field("c").metadata))
@@ -211,8 +211,8 @@ RAW_VALUES = {
 
 
 @pytest.mark.parametrize("key", [NOT_NULL | PRIMARY | UNSIGNED_ | NO_DEFAULT, NOT_NULL | PRIMARY | UNSIGNED_ | AUTO])
-def test_flags_of_mysql_are_told_from_ticdcs(key: int) -> None:
-    """Some builds of TiCDC wrote MySQL's flags (docs/wire.md, item 103): a key shows that, AUTO_INCREMENT or not."""
+def test_flags_of_mysql_are_recognized(key: int) -> None:
+    """Some builds wrote MySQL's flags (docs/wire.md, item 103). A key shows it, with AUTO_INCREMENT or without."""
     message = open_message(open_row({"u": {**RAW, "id": {**RAW["id"], "f": key}}}))
 
     (found,) = rows(message)
@@ -223,21 +223,21 @@ def test_flags_of_mysql_are_told_from_ticdcs(key: int) -> None:
 
 
 def test_flags_of_mysql_and_of_ticdc_mean_the_same() -> None:
-    """A topic from before and after an upgrade is one table, with one schema."""
-    ours = {
+    """Messages from before and after an upgrade have one schema."""
+    columns = {
         "id": cell(8, 1, BINARY | HANDLE | 8 | UNSIGNED, h=True), "v": cell(VARCHAR, "a", BINARY | 64),
         "s": cell(VARCHAR, "a", 0), "b": cell(BLOB, "", BINARY | 64), "x": cell(BLOB, "", 64), "n": cell(INT, 1, 1),
         "u": cell(INT, 1, BINARY | UNSIGNED | 64), "d": cell(10, None, BINARY | 64), "k": cell(INT, 1, BINARY | 16),
     }  # fmt: skip
-    theirs, ours_ = open_message(open_row({"u": RAW})), open_message(open_row({"u": ours}))
+    mysql, ticdc = open_message(open_row({"u": RAW})), open_message(open_row({"u": columns}))
 
-    assert Captured.of(theirs).schema() == Captured.of(ours_).schema() == Captured.of(theirs, ours_).schema()
-    found = rows(theirs, ours_)
+    assert Captured.of(mysql).schema() == Captured.of(ticdc).schema() == Captured.of(mysql, ticdc).schema()
+    found = rows(mysql, ticdc)
     assert {name: found[0][name] for name in RAW} == RAW_VALUES
 
 
 def test_flags_of_mysql_in_an_old_row_alone_do_no_harm() -> None:
-    """TiCDC 8.5.4 and 8.5.5 wrote them in `p` with only-output-updated-columns=true: `u` says what a column is."""
+    """v8.5.4 and v8.5.5 write them in `p` (docs/wire.md, item 103): `u` says what a column is."""
     new = {
         "id": cell(8, 1, HANDLE | UNSIGNED, h=True),
         "v": cell(VARCHAR, r"\xff", BINARY | 64),
@@ -254,14 +254,14 @@ def test_flags_of_mysql_in_an_old_row_alone_do_no_harm() -> None:
 
 
 def test_times_without_their_fraction_are_times() -> None:
-    """TiCDC 8.5.4 and 8.5.5 (new architecture) lost it: whole seconds are what is left."""
+    """v8.5.4 and v8.5.5 drop the fraction (docs/wire.md, item 106): whole seconds are left."""
     messages = [open_message(open_row({"u": {"c": cell(11, text, 65)}})) for text in ("-01:02:03", "01:02:03.5")]
 
     assert [row["c"].total_seconds() for row in rows(*messages)] == [-3723.0, 3723.5]
 
 
-def test_duplicate_members_of_a_key_are_last_wins() -> None:
-    """`"ohk":true,"ohk":false` of TiCDC's claim-check keys is not handle-key-only (docs/wire.md, item 12)."""
+def test_the_last_of_repeated_members_counts() -> None:
+    """A key frame with `"ohk":true,"ohk":false` is not handle-key-only (docs/wire.md, item 12)."""
     head = b'{"ts":%d,"scm":"test","tbl":"t","t":1,"ohk":true,"ohk":false}' % TSO
     message = ((1).to_bytes(8, "big") + framed(head), framed(dump({"u": {"id": cell(INT, 1)}})))
 
@@ -280,7 +280,7 @@ def test_duplicate_members_of_a_key_are_last_wins() -> None:
     (((1).to_bytes(8, "big") + (2**63).to_bytes(8, "big"), b""), "9223372036854775808 bytes"),
 ], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
 def test_frames_that_do_not_add_up(message: Message, reason: str) -> None:
-    """Broken framing is a FramingError that says what is wrong and where."""
+    """Broken framing is a FramingError that says what is wrong, and where."""
     with pytest.raises(FramingError, match=reason) as raised:
         rows(message, protocol="open-protocol")
 
@@ -297,7 +297,7 @@ def test_frames_that_do_not_add_up(message: Message, reason: str) -> None:
     (open_row({"u": {"id": {"t": 3}}}), "no member 'v'"),
 ])  # fmt: skip
 def test_events_that_cannot_be_read_say_why(event: tuple[dict[str, Any], Any], reason: str) -> None:
-    """What this release does not read fails with an error that names the cause and the address."""
+    """The error names the cause and the address."""
     good = open_message(open_row({"u": {"id": cell(INT, 1)}}))
 
     with pytest.raises(DecodeError, match=reason) as raised:
@@ -308,7 +308,7 @@ def test_events_that_cannot_be_read_say_why(event: tuple[dict[str, Any], Any], r
 
 
 def test_an_unknown_type_code_is_an_error_that_names_the_column() -> None:
-    """GEOMETRY (255) is no type of TiDB: an UnsupportedTypeError, unless a hint asks for its text."""
+    """GEOMETRY (255) is not a type of TiDB: an UnsupportedTypeError, unless a hint asks for text."""
     with pytest.raises(UnsupportedTypeError, match=r"Column c of test\.t: type type code 255 .*schemaHints"):
         one_value(255, "POINT(1 1)")
 
@@ -316,7 +316,7 @@ def test_an_unknown_type_code_is_an_error_that_names_the_column() -> None:
 
 
 def test_a_column_that_the_schema_lacks_is_an_error_or_left_out() -> None:
-    """Drift: a new column fails the read by default, naming it and what to do; `ignore` leaves it out."""
+    """By default, a new column fails the read, and the error says what to do; `ignore` leaves the column out."""
     old, new = (open_message(open_row({"u": columns})) for columns in (
         {"id": cell(INT, 1)}, {"id": cell(INT, 2), "added": cell(INT, 3)}))  # fmt: skip
     schema = Captured.of(old).schema()

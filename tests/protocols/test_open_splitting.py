@@ -1,4 +1,4 @@
-"""Records of open-protocol whose events are rows of one table are cut as any other record is."""
+"""Records of open-protocol whose events are rows of one table split as their frames say."""
 
 import random
 from typing import Any
@@ -14,12 +14,12 @@ from ticdc_source.protocols.open_protocol import split as open_splitting
 SEED = 20261121
 
 
-def told(split: Split) -> Any:
-    """Tell all that a split holds; of a header what decoding asks of it."""
+def contents(split: Split) -> Any:
+    """Return all that a split holds, and of each key frame what decoding needs."""
     tables = {
         table: [
-            (position, index, payload, header["ts"], {name: header.get(name) for name in ("ccl", "ohk")})
-            for position, index, payload, header in zip(
+            (position, index, payload, key_frame["ts"], {name: key_frame.get(name) for name in ("ccl", "ohk")})
+            for position, index, payload, key_frame in zip(
                 table_events.positions,
                 table_events.indexes,
                 table_events.payloads,
@@ -34,48 +34,48 @@ def told(split: Split) -> Any:
 
 
 def assert_same(records: list[Message], monkeypatch: pytest.MonkeyPatch, wanted: str = "") -> int:
-    """Split with and without a look at keys as a whole; return how many records that look was enough for."""
+    """Check that records split alike with the fast path and without; return how many records the fast path took."""
     count, keys, values = len(records), [key for key, _ in records], [value for _, value in records]
     chunk = Chunk("t", 0, list(range(count)), [-1] * count, keys, values)
     wants = (lambda table: table.table == wanted) if wanted else every_table
-    found = told(PROTOCOLS["open-protocol"].split(chunk, wants))
-    whole = [
+    found = contents(PROTOCOLS["open-protocol"].split(chunk, wants))
+    fast = [
         key is not None and value is not None and open_splitting._rows_of_one_table(key, value)
         for key, value in records
     ]
     with monkeypatch.context() as patch:
         patch.setattr(open_splitting, "_rows_of_one_table", lambda *_: None)
-        expected = told(PROTOCOLS["open-protocol"].split(chunk, wants))
+        expected = contents(PROTOCOLS["open-protocol"].split(chunk, wants))
     assert found == expected, SEED
-    return sum(map(bool, whole))
+    return sum(map(bool, fast))
 
 
 def record(chooser: random.Random) -> Message:
-    """Make a record of some events, most often rows of one table."""
+    """Make a record of some events, mostly rows of one table."""
     tables = chooser.choice([["t"], ["u"], ["é"], ["t", "u"], ['a"b'], ["a\\b"], ["x\x01"], [""]])
     more: dict[str, Any] = chooser.choice([{}] * 9 + [{"ohk": True}, {"ccl": "s3://x"}, {"t": 3}, {"rid": 1}])
-    stamp = chooser.choice([TSO] * 6 + [7, 0, (1 << 63) - 1, 1 << 63, 10**17, 10**18])
+    commit_ts = chooser.choice([TSO] * 6 + [7, 0, (1 << 63) - 1, 1 << 63, 10**17, 10**18])
     events = [
-        open_row({"u": {"n": number}}, chooser.choice(tables), ts=stamp + number, **more)
+        open_row({"u": {"n": number}}, chooser.choice(tables), ts=commit_ts + number, **more)
         for number in range(chooser.choice([1, 2, 16]))
     ]
     return open_message(*events)
 
 
-def test_any_record_is_cut_as_by_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_record_splits_as_its_frames_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of one table and of several, large messages, other events, broken keys and values."""
     chooser = random.Random(SEED)
     hits = 0
     for _ in range(300):
         records = [record(chooser) for _ in range(10)]
-        for place, (key, value) in enumerate(records):
+        for number, (key, value) in enumerate(records):
             chance = chooser.random()
             if chance < 0.1:
-                records[place] = (mangled(key or b"", chooser), value)
+                records[number] = (mangled(key or b"", chooser), value)
             elif chance < 0.2:
-                records[place] = (key, mangled(value or b"", chooser))
+                records[number] = (key, mangled(value or b"", chooser))
             elif chance < 0.23:
-                records[place] = chooser.choice([(None, value), (key, None), (b"", b""), (key, b"")])
+                records[number] = chooser.choice([(None, value), (key, None), (b"", b""), (key, b"")])
         hits += assert_same(records, monkeypatch, chooser.choice(["", "t"]))
     assert hits > 400
 
@@ -84,14 +84,14 @@ def test_a_key_that_differs_at_any_byte_is_read_as_its_frames_say(monkeypatch: p
     """Lengths, digits, names and types, in the first event and in later ones; and keys that end at any byte."""
     key, value = open_message(*(open_row({"u": {}}, ts=TSO + number) for number in range(3)))
     assert key is not None
-    for place in range(len(key)):
-        others = [key[:place] + bytes([byte]) + key[place + 1 :] for byte in b'0x"{\x00\xff']
-        assert_same([(other, value) for other in (key, key[:place], *others)], monkeypatch)
+    for offset in range(len(key)):
+        others = [key[:offset] + bytes([byte]) + key[offset + 1 :] for byte in b'0x"{\x00\xff']
+        assert_same([(other, value) for other in (key, key[:offset], *others)], monkeypatch)
 
 
 @pytest.mark.parametrize("second", [b"0123", b"12 3", b"1e99", b"-123", b"12.5", b"567", b"56789", b""])
 def test_only_plain_numbers_are_commit_ts(second: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a parser would read otherwise, or refuse, is left to the parser, also behind an event that is right."""
+    """Anything that a parser reads differently or refuses is left to the parser, also behind a correct event."""
     first, value = open_message(open_row({}, ts=1234), open_row({}, ts=5678))
     assert first is not None
 
@@ -100,7 +100,7 @@ def test_only_plain_numbers_are_commit_ts(second: bytes, monkeypatch: pytest.Mon
 
 
 def test_a_table_that_is_not_wanted_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its rows have no table events, in a record of their own or in one of several tables."""
+    """Its rows are counted and not kept, in a record of their own or beside rows of other tables."""
     records = [
         open_message(open_row({}, "u"), open_row({}, "u")),
         open_message(open_row({}, "t"), open_row({}, "u")),

@@ -1,4 +1,4 @@
-"""Many messages are sorted at once as each would be sorted alone."""
+"""Splitting by prefix: many messages are classified together as each is alone."""
 
 import dataclasses
 import random
@@ -24,17 +24,17 @@ def chunk_of(values: list[bytes | None]) -> Chunk:
     return Chunk("t", 3, list(range(100, 100 + count)), [-1] * count, [None] * count, values)
 
 
-def canal_row(number: int, table: str = "t", kind: str = "INSERT", **more: Any) -> bytes:
+def canal_row(number: int, table: str = "t", operation: str = "INSERT", **more: Any) -> bytes:
     """Make a row message of canal-json."""
-    made = canal(kind, [{"id": str(number)}], None, ID, {"id": 4}, table=table, es=(TSO >> 18) + number, **more)[1]
+    made = canal(operation, [{"id": str(number)}], None, ID, {"id": 4}, table=table, es=(TSO >> 18) + number, **more)[1]
     assert made is not None
     return made
 
 
-def debezium_row(number: int, table: str = "t", kind: str = "c", **more: Any) -> bytes:
-    """Make a row message of debezium whose times are others in each."""
+def debezium_row(number: int, table: str = "t", operation: str = "c", **more: Any) -> bytes:
+    """Make a row message of debezium whose times depend on the number."""
     source = {"table": table, "ts_ms": (TSO >> 18) + number, "commit_ts": TSO + number, **more}
-    made = debezium(kind, None if kind == "c" else {"id": 1}, {"id": number}, source=source)[1]
+    made = debezium(operation, None if operation == "c" else {"id": 1}, {"id": number}, source=source)[1]
     assert made is not None
     return made
 
@@ -56,15 +56,15 @@ MAKERS: dict[str, tuple[Callable[..., bytes], tuple[str, ...], list[Message]]] =
 }  # fmt: skip
 
 
-def told(split: Split, first: int = 0) -> dict[str, Any]:
-    """Tell all that a split holds, of a chunk that is the part of another from `first` on."""
+def contents(split: Split, first: int = 0) -> dict[str, Any]:
+    """Return all that the split of a chunk holds; `first` is the position of its first record in a larger chunk."""
     tables = {}
     for table, table_events in split.tables.items():
         assert list(table_events.indexes) == [0] * len(table_events)
         assert list(table_events.event_keys) == [None] * len(table_events)
         tables[table] = [
-            (first + place, payload)
-            for place, payload in zip(table_events.positions, table_events.payloads, strict=True)
+            (first + position, payload)
+            for position, payload in zip(table_events.positions, table_events.payloads, strict=True)
         ]
     return {
         "tables": tables,
@@ -77,14 +77,14 @@ def told(split: Split, first: int = 0) -> dict[str, Any]:
 
 
 def one_by_one(protocol: str, chunk: Chunk, wants: Callable[[TableName], bool]) -> dict[str, Any]:
-    """Split the messages of a chunk each in a chunk of its own."""
-    whole = told(Split())
+    """Split each message of a chunk in a chunk of its own."""
+    whole = contents(Split())
     for position in range(len(chunk)):
-        alone = told(PROTOCOLS[protocol].split(chunk.part(position, position + 1), wants), position)
+        alone = contents(PROTOCOLS[protocol].split(chunk.part(position, position + 1), wants), position)
         for table, events in alone.pop("tables").items():
             whole["tables"].setdefault(table, []).extend(events)
-        for kind, found in alone.items():
-            whole[kind] += found
+        for name, found in alone.items():
+            whole[name] += found
     return whole
 
 
@@ -94,24 +94,24 @@ def assert_same(
     wants: Callable[[TableName], bool] = every_table,
     learned: Learned | None = None,
 ) -> Split:
-    """Compare a chunk's split with that of its messages, the order of tables included."""
+    """Check that a chunk splits as its messages do one by one, with the tables in the same order."""
     chunk = chunk_of(values)
     split = PROTOCOLS[protocol].split(chunk, wants, learned)
-    found, expected = told(split), one_by_one(protocol, chunk, wants)
+    found, expected = contents(split), one_by_one(protocol, chunk, wants)
     assert found == expected, SEED
     assert list(found["tables"]) == list(expected["tables"])
     return split
 
 
 def mixture(protocol: str, chooser: random.Random) -> list[bytes | None]:
-    """Make messages of a few tables, mostly of one, and some of all else that there is."""
-    make, kinds, rare = MAKERS[protocol]
+    """Make messages of a few tables, mostly of one, with some of everything else among them."""
+    make, operations, rare = MAKERS[protocol]
     tables = chooser.sample(["t", "u", "T", "other", "o1", "o2", "é"], chooser.randrange(1, 5))
     strange = chooser.choice([0, 0.02, 0.5])
     values: list[bytes | None] = []
     for number in range(chooser.choice([1, 2, 5, 60])):
         table = chooser.choice([tables[0]] * 4 + tables)
-        value: bytes | None = make(number, table, chooser.choice(kinds))
+        value: bytes | None = make(number, table, chooser.choice(operations))
         if chooser.random() < strange:
             assert value is not None
             value = chooser.choice([
@@ -123,7 +123,7 @@ def mixture(protocol: str, chooser: random.Random) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("protocol", MAKERS)
-def test_any_mixture_is_sorted_as_each_message_alone(protocol: str) -> None:
+def test_any_mixture_is_classified_as_each_message_alone(protocol: str) -> None:
     """Tables, DDL, watermarks, tombstones, compressed and broken messages: the same events in the same order."""
     chooser = random.Random(SEED)
     wanted, learned = frozenset({"t", "o1", "é"}), Learned()
@@ -134,21 +134,21 @@ def test_any_mixture_is_sorted_as_each_message_alone(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", MAKERS)
-def test_a_message_that_differs_at_any_byte_of_its_head_is_sorted_by_itself(protocol: str) -> None:
-    """Among messages that are alike, one in which any byte is another one, or at which it ends, is none of them."""
-    make, kinds, _ = MAKERS[protocol]
-    head = make(0).index(kinds[0].encode() + b'",') + len(kinds[0]) + 2
-    for place in range(head):
+def test_a_message_that_differs_at_any_byte_of_its_prefix_is_classified_by_itself(protocol: str) -> None:
+    """Among equal messages, one with another byte anywhere, or one that ends there, is not taken for one of them."""
+    make, operations, _ = MAKERS[protocol]
+    length = make(0).index(operations[0].encode() + b'",') + len(operations[0]) + 2
+    for index in range(length):
         value = make(1)
-        others = [value[:place] + bytes([byte]) + value[place + 1 :] for byte in b'0x"{']
-        assert_same(protocol, [make(0), others[0], make(2), others[1], make(3), others[2], value[:place], others[3]])
+        others = [value[:index] + bytes([byte]) + value[index + 1 :] for byte in b'0x"{']
+        assert_same(protocol, [make(0), others[0], make(2), others[1], make(3), others[2], value[:index], others[3]])
 
 
 @pytest.mark.parametrize("protocol", MAKERS)
 def test_a_chunk_of_one_table_is_one_range(protocol: str) -> None:
-    """Where all messages are rows of one table, their places are a range, whatever happened to the rows."""
-    make, kinds, _ = MAKERS[protocol]
-    values: list[bytes | None] = [make(number, "t", kinds[number % 3]) for number in range(30)]
+    """If all messages are rows of one table, their positions are a range, whatever the operations."""
+    make, operations, _ = MAKERS[protocol]
+    values: list[bytes | None] = [make(number, "t", operations[number % 3]) for number in range(30)]
 
     (table_events,) = assert_same(protocol, values).tables.values()
 
@@ -159,19 +159,19 @@ def test_a_chunk_of_one_table_is_one_range(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", MAKERS)
-def test_one_message_that_is_not_as_the_others_stays_in_its_place(protocol: str) -> None:
-    """A row of the same table that only a parse can tell, first, amid or last, and one of another table."""
+def test_a_message_that_differs_from_the_others_keeps_its_position(protocol: str) -> None:
+    """A row of the same table that only a parse identifies, or another message: first, in the middle or last."""
     make, _, rare = MAKERS[protocol]
-    for place in (0, 7, 14):
+    for position in (0, 7, 14):
         for other in (b'{"_":0,' + make(1)[1:], make(1, "u"), make(1, "d"), rare[0][1], None):
             values: list[bytes | None] = [make(number) for number in range(15)]
-            values[place] = other
+            values[position] = other
             assert_same(protocol, values)
 
 
 @pytest.mark.parametrize("protocol", MAKERS)
 def test_tables_come_in_the_order_of_their_first_events(protocol: str) -> None:
-    """Whichever table has the most messages."""
+    """The number of a table's messages does not matter."""
     make, _, _ = MAKERS[protocol]
     names = ["c", "a", "b", "b", "b", "b", "b", "a", "c", "d"]
 
@@ -182,7 +182,7 @@ def test_tables_come_in_the_order_of_their_first_events(protocol: str) -> None:
 
 @pytest.mark.parametrize("protocol", [*MAKERS, "open-protocol"])
 def test_tables_that_are_not_wanted_are_counted(protocol: str) -> None:
-    """They have no table events; what is told of them is how many row events they have."""
+    """Their row events are counted and not kept."""
     if protocol == "open-protocol":
         records = [open_message(open_row({}), open_row({}, "u")), open_message(open_row({}, "u"))]
         chunk = Chunk("t", 0, [0, 1], [-1, -1], [key for key, _ in records], [value for _, value in records])
@@ -197,7 +197,7 @@ def test_tables_that_are_not_wanted_are_counted(protocol: str) -> None:
 
 
 def test_what_is_learned_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages that all begin otherwise are sorted all the same, and do not fill the memory."""
+    """Messages of many tables are classified rightly and do not fill the memory."""
     monkeypatch.setattr(prefix_match, "_MOST_LEARNED", 10)
     values: list[bytes | None] = [canal_row(number, f"t{number}") for number in range(35)]
 
@@ -208,7 +208,7 @@ def test_what_is_learned_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_numbers_that_differ_in_each_message_are_not_learned() -> None:
-    """A producer that counts its messages in `id` fills nothing; its messages are classified all the same."""
+    """A producer that numbers its messages in `id` does not fill the memory; they are classified rightly."""
     learned = Learned()
 
     assert_same("canal-json", [canal_row(number, id=number) for number in range(20)], learned=learned)

@@ -1,0 +1,73 @@
+"""What a read learns of messages is in one object: nothing stays on a plan, a decoder or a module."""
+
+import dataclasses
+
+import pytest
+
+from tests.support.captured import Captured
+from tests.support.messages import TSO, canal, cell, debezium, open_message, open_row
+from ticdc_source.events import TableEvents, TableName
+from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols.base import Learned
+from ticdc_source.protocols.canal_json.columnar import CanalColumns
+from ticdc_source.protocols.debezium.columnar import DebeziumColumns
+from ticdc_source.protocols.open_protocol.known_layout import OpenKnownLayout
+from ticdc_source.protocols.plan import Plan
+
+TABLE = TableName("test", "t")
+INT32 = {"type": "int32", "optional": False, "field": "id"}
+MESSAGES = {
+    "open-protocol": [open_message(open_row({"u": {"id": cell(3, number, 11)}})) for number in range(9)],
+    "canal-json": [
+        canal("INSERT", [{"id": str(number)}], None, {"id": "int"}, {"id": 4}, _tidb={"commitTs": TSO + number})
+        for number in range(9)
+    ],
+    "debezium": [debezium("c", None, {"id": number}, [INT32]) for number in range(9)],
+}
+LAYOUTS = {"open-protocol": OpenKnownLayout, "canal-json": CanalColumns, "debezium": DebeziumColumns}
+
+
+def events_of(protocol: str, learned: Learned | None = None) -> TableEvents:
+    """Split the messages, which are rows of one table."""
+    captured = Captured.of(*MESSAGES[protocol])
+    (chunk,) = captured.fetch(captured.ranges()[0])
+    (table_events,) = PROTOCOLS[protocol].split(chunk, learned=learned).tables.values()
+    return table_events
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_two_reads_share_nothing(protocol: str) -> None:
+    """With the same decoder and the same plan, another read starts without the layouts of the first one."""
+    decoder, plan, first, second = PROTOCOLS[protocol], Plan((), columnar_from=1), Learned(), Learned()
+
+    decoder.decode(events_of(protocol, first), plan, first)
+
+    known, unknown = (learned.of_table(TABLE, plan).layouts(LAYOUTS[protocol]) for learned in (first, second))
+    assert vars_of(known) != vars_of(LAYOUTS[protocol]())
+    assert vars_of(unknown) == vars_of(LAYOUTS[protocol]())
+    assert not second.prefixes.tables
+
+
+def vars_of(layouts: object) -> dict[str, object]:
+    """Return the attributes of an object with slots."""
+    slots = [slot for type_ in type(layouts).__mro__ for slot in getattr(type_, "__slots__", ())]
+    return {slot: getattr(layouts, slot) for slot in slots}
+
+
+def test_what_was_learned_holds_for_one_plan() -> None:
+    """Layouts and planned columns depend on the plan: another one starts without them."""
+    learned, plan = Learned(), Plan(())
+
+    table = learned.of_table(TABLE, plan)
+
+    assert learned.of_table(TABLE, plan) is table
+    assert learned.of_table(TABLE, Plan(())) is not table
+    assert learned.of_table(TABLE, plan) is not table
+
+
+@pytest.mark.parametrize("frozen", [Plan(()), *PROTOCOLS.values()], ids=lambda frozen: type(frozen).__name__)
+def test_plans_and_decoders_cannot_be_changed(frozen: object) -> None:
+    """They are frozen dataclasses, which workers get by pickling."""
+    for field in dataclasses.fields(frozen):  # type: ignore[arg-type]  # each is a dataclass
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(frozen, field.name, None)
