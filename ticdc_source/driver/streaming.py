@@ -264,14 +264,14 @@ def pack(
     ranges = split_ranges(list(ranges), None, max_records)
     packed: list[list[OffsetRange]] = []
     max_packed = _WORTH_A_TASK if max_records is None else min(max_records, _WORTH_A_TASK)
-    room = 0
+    free = 0
     for offset_range in ranges:
-        if offset_range.size <= room:
+        if offset_range.size <= free:
             packed[-1].append(offset_range)
-            room -= offset_range.size
+            free -= offset_range.size
         else:
             packed.append([offset_range])
-            room = max_packed - offset_range.size
+            free = max_packed - offset_range.size
     if at_least is not None and len(packed) < at_least:
         return [[offset_range] for offset_range in split_ranges(ranges, at_least)]
     return packed

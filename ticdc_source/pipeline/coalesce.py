@@ -32,7 +32,7 @@ def coalesce_chunks(splits: Iterable[tuple[Chunk, Split]]) -> Iterator[tuple[Chu
         if not events:
             continue
         is_few = 2 * events < len(chunk)
-        if coalesced is not None and not (is_few and coalesced.has_room_for(chunk)):
+        if coalesced is not None and not (is_few and coalesced.takes(chunk)):
             yield coalesced.chunk, coalesced.split
             coalesced = None
         if is_few:
@@ -54,7 +54,7 @@ class _Coalesced:
         self.split = Split()
         self._bytes = 0
 
-    def has_room_for(self, chunk: Chunk) -> bool:
+    def takes(self, chunk: Chunk) -> bool:
         """Return whether a chunk's records come next, and fit."""
         mine = self.chunk
         full = len(mine) >= _MOST_RECORDS or self._bytes >= _MOST_BYTES

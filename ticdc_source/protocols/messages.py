@@ -108,7 +108,7 @@ def milliseconds(value: object) -> int | None:
 
     Raises:
         TypeError: it is not a JSON integer.
-        ValueError: it is negative, or a TSO has no room for it.
+        ValueError: it is negative, or too large for a TSO.
     """
     if not value:
         return None

@@ -61,7 +61,7 @@ _TEXT_TO_BINARY = {
     "longtext": "longblob",
 }  # fmt: skip
 # TiCDC before v5.4 never wrote "unsigned" and always wrote the sqlType of the next larger type (docs/wire.md, item 75).
-# These messages do not say the sign, so the column gets the unsigned type, which has room for both. Later releases
+# These messages do not say the sign, so the column gets the unsigned type, which holds both. Later releases
 # never write the larger sqlType for a signed column.
 _PROMOTED = {"tinyint": 5, "smallint": 4, "int": -5, "bigint": 3}
 

@@ -33,7 +33,7 @@ class Native(NamedTuple):
     Attributes:
         behind: the MySQL types that it may stand for, the likely one first.
         wire: returns how it is written, given the type in the message; None if KERNELS has that.
-        fraction: the digits of fraction that the unit of a DATETIME has room for.
+        fraction: the digits of fraction that the unit of a DATETIME can hold.
     """
 
     behind: tuple[str, ...]

@@ -232,7 +232,7 @@ def _column(name: str, code: int, flags: int | None, handle: bool | None) -> Col
         elif flags == 0:
             wire = _UNFLAGGED
     # The flag is also set on YEAR and BIT (docs/wire.md, item 9). Without flags the sign is unknown: the unsigned type
-    # has room for both.
+    # holds both.
     unsigned = (flags is None or bool(flags & _UNSIGNED)) and type_name in _UNSIGNED_NAMES
     return Column(name, ColumnType(type_name, unsigned=unsigned), key=key, wire=wire, vague=wire == _UNFLAGGED)
 
