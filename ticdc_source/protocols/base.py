@@ -34,8 +34,8 @@ class Decoded:
         indexes: per image, the index of its event in the message, from 0; int32.
         columns: per field of the read schema, one array with a value for each image.
         commit_ts: per event, int64; NULL if the event could not be read.
-        build_ts: per event, the time when TiCDC encoded it, in ms since the epoch; int64, NULL if the wire lacks it.
-        cluster_id: per event, string; NULL if the wire lacks it.
+        build_ts: per event, the time when TiCDC encoded it, in ms since the epoch; int64, NULL if messages lack it.
+        cluster_id: per event, string; NULL if messages lack it.
         failures: the errors of events that could not be read, by event. No image of these events is here.
         replaced: number of texts that are not UTF-8 and have U+FFFD in place of each bad byte.
         parsed: number of images that were parsed one by one and not by columns.
@@ -131,10 +131,10 @@ class Decoder(Protocol):
 
     Attributes:
         name: the name that TiCDC's option `protocol` has for it.
-        options: the names of the options that `of` reads: those that have a meaning for this wire format beside the
-            ones that all have in common.
+        options: the names of the options that `of` reads. Options that mean the same for all wire formats are not
+            among them.
         kernels: how each type of `schema.types.TYPES` is written.
-        chunk_records: how many records a chunk should have: enough to share the cost of a call of Arrow, and few
+        chunk_records: how many records a chunk should have: enough to share the cost of a call of Arrow, few
             enough that the objects made of them die young.
         ddl_partition: the only partition of a topic that gets its DDL events; None if every partition gets a copy
             (docs/wire.md, item 29).

@@ -91,7 +91,7 @@ class Plan:
     columnar_from: int = 256
 
     def boundaries(self) -> list[int]:
-        """Return where versions of columns begin that messages do not tell apart: commit-ts of DDL, ascending."""
+        """Return, ascending, the commit-ts of DDL at which columns change in a way that messages may not show."""
         return sorted({start for item in self.fields for start, _ in item.versions})
 
     def for_columns(self, columns: tuple[Column, ...], wire_of: WireOf) -> PlannedVersion:

@@ -79,8 +79,8 @@ class CanalJSON:
     large: LargeMessages = field(default_factory=LargeMessages)
 
     name: ClassVar[str] = "canal-json"
-    kernels: ClassVar[Mapping[str, Wire]] = KERNELS
     options: ClassVar[frozenset[str]] = frozenset({"valueCompression", "claimCheckLocation", "onHandleKeyOnly"})
+    kernels: ClassVar[Mapping[str, Wire]] = KERNELS
     chunk_records: ClassVar[int] = 4000
     ddl_partition: ClassVar[int | None] = 0
     watermarks_need: ClassVar[str | None] = "enable-tidb-extension=true"

@@ -73,8 +73,8 @@ class Debezium:
     codec: str = "auto"
 
     name: ClassVar[str] = "debezium"
-    kernels: ClassVar[Mapping[str, Wire]] = KERNELS
     options: ClassVar[frozenset[str]] = frozenset({"valueCompression"})  # it has no large messages
+    kernels: ClassVar[Mapping[str, Wire]] = KERNELS
     chunk_records: ClassVar[int] = 4000
     ddl_partition: ClassVar[int | None] = None
     watermarks_need: ClassVar[str | None] = "enable-tidb-extension=true in the new architecture (since v8.5.4)"

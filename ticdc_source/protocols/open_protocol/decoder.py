@@ -44,7 +44,6 @@ _CODES = {
     252: "text", 253: "varchar", 254: "char",
 }  # fmt: skip
 _NULL = 6
-_CLAIM_CHECK = b'"ccl":"'  # a member of the key frame
 _BINARY_NAMES = {
     15: "varbinary", 253: "varbinary", 254: "binary", 249: "tinyblob", 250: "mediumblob", 251: "longblob", 252: "blob",
 }  # fmt: skip
@@ -52,11 +51,12 @@ _QUOTED_NAMES = frozenset({"char", "varchar"})
 _BASE64_CODES = frozenset({249, 250, 251, 252})
 _UNSIGNED_NAMES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal"})
 
-# `Column.wire`: how a string column is written, if its type alone does not say so.
+# `Column.wire`: how a string column is written, if its type alone does not say so. Flags 0 are those of a plain NOT
+# NULL text, or TiCDC lost the column's flags (docs/wire.md, item 104).
 _LEGACY = "base64"  # without flags: TiCDC up to v4.0.4
-_UNFLAGGED = (
-    "unflagged"  # with flags 0, as a plain NOT NULL text has, or lost in TiCDC's cache (docs/wire.md, item 104)
-)
+_UNFLAGGED = "unflagged"
+
+_CLAIM_CHECK = b'"ccl":"'  # a member of the key frame
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ It has the flat members `"t":3,"f":65,"v":7`, again for each such column, in tab
 pkg/sink/codec/open/codec.go, writeColumnFieldValueIfUpdated). Type and flags show which of the columns of `u` that are
 NULL they belong to.
 
-**MySQL's flags** (docs/wire.md, item 103): v8.5.4 and v8.5.5 within such a `p`, and development builds between two
-commits of April 2025 everywhere, write the flags of pingcap/tidb pkg/parser/mysql/type.go in place of TiCDC's own
-(pkg/sink/codec/open/message.go:138-199). TiCDC's flags have eight bits. MySQL's flags of a NOT NULL column without a
-default, such as a key, have a higher bit. A message with such a column has MySQL's flags throughout.
+**MySQL's flags** (docs/wire.md, item 103): within such a `p`, v8.5.4 and v8.5.5 write the flags of pingcap/tidb
+pkg/parser/mysql/type.go in place of TiCDC's own (pkg/sink/codec/open/message.go:138-199). Development builds between
+the commits 5d77460e0 and 6e9a12223 do so everywhere; no tag holds one of them. TiCDC's flags have eight bits. MySQL's
+flags of a NOT NULL column without a default, and of an AUTO_INCREMENT column, have a higher bit. A message with such a
+column has MySQL's flags throughout.
 """
 
 from __future__ import annotations
