@@ -1,4 +1,4 @@
-"""The read context: what the driver finds out about messages and sends to the workers."""
+"""The read context: what the driver learns about the messages and sends to the workers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = [
     "warn_of_missing_ddl",
 ]
 
-# The types that DDL events gave a column, as texts: (commit_ts of the DDL, MySQL type), oldest first.
+# The types that DDL events declared for a column over time, as text: (commit_ts of the DDL, MySQL type), oldest first.
 TypeTexts = Sequence[tuple[int, str]]
-# A column's name, its MySQL type, and the types that DDL events gave it.
+# A column's name, its MySQL type (None if unknown), and its declared types over time.
 ColumnContext = tuple[str, str | None, TypeTexts]
 
 
@@ -38,17 +38,18 @@ class ReadContext:
     """What the driver knows about the messages of a read. It is pickled and sent to the workers.
 
     Attributes:
-        protocol: the wire format; None if there was no record to identify it.
-        table: the one table of the read; None if there was no row to identify it.
+        protocol: the protocol; None if there was no record to detect it from.
+        table: the one table of the read; None if there was no row event to infer it from.
         types: MySQL types by lower-case column name.
-        versions: the types that DDL events gave a column, by lower-case column name.
-        columns: lower-case names of all columns that inference saw; None if the user left columns out.
-        keys: lower-case names of the columns of the handle key, as far as the wire format has it.
-        tables: with `outputFormat=event`, the columns of each table about which inference knows more than every
-            message says.
-        ddl_partitions: the lowest partition of each topic; its copy of a broadcast DDL event is kept.
-        commit_end: the commit-ts that `endingCommitTs=resolved` stands for.
-        provisional: whether there was no row to learn from; a stream then tries again with its next micro-batch.
+        versions: the declared types over time, by lower-case column name.
+        columns: lower-case names of all columns that inference saw; None if unknown columns are not an error.
+        keys: lower-case names of the handle key's columns; incomplete if the protocol does not carry them all.
+        tables: with `outputFormat=event`, the inferred columns of tables whose messages alone do not determine the
+            column types.
+        ddl_partitions: for each topic, the lowest partition that is read. Of a DDL event in all partitions, only its
+            copy is kept.
+        commit_end: the commit-ts to which `endingCommitTs=resolved` was resolved.
+        provisional: whether inference had no row yet; a stream then tries again with its next micro-batch.
     """
 
     protocol: str | None = None
@@ -64,7 +65,7 @@ class ReadContext:
 
 
 def context_of_schema(schema: pa.Schema, options: Options) -> ReadContext | None:
-    """Return the context in the field metadata of an inferred schema; None for a schema that a user wrote."""
+    """Return the context from the field metadata of an inferred schema; None for a schema that a user wrote."""
     fields = [
         (item.name.lower(), {name.decode(): value.decode() for name, value in item.metadata.items()})
         for item in _inferred_fields(schema, options)
@@ -72,13 +73,13 @@ def context_of_schema(schema: pa.Schema, options: Options) -> ReadContext | None
     if not fields:
         return None
     _, first = fields[0]
-    reports_drift = options.on_schema_drift == "fail" and options.columns is None
+    fails_on_unknown_columns = options.on_schema_drift == "fail" and options.columns is None
     return ReadContext(
         protocol=first[PROTOCOL],
         table=parse_table(first[TABLE]),
         types={name: metadata[MYSQL_TYPE] for name, metadata in fields if MYSQL_TYPE in metadata},
         versions={name: json.loads(metadata[VERSIONS]) for name, metadata in fields if VERSIONS in metadata},
-        columns=frozenset(name for name, _ in fields) if reports_drift else None,
+        columns=frozenset(name for name, _ in fields) if fails_on_unknown_columns else None,
         keys=frozenset(name for name, metadata in fields if KEY in metadata),
     )
 
@@ -92,7 +93,7 @@ def _inferred_fields(schema: pa.Schema, options: Options) -> list[pa.Field]:
 
 
 def context_of_sample(sample: Sample) -> ReadContext:
-    """Return what a sample says of every table beyond what each message says."""
+    """Return the context of a sample: for each table, the type information that single messages lack."""
     decoder = sample.decoder
     if not decoder.types_in_ddl:
         return ReadContext(protocol=decoder.name)
@@ -114,7 +115,10 @@ def _columns(sample: Sample, table: TableName) -> list[ColumnContext]:
 
 
 def context_of_table(table: TableSchema, protocol: str) -> ReadContext:
-    """Return what inference found, for a schema that a user wrote: columns it lacks were left out on purpose."""
+    """Return the context of an inferred table, for a read with a schema that a user wrote.
+
+    Columns that the user's schema lacks were left out on purpose, so `columns` stays None.
+    """
     columns = {column.name.lower(): column for column in table.columns}
     return ReadContext(
         protocol=protocol,
@@ -134,7 +138,7 @@ def context_of_table(table: TableSchema, protocol: str) -> ReadContext:
 
 
 def lowest_partitions(topic_partitions: Iterable[TopicPartition]) -> dict[str, int]:
-    """Return the lowest partition of each topic; its copy of a broadcast DDL event is kept."""
+    """Return the lowest partition of each topic."""
     lowest: dict[str, int] = {}
     for topic, partition in topic_partitions:
         lowest[topic] = min(partition, lowest.get(topic, partition))
@@ -142,7 +146,7 @@ def lowest_partitions(topic_partitions: Iterable[TopicPartition]) -> dict[str, i
 
 
 def warn_of_missing_ddl(context: ReadContext, options: Options) -> None:
-    """Warn if DDL events are wanted and partition 0, which may be the only one with them, is not read."""
+    """Warn if the read outputs DDL events but not partition 0, which may be the only partition with DDL events."""
     if options.output_format != "event":
         return
     without = [topic for topic, partition in context.ddl_partitions.items() if partition != 0]
@@ -150,4 +154,5 @@ def warn_of_missing_ddl(context: ReadContext, options: Options) -> None:
         decoder = PROTOCOLS.get(context.protocol or "")
         alone = decoder is not None and decoder.ddl_partition == 0
         what = "has its DDL in partition 0 only" if alone else "may have DDL in partition 0"
-        warnings.warn(f"Partition 0 of {', '.join(without)} is not read; {context.protocol} {what}", stacklevel=2)
+        protocol = context.protocol or "the topic"
+        warnings.warn(f"Partition 0 of {', '.join(without)} is not read; {protocol} {what}", stacklevel=2)

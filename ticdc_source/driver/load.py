@@ -1,6 +1,6 @@
-"""The driver's sequence, once: options → offset ranges → sample → read schema, read context and input partitions.
+"""What the driver does for each read: options → offset ranges → sample → read schema, context, input partitions.
 
-It runs without Spark. `source.py` and `spark/` call it, and so can anything else that reads.
+This module does not depend on Spark. `source.py` and `spark/` call it, and any other reader can.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ __all__ = [
     "stream_options",
 ]
 
-_WINDOW = 4096  # records to scan at a time
+_WINDOW = 4096  # records to scan for DDL events at a time
 
 
 def batch_options(given: Mapping[str, str]) -> Options:
-    """Return the options of a batch read, checked as far as that needs no broker.
+    """Return the options of a batch read, checked as far as possible without a broker.
 
     Raises:
         OptionError: an option is wrong, or not supported in batch reads.
@@ -63,7 +63,7 @@ def batch_options(given: Mapping[str, str]) -> Options:
 
 
 def stream_options(given: Mapping[str, str]) -> Options:
-    """Return the options of a stream, checked as far as that needs no broker.
+    """Return the options of a stream, checked as far as possible without a broker.
 
     Raises:
         OptionError: an option is wrong, or not supported in streams.
@@ -95,16 +95,16 @@ def infer_schema(given: Mapping[str, str]) -> pa.Schema:
 
 
 def schema_of_ranges(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> pa.Schema:
-    """Return the read schema that the records of some offset ranges determine.
+    """Infer the read schema from the records of the given offset ranges.
 
     Args:
-        ranges: where to look.
-        fetch: reads an offset range, wherever its records lie.
+        ranges: the offset ranges to sample.
+        fetch: yields the records of an offset range, from any storage.
         options: the options.
 
     Raises:
-        SchemaError: there is no record, or no row.
-        OptionError: there are several tables or protocols, or an option does not fit them.
+        SchemaError: the ranges hold no record, or no row event.
+        OptionError: there are several tables or protocols, or an option contradicts the messages.
         DecodeError: no row can be read.
     """
     if options.output_format == "event":
@@ -116,10 +116,10 @@ def schema_of_ranges(ranges: Sequence[OffsetRange], fetch: Fetch, options: Optio
 
 
 def _ranges_to_sample(options: Options) -> list[OffsetRange]:
-    """Return where to look for a schema: the range of a batch read, or everything if only a stream fits the options.
+    """Return the ranges to sample: those of a batch read, or the whole log if the options are valid only for a stream.
 
-    At load() Spark does not say whether the read is a batch or a stream. Options that neither allows are refused here;
-    the reader refuses the rest.
+    At load() Spark does not say whether the read is a batch or a stream. Options that are invalid for both are refused
+    here; the reader refuses those that are invalid for one.
     """
     try:
         validate(options, streaming=False)
@@ -145,17 +145,18 @@ class BatchPlan(NamedTuple):
 
 
 def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
-    """Resolve the offsets of a batch read and cut them into input partitions.
+    """Resolve the offsets of a batch read and split the ranges into input partitions.
 
     Raises:
-        TiCDCSourceError: the brokers do not answer, offsets are gone, or the messages do not fit the options.
+        TiCDCSourceError: the brokers do not answer, requested offsets no longer exist, or the messages do not fit the
+            options.
     """
     with KafkaCluster(options) as cluster:
         ranges = cluster.resolve_ranges()
         ends = {offset_range.topic_partition: offset_range.end for offset_range in ranges}
         context = ReadContexts(schema, options, cluster.earliest).of(ranges, ends)
-    read = [offset_range.topic_partition for offset_range in ranges if offset_range.size]
-    context = replace(context, ddl_partitions=lowest_partitions(read))
+    non_empty = [offset_range.topic_partition for offset_range in ranges if offset_range.size]
+    context = replace(context, ddl_partitions=lowest_partitions(non_empty))
     warn_of_missing_ddl(context, options)
     if options.ending_commit_ts == "resolved":
         if context.protocol is None:
@@ -167,11 +168,11 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
 
 
 class ReadContexts:
-    """The contexts of a query, micro-batch by micro-batch. It lives in the driver's Python process.
+    """Returns the read context of a batch, or of each micro-batch of a stream. It lives in the driver's Python process.
 
-    With `outputFormat=event` the types of a table may stand in DDL events alone. Then the DDL events before a batch's
-    range, or before a stream's first micro-batch, are scanned, and those of every micro-batch, so that a row reads the
-    same in a batch, in a stream and after the stream's restart.
+    With `outputFormat=event`, DDL events may be the only source of a table's column types. Then this class scans the
+    DDL events that precede the batch's range (or the first micro-batch), and those of every later micro-batch. A row is
+    thus decoded identically in a batch, in a stream and after the stream's restart.
 
     Args:
         schema: the read schema.
@@ -189,17 +190,17 @@ class ReadContexts:
         self._options = options
         self._earliest = earliest
         self._context: ReadContext | None = None
-        self._sample: Sample | None = None  # if DDL events say types: what was seen of them so far
+        self._sample: Sample | None = None  # set only if types come from DDL events: those seen so far
 
     def of(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
         """Return the context of a batch, or of the next micro-batch.
 
         Args:
             ranges: the offset ranges that it reads.
-            ends: the offset at which each topic partition ends with it.
+            ends: the end offset of each topic partition in this batch or micro-batch.
 
         Raises:
-            OptionError: a sample of the ranges holds several tables, or several protocols.
+            OptionError: the sample contains more than one table or protocol.
         """
         if self._sample is not None:
             before = len(self._sample.ddl)
@@ -208,15 +209,15 @@ class ReadContexts:
             if len(self._sample.ddl) > before:
                 self._context = context_of_sample(self._sample)
         elif self._context is None:
-            self._context = self._first(ranges, ends)
+            self._context = self._infer_context(ranges, ends)
         elif self._context.provisional:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the first micro-batch has reported them
-                self._context = self._first(ranges, ends)
+                warnings.simplefilter("ignore")  # an earlier micro-batch has reported them
+                self._context = self._infer_context(ranges, ends)
         assert self._context is not None  # noqa: S101 (for mypy)
         return self._context
 
-    def _first(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
+    def _infer_context(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
         options = self._options
         name = options.protocol
         if options.output_format != "event" or (name != "auto" and not PROTOCOLS[name].types_in_ddl):
@@ -230,18 +231,18 @@ class ReadContexts:
                 if not self._add_history(sample, ranges, ends, fetcher) or not sample.whole:
                     warnings.warn(
                         "Not all DDL events were scanned (inferSchema.maxScannedRecords, inferSchema.timeoutMs): "
-                        "columns whose types stand in DDL events alone are shown as the messages have them",
+                        "columns whose types appear only in DDL events are shown as the messages have them",
                         stacklevel=2,
                     )
             return context_of_sample(sample)
 
     def _of_schema_or_sample(self, ranges: Sequence[OffsetRange]) -> ReadContext:
-        """Return the context that an inferred schema carries, else the one that a sample of the ranges gives."""
+        """Return the context stored in an inferred schema; if there is none, infer it from a sample of the ranges."""
         options = self._options
         context = context_of_schema(self._schema, options)
         if context is not None:
             return context
-        if options.output_format == "event":  # each message has its types: `_first` asks for no other protocol here
+        if options.output_format == "event":  # only protocols whose messages have their types get here
             return ReadContext(protocol=options.protocol)
         with driver_fetcher(options) as fetcher:
             sample = take_sample(ranges, fetcher.fetch, options)
@@ -254,7 +255,7 @@ class ReadContexts:
                 raise
             warnings.warn(str(error), stacklevel=2)
             table = TableFilter(options.tables or ()).exact
-            # A named table leaves no more to learn, unless DDL events say its types.
+            # If `tables` names one table, there is nothing more to infer, unless its types come from DDL events.
             provisional = table is None or sample.decoder.types_in_ddl
             return ReadContext(protocol=sample.decoder.name, table=table, provisional=provisional)
         _warn_of_absent_columns(layout_of(self._schema, options).data_fields(), found)
@@ -263,17 +264,17 @@ class ReadContexts:
     def _add_history(
         self, sample: Sample, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int], fetcher: Fetcher
     ) -> bool:
-        """Add the DDL events before a batch, or before a stream's first micro-batch; return whether these were all.
+        """Add the DDL events before a batch, or before a stream's first micro-batch; return whether all were scanned.
 
         A DDL event is sent to all partitions of a topic: one partition is enough.
         """
-        lowest = {place.topic: place for place in sorted(ends, reverse=True)}.values()
+        lowest = {tp.topic: tp for tp in sorted(ends, reverse=True)}.values()
         begins = {**ends, **{offset_range.topic_partition: offset_range.start for offset_range in ranges}}
         deadline = time.monotonic() + self._options.infer_schema_timeout_ms / 1000
         limit = self._options.infer_schema_max_scanned_records
         for topic_partition, earliest in self._earliest(lowest).items():
             end = begins[topic_partition]
-            while end > earliest:  # backwards: the newest say most
+            while end > earliest:  # backwards: the newest are the most informative
                 if limit <= 0 or time.monotonic() >= deadline:
                     return False
                 start = max(earliest, end - min(limit, _WINDOW))
@@ -290,11 +291,11 @@ def _add_ddl(sample: Sample, ranges: Iterable[OffsetRange], fetcher: Fetcher) ->
 
 
 def _warn_of_absent_columns(fields: Sequence[pa.Field], found: TableSchema) -> None:
-    """Warn of columns that the user's schema names and no sampled message has: they are NULL."""
+    """Warn about columns of the user's schema that occur in no sampled message: they are NULL."""
     there = {column.name.lower(): column.name for column in found.columns}
     for item in fields:
         if item.name.lower() not in there:
             near = difflib.get_close_matches(item.name.lower(), there, n=1)
-            hint = f"; did you mean {there[near[0]]}?" if near else ""
-            msg = f"The schema's column {item.name} is in no message of {found.table} that was sampled{hint}"
-            warnings.warn(f"{msg} It is NULL where a message lacks it", stacklevel=2)
+            hint = f". Did you mean {there[near[0]]}?" if near else ""
+            msg = f"The schema's column {item.name} is in no message of {found.table} that was sampled"
+            warnings.warn(f"{msg}: it is NULL if a message lacks it{hint}", stacklevel=2)

@@ -29,7 +29,8 @@ from ticdc_source.options.ranges import EARLIEST, LATEST
 
 __all__ = ["KafkaFetcher"]
 
-# Waits for records double from the first to the second, so that a range that ends without any ends soon.
+# The wait for records doubles from the first value to the second. It starts low, so that a range whose last offsets
+# hold no records ends soon.
 _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 5, 500
 # After so long without progress the log's bounds are looked up, to find out whether there is anything to wait for, and
 # again after as long. The answer counts after so many times in a row: a restarting broker may say for a moment that it
@@ -116,7 +117,7 @@ class _RangeRead:
                     yield from self._accepted(arrived, position)
                     self._start_waiting()
                 elif position > self._expected:
-                    # Nothing visible in between: markers, aborted or compacted records.
+                    # The position advanced without visible records: transaction markers, aborted or compacted records.
                     self._account_for_hole(self._expected)
                     self._expected = position
                     self._start_waiting()
@@ -124,7 +125,7 @@ class _RangeRead:
                     self._wait()
 
     def _poll(self) -> tuple[Iterator[Chunk] | None, int]:
-        """Poll once, and continue elsewhere if the offset is out of range.
+        """Poll once; if the offset is out of range, seek to one that exists.
 
         Returns:
             the chunks that arrived, if any, and the position behind them.
@@ -177,7 +178,7 @@ class _RangeRead:
         elif self._expected > latest:
             self._lost(f"{self._topic_partition}: offset {self._expected} is asked for, but the latest is {latest}")
             self._expected = self._range.end
-        # Else a leader that is still catching up: poll again, until the time is over.
+        # Otherwise the leader is still catching up: poll again until the time is over.
         self._reader.seek(self._expected)
 
     def _wait(self) -> None:
@@ -196,7 +197,7 @@ class _RangeRead:
         try:
             bounds = self._bounds(min(left_ms, _LOOK_TIMEOUT_MS))
         except TiCDCSourceError:
-            self._looks = 0  # the brokers do not answer: that says nothing about the partition
+            self._looks = 0  # no answer says nothing about the partition: start counting again
         else:
             reason = None
             if bounds is None:
@@ -233,7 +234,7 @@ class _RangeRead:
             raise self._undecodable(error.reason) from error
         except TiCDCSourceError:
             raise
-        except Exception as error:  # what parsers raise on bytes that are no records
+        except Exception as error:  # whatever parsers raise on malformed bytes
             reason = f"{type(error).__name__}: {error}"
             raise self._undecodable(reason) from error
 

@@ -1,4 +1,4 @@
-"""What each `outputFormat` makes of a split chunk: the rows to assemble, and the events that cannot be read."""
+"""For each `outputFormat`: from the events of a chunk to the rows to assemble, and the events that cannot be read."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ Format = Callable[[Chunk, Split, ReadSpec, ReadState], tuple[Rows, list[Corrupt]
 
 
 class Folded(NamedTuple):
-    """Row images, folded into one row per event.
+    """Row images, paired: one row per event.
 
     Attributes:
-        rows: one row per event, with the metadata of its last image, and no columns.
-        before: the row index of each event's before image; int32, NULL if it has none.
-        after: the row index of each event's after image; int32, NULL if it has none.
+        rows: one row per event, with the facts of its last image, and no columns.
+        before: for each event, the row index of its before image; int32, NULL if it has none.
+        after: for each event, the row index of its after image; int32, NULL if it has none.
     """
 
     rows: Rows
@@ -56,21 +56,21 @@ class Folded(NamedTuple):
 
 
 def fold(images: Rows) -> Folded:
-    """Fold the rows of `outputFormat=changelog` into one row per event."""
-    nothing = pa.scalar(None, pa.int32())
-    last, old = row_indices(len(images)), nothing
+    """Pair the before and after images of each event: from rows of `outputFormat=changelog` to one row per event."""
+    no_row = pa.scalar(None, pa.int32())
+    last, old = row_indices(len(images)), no_row
     rows = images
     is_old = pc.equal(images.change_types, UPDATE_PREIMAGE)
-    if is_old.true_count:  # the postimage of each follows at once
+    if is_old.true_count:  # each preimage is directly followed by its postimage
         new = pc.invert(is_old)
         last = last.filter(new)
         rows = images.at(last)
         follows = pa.concat_arrays([pa.array([False]), is_old[:-1]]).filter(new)
         updated = pc.and_(follows, pc.equal(rows.change_types, UPDATE_POSTIMAGE))
-        old = pc.if_else(updated, pc.subtract(last, pa.scalar(1, pa.int32())), nothing)
+        old = pc.if_else(updated, pc.subtract(last, pa.scalar(1, pa.int32())), no_row)
     deleted = pc.equal(rows.change_types, DELETE)
     rows = replace(rows, columns={})
-    return Folded(rows, pc.if_else(deleted, last, old), pc.if_else(deleted, nothing, last))
+    return Folded(rows, pc.if_else(deleted, last, old), pc.if_else(deleted, no_row, last))
 
 
 def _changelog(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> tuple[Rows, list[Corrupt]]:
@@ -97,7 +97,7 @@ def _envelope(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> t
 
 
 def _rescued(before: pa.Array, after: pa.Array) -> pa.Array:
-    """Return what was rescued of both images as one JSON object, `{"before": …, "after": …}`."""
+    """Combine the rescued values of both images into one JSON object, `{"before": …, "after": …}`."""
     if before.null_count + after.null_count == 2 * len(after):
         return after
     texts: list[str | None] = []
@@ -128,12 +128,12 @@ def _event_plan(table: TableName, spec: ReadSpec, state: ReadState) -> Plan:
     return plan
 
 
-# The columns of `FORMAT_COLUMNS["event"]` that the rows bring, by name; the assembly fills the others.
+# The Arrow types, by name, of the event columns that this module builds; the assembly derives the others.
 _OWN = {column.name: column.arrow for column in FORMAT_COLUMNS["event"] if not column.fill}
 
 
 def _with_columns(rows: Rows, columns: Mapping[str, pa.Array]) -> Rows:
-    """Return the rows with these columns, and NULL in the format's other columns."""
+    """Return the rows with these columns, and NULL in the others that this module builds."""
     nulls = {name: pa.nulls(len(rows), arrow) for name, arrow in _OWN.items() if name not in columns}
     return replace(rows, columns={**nulls, **columns})
 
@@ -204,7 +204,7 @@ def _rows_of_events(
 
 
 def _in_written_order(chunk: Chunk, parts: Sequence[Rows], spec: ReadSpec) -> Rows:
-    """Return the rows of several parts of one chunk, in the order in which they were written."""
+    """Return the rows of several parts of one chunk as one, in the order of the topic."""
     facts = concatenated(parts)
     order = in_order(facts)
     columns = {
@@ -215,7 +215,7 @@ def _in_written_order(chunk: Chunk, parts: Sequence[Rows], spec: ReadSpec) -> Ro
 
 
 def _typed(column: pa.Array, name: str, spec: ReadSpec) -> pa.Array:
-    """Return JSON text as VARIANT if the schema wants it."""
+    """Return a column of JSON text, as VARIANT if the read schema has that type."""
     return variants(column) if spec.layout.schema.field(name).type == VARIANT else column
 
 

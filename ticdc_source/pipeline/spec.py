@@ -1,4 +1,4 @@
-"""What a read wants (`ReadSpec`), what it has found out so far (`ReadState`), and the rows of the table it reads."""
+"""A read's fixed parameters (`ReadSpec`), its changing state (`ReadState`), and the rows of the table that it reads."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ __all__ = ["ReadSpec", "ReadState", "decode_events", "events_of_one_table", "row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSpec:
-    """What a read wants. It is fixed before the first chunk and never changes.
+    """The parameters of a read. They are fixed before the first chunk and never change.
 
     Attributes:
         decoder: the decoder of the protocol.
-        plan: how the table columns are read.
-        layout: which field of the read schema is what.
-        tables: which tables the option `tables` names.
-        table: the one table of this read; None takes the first that comes.
+        plan: how message columns become table columns of the read schema.
+        layout: which fields of the read schema are table columns, metadata columns and others.
+        tables: the filter that the option `tables` gives.
+        table: the one table of this read; None means the first that occurs.
         mode: FAILFAST, PERMISSIVE or DROPMALFORMED.
         max_rows: the maximum number of rows in a record batch.
-        commits: which commit-ts are wanted.
+        commits: the range of commit-ts to keep.
         on_destructive_ddl: what to do about a DDL event that removes rows without delete events.
-        keeps_ddl: whether the DDL events of this topic partition are kept (of a broadcast DDL event one copy is).
+        keeps_ddl: whether to keep the DDL events of this topic partition. Of a DDL event in all partitions, one copy is
+            kept.
         plan_of: with `outputFormat=event`, builds the plan of a table.
     """
 
@@ -53,13 +54,13 @@ class ReadSpec:
 
 @dataclass(slots=True)
 class ReadState:
-    """Everything that changes during a read: one object, created by whoever starts the read.
+    """Everything that changes during a read, in one object that the caller creates at the start.
 
     Attributes:
         table: the one table of the read, once it is known.
         plans: with `outputFormat=event`, the plan of each table seen so far.
-        learned: what the decoder has learned of the messages.
-        counters: what was read of the offset range at hand.
+        learned: what the decoder keeps about messages, to decode later ones faster.
+        counters: the counts of the present offset range.
     """
 
     table: TableName | None = None
@@ -76,10 +77,10 @@ class ReadState:
 def events_of_one_table(
     tables: Mapping[TableName, TableEvents], chunk: Chunk, spec: ReadSpec, state: ReadState
 ) -> TableEvents:
-    """Return the events of the one table of this read; no events if the chunk has none.
+    """Return the events of the one table of this read, empty if the chunk has none; set `state.table` if it is unknown.
 
     Raises:
-        SchemaError: there is a second table.
+        SchemaError: the messages hold a second wanted table.
     """
     chosen = []
     for table, table_events in tables.items():
@@ -90,11 +91,11 @@ def events_of_one_table(
         if not table.is_same(state.table):
             msg = (
                 f"a second table, {table}, beside {state.table}: a read returns the rows of one table. "
-                f"Name it: .option('tables', '{state.table}') ({table_events.address(0)})"
+                f"Choose one: .option('tables', '{state.table}') ({table_events.address(0)})"
             )
             raise SchemaError(msg)
         chosen.append(table_events)
-    if len(chosen) > 1:  # one table, whose name is written in different cases
+    if len(chosen) > 1:  # the same table, spelled in different letter cases
         return merged(chosen)
     return chosen[0] if chosen else TableEvents(chunk, state.table or TableName("", ""))
 
@@ -102,7 +103,7 @@ def events_of_one_table(
 def decode_events(
     table_events: TableEvents, plan: Plan, spec: ReadSpec, state: ReadState
 ) -> tuple[Decoded, list[Corrupt]]:
-    """Decode the events of a table and count them; return the events that cannot be read apart from the others."""
+    """Decode the events of a table and update the counters; return the images, and the events that cannot be read."""
     decoded = spec.decoder.decode(table_events, plan, state.learned)
     counters = state.counters
     counters.count_events(len(table_events))
@@ -121,7 +122,7 @@ def decode_events(
 
 
 def rows_of(table_events: TableEvents, decoded: Decoded, spec: ReadSpec, state: ReadState) -> Rows:
-    """Return the rows of `outputFormat=changelog`: one for each row image."""
+    """Return one row per row image."""
     events, positions = decoded.events, table_events.positions
     facts = [
         events if isinstance(positions, range) else taken(as_indices(positions), events),
@@ -134,7 +135,7 @@ def rows_of(table_events: TableEvents, decoded: Decoded, spec: ReadSpec, state: 
     return Rows(
         chunk=table_events.chunk,
         protocol=spec.decoder.name,
-        table=state.table or table_events.table,  # one name, also if messages write it in different cases
+        table=state.table or table_events.table,  # one spelling, even if the letter case varies
         facts=pa.RecordBatch.from_arrays(facts, schema=ROW_FACTS),
         columns=decoded.columns,
     )

@@ -1,4 +1,4 @@
-"""Row images: what a decoder parses a table's events into, one by one."""
+"""Row images, collected by a decoder that parses a table's events one by one."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ticdc_source.schema.model import Column
 
 __all__ = ["Images", "Parsed", "Row"]
 
-# The cells of a row by column name. Any: a cell is what JSON holds, and kernels check it.
+# The cells of a row by column name. Any, because a cell is any parsed JSON value; the kernels check it.
 Row = dict[str, Any]
 
 
 class Images:
-    """The row images of one table's events, as parsed: parallel lists, in the order of the events.
+    """The parsed row images of one table's events: parallel lists, in the order of the events.
 
     Attributes:
-        change_types: of each image, an index into `events.CHANGE_TYPES`.
-        events: of each image, the index of its event among the table's events.
-        indexes: of each image, the index of its row in the message, from 0.
-        rows: of each image, its cells.
-        runs: where the columns change: (first image, columns). The first run starts at 0.
+        change_types: per image, an index into `events.CHANGE_TYPES`.
+        events: per image, the index of its event among the table's events.
+        indexes: per image, the index of its row in the message, from 0.
+        rows: per image, its cells.
+        runs: consecutive images with the same columns: (index of the first image, columns). The first run starts at 0.
     """
 
     __slots__ = ("change_types", "events", "indexes", "rows", "runs")
@@ -40,15 +40,15 @@ class Images:
         self.runs: list[tuple[int, tuple[Column, ...]]] = []
 
     def add(self, event: int, index: int, before: Row | None, after: Row | None, plan: Plan, *, update: bool) -> None:
-        """Add those images of one event that the plan wants.
+        """Add the images of one event, without those that the plan leaves out.
 
         Args:
             event: the index of the event among the table's events.
             index: the index of the row in the message.
-            before: the old row; alone, it is a delete.
-            after: the new row; alone, it is an insert, or with `update` an update without its old row.
-            plan: which operations are wanted, and whether preimages are.
-            update: whether the event is an update even if there is no old row.
+            before: the old row; if `after` is None, the event is a delete.
+            after: the new row; if `before` is None, the event is an insert, or with `update` an update that lacks it.
+            plan: says which operations to keep, and whether to keep preimages.
+            update: whether the event is an update, with or without its old row.
         """
         if after is None:
             if "delete" in plan.operations and before is not None:
@@ -68,7 +68,7 @@ class Images:
             TypeError: the row is not a JSON object.
         """
         if type(row) is not dict:
-            msg = f"a row that is a JSON {type(row).__name__}"
+            msg = f"a row that is no JSON object but {row!r:.40}"
             raise TypeError(msg)
         self.change_types.append(change_type)
         self.events.append(event)
@@ -76,7 +76,7 @@ class Images:
         self.rows.append(row)
 
     def truncate(self, count: int) -> None:
-        """Keep the first `count` images only: the event that brought the others turned out to be broken."""
+        """Keep the first `count` images only: the others came from an event that cannot be read."""
         for images in (self.change_types, self.events, self.indexes, self.rows):
             del images[count:]
 

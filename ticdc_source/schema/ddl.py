@@ -1,6 +1,7 @@
-"""What DDL adds to the columns of a sample: first the DDL events in the topic, then the option `tableDDL`.
+"""Types from DDL for the columns of a sample: first from DDL events in the topic, then from the option `tableDDL`.
 
-The messages' own word stands against DDL events. The option stands above the messages, but must not contradict them.
+Types in the messages take precedence over DDL events. `tableDDL` takes precedence over the messages, but must not
+contradict them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _STRINGS = frozenset({"text", "binary"})
 
 
 def lack_types(columns: Iterable[Column]) -> bool:
-    """Return whether messages leave something open that a `CREATE TABLE` would say."""
+    """Return whether the messages lack type details that a `CREATE TABLE` has."""
     return any(
         column.type is None
         or column.type.is_unspecified
@@ -55,8 +56,8 @@ def ddl_types(ddl: Iterable[DDLEvent], table: TableName, *, whole: bool) -> Mapp
         return {}
     if not whole:
         _log.info(
-            "DDL events of %s are not used for types, as not all of the range could be looked at for them: "
-            "inferSchema.maxScannedRecords and inferSchema.timeoutMs say how far, tableDDL gives the types",
+            "DDL events of %s are not used for types, because not all of the range was scanned for them. Raise "
+            "inferSchema.maxScannedRecords or inferSchema.timeoutMs, or set tableDDL",
             table,
         )
         return {}
