@@ -8,7 +8,9 @@ from pyspark.sql.types import StructType
 
 import ticdc_source.protocols
 from tests.support.captured import make_options
-from ticdc_source.errors import OptionError
+from ticdc_source.driver.resolved_ts import resolved_end
+from ticdc_source.errors import OptionError, SchemaError
+from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.protocols import DECODERS, PROTOCOLS, checked_protocol, decoder_of
 from ticdc_source.protocols.base import Decoder
@@ -118,3 +120,19 @@ def test_the_source_refuses_an_unknown_protocol(load: Callable[[TiCDCDataSource]
 
     with pytest.raises(OptionError, match="Option 'protocol': expected one of auto, "):
         load(source)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("open-protocol", "wait for the first one, or widen the range$"),
+        ("canal-json", "TiCDC writes them only with enable-tidb-extension=true$"),
+        ("debezium", r"only with enable-tidb-extension=true in the new architecture \(since v8.5.4\)$"),
+    ],
+)
+def test_an_error_says_what_watermarks_need(name: str, expected: str) -> None:
+    """What the error of `endingCommitTs=resolved` recommends depends on the protocol."""
+    empty = OffsetRange("t", 0, 0, 0)
+
+    with pytest.raises(SchemaError, match=expected):
+        resolved_end([empty], lambda _: (), PROTOCOLS[name])
