@@ -1,4 +1,4 @@
-"""`python -m examples.local_kafka`: a broker until you press Ctrl-C, with messages of TiCDC if wanted."""
+"""`python -m examples.local_kafka`: a broker until you press Ctrl-C, on request with messages of TiCDC."""
 
 import argparse
 import signal
@@ -24,7 +24,7 @@ def main() -> int:
     """Start a broker, say where it is, and wait."""
     parser = argparse.ArgumentParser(prog="python -m examples.local_kafka", description="Start a local Kafka broker.")
     parser.add_argument("--sasl", action="store_true", help="also listen with SASL (SCRAM-SHA-256 and PLAIN)")
-    parser.add_argument("--heap", default="512m", help="the most memory for Java's heap (default: %(default)s)")
+    parser.add_argument("--heap", default="512m", help="the maximum size of Java's heap (default: %(default)s)")
     parser.add_argument("--fill", choices=PROTOCOLS, help=f"write the demo's messages to the topic {TOPIC}")
     arguments = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):

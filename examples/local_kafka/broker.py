@@ -35,9 +35,9 @@ BOOTSTRAP_VARIABLE = "TICDC_TEST_BOOTSTRAP"
 _HERE = Path(__file__).parent
 _TAIL_LINES = 40
 
-# Below the range from which systems take the ports of outgoing connections (Linux from 32768, macOS from
-# 49152). A client that keeps trying a stopped broker's port out of that range is sooner or later given that
-# same port for its own end: it is then connected to itself, and the broker cannot come back.
+# Below the range from which systems take the ports of outgoing connections (Linux from 32768, macOS from 49152). A
+# client that keeps trying a stopped broker's port in that range sooner or later gets that same port for its own end: it
+# is then connected to itself, and the broker cannot come back.
 _PORTS = range(10_000, 32_000)
 
 _SETTINGS = {
@@ -46,7 +46,7 @@ _SETTINGS = {
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
     "listener.security.protocol.map": ("CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"),
-    # One node: nothing to replicate, and internal topics of one partition are made in no time.
+    # One node: nothing to replicate, and internal topics of one partition are created in no time.
     "offsets.topic.replication.factor": 1,
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.replication.factor": 1,
@@ -59,7 +59,7 @@ _SETTINGS = {
     "default.replication.factor": 1,
     "num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,
-    # On purpose: a test can show that reading a topic that is not there does not make it.
+    # On purpose: a test can show that reading a topic that does not exist does not create it.
     "auto.create.topics.enable": "true",
     # Records keep the timestamps that tests give them, however old or new, until a topic's own retention.ms.
     "log.retention.ms": -1,
@@ -79,15 +79,15 @@ _SETTINGS = {
 
 
 class KafkaStartError(RuntimeError):
-    """The broker did not come up; the message ends with the last lines of its log."""
+    """The broker did not start; the message ends with the last lines of its log."""
 
 
 class LocalKafka:
-    """One broker: an address, a folder and a process, all given up by `stop()` or at the end of `with`.
+    """One broker: an address, a folder and a process, which end with `stop()` or the `with` block.
 
     Args:
-        sasl: Also listen with SASL_PLAINTEXT, for SCRAM-SHA-256 and PLAIN, and make a user with a password.
-        heap: The most memory for Java's heap, as Java writes it.
+        sasl: Also listen with SASL_PLAINTEXT, for SCRAM-SHA-256 and PLAIN, and create a user with a password.
+        heap: The maximum size of Java's heap, as Java writes it.
         properties: Broker settings that are added to, or replace, those of this module.
         start_seconds: How long `start()` waits for the broker to answer.
 
@@ -134,12 +134,12 @@ class LocalKafka:
 
     @property
     def folder(self) -> Path | None:
-        """Where the broker keeps its data, its settings and `broker.log`; None when there is no broker."""
+        """The folder with the broker's data, its settings and `broker.log`; None if there is no broker."""
         return self._folder
 
     @property
     def pid(self) -> int | None:
-        """The broker's process id; None when it does not run."""
+        """The broker's process id; None if it does not run."""
         return self._broker.pid if self._broker else None
 
     def start(self) -> None:
@@ -157,16 +157,16 @@ class LocalKafka:
             folder = self._folder or self._prepare(java, jars)
             self._launch(folder, java, jars)
             self._await_answer(folder)
-        except BaseException:  # also Ctrl-C: nobody has the broker yet who could stop it
+        except BaseException:  # also Ctrl-C: nobody else can stop the broker yet
             self.stop()
             raise
 
     def halt(self, grace_seconds: float = 15.0) -> None:
-        """End the broker's process and keep its data: `start()` brings it back at the same address."""
+        """End the broker's process and keep its data: `start()` starts it again at the same address."""
         if self._broker is None or self._folder is None or os.getpid() != self._owner:
             return
         self._broker.terminate()
-        self.resume()  # a paused process does not hear that it should end
+        self.resume()  # a paused process does not receive the signal
         try:
             self._broker.wait(grace_seconds)
         except subprocess.TimeoutExpired:
@@ -176,14 +176,14 @@ class LocalKafka:
         self._broker = None
 
     def stop(self) -> None:
-        """End the broker and remove all it has written; nothing when that was done already."""
+        """End the broker and remove everything it has written; safe to repeat."""
         if os.getpid() != self._owner:  # a forked child has a copy of this object, not the broker
             return
         self.halt()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
-        if self._watchdog is not None:  # last: until here it would finish what a killed owner began
+        if self._watchdog is not None:  # last: if this process is killed before, the watchdog finishes the work
             self._watchdog.kill()
             self._watchdog.wait()
             self._watchdog = None
@@ -199,7 +199,7 @@ class LocalKafka:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused broker go on."""
+        """Let a paused broker continue."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -209,7 +209,7 @@ class LocalKafka:
         self._broker.send_signal(number)
 
     def _prepare(self, java: str, jars: Path) -> Path:
-        """Make the folder with a watchdog over it, write the settings, and format the storage."""
+        """Create the folder, start a watchdog, write the settings, and format the storage."""
         self._folder = folder = Path(tempfile.mkdtemp(prefix="local-kafka-"))
         atexit.register(self.stop)
         self._watchdog = subprocess.Popen(
@@ -226,7 +226,7 @@ class LocalKafka:
             "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
         )
         cluster = base64.b64encode(uuid.uuid4().bytes, b"AA").decode().rstrip("=")  # "-" starts an option
-        quick = "-XX:TieredStopAtLevel=1"  # a life too short for the optimising compiler
+        quick = "-XX:TieredStopAtLevel=1"  # too short a life for the optimising compiler
         command = _java_command(folder, java, jars, quick)
         command += ["kafka.tools.StorageTool", "format", "-c", "server.properties", "-t", cluster]
         if self.user:
@@ -291,7 +291,7 @@ class LocalKafka:
 
 
 class ExternalKafka:
-    """A broker that somebody else runs, under the names of `LocalKafka`: it is never stopped or paused."""
+    """A broker that somebody else runs, with the methods of `LocalKafka`: it is never stopped or paused."""
 
     owned = False
     sasl_bootstrap_servers: str | None = None
@@ -334,9 +334,9 @@ class ExternalKafka:
 def connect(
     bootstrap: str | None = None, *, sasl: bool = False, heap: str = "512m"
 ) -> Iterator[LocalKafka | ExternalKafka]:
-    """Give the broker at `bootstrap`, at `$TICDC_TEST_BOOTSTRAP`, or else one for the `with` block.
+    """Return a context with the broker at `bootstrap` or at `$TICDC_TEST_BOOTSTRAP`, else with one of its own.
 
-    `sasl` and `heap` are for the last: what another broker offers is not known here.
+    `sasl` and `heap` hold for its own only: what another broker offers is not known here.
     """
     bootstrap = bootstrap or os.environ.get(BOOTSTRAP_VARIABLE)
     if bootstrap:
@@ -352,8 +352,8 @@ def _java_command(folder: Path, java: str, jars: Path, *options: str) -> list[st
         *options,
         "-XX:+UseSerialGC",  # the least work for a small heap on few cores
         "-XX:+ExitOnOutOfMemoryError",
-        "-XX:-UsePerfData",  # or Java writes to a folder of its own in /tmp
-        f"-Djava.io.tmpdir={folder / 'tmp'}",  # the compression libraries unpack themselves there
+        "-XX:-UsePerfData",  # else Java writes to a folder of its own in /tmp
+        f"-Djava.io.tmpdir={folder / 'tmp'}",  # where the compression libraries unpack themselves
         f"-Dlog4j2.configurationFile={_HERE / 'log4j2.properties'}",
         "-cp",
         str(jars / "*"),
@@ -361,12 +361,12 @@ def _java_command(folder: Path, java: str, jars: Path, *options: str) -> list[st
 
 
 def _escaped(value: object) -> str:
-    """A value as a Java properties file needs it: a backslash would eat the character after it."""
+    """Return a value as a Java properties file needs it: a backslash would escape the character behind it."""
     return str(value).replace("\\", "\\\\")
 
 
 def _answers(bootstrap_servers: str) -> bool:
-    """Whether a broker answers there, and knows itself as a member of a cluster that has a controller."""
+    """Return whether a broker answers there, as a member of a cluster that has a controller."""
     host, port = bootstrap_servers.rsplit(":", 1)
     try:
         with socket.create_connection((host, int(port)), timeout=1.0):

@@ -14,11 +14,11 @@ from pathlib import Path
 KAFKA_VERSION = "4.1.1"
 OLDEST_JAVA = 17
 _POM = Path(__file__).with_name("pom.xml")
-_LISTING = "jars.txt"  # written last, so a folder with a true listing is a whole download
+_LISTING = "jars.txt"  # written last: a folder whose files it lists is a complete download
 
 
 class KafkaSetupError(RuntimeError):
-    """Something that the local broker needs is missing on this machine, or could not be fetched."""
+    """Something that the local broker needs is missing on this machine, or could not be downloaded."""
 
 
 def find_java() -> str:
@@ -34,7 +34,7 @@ def find_java() -> str:
     said = answer.stderr + answer.stdout
     version = re.search(r'version "(?:1\.)?(\d+)', said)
     if version is None:  # macOS has a stub that only says where to get a Java
-        message = f"{java} -version does not tell a version but {said.strip()!r}: {advice}"
+        message = f"{java} -version prints no version but {said.strip()!r}: {advice}"
         raise KafkaSetupError(message)
     if int(version[1]) < OLDEST_JAVA:
         message = f"Kafka {KAFKA_VERSION} needs Java {OLDEST_JAVA}, and {java} is Java {version[1]}: {advice}"
@@ -43,7 +43,7 @@ def find_java() -> str:
 
 
 def kafka_jars() -> Path:
-    """Give the folder of Kafka's jars, after fetching them when the cache has none for this `pom.xml`."""
+    """Return the folder of Kafka's jars; download them if the cache has none for this `pom.xml`."""
     cache = _cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
     folder = cache / f"jars-{hashlib.sha256(_POM.read_bytes()).hexdigest()[:12]}"
@@ -56,7 +56,7 @@ def kafka_jars() -> Path:
 
 
 def _cache_folder() -> Path:
-    """`$TICDC_KAFKA_CACHE`, or the user's cache folder."""
+    """Return `$TICDC_KAFKA_CACHE`, or the user's cache folder."""
     named = os.environ.get("TICDC_KAFKA_CACHE")
     if named:
         return Path(named).expanduser()
@@ -65,7 +65,7 @@ def _cache_folder() -> Path:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Every jar of the listing is still there: a cleaner of caches may have taken some."""
+    """Return whether every jar of the listing exists: a cleaner of caches may have removed some."""
     try:
         names = (folder / _LISTING).read_text().split()
     except FileNotFoundError:
@@ -76,7 +76,7 @@ def _is_whole(folder: Path) -> bool:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # let go when the file closes, also when the process dies
+        fcntl.flock(file, fcntl.LOCK_EX)  # released when the file closes, also when the process dies
         yield
 
 

@@ -1,4 +1,4 @@
-"""Topics to write to: make them, delete them, and fill them with exact records."""
+"""Topics to write to: create them, delete them, and fill them with exact records."""
 
 import time
 import uuid
@@ -16,20 +16,20 @@ Compression: TypeAlias = Literal["gzip", "snappy", "lz4", "zstd"]
 
 _MAX_REQUEST_BYTES = 20 * 2**20  # as the broker's message.max.bytes
 _BATCH_BYTES = 512 * 2**10
-_SETTLE_RECORDS = 10_000  # the producer holds whatever it is given, so it is given no more at a time than this,
-_SETTLE_BYTES = 32 * 2**20  # or this
+_SLICE_RECORDS = 10_000  # the producer keeps in memory what it has not sent, so it gets no more than this at a time,
+_SLICE_BYTES = 32 * 2**20  # or this
 _NULL = object()
 
 
 class _NullSerializer(Serializer):  # type: ignore[misc]  # kafka-python has no types
-    """Turns a stand-in into None: `send()` refuses a record without key and value, and Kafka does not."""
+    """Turns a stand-in into None: `send()` refuses a record without key and value, which Kafka accepts."""
 
     def serialize(self, _topic: str, _headers: Sequence[tuple[str, bytes]], data: object) -> bytes | None:
         return data if isinstance(data, bytes) else None
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
-    """Make a topic, and return when each of its partitions has a leader."""
+    """Create a topic, and return when each of its partitions has a leader."""
     settings = {key: str(value) for key, value in (config or {}).items()}
     with _admin(bootstrap) as admin:
         admin.create_topics({name: {"num_partitions": partitions, "replication_factor": 1, "configs": settings}})
@@ -37,7 +37,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping
 
 
 def delete_topic(bootstrap: str, name: str, seconds: float = 10.0) -> None:
-    """Delete a topic, and return when the broker no longer lists it; nothing when there is none."""
+    """Delete a topic if it exists, and return when the broker no longer lists it."""
     deadline = time.monotonic() + seconds
     with _admin(bootstrap) as admin:
         try:
@@ -60,18 +60,18 @@ def produce(
     transaction: Literal["commit", "abort"] | None = None,
     batch_bytes: int = _BATCH_BYTES,
 ) -> list[int]:
-    """Write records, each partition's in the order given, and return when the broker has them all.
+    """Write records, those of each partition in the given order, and return when the broker has them all.
 
     Args:
         bootstrap: The broker's address.
-        topic: A topic that exists, unless the broker is to make it.
+        topic: The topic; if it does not exist, the broker creates it.
         records: What to write.
         compression_type: How to compress the record batches. All but gzip need a library of their own.
-        transaction: Write all records in one transaction and end it so: one more offset per partition.
-        batch_bytes: The most bytes of a record batch; a bigger record gets a batch of its own.
+        transaction: Write all records in one transaction and end it so, which takes one more offset per partition.
+        batch_bytes: How large a record batch is at most, in bytes; a larger record gets a batch of its own.
 
     Returns:
-        The offset of each record, in the order given.
+        The offset of each record, in the given order.
     """
     producer = KafkaProducer(
         bootstrap_servers=bootstrap,
@@ -103,7 +103,7 @@ def produce(
     return offsets
 
 
-def _admin(bootstrap: str) -> Any:  # kafka-python has no types
+def _admin(bootstrap: str) -> closing[Any]:  # kafka-python has no types
     return closing(KafkaAdminClient(bootstrap_servers=bootstrap))
 
 
@@ -117,7 +117,7 @@ def _slices(records: Iterable[Record]) -> Iterator[list[Record]]:
     for record in records:
         slice_.append(record)
         size += len(record[1] or b"") + len(record[2] or b"")
-        if len(slice_) == _SETTLE_RECORDS or size >= _SETTLE_BYTES:
+        if len(slice_) == _SLICE_RECORDS or size >= _SLICE_BYTES:
             yield slice_
             slice_, size = [], 0
     if slice_:

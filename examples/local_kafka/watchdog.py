@@ -1,12 +1,12 @@
 """Ends a broker whose owner died without ending it, and removes its folder.
 
-Run by path, with nothing but the standard library: `python -I watchdog.py OWNER_PID FOLDER`. It asks who its
-parent is, which is a property of the *process*: Linux's PR_SET_PDEATHSIG follows the thread that started the
-child, so that a broker started in a thread would die with the thread, and macOS has no such thing. It lives
-in a session of its own: what ends the owner's process group (Ctrl-C, a CI's time limit) does not end it.
+Run by path, with the standard library only: `python -I watchdog.py OWNER_PID FOLDER`. It asks for the process id of its
+parent, which is a property of the *process*: Linux's PR_SET_PDEATHSIG follows the thread that started the child, so
+that a broker started in a thread would die with the thread, and macOS has no such thing. It runs in a session of its
+own: a signal to the owner's process group (Ctrl-C, a CI's time limit) does not end it.
 
-The broker's process id is in FOLDER/broker.pid. The broker's process writes that file itself before it
-becomes Java, and does not become Java where it cannot: no moment of an owner's death leaves it behind.
+The broker's process id is in FOLDER/broker.pid. The broker's process writes that file itself before it becomes Java,
+and does not become Java if it cannot write it: whenever the owner dies, the broker is found.
 """
 
 import contextlib

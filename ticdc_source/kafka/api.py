@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange
@@ -21,17 +21,16 @@ __all__ = ["ClientConfig", "ClientFacts", "Cluster", "FetchSettings", "Fetcher"]
 ClientConfig: TypeAlias = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ClientFacts:
+class ClientFacts(NamedTuple):
     """Which client library reads, for `metricsPath`.
 
     Attributes:
-        client: its name and version.
+        client: its name and version; None before the first connection.
         fallback: which of its private parts are not built as expected, so that a slower way is taken; None if all are.
     """
 
-    client: str
-    fallback: str | None
+    client: str | None = None
+    fallback: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +130,8 @@ class Fetcher(AbstractContextManager["Fetcher"], Protocol):
     """Reads offset ranges, one after the other, on the same connections. A context manager that closes itself."""
 
     @property
-    def client_facts(self) -> ClientFacts | None:
-        """Which client library reads; None before the first range that is not empty."""
+    def client_facts(self) -> ClientFacts:
+        """Which client library reads; unknown before the first range that is not empty."""
         ...
 
     def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:

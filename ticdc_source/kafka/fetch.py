@@ -62,9 +62,9 @@ class KafkaFetcher(AbstractContextManager["KafkaFetcher"]):
         self.close()
 
     @property
-    def client_facts(self) -> ClientFacts | None:
+    def client_facts(self) -> ClientFacts:
         """Which client library reads; see `Fetcher.client_facts`."""
-        return None if self._client is None else self._client.facts
+        return ClientFacts() if self._client is None else self._client.facts
 
     def close(self) -> None:
         """Close the connections; the next range connects again."""

@@ -115,7 +115,14 @@ def _bytes(parts: Sequence[bytes | None]) -> int:
 
 
 def metrics_line(
-    counters: Counters, read: OffsetRange, lag: int | None, task: TaskFacts, commit_end: int | None = None
+    counters: Counters,
+    read: OffsetRange,
+    lag: int | None,
+    task: TaskFacts,
+    commit_end: int | None = None,
+    *,
+    client: str | None = None,
+    client_fallback: str | None = None,
 ) -> dict[str, object]:
     """Return the metrics line of one offset range.
 
@@ -125,6 +132,8 @@ def metrics_line(
         lag: the number of offsets behind its end when the read was planned; None if unknown.
         task: which Spark task read it.
         commit_end: the option `endingCommitTs`, or the commit-ts that `resolved` stands for.
+        client: the client library that fetched, and its version.
+        client_fallback: why that library took a slower way; None if it did not.
     """
     return {
         **task,
@@ -154,6 +163,8 @@ def metrics_line(
         "max_commit_ts": counters.max_commit_ts,
         "watermark": counters.watermark,
         "ending_commit_ts": commit_end,
+        "client": client,
+        "client_fallback": client_fallback,
     }
 
 

@@ -80,7 +80,18 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
             # instead of 7.6; columnar paths do not differ. Between chunks the collector frees what failures leave.
             batches = read(_with_gc(chunks, on=gc.isenabled()), replace(spec, keeps_ddl=keeps_ddl), state)
             yield from _with_gc(coalesce_batches(batches, options.max_rows_per_batch, max_bytes), on=False)
-            lines.append(metrics_line(state.counters, offset_range, lag, _task_facts(task), spec.commits.end))
+            client, fallback = fetcher.client_facts
+            lines.append(
+                metrics_line(
+                    state.counters,
+                    offset_range,
+                    lag,
+                    _task_facts(task),
+                    spec.commits.end,
+                    client=client,
+                    client_fallback=fallback,
+                )
+            )
     if options.metrics_path:
         write_lines(options.metrics_path, "task", lines)
 

@@ -1,14 +1,16 @@
 """A client by kafka-python's public names only, for versions that are built otherwise than the tested one.
 
-It gives the same rows. It lacks what `network_client.py` adds: of a refused login it tells no more than that the
+It returns the same rows. It lacks what `network_client.py` adds: of a refused login it tells no more than that the
 brokers did not answer in time, every look-up lists all topics, and an offset look-up is retried as a whole.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 import kafka.errors
 from kafka import KafkaConsumer, OffsetAndMetadata
@@ -29,6 +31,8 @@ from ticdc_source.options.ranges import EARLIEST, LATEST
 from ticdc_source.options.topics import TopicPartition
 
 __all__ = ["PlainClient"]
+
+Answer = TypeVar("Answer")
 
 _SECOND_LOOK_SECONDS = 0.2
 
@@ -64,9 +68,8 @@ class PlainClient:
 
     def reader(self, offset_range: OffsetRange, limits: ChunkLimits, timeout_ms: float) -> PartitionReader:
         """Return a reader; see `Client.reader`."""
-        del timeout_ms  # only a look-up with a time-out would need it
         try:
-            self._check_existing([offset_range.topic_partition])
+            self._check_existing([offset_range.topic_partition], timeout_ms)
         except UnknownPartitionsError:  # a consumer that is assigned one may create it
             return _AbsentReader(offset_range.start)
         return RecordReader(self._consumer, offset_range, limits, self.servers, self.timeout_ms)
@@ -88,7 +91,7 @@ class PlainClient:
 
             settings["kafka_client"] = remembered
         try:
-            consumer: library.Consumer = KafkaConsumer(**settings)
+            consumer: library.Consumer = _in_time(lambda: KafkaConsumer(**settings), self._bootstrap_timeout_ms)
         except BaseException as error:
             for client in clients:
                 client.close()
@@ -109,8 +112,11 @@ class PlainClient:
 
     def topics(self, names: Iterable[str] | None) -> dict[str, Topic]:
         """Look up topics; see `Client.topics`. An invalid name is one of a topic that does not exist."""
+        return self._topics(names, self.timeout_ms)
+
+    def _topics(self, names: Iterable[str] | None, timeout_ms: float) -> dict[str, Topic]:
         with our_errors(self.servers, self.timeout_ms):
-            visible = self._consumer.topics()  # of all topics, so that none is created
+            visible = _in_time(self._consumer.topics, timeout_ms)  # all of them, so that none is created
             found = {}
             for name in visible if names is None else names:
                 numbers = self._consumer.partitions_for_topic(name)
@@ -124,7 +130,7 @@ class PlainClient:
     ) -> dict[TopicPartition, int]:
         """Look up offsets; see `Client.offsets`."""
         limit_ms = self.timeout_ms if timeout_ms is None else timeout_ms
-        self._check_existing(times)
+        self._check_existing(times, limit_ms)
         found: dict[TopicPartition, int] = {}
         look_ups: dict[int, Callable[..., dict[TopicPartition, int]]] = {
             EARLIEST: self._consumer.beginning_offsets,
@@ -159,17 +165,45 @@ class PlainClient:
             msg = f"no leader for {', '.join(f'{key.topic}-{key.partition}' for key in topic_partitions)}"
             raise kafka.errors.LeaderNotAvailableError(msg) from error
 
-    def _check_existing(self, topic_partitions: Iterable[TopicPartition]) -> None:
+    def _check_existing(self, topic_partitions: Iterable[TopicPartition], timeout_ms: float) -> None:
         """Fail for partitions that do not exist: kafka-python would look them up until the time is over."""
         asked = set(topic_partitions)
         names = sorted({key.topic for key in asked})
         for is_second_look in (False, True):
-            existing = {key for topic in self.topics(names).values() for key in topic.partitions}
+            existing = {key for topic in self._topics(names, timeout_ms).values() for key in topic.partitions}
             if not asked - existing:
                 return
             if not is_second_look:  # a broker that has just started may not know its topics yet
                 time.sleep(_SECOND_LOOK_SECONDS)
         raise UnknownPartitionsError(asked - existing)
+
+
+def _in_time(call: Callable[[], Answer], timeout_ms: float) -> Answer:
+    """Return what a call returns that has no time-out of its own; if it takes too long, it goes on in a thread.
+
+    Closing the client ends that thread.
+
+    Raises:
+        kafka.errors.KafkaTimeoutError: it took too long.
+    """
+    done = threading.Event()
+    answers: list[Answer] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answers.append(call())
+        except BaseException as error:  # noqa: BLE001 (raised below)
+            errors.append(error)
+        done.set()
+
+    threading.Thread(target=run, name="ticdc-look-up", daemon=True).start()
+    if not done.wait(timeout_ms / 1000):
+        msg = f"no answer in {timeout_ms:.0f} ms"
+        raise kafka.errors.KafkaTimeoutError(msg)
+    if errors:
+        raise errors[0]
+    return answers[0]
 
 
 class _AbsentReader:
