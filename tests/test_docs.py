@@ -286,6 +286,20 @@ def test_the_tree_has_every_file() -> None:
 
 
 @DOCUMENTS
+def test_python_files_that_pages_name_exist(path: Path) -> None:
+    """A Python file in backticks is in the repository: below its root, below the package, or by its name alone."""
+    text = path.read_text(encoding="utf-8")
+    named = {name for code in re.findall(r"`([^`\n]+)`", text) for name in re.findall(r"[\w./-]+\.py\b", code)}
+
+    there = [*(ROOT / "ticdc_source").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    assert not [
+        name
+        for name in named
+        if not (ROOT / name).exists() and not any(str(file).endswith(f"/{name}") for file in there)
+    ]
+
+
+@DOCUMENTS
 def test_examples_compile(path: Path) -> None:
     """Blocks of Python are Python, and blocks of JSON are JSON."""
     for block in blocks(path):
