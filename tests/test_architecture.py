@@ -14,6 +14,7 @@ from ticdc_source.protocols import DECODERS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "ticdc_source"
+LONGEST_TUPLE = 4  # fields
 LONGEST = 600  # lines: a longer file has two subjects
 MOST_AT_THE_TOP = 5  # files directly in the package: folders show the layers
 
@@ -211,7 +212,17 @@ def sizes_and_names(sources: Sources) -> Iterator[str]:
                 yield f"{module}.{node.name}: Manager, Handler and Processor say nothing of what a class is"
 
 
-GUARDS = (in_a_layer, downwards, apart, unnamed, circles, outside, sizes_and_names)
+def long_tuples(sources: Sources) -> Iterator[str]:
+    """Report positional records that are too long to be read by position."""
+    for module, source in sources.items():
+        for node in ast.walk(parsed(source)):
+            if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "NamedTuple" for base in node.bases):
+                fields = sum(isinstance(item, ast.AnnAssign) for item in node.body)
+                if fields > LONGEST_TUPLE:
+                    yield f"{module}.{node.name} has {fields} fields by position: make it a dataclass"
+
+
+GUARDS = (in_a_layer, downwards, apart, unnamed, circles, outside, sizes_and_names, long_tuples)
 
 
 def violations(sources: Sources) -> list[str]:
@@ -258,6 +269,11 @@ def test_imports_follow_the_layers() -> None:
         ("kernels.utils", "", "utils, common and helpers say nothing"),
         ("pipeline.read", "class ChunkHandler:\n    pass", "read.ChunkHandler: Manager, Handler and Processor"),
         ("schema.types", "x = 1\n" * (LONGEST + 1), f"has {LONGEST + 1} lines"),
+        (
+            "errors",
+            "class Where(NamedTuple):" + "".join(f"\n    {name}: int" for name in "abcde"),
+            "5 fields by position",
+        ),
     ],
 )
 def test_the_guard_sees(module: str, source: str, sentence: str) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "DDLEvent",
     "EventKey",
     "Split",
+    "TableChanges",
     "TableEvents",
     "TableName",
     "Wants",
@@ -124,6 +125,8 @@ class TableName(NamedTuple):
 Wants = Callable[[TableName], bool]
 # What splitting learned of one event, for the decoder of the same protocol alone: for some, the parsed JSON of its key.
 EventKey: TypeAlias = Any
+# A wire format's own description of tables after a DDL event, parsed JSON; the decoder of the same protocol reads it.
+TableChanges: TypeAlias = Sequence[dict[str, Any]]
 
 
 def every_table(_table: TableName) -> bool:
@@ -263,7 +266,7 @@ def merged(parts: Sequence[TableEvents]) -> TableEvents:
     return table_events
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DDLEvent:
     """A DDL event.
 
@@ -285,7 +288,7 @@ class DDLEvent:
     query: str
     type: str
     type_code: int | None = None
-    table_changes: Any = None
+    table_changes: TableChanges | None = None
 
 
 @dataclass(frozen=True, slots=True)

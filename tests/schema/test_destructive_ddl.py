@@ -16,7 +16,7 @@ ROW = canal("INSERT", [{"id": "1"}], None, {"id": "int"})
 
 def event(query: str, type_: str = "ALTER", table: TableName = T, code: int | None = None) -> DDLEvent:
     """Make a DDL event."""
-    return DDLEvent(0, 0, TSO, table, query, type_, code)
+    return DDLEvent(position=0, index=0, commit_ts=TSO, table=table, query=query, type=type_, type_code=code)
 
 
 @pytest.mark.parametrize(

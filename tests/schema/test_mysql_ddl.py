@@ -64,6 +64,11 @@ def test_several_texts_are_several_tables() -> None:
 T = TableName("db", "t")
 
 
+def ddl_event(commit_ts: int, query: str, table: TableName = T) -> DDLEvent:
+    """Return the DDL event of a statement."""
+    return DDLEvent(position=0, index=0, commit_ts=commit_ts, table=table, query=query, type="")
+
+
 @pytest.mark.parametrize(("sql", "found"), [
     ("alter table t add column (x int, y bit)", ["Add x int", "Add y bit(1)"]),
     ("alter table t add c decimal(5) not null first, add index i (c), add key (c), add constraint x unique (c)",
@@ -107,7 +112,7 @@ def test_what_a_statement_does_to_columns(sql: str, found: list[str]) -> None:
 
 def history(*ddl: tuple[int, str], table: TableName = T) -> dict[str, list[str]]:
     """Return the versions of a table's columns, as texts."""
-    events = [DDLEvent(0, 0, ts, T, sql, "") for ts, sql in ddl]
+    events = [ddl_event(ts, sql) for ts, sql in ddl]
     found = versions_of(events, table)
     return {name: [f"{start} {type_}" for start, type_ in versions] for name, versions in found.items()}
 
@@ -143,8 +148,7 @@ def test_a_table_takes_its_types_to_its_new_name() -> None:
 
     assert history(*ddl, table=TableName("db", "U")) == {"a": ["19 int"]}
     assert history(*ddl) == {"a": ["9 int"], "b": ["29 int"]}
-    like = [DDLEvent(0, 0, 10, T, "create table t (a int)", ""),
-            DDLEvent(0, 0, 20, TableName("db", "u"), "create table u like t", "")]  # fmt: skip
+    like = [ddl_event(10, "create table t (a int)"), ddl_event(20, "create table u like t", TableName("db", "u"))]
     assert list(versions_of(like, TableName("db", "u"))) == ["a"]
 
 

@@ -219,7 +219,10 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
     if message["isDdl"]:
         table = table_name(message.get("database"), message.get("table"))
         query = readable(message.get("sql") or "")
-        split.ddl.append(DDLEvent(position, 0, _commit_ts(message), table, query, readable(message_type)))
+        ddl_type, commit_ts = readable(message_type), _commit_ts(message)
+        split.ddl.append(
+            DDLEvent(position=position, index=0, commit_ts=commit_ts, table=table, query=query, type=ddl_type)
+        )
     elif message_type == _WATERMARK:
         split.watermarks.append(WatermarkEvent(position, 0, tso(message["_tidb"]["watermarkTs"])))
     elif message_type in _ROW_TYPES:

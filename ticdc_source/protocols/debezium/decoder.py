@@ -211,13 +211,26 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
     elif op == _WATERMARK:
         split.watermarks.append(WatermarkEvent(position, 0, tso(source["commit_ts"])))
     elif op == _TRUNCATE:
-        split.ddl.append(DDLEvent(position, 0, _commit_ts(payload), table, "", "TRUNCATE"))
+        commit_ts = _commit_ts(payload)
+        split.ddl.append(
+            DDLEvent(position=position, index=0, commit_ts=commit_ts, table=table, query="", type="TRUNCATE")
+        )
     elif op is None and "ddl" in payload:
         changes = payload.get("tableChanges") or []
         ddl_type = readable(changes[0].get("type")) if changes else "QUERY"
         json.dumps(changes, allow_nan=False)  # refuses numbers beyond a double's range: they could not be written again
         query = readable(payload.get("ddl") or "")
-        split.ddl.append(DDLEvent(position, 0, _commit_ts(payload), table, query, ddl_type, None, changes))
+        split.ddl.append(
+            DDLEvent(
+                position=position,
+                index=0,
+                commit_ts=_commit_ts(payload),
+                table=table,
+                query=query,
+                type=ddl_type,
+                table_changes=changes,
+            )
+        )
     else:
         msg = f"op {op!r}"
         raise ValueError(msg)

@@ -164,7 +164,17 @@ def _classify(
                 msg = f"DDL type {code}"
                 raise ValueError(msg)
             query = readable(ddl["q"])
-            split.ddl.append(DDLEvent(position, index, timestamp, table, query, ACTION_TYPES.get(code, ""), code))
+            split.ddl.append(
+                DDLEvent(
+                    position=position,
+                    index=index,
+                    commit_ts=timestamp,
+                    table=table,
+                    query=query,
+                    type=ACTION_TYPES.get(code, ""),
+                    type_code=code,
+                )
+            )
         case 3:
             split.watermarks.append(WatermarkEvent(position, index, timestamp))
         case other:
