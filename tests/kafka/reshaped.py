@@ -1,4 +1,4 @@
-"""kafka-python as another version might be built: it works as before, but not as `compatibility.GUARDS` expects."""
+"""kafka-python as another version might be built: it works, but not as `compatibility.GUARDS` expects."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from kafka.protocol.parser import KafkaProtocol
 
 from ticdc_source.kafka.kafka_python.compatibility import ANSWERS, CONNECTIONS, RECORD_BATCHES, differences
 
-# What is said of each.
+# The difference that each one makes.
 SAID = {
     CONNECTIONS: "KafkaConnectionManager.bootstrap_async has other parameters: self, patience",
     ANSWERS: "KafkaProtocol.receive_bytes has other parameters: self, arrived",

@@ -54,10 +54,10 @@ def values(count: int, first: int = 0) -> list[tuple[int, None, bytes, list[Any]
 
 
 def read(
-    servers: str, wanted: OffsetRange, *, kafka: dict[str, str] | None = None, **how: Any
+    servers: str, offset_range: OffsetRange, *, kafka: dict[str, str] | None = None, **how: Any
 ) -> list[tuple[int, bytes | None]]:
     """The offsets and values of a range."""
-    return flat(fetch(wanted, settings(servers, **(kafka or {})), **{**HOW, **how}))
+    return flat(fetch(offset_range, settings(servers, **(kafka or {})), **{**HOW, **how}))
 
 
 # Seconds: a read that hangs takes longer, one on a busy machine does not.
@@ -103,7 +103,12 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 def by_path(
-    servers: str, wanted: OffsetRange, monkeypatch: pytest.MonkeyPatch, path: str, max_records: int = 1000, **kafka: str
+    servers: str,
+    offset_range: OffsetRange,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    max_records: int = 1000,
+    **kafka: str,
 ) -> list[tuple[Any, ...]]:
     """All parts of a range's records, taken from kafka-python in one of the two ways."""
     with monkeypatch.context() as patch:
@@ -112,7 +117,7 @@ def by_path(
         how = {**HOW, "max_records": max_records, "include_headers": True}
         return [
             row
-            for chunk in fetch(wanted, settings(servers, **kafka), **how)
+            for chunk in fetch(offset_range, settings(servers, **kafka), **how)
             for row in zip(chunk.offsets, chunk.timestamps, chunk.keys, chunk.values, chunk.headers or [], strict=True)
         ]
 
@@ -139,7 +144,7 @@ class TestPartitions:
             found = cluster.partitions()
         assert found == sorted(found)
         assert len(found) == 13
-        assert {place.topic for place in found} == {one, two}
+        assert {topic_partition.topic for topic_partition in found} == {one, two}
 
     def test_pattern(self, servers: str, topic: MakeTopic) -> None:
         """A pattern finds the topics whose whole name it matches, and no internal ones."""
@@ -281,10 +286,10 @@ class TestRanges:
         """Partitions that are gone between two look-ups are named."""
         name = topic()
         with KafkaCluster(options(servers, subscribe=name)) as cluster:
-            places = cluster.partitions()
+            topic_partitions = cluster.partitions()
             delete_topic(servers, name)
             with pytest.raises(DataLossError, match=f"Partitions {name}-0 have been deleted"):
-                cluster.latest(places)
+                cluster.latest(topic_partitions)
 
 
 @pytest.mark.usefixtures("path")
@@ -344,16 +349,16 @@ class TestFetch:
         one, two = topic(2), topic()
         for name, partition in ((one, 0), (one, 1), (two, 0)):
             produce(servers, name, [(partition, None, b"%d" % number, [], None) for number in range(1000)])
-        wanted = [
+        offset_ranges = [
             OffsetRange(name, partition, start, start + 50)
             for start in (950, 0, 500, 50)
             for name, partition in ((one, 0), (two, 0), (one, 1))
         ]
         began = time.monotonic()
         with KafkaFetcher(settings(servers), FetchSettings(**HOW)) as fetcher:
-            for one_range in wanted:
-                rows = flat(fetcher.fetch(one_range))
-                assert rows == [(number, b"%d" % number) for number in range(one_range.start, one_range.end)]
+            for offset_range in offset_ranges:
+                rows = flat(fetcher.fetch(offset_range))
+                assert rows == [(number, b"%d" % number) for number in range(offset_range.start, offset_range.end)]
         assert time.monotonic() - began < DEADLINE
 
     def test_an_empty_range_needs_no_broker(self) -> None:
@@ -368,7 +373,7 @@ class TestFetch:
         assert rows == [(number, b"%d" % number) for number in range(333, 777)]
 
     def test_a_damaged_record_is_an_error_with_an_address(self, broker: Kafka, topic: MakeTopic) -> None:
-        """A batch that fails its checksum is told with its address; what comes before it is read."""
+        """A batch that fails its checksum is an error with its address; the records before it are read."""
         if broker.folder is None:
             pytest.skip("the broker's files are out of reach")
         name = topic()
@@ -392,7 +397,7 @@ class TestPaths:
     def test_one_huge_batch_and_many_small_ones(
         self, servers: str, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch, codec: str | None, log_append: bool
     ) -> None:
-        """Batches of any codec and size, of either kind of time: the same from everywhere to everywhere."""
+        """Batches of any codec and size, with times of producers or the broker: the same in any range."""
         config = {"message.timestamp.type": "LogAppendTime"} if log_append else {}
         name = topic(config={"max.message.bytes": 8 << 20, **config})
         rng = random.Random(codec or "none")
@@ -403,12 +408,12 @@ class TestPaths:
                 count += next_offset(batch)
                 to_kafka.send(name, {0: changed(batch, codec=codec)})
         for start, end in ((0, count), (1, count - 1), (1500, 2500), (2999, 3005), (rng.randint(0, 3000), 3001)):
-            wanted = OffsetRange(name, 0, start, end)
-            rows = by_path(servers, wanted, monkeypatch, "sliced")
+            offset_range = OffsetRange(name, 0, start, end)
+            rows = by_path(servers, offset_range, monkeypatch, "sliced")
             assert [row[0] for row in rows] == list(range(start, end))
             if codec in {None, "gzip"} or kafka_python_has(codec):
-                assert rows == by_path(servers, wanted, monkeypatch, "record by record")
-            assert rows == by_path(servers, wanted, monkeypatch, "sliced", max_records=7)
+                assert rows == by_path(servers, offset_range, monkeypatch, "record by record")
+            assert rows == by_path(servers, offset_range, monkeypatch, "sliced", max_records=7)
 
     @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
     def test_transactions_and_headers(
@@ -419,9 +424,9 @@ class TestPaths:
         records = [(0, b"k", None, [("h", b"1")], 5), (0, None, b"v", [], 6), (0, b"", b"", [("h", b"")] * 2, 7)]
         for ending in ("commit", "abort", None, "abort", "commit"):
             produce(servers, name, records, transaction=ending)
-        wanted = OffsetRange(name, 0, 0, 19)
-        rows = by_path(servers, wanted, monkeypatch, "sliced", isolation__level=level)
-        assert rows == by_path(servers, wanted, monkeypatch, "record by record", isolation__level=level)
+        offset_range = OffsetRange(name, 0, 0, 19)
+        rows = by_path(servers, offset_range, monkeypatch, "sliced", isolation__level=level)
+        assert rows == by_path(servers, offset_range, monkeypatch, "record by record", isolation__level=level)
         assert len(rows) == (9 if level == "read_committed" else 15)
         assert {tuple(row[4] or ()) for row in rows} == {(("h", b"1"),), (), (("h", b""),) * 2}
 
@@ -612,11 +617,13 @@ class TestTrouble:
         produce(servers, name, values(2000), batch_bytes=1)
         kafka = {"max__partition__fetch__bytes": "1", "fetch__max__bytes": "1"}
         with KafkaCluster(options(servers, subscribe=name)) as cluster:
-            (wanted,) = cluster.resolve_ranges()
-            chunks = fetch(wanted, settings(servers, **kafka), **{**HOW, "max_records": 50, "poll_timeout_ms": 60_000})
+            (offset_range,) = cluster.resolve_ranges()
+            chunks = fetch(
+                offset_range, settings(servers, **kafka), **{**HOW, "max_records": 50, "poll_timeout_ms": 60_000}
+            )
             rows = flat([next(chunks)])
             broker.restart()
-            assert cluster.resolve_ranges() == [wanted]
+            assert cluster.resolve_ranges() == [offset_range]
             rows += flat(chunks)
         assert rows == [(number, b"%d" % number) for number in range(2000)]
 

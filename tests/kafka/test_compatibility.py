@@ -1,4 +1,4 @@
-"""The installed kafka-python is built as the table of private names expects; another one is noticed, and told once."""
+"""The installed kafka-python is built as the table of private names expects; another one is reported, once."""
 
 import functools
 import importlib
@@ -78,17 +78,17 @@ def test_every_name_is_looked_at(expectation: Expectation, monkeypatch: pytest.M
         ),
     ],
 )
-def test_what_is_told_of_a_difference(expectation: Expectation, difference: str) -> None:
+def test_the_text_of_a_difference(expectation: Expectation, difference: str) -> None:
     """The difference names what is missing, and where."""
     assert expectation.difference() == difference
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-def test_another_kafka_python_is_told_once(guard: str) -> None:
+def test_another_kafka_python_is_reported_once(guard: str) -> None:
     """One warning in a process names the version, the difference and what is done; so do the facts for metrics."""
-    with reshaped(guard) as told:
-        assert f"kafka-python {version('kafka-python')} is not built as {TESTED}" in told
-        assert f"Rows are the same, but {SAID[guard]}: {GUARDS[guard].instead}" in told
+    with reshaped(guard) as warning:
+        assert f"kafka-python {version('kafka-python')} is not built as {TESTED}" in warning
+        assert f"Rows are the same, but {SAID[guard]}: {GUARDS[guard].instead}" in warning
         for _ in range(2):
             assert differences() == {guard: SAID[guard]}
             assert facts().fallback == f"{guard}: {SAID[guard]}"

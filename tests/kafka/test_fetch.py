@@ -45,10 +45,10 @@ class StubConsumer:
         self.at = -1
         self.asked: list[int] = []
 
-    def assign(self, places: list[Any]) -> None:
-        assert len(places) == 1
+    def assign(self, partitions: list[Any]) -> None:
+        assert len(partitions) == 1
 
-    def seek(self, _place: Any, offset: int) -> None:
+    def seek(self, _partition: Any, offset: int) -> None:
         self.at = offset
 
     def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
@@ -65,7 +65,7 @@ class StubConsumer:
             self.at = self.rng.randint(self.at, following[0] if following else self.end)
         return {("t", 0): [record(offset) for offset in got]} if got else {}
 
-    def position(self, _place: Any, *, timeout_ms: float) -> int:
+    def position(self, _partition: Any, *, timeout_ms: float) -> int:
         assert timeout_ms == 0
         return self.at
 
@@ -100,11 +100,11 @@ class StubClient:
         """Nothing to close."""
 
 
-def run(client: StubClient, wanted: OffsetRange, **how: Any) -> list[Chunk]:
+def run(client: StubClient, offset_range: OffsetRange, **how: Any) -> list[Chunk]:
     """Read a range through the stand-in."""
     settings = FetchSettings(**{"max_records": 7, "max_bytes": 1000, "poll_timeout_ms": 1000, **how})
     with KafkaFetcher({}, settings, connect=lambda _: client) as fetcher:
-        return list(fetcher.fetch(wanted))
+        return list(fetcher.fetch(offset_range))
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -137,8 +137,8 @@ def test_no_more_is_unpacked_than_fits_in_hand() -> None:
     def poll(*, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
         polled = plain(timeout_ms=timeout_ms, max_records=max_records)
         return {
-            place: [one._replace(value=b"", serialized_value_size=100_000) for one in records]
-            for place, records in polled.items()
+            partition: [record._replace(value=b"", serialized_value_size=100_000) for record in records]
+            for partition, records in polled.items()
         }
 
     consumer.poll = poll  # type: ignore[method-assign]
@@ -150,7 +150,7 @@ def test_no_more_is_unpacked_than_fits_in_hand() -> None:
 
 @pytest.mark.parametrize("fail", [True, False])
 def test_a_hole_below_the_log_start_is_data_loss(fail: bool) -> None:
-    """A hole that the log start has passed may have held records: that is told, and the rest is read."""
+    """A hole that the log start has passed may have held records: data loss, or a warning and the rest."""
     consumer = StubConsumer([*range(10), *range(20, 30)], 30, random.Random(0))
     client = StubClient(consumer, earliest=15)
     if fail:
@@ -224,14 +224,14 @@ def test_a_truncated_log_is_data_loss() -> None:
 
 
 def test_silence_is_an_error_in_sparks_words() -> None:
-    """A record that does not come is told with its offset and the time that was waited."""
+    """A record that does not arrive is an error with its offset and the time that was waited."""
     silent = StubConsumer([], 3, random.Random(0))
     with pytest.raises(KafkaUnavailableError, match="Cannot fetch record for offset 3 of t-0 in 50 ms"):
         run(StubClient(silent), OffsetRange("t", 0, 3, 10), poll_timeout_ms=50)
 
 
 def test_a_refused_login_is_an_error_of_the_options() -> None:
-    """What another login would mend is an option's error, and says which options."""
+    """A refused login is an error of the options, and names them."""
     error = translated(kafka.errors.SaslAuthenticationFailedError("no"), "b:1", 100)
     assert isinstance(error, OptionError)
     assert "kafka.sasl.jaas.config" in str(error)

@@ -69,7 +69,7 @@ def look_up(clients: StubClients, retries: int) -> dict[TopicPartition, int]:
 GONE = kafka.errors.KafkaConnectionError("gone")
 
 
-def test_a_look_up_is_repeated_with_new_clients() -> None:
+def test_a_look_up_is_retried_with_new_clients() -> None:
     """Each attempt after a failure has a client of its own, and each client is closed."""
     clients = StubClients(GONE, ConnectionResetError("gone"), kafka.errors.KafkaTimeoutError("late"))
     assert look_up(clients, 3) == {T0: 7}
@@ -93,8 +93,8 @@ def test_at_last_it_fails(retries: int) -> None:
         (UnknownPartitionsError([T0]), DataLossError, "Partitions t-0 have been deleted"),
     ],
 )
-def test_what_trying_again_does_not_mend(error: Exception, ours: type[Exception], message: str) -> None:
-    """A refused login, a missing permission and a deleted partition are told at once."""
+def test_what_a_retry_does_not_solve(error: Exception, ours: type[Exception], message: str) -> None:
+    """A refused login, a missing permission and a deleted partition are errors at once."""
     clients = StubClients(error)
     with pytest.raises(ours, match=message):
         look_up(clients, 5)

@@ -69,14 +69,14 @@ class TestUnreachable:
             assert 0.5 < time.monotonic() - began < DEADLINE
 
     def test_nobody_listens(self) -> None:
-        """A refused connection is tried until the time is over, and the reason is told."""
+        """A refused connection is tried until the time is over, and the reason is in the error."""
         began = time.monotonic()
         with pytest.raises(KafkaUnavailableError, match=r"127.0.0.1:1 did not answer in 600 ms.*ECONNREFUSED"):
             ranges(options("127.0.0.1:1", request_timeout_ms="600"))
         assert time.monotonic() - began < DEADLINE
 
     def test_no_such_host(self) -> None:
-        """A name that does not resolve is told as such."""
+        """A name that does not resolve is in the error."""
         with pytest.raises(KafkaUnavailableError, match=r"no-such-host\.invalid:9092.*DNS"):
             ranges(options("no-such-host.invalid:9092", bootstrap_timeout_ms="600"))
 
@@ -119,9 +119,9 @@ class TestSASL:
         """Look-ups and fetches work with what `kafka.sasl.jaas.config` says."""
         produce(broker.bootstrap_servers, "t", [(0, None, b"x", [], None)])
         given = self.options(login, mechanism)
-        (wanted,) = ranges(given)
+        (offset_range,) = ranges(given)
         config = client_config(given, driver=False)
-        (chunk,) = fetch(wanted._replace(start=wanted.end - 1), config, max_records=10, max_bytes=10)
+        (chunk,) = fetch(offset_range._replace(start=offset_range.end - 1), config, max_records=10, max_bytes=10)
         assert chunk.values == [b"x"]
 
     @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
@@ -142,7 +142,7 @@ class TestSASL:
         assert wrong not in caplog.text
 
     def test_a_mechanism_that_the_broker_does_not_have(self, login: dict[str, str]) -> None:
-        """A mechanism that is not enabled is told at once, too."""
+        """A mechanism that is not enabled is an error at once, too."""
         with pytest.raises(OptionError, match=r"refuses the login: .*UnsupportedSaslMechanism"):
             ranges(self.options(login, "SCRAM-SHA-512"))
 
@@ -219,8 +219,8 @@ class TestTLS:
     def test_stores_in_files(self, tls_broker: str, certificates: Path) -> None:
         """Look-ups and fetches work with PEM files, over several reads of a socket."""
         given = options(tls_broker, **self.files(certificates))
-        (wanted,) = ranges(given)
-        (chunk,) = fetch(wanted, client_config(given, driver=False), max_records=10, max_bytes=10)
+        (offset_range,) = ranges(given)
+        (chunk,) = fetch(offset_range, client_config(given, driver=False), max_records=10, max_bytes=10)
         assert chunk.values == [b"secret?"]
 
     def test_stores_in_texts(self, tls_broker: str, certificates: Path) -> None:
@@ -260,7 +260,7 @@ class TestTLS:
         assert ranges(options(localhost, **unchecked))
 
     def test_files_that_cannot_be_read(self, certificates: Path) -> None:
-        """A missing file and a file that is no PEM are told as such, before anything is connected."""
+        """A missing file and a file that is no PEM are errors before anything is connected."""
         for name in ("missing.pem", "names"):
             given = self.files(certificates, ssl_truststore_location=str(certificates / name))
             with pytest.raises(OptionError, match=r"ssl\.truststore"):

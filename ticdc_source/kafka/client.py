@@ -70,10 +70,10 @@ class PartitionReader(Protocol):
         ...
 
     def poll(self, timeout_ms: float, max_records: int) -> tuple[Iterator[Chunk] | None, int]:
-        """Wait for records, `timeout_ms` at most.
+        """Wait for records.
 
         Args:
-            timeout_ms: how many milliseconds to wait.
+            timeout_ms: how many milliseconds to wait at most.
             max_records: how many records the rest of the range can hold at most. More may be returned.
 
         Returns:
@@ -133,9 +133,9 @@ class Client(Protocol):
         ...
 
     def reader(self, offset_range: OffsetRange, limits: ChunkLimits, timeout_ms: float) -> PartitionReader:
-        """Return a reader that starts where the range starts, in place of the one before.
+        """Return a reader that starts at the start of the range. It ends the reader before it.
 
-        It may return a few records behind the end of the range.
+        It may return a few records behind the end of the range. `timeout_ms` limits the look-ups that this needs.
         """
         ...
 

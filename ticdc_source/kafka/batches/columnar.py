@@ -17,8 +17,8 @@ from ticdc_source.kafka.batches.record_batches import LOG_APPEND_TIME, RecordBat
 
 __all__ = ["Run", "add_runs", "walk"]
 
-_HIGHEST_SHIFT = 49  # of a varint's byte, so that no number leaves 57 bits
-_FARTHEST = 1 << 62  # an offset or a time to which such a number can be added
+_HIGHEST_SHIFT = 49  # of a varint's byte: no number has more than 57 bits
+_HIGHEST = 1 << 62  # an offset or a time to which such a number can be added
 
 # How far behind the first byte of a length the next record begins, by its first and its second byte: nearly all lengths
 # are varints of two bytes. None for a byte of another varint. The lowest bit of the first byte is the sign, here 0.
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 
     Attributes:
         batch: the record batch that holds them.
-        marks: where each begins, and behind them where the last ends.
+        marks: the index of each record's first byte, and of the byte behind the last record.
     """
 
     batch: RecordBatch
@@ -48,13 +48,13 @@ def walk(data: bytes, at: int, end: int, max_records: int, max_bytes: int) -> li
 
     Args:
         data: records, one behind the other.
-        at: where the first begins.
-        end: where the last ends.
+        at: the index of the first byte.
+        end: the index behind the last byte.
         max_records: how many to find at most.
         max_bytes: how many bytes they may take at most.
 
     Returns:
-        where each begins, and behind them where the last ends. A record that does not fit, or is cut off, is left out.
+        the marks of a `Run`. A record that does not fit, or is cut off, is left out.
     """
     marks = [at]
     limit = min(end, at + max_bytes)
@@ -96,7 +96,7 @@ def add_runs(data: bytes, runs: list[Run], chunk: Chunk) -> bool:
     Returns:
         whether they were appended; if not, some record is damaged or unusual.
     """
-    if any(max(abs(batch.offset), abs(batch.first_timestamp)) > _FARTHEST for batch, _ in runs):
+    if any(max(abs(batch.offset), abs(batch.first_timestamp)) > _HIGHEST for batch, _ in runs):
         return False
     try:
         columns = _columns(np.frombuffer(data, np.uint8), runs, wants_headers=chunk.headers is not None)
@@ -124,7 +124,10 @@ def add_runs(data: bytes, runs: list[Run], chunk: Chunk) -> bool:
 def _columns(
     data: Bytes, runs: list[Run], *, wants_headers: bool
 ) -> tuple[Numbers, Numbers, ByteRanges, ByteRanges] | None:
-    """Return the records' times and offsets relative to their batch, and where their keys and values are."""
+    """Return the records' times and offsets relative to their batch, and the byte ranges of their keys and values.
+
+    None if a record is damaged or unusual.
+    """
     ends: Numbers = np.fromiter(chain.from_iterable(run.marks for run in runs), np.int64)
     lasts = np.cumsum([len(run.marks) for run in runs])
     is_begin = np.ones(len(ends), bool)
@@ -150,7 +153,7 @@ def _columns(
 
 
 def _varints(data: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
-    """Read varints as they are written, with the sign in the lowest bit, and return where each ends."""
+    """Read varints as they are written, with the sign in the lowest bit, and return them with the index behind each."""
     byte = data[at]
     numbers = byte.astype(np.int64)
     at = at + 1  # a new array: the caller keeps its own
@@ -173,7 +176,7 @@ def _signed(numbers: Numbers) -> Numbers:
 
 
 def _byte_ranges(data: Bytes, at: Numbers) -> ByteRanges:
-    """Read the length before each key or value: where it begins and ends, and whether it is null."""
+    """Read the length before each key or value, and return its byte range, and whether it is null."""
     numbers, at = _varints(data, at)
     is_null = (numbers & 1).astype(bool)
     numbers >>= 1

@@ -1,4 +1,4 @@
-"""The record batches of a fetch: where they lie, whether they are whole, and which of them a read may see.
+"""The record batches of a fetch: find them, check them, and leave out those that a read may not see.
 
 The layout is that of Kafka's protocol guide ("Record Batch", message format v2), and so is what a read does about
 transactions. Only bytes are read here: no client library is needed, but for the formats before v2 (`read_legacy`).
@@ -31,7 +31,7 @@ __all__ = [
 
 _V2 = struct.Struct(">qiibIhiqqqhii")
 _OVERHEAD = 12  # offset and length, which every format begins with
-_LENGTH, _CRC_BEFORE_V2, _MAGIC, _ATTRIBUTES = 8, 12, 16, 21  # where they are
+_LENGTH, _CRC_BEFORE_V2, _MAGIC, _ATTRIBUTES = 8, 12, 16, 21  # the index of each one's first byte
 _SHORTEST = _OVERHEAD + 14  # a message of format v0 without key and value
 _CONTROL_KEY = struct.Struct(">hh")  # of a control record: version, and type
 _ABORT = 0  # that type
@@ -42,15 +42,15 @@ _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatch:
-    """Where a record batch lies in a fetch, and what its header says.
+    """The bytes of a record batch in a fetch, and the facts in its header.
 
     Attributes:
-        start: where it begins, in bytes.
-        body: where its records begin.
-        end: where it ends.
+        start: the index of its first byte.
+        body: the index of its records' first byte.
+        end: the index behind its last byte.
         offset: its first offset; that of a legacy message is its last.
         next_offset: the offset behind it, also if its last records were compacted away.
-        leader_epoch: of the leader that wrote it.
+        leader_epoch: the epoch of the leader that wrote it.
         crc: the checksum it should have.
         attributes: codec and flags.
         first_timestamp: the time that the records' timestamps are relative to, in milliseconds since the epoch.
@@ -107,7 +107,7 @@ class Fetched:
         data: the record batches, one behind the other; the last may be cut off.
         read_legacy: reads messages before format v2.
         check_crcs: whether checksums are compared.
-        aborted: the aborted transactions; None if all records are to be read, whatever became of their transaction.
+        aborted: the aborted transactions; None to read all records, also those of aborted transactions.
     """
 
     topic: str
@@ -201,7 +201,7 @@ def _is_intact(view: memoryview, batch: RecordBatch) -> bool:
 
 
 def _is_abort_marker(data: bytes, batch: RecordBatch) -> bool:
-    """Return whether a control batch says that its transaction was aborted: its one record's key tells."""
+    """Return whether a control batch marks an aborted transaction, by the key of its one record."""
     try:
         _, at = read_varint(data, batch.body)  # the length of the record
         _, at = read_varint(data, at + 1)  # its time, behind its attributes

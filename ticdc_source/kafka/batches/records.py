@@ -1,4 +1,4 @@
-"""Records one by one: the specification of `columnar`, and what is read if that declines.
+"""Records one by one: the specification of `columnar`, and the way for records that it declines.
 
 The layout is that of Kafka's protocol guide ("Record", message format v2).
 """
@@ -19,15 +19,16 @@ def cut_records(
 
     Args:
         batch: the record batch that holds the records.
-        chunk: where to append them.
+        chunk: the chunk.
         data: the records, one behind the other; the last may be cut off.
-        at: where the first begins.
-        end: where the last ends.
+        at: the index of the first byte.
+        end: the index behind the last byte.
         max_records: how many records to take at most.
         max_bytes: how many bytes to take at most, except for the first record of a chunk.
 
     Returns:
-        where the next record begins, and how many of its bytes are missing at least (0: it does not fit the chunk).
+        the index of the next record's first byte, and how many of its bytes are missing at least (0: it does not fit
+        the chunk, or none was left to take).
 
     Raises:
         DecodeError: the parts of a record are not as long as the record, or a header's name is not UTF-8.

@@ -115,9 +115,9 @@ _MANAGER = "kafka.net.manager:KafkaConnectionManager"
 _FETCHER = "kafka.consumer.fetcher:Fetcher"
 
 GUARDS: Mapping[str, Guard] = MappingProxyType({
-    # connections.py and network_client.py: look-ups with a time-out, failures told at once, nothing created.
+    # connections.py and network_client.py: look-ups with a time-out, failures reported at once, no topic created.
     CONNECTIONS: Guard(
-        instead="a plain KafkaConsumer looks up and reads: slower, and it tells less of failed connections",
+        instead="a plain KafkaConsumer looks up and reads: it is slower, and says less about failed connections",
         expectations=(
             Expectation("kafka.net.selector:NetworkSelector", members=("start",)),
             Expectation("kafka.net.selector:NetworkSelector.run", parameters=("self", "coro", "args")),
@@ -161,7 +161,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType({
             Expectation("kafka:KafkaConsumer.__init__", uses=("_client", "_manager", "_net", "start")),
         ),
     ),
-    # receiving.py: an answer is read from the socket into the memory where it is decoded.
+    # receiving.py: an answer is read from the socket into the memory that it is decoded from.
     ANSWERS: Guard(
         instead="the library's own parser takes bytes as they arrive: answers are copied more often",
         expectations=(

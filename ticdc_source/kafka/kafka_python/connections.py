@@ -40,7 +40,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         self._memory = Memory()
 
     def get_connection(self, node_id: int | str, *args: object, **kwargs: object) -> library.Connection:
-        """Return a connection, and note how it ends."""
+        """Return a connection, and remember why it fails."""
         connection: library.Connection = super().get_connection(node_id, *args, **kwargs)
         if not connection.init_future.is_done:
             connection.init_future.add_errback(self._remember)
@@ -53,7 +53,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
             self._given_up.failure(error)
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = True) -> None:  # noqa: FBT001, FBT002
-        """Find the brokers, in `timeout_ms` milliseconds at most, whatever hangs.
+        """Find the brokers, in `timeout_ms` milliseconds at most, even if a connection hangs.
 
         Raises:
             kafka.errors.KafkaError: no broker answered, or one refused.

@@ -1,7 +1,8 @@
 """A client by kafka-python's public names only, for versions that are built otherwise than the tested one.
 
-It returns the same rows. It lacks what `network_client.py` adds: of a refused login it tells no more than that the
-brokers did not answer in time, every look-up lists all topics, and an offset look-up is retried as a whole.
+It returns the same rows. It lacks what `network_client.py` adds: a refused login or an untrusted certificate is
+reported as brokers that do not answer in time; every look-up lists all topics; and a topic that is deleted while it is
+read is created anew, if the brokers create topics on request.
 """
 
 from __future__ import annotations

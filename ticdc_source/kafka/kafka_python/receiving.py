@@ -1,7 +1,8 @@
-"""An answer of a broker, read to where it is decoded: kafka-python copies it five times in between.
+"""A broker's answer is read from the socket into the memory that it is decoded from.
 
-kafka-python's parser takes bytes as they arrive. Here a whole answer is read into one piece of memory, which is used
-for the next one too: the decoder copies what it keeps. `compatibility.ANSWERS` guards the private names.
+kafka-python's parser takes bytes as they arrive, and copies them five times before it decodes them. Here a whole answer
+is read into one piece of memory, which is used for the next answer too: the decoder copies what it keeps.
+`compatibility.ANSWERS` guards the private names.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["Memory", "Receiver"]
 
 _SIZE_BYTES = 4  # an answer begins with its length
 _READ_BYTES = 256 << 10  # at a time, by kafka-python's own parser
-_KEPT_BYTES = 7 << 19  # an answer is rarely longer: it is what was requested, and a few bytes around it
+_KEPT_BYTES = 7 << 19  # an answer is rarely longer: it has as many bytes as were requested, and a few more
 
 Buffer = TypeVar("Buffer")
 Received = TypeVar("Received", bytes, int)
@@ -48,11 +49,11 @@ class Memory:
 
 
 class Receiver:
-    """Reads a connection, in place of its parser's `receive_bytes`.
+    """Reads a connection, and replaces its parser's `receive_bytes`.
 
     Args:
-        parser: of the connection; nothing may have arrived yet.
-        memory: where its answers are read to, shared by the connections of one IO thread.
+        parser: the connection's parser; nothing may have arrived yet.
+        memory: the memory for answers, shared by the connections of one IO thread.
     """
 
     def __init__(self, parser: library.Parser, memory: Memory) -> None:
@@ -63,7 +64,7 @@ class Receiver:
             parser.receive_bytes = self._responses
         self._size = memoryview(bytearray(_SIZE_BYTES))
         self._answer: memoryview | None = None  # the one that is being read
-        self._have = 0  # bytes of that, or of its size
+        self._have = 0  # how many bytes of it, or of its size, have arrived
 
     def read(self, sock: socket.socket) -> tuple[bytes | list[memoryview], Exception | None]:
         """Read what has arrived, and return it as the parser's `receive_bytes` takes it.
@@ -95,7 +96,7 @@ class Receiver:
                 self._answer = self._memory.take(size)
 
     def _responses(self, answers: Sequence[memoryview]) -> list[object]:
-        """Decode answers: what `KafkaProtocol.receive_bytes` returns for their bytes."""
+        """Decode answers into what `KafkaProtocol.receive_bytes` returns for their bytes."""
         responses: list[object] = []
         for answer in answers:
             buffer = io.BytesIO(answer) if self._is_login() else _Answer(answer)
@@ -110,7 +111,7 @@ class Receiver:
 
 
 class _Answer:
-    """An answer, as kafka-python's decoder reads it: like a file."""
+    """An answer as a file, which kafka-python's decoder reads."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -139,7 +140,7 @@ def _bytes(sock: socket.socket) -> tuple[bytes, Exception | None]:
 
 
 def _received(receive: Callable[[Buffer], Received], into: Buffer) -> tuple[Received | None, Exception | None]:
-    """Receive once: nothing, and no error either, if nothing has arrived yet."""
+    """Receive once, and return what arrived, or the error; neither if nothing has arrived yet."""
     try:
         received = receive(into)
     except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
