@@ -37,17 +37,17 @@ _FORMS: dict[str, tuple[tuple[str, ColumnType], ...]] = {
             "decimal without precision in the messages, value 1.50 in the sample",
             ColumnType("decimal", whole=1, scale=2),
         ),
-        ("the same, with only NULL in the sample", ColumnType("decimal")),
+        ("decimal without precision in the messages, only NULL in the sample", ColumnType("decimal")),
     ),
     "bit": (
         ("bit(1)", parse_type("bit(1)")),
         ("bit(8), or bit without length in the messages", parse_type("bit(8)")),
     ),
-    "enum": (("enum with known labels", parse_type("enum('a')")), ("enum without", parse_type("enum"))),
+    "enum": (("enum with known labels", parse_type("enum('a')")), ("enum with unknown labels", parse_type("enum"))),
     "set": (
         ("set with known labels", parse_type("set('a')")),
-        ("set without", parse_type("set")),
-        ("set without, 64th member in the sample", ColumnType("set", wide=True)),
+        ("set with unknown labels", parse_type("set")),
+        ("set with unknown labels, 64th member in the sample", ColumnType("set", wide=True)),
     ),
 }
 
@@ -101,7 +101,7 @@ def _code(*names: str) -> str:
 
 def types_table() -> str:
     """Return README's table of types: what each TiDB type becomes in Spark."""
-    lines = ["| TiDB | Spark | unsigned |", "|---|---|---|"]
+    lines = ["| TiDB type | Spark type | Spark type if unsigned |", "|---|---|---|"]
     lines += [f"| {', '.join(shown)} | {spark} | {unsigned} |" for shown, spark, unsigned in _type_rows()]
     return "\n".join(lines)
 
@@ -138,7 +138,7 @@ def _shared(forms: Iterable[tuple[str, bool, tuple[str, ...]]]) -> Iterator[tupl
 
 def wire_table(protocol: str) -> str:
     """Return a protocol's table of types: how each is written, and what it becomes in Spark."""
-    lines = ["| TiDB | in the message | Spark | unsigned |", "|---|---|---|---|"]
+    lines = ["| TiDB type | in the message | Spark type | Spark type if unsigned |", "|---|---|---|---|"]
     forms = (
         (
             f"{name}{more if more.startswith('(') else f' {more}'}".strip(),
@@ -158,7 +158,7 @@ def wire_table(protocol: str) -> str:
 
 def conversions_table() -> str:
     """Return README's table of the types that a hint can ask for."""
-    lines = ["| a column that is | can be read as |", "|---|---|"]
+    lines = ["| type of the column in Spark | types as which it can be read |", "|---|---|"]
     for source, targets in CONVERSIONS.items():
         names = [name for kind in dict.fromkeys([*targets, "string"]) for name in _names_of(kind)]
         lines.append(f"| {_code(*_names_of(source))} | {_code(*names)} |")

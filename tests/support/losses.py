@@ -178,7 +178,7 @@ def _deletes(protocol: str) -> Loss:
     return Loss(
         protocol,
         "delete-keys-only",
-        "with `delete-only-output-handle-key-columns=true` a delete has its key columns only: the others are NULL",
+        "with `delete-only-output-handle-key-columns=true`, a delete has only its key columns; the others are NULL",
         "pingcap/ticdc pkg/sink/codec/open/codec.go, canal/canal_json_encoder.go: onlyHandleKeyColumns",
         _is_left_out_of_delete,
         lambda _column, _truth: None,
@@ -194,8 +194,8 @@ def _key_only(protocol: str) -> Loss:
     return Loss(
         protocol,
         "handle-key-only",
-        "with `large-message-handle-option=handle-key-only` a message that is too large has its key columns only "
-        "(`onHandleKeyOnly`)",
+        "with `large-message-handle-option=handle-key-only`, a message that is too large has only its key columns "
+        "(see `onHandleKeyOnly`)",
         "pingcap/ticdc pkg/sink/codec/open/encoder.go, canal/canal_json_encoder.go: LargeMessageHandle",
         _is_left_out_of_large,
         lambda _column, _truth: None,
@@ -206,8 +206,8 @@ def _ambiguous(protocol: str) -> Loss:
     return Loss(
         protocol,
         "ambiguous-hour",
-        "`timestamp` in the hour in which TiCDC's time zone turns its clocks back: two moments have the same text, and "
-        "the earlier one is read (UTC has no such hour)",
+        "`timestamp` in the hour repeated when daylight saving time ends in TiCDC's time zone: two moments have the "
+        "same text, and the source reads the earlier one (UTC repeats no hour)",
         "pingcap/ticdc: the mounter makes a wall clock of it, and the encoder writes that without its zone",
         **_other_twin(0),
     )
@@ -223,8 +223,8 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         "canal-json",
         "invalid-utf8",
-        "text that is not UTF-8: TiCDC writes U+FFFD for each bad byte (in the other protocols, TiCDC's new "
-        "architecture keeps the bytes, and `invalidUtf8` decides)",
+        "text that is not UTF-8: TiCDC writes U+FFFD for each invalid byte (in the other protocols, TiCDC's new "
+        "architecture keeps the bytes, and `invalidUtf8` controls how they are read)",
         "pingcap/ticdc pkg/sink/codec/canal/canal_json_encoder.go: the JSON writer replaces them",
         _is_invalid_text,
         lambda _, truth: with_replacements(bytes.fromhex(truth["hex"])),
@@ -232,8 +232,8 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         "debezium",
         "null-as-default",
-        "NULL in a column that has a DEFAULT is sent as the default (TIME as 0, "
-        "CURRENT_TIMESTAMP of DATETIME as the epoch)",
+        "NULL in a column that has a DEFAULT is sent as the default (in a TIME column as 0, in a DATETIME column with "
+        "CURRENT_TIMESTAMP as the epoch)",
         "docs/wire.md, items 25 and 37",
         _is_null_with_default,
         lambda column, _: _default_of(column),
@@ -241,7 +241,7 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         "debezium",
         "zero-date",
-        "zero and invalid DATE and DATETIME are sent as NULL, in a NOT NULL column as the epoch",
+        "zero and invalid DATE and DATETIME values are sent as NULL; in a NOT NULL column, as the epoch",
         "docs/wire.md, item 26",
         _is_zero_date,
         _null_or_epoch,
@@ -257,7 +257,8 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         "debezium",
         "two-digit-year",
-        "DATE and DATETIME in the years 0 to 69 are sent 2000 years later, in the years 70 to 99 1900 years later",
+        "DATE and DATETIME values before the year 100: years 0 to 69 are sent as 2000 to 2069, years 70 to 99 as 1970 "
+        "to 1999",
         "docs/wire.md, item 26",
         _has_two_digit_year,
         _four_digit_year,
@@ -265,7 +266,7 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         "debezium",
         "decimal-as-double",
-        "DECIMAL is sent as a double: about 15 digits are exact",
+        "DECIMAL is sent as a double: only about 15 digits are exact",
         "docs/wire.md, item 24",
         _is_long_decimal,
         lambda _, truth: {"double": float(Decimal(truth))},
@@ -273,8 +274,8 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         "debezium",
         "ambiguous-hour",
-        "`timestamp` in the hour in which TiCDC's time zone turns its clocks back: the earlier of two moments is sent "
-        "as the later",
+        "`timestamp` in the hour repeated when daylight saving time ends in TiCDC's time zone: the earlier of two "
+        "moments is sent as the later one",
         "pingcap/ticdc: the mounter makes a wall clock of it, pkg/sink/codec/debezium/codec.go turns that back",
         **_other_twin(1),
     ),
@@ -284,14 +285,15 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "open-protocol",
         "open.output-old-value",
-        "with `output-old-value=false` an update has no old row and looks like an insert: it is read as `insert`",
+        "with `output-old-value=false`, an update has no old row and cannot be told from an insert: it is read as "
+        "`insert`",
         "pingcap/ticdc pkg/sink/codec/open/codec.go:85-95",
         ("insert",),
     ),
     MissingImages(
         "debezium",
         "debezium.output-old-value",
-        "with `output-old-value=false` an update has no old row: there is only its `update_postimage`",
+        "with `output-old-value=false`, an update has no old row: it is read as one row, `update_postimage`",
         "pingcap/ticdc pkg/sink/codec/debezium/codec.go:1053-1145",
         ("update_postimage",),
     ),

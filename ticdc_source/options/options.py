@@ -98,29 +98,31 @@ class Options:
     # What to read
 
     assign: PartitionLists | None = _option(
-        "assign", parsers.partition_lists, 'topic partitions to read, as JSON: `{"topicA":[0,1]}`'
+        "assign", parsers.partition_lists, 'topic partitions to read, as JSON, for example `{"topicA":[0,1]}`'
     )
-    subscribe: str | None = _option("subscribe", parsers.text, "topics to read, separated by commas")
+    subscribe: str | None = _option("subscribe", parsers.text, "topics to read, comma-separated")
     subscribe_pattern: str | None = _option(
-        "subscribePattern", parsers.text, "a regular expression that matches the whole names of the topics to read"
+        "subscribePattern",
+        parsers.text,
+        "regular expression for the topics to read; it must match the whole name of a topic",
     )
     protocol: str = _option(
         "protocol",
         parsers.lower_case,
-        "the `protocol` of the changefeed; `auto` detects it from the messages and refuses a mix",
+        "`protocol` of the changefeed; `auto` detects it from the messages, and fails if they use several protocols",
         default="auto",
     )
     tables: tuple[tuple[str, str], ...] | None = _option(
         "tables",
         parsers.tables,
-        "tables to read, such as `db.t, db2.*`; put names with dots, commas or blanks in backticks. "
-        "Needed if a topic holds several tables",
+        "tables to read, for example `db.t, db2.*`; put names with dots, commas or blanks in backticks. "
+        "Required if the topics contain several tables, except with `outputFormat=event`",
     )
     output_format: Literal["changelog", "envelope", "event"] = _option(
         "outputFormat",
         parsers.one_of("changelog", "envelope", "event"),
-        "`changelog`: one table, one row per row image, flat and typed; `envelope`: one table, one row per event, "
-        "with `before` and `after`; `event`: all tables, with DDL and watermarks, rows as JSON",
+        "`changelog`: one table, typed columns; one row per insert or delete, two per update. `envelope`: one table, "
+        "one row per event, with `before` and `after`. `event`: all tables, DDL and watermarks, with rows as JSON",
         default="changelog",
     )
 
@@ -129,55 +131,61 @@ class Options:
     starting_offsets: Literal["earliest", "latest"] | PartitionNumbers = _option(
         "startingOffsets",
         parsers.offsets,
-        "`earliest`, `latest`, or JSON with every partition (-2 earliest, -1 latest). "
-        "A stream starts at `latest` by default; a batch read refuses `latest`",
+        '`earliest`, `latest`, or JSON with an offset for every partition, for example `{"topicA":{"0":23,"1":-2}}`; '
+        "-2 means earliest, -1 latest. The default of a stream is `latest`. Batch reads do not accept `latest`",
         default="earliest",
     )
     starting_timestamp: int | None = _option(
         "startingTimestamp",
         parsers.integer(0),
-        "start at the first record at or after this time, in ms since the epoch",
+        "start at the first record at or after this time, in milliseconds since the epoch",
     )
     starting_offsets_by_timestamp: PartitionNumbers | None = _option(
-        "startingOffsetsByTimestamp", parsers.times, "the same for each partition, as JSON"
+        "startingOffsetsByTimestamp",
+        parsers.times,
+        'the start time of each partition, as JSON, for example `{"topicA":{"0":1700000000000}}`',
     )
     starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = _option(
         "startingOffsetsByTimestampStrategy",
         parsers.one_of("error", "latest"),
-        "what to do if a partition has no record at or after that time: fail, or start at the latest offset",
+        "if a partition has no record at or after its start time: `error` fails, `latest` starts at the latest offset",
         default="error",
     )
     ending_offsets: Literal["earliest", "latest"] | PartitionNumbers = _option(
         "endingOffsets",
         parsers.offsets,
-        "`latest`, or JSON with every partition (-1 latest)",
+        '`latest`, or JSON with an offset for every partition, for example `{"topicA":{"0":50,"1":-1}}`; -1 means '
+        "latest",
         default="latest",
         only="batch",
     )
     ending_timestamp: int | None = _option(
         "endingTimestamp",
         parsers.integer(0),
-        "end before the first record at or after this time, in ms since the epoch",
+        "end before the first record at or after this time, in milliseconds since the epoch",
         only="batch",
     )
     ending_offsets_by_timestamp: PartitionNumbers | None = _option(
-        "endingOffsetsByTimestamp", parsers.times, "the same for each partition, as JSON", only="batch"
+        "endingOffsetsByTimestamp",
+        parsers.times,
+        'the end time of each partition, as JSON, for example `{"topicA":{"0":1700000000000}}`',
+        only="batch",
     )
     starting_commit_ts: int | None = _option(
         "startingCommitTs",
         parsers.integer(0),
-        "keep only what has this commit-ts or a later one; this is a filter on decoded rows",
+        "keep only events with this commit-ts or a later one; applied after decoding",
     )
     ending_commit_ts: int | Literal["resolved"] | None = _option(
         "endingCommitTs",
         parsers.resolved_or_integer,
-        "keep only what has an earlier commit-ts. `resolved` (batch reads only) takes the largest watermark of each "
-        "topic partition, and of these the smallest, so that no transaction is cut",
+        "keep only events with an earlier commit-ts; applied after decoding. `resolved` (batch reads only) ends at the "
+        "smallest, over all topic partitions, of their largest watermarks, so that no transaction is split",
     )
     fail_on_data_loss: bool = _option(
         "failOnDataLoss",
         parsers.boolean,
-        "fail if records of the range are gone; `false` warns and reads what is left",
+        "`true` fails if Kafka no longer has all records of the range; `false` warns and reads the remaining ones",
         default="true",
     )
 
@@ -186,27 +194,31 @@ class Options:
     max_offsets_per_trigger: int | None = _option(
         "maxOffsetsPerTrigger",
         parsers.integer(1),
-        "the most offsets that a micro-batch reads, shared among partitions in proportion to their backlog",
+        "maximum number of offsets in a micro-batch, divided among partitions in proportion to their backlog",
         only="stream",
     )
     min_offsets_per_trigger: int | None = _option(
         "minOffsetsPerTrigger",
         parsers.integer(1),
-        "how many new offsets a micro-batch waits for",
+        "minimum number of new offsets for which a micro-batch starts",
         only="stream",
     )
     max_trigger_delay: int = _option(
         "maxTriggerDelay",
         parsers.duration_ms,
-        "the longest wait for `minOffsetsPerTrigger`",
+        "maximum time to wait for `minOffsetsPerTrigger`",
         default="15m",
         only="stream",
     )
     min_partitions: int | None = _option(
-        "minPartitions", parsers.integer(1), "split the ranges into at least this many input partitions"
+        "minPartitions",
+        parsers.integer(1),
+        "minimum number of Spark input partitions; offset ranges are split to reach about this number",
     )
     max_records_per_partition: int | None = _option(
-        "maxRecordsPerPartition", parsers.integer(1), "split ranges that have more offsets than this"
+        "maxRecordsPerPartition",
+        parsers.integer(1),
+        "maximum number of offsets in a Spark input partition; larger offset ranges are split",
     )
 
     # Rows and columns
@@ -214,17 +226,17 @@ class Options:
     preimages: bool = _option(
         "preimages",
         parsers.boolean,
-        "`false` drops `update_preimage` rows (AUTO CDC must not see them)",
+        "`false` drops `update_preimage` rows; needed for AUTO CDC in declarative pipelines, which would apply them",
         default="true",
     )
     operations: frozenset[Literal["insert", "update", "delete"]] = _option(
         "operations",
         parsers.subset_of("insert", "update", "delete"),
-        "keep only rows of these operations",
+        "keep only rows of these operations, comma-separated",
         default="insert,update,delete",
     )
     columns: tuple[str, ...] | None = _option(
-        "columns", parsers.names, "read only these table columns, separated by commas"
+        "columns", parsers.names, "read only these table columns, comma-separated"
     )
     include_metadata: Literal["core", "kafka", "all"] = _option(
         "includeMetadata",
@@ -239,7 +251,7 @@ class Options:
     metadata_column_prefix: str = _option(
         "metadataColumnPrefix",
         parsers.text,
-        "replaces the underscore at the start of metadata column names",
+        "prefix of metadata column names, instead of the underscore",
         default="_",
     )
 
@@ -248,36 +260,41 @@ class Options:
     infer_schema_max_records: int = _option(
         "inferSchema.maxRecords",
         parsers.integer(1),
-        "how many rows of the table to infer the schema from, half from each end of the range",
+        "number of rows from which to infer the schema, half from each end of the range",
         default="1000",
     )
     infer_schema_max_scanned_records: int = _option(
         "inferSchema.maxScannedRecords",
         parsers.integer(1),
-        "the most records to scan for those rows",
+        "maximum number of records to scan for these rows and for DDL events",
         default="100000",
     )
     infer_schema_timeout_ms: int = _option(
-        "inferSchema.timeoutMs", parsers.duration_ms, "the longest time to scan for those rows", default="10000"
+        "inferSchema.timeoutMs",
+        parsers.duration_ms,
+        "maximum time to scan for these rows and for DDL events, in milliseconds",
+        default="10000",
     )
     schema_hints: str | None = _option(
-        "schemaHints", parsers.text, "types of some columns, in Spark's DDL: `amount decimal(10,2), flag boolean`"
+        "schemaHints",
+        parsers.text,
+        "types of some columns, as Spark DDL, for example `amount decimal(10,2), flag boolean`",
     )
     table_ddl: str | None = _option(
         "tableDDL",
         parsers.text,
-        "`CREATE TABLE` statements, as `SHOW CREATE TABLE` prints them, for precisions, labels and lengths that the "
-        "messages lack",
+        "`CREATE TABLE` statements, as printed by `SHOW CREATE TABLE`; they supply precisions, labels and lengths that "
+        "the messages do not carry",
     )
     unspecified_decimal: str | None = _option(
         "unspecifiedDecimal",
         parsers.text,
-        "type of DECIMAL columns whose precision the messages lack, such as `decimal(20,4)` or `string`",
+        "type of DECIMAL columns whose precision is not known, for example `decimal(20,4)` or `string`",
     )
     variant_json: bool = _option(
         "variantJson",
         parsers.boolean,
-        "`true` reads json columns, and the JSON of `outputFormat=event`, as Spark's VARIANT",
+        "`true` reads JSON columns, and the JSON columns of `outputFormat=event`, as Spark's VARIANT",
         default="false",
     )
 
@@ -286,20 +303,20 @@ class Options:
     time_zone: str = _option(
         "timeZone",
         parsers.time_zone,
-        "the `--tz` of the TiCDC server: the time zone of TIMESTAMP values in messages, which do not name it",
+        "time zone of TIMESTAMP values in messages, which do not name it: the `--tz` of the TiCDC server",
         default="UTC",
     )
     zero_date: Literal["null", "fail"] = _option(
         "zeroDate",
         parsers.one_of("null", "fail"),
-        "what to do with zero and invalid dates such as `0000-00-00`: read NULL, or fail",
+        "zero and invalid dates such as `0000-00-00`: `null` reads them as NULL, `fail` makes them errors",
         default="null",
     )
     invalid_utf8: Literal["replace", "fail"] = _option(
         "invalidUtf8",
         parsers.one_of("replace", "fail"),
-        "what to do with text that is not UTF-8: replace each invalid byte by U+FFFD and count the text in the "
-        "metrics, or fail",
+        "text that is not UTF-8: `replace` replaces each invalid byte with U+FFFD and counts the text in the metrics; "
+        "`fail` makes it an error",
         default="replace",
     )
 
@@ -308,31 +325,34 @@ class Options:
     mode: Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"] = _option(
         "mode",
         parsers.one_of("FAILFAST", "PERMISSIVE", "DROPMALFORMED"),
-        "what to do with a record that cannot be read or a value that does not fit its type: fail; keep the record in "
-        "a row of its own; or drop, count and log it",
+        "a record that cannot be read, or has a value that does not fit its type: `FAILFAST` fails; `PERMISSIVE` "
+        "returns it in a row of its own; `DROPMALFORMED` drops, counts and logs it",
         default="FAILFAST",
     )
     column_name_of_corrupt_record: str = _option(
-        "columnNameOfCorruptRecord", parsers.text, "the column that `PERMISSIVE` adds", default="_corrupt_record"
+        "columnNameOfCorruptRecord",
+        parsers.text,
+        "name of the column that `mode=PERMISSIVE` adds",
+        default="_corrupt_record",
     )
     on_schema_drift: Literal["fail", "ignore", "rescue"] = _option(
         "onSchemaDrift",
         parsers.one_of("fail", "ignore", "rescue"),
-        "what to do with a column that the schema lacks: fail; leave it out; or keep its values as JSON in the "
-        "rescued column, together with values that do not fit their column's type",
+        "a column that is not in the schema: `fail` fails; `ignore` leaves it out; `rescue` keeps its values as JSON "
+        "in the rescued column, and also values that do not fit the type of their column",
         default="fail",
     )
     rescued_data_column: str | None = _option(
         "rescuedDataColumn",
         parsers.text,
-        "the rescued column, `_rescued_data` by default with `onSchemaDrift=rescue`; it also keeps the bytes of text "
-        "that is not UTF-8",
+        "name of the rescued column; `_rescued_data` if only `onSchemaDrift=rescue` is set. The column also keeps the "
+        "bytes of text that is not UTF-8",
     )
     on_destructive_ddl: Literal["warn", "fail", "ignore"] = _option(
         "onDestructiveDDL",
         parsers.one_of("warn", "fail", "ignore"),
-        "what to do if a DDL statement removes rows without delete events: DROP TABLE, TRUNCATE, DROP, TRUNCATE or "
-        "EXCHANGE PARTITION, DROP DATABASE",
+        "DDL that removes rows without delete events (TRUNCATE; DROP TABLE or DATABASE; DROP, TRUNCATE or EXCHANGE "
+        "PARTITION): `warn` logs it, `fail` fails, `ignore` does nothing",
         default="warn",
     )
 
@@ -341,67 +361,78 @@ class Options:
     value_compression: Literal["auto", "none", "snappy", "lz4"] = _option(
         "valueCompression",
         parsers.one_of("auto", "none", "snappy", "lz4"),
-        "TiCDC's `large-message-handle-compression`; `auto` detects it from the first bytes of each message",
+        "value of TiCDC's `large-message-handle-compression`; `auto` detects it from the first bytes of each message",
         default="auto",
     )
     claim_check_location: str | None = _option(
         "claimCheckLocation",
         parsers.folder,
-        "the folder of TiCDC's claim-check files: a path, or a URL for fsspec",
+        "folder of TiCDC's claim-check files: a path, or a URL that fsspec supports",
         secret=True,
     )
     on_handle_key_only: Literal["fail", "null"] = _option(
         "onHandleKeyOnly",
         parsers.one_of("fail", "null"),
-        "what to do with messages that have key columns only: fail, or read NULL in the other columns",
+        "messages that have only the key columns: `fail` fails, `null` reads the other columns as NULL",
         default="fail",
     )
 
     # Kafka
 
     fetch_offset_num_retries: int = _option(
-        "fetchOffset.numRetries", parsers.integer(0), "how often to retry an offset look-up", default="3"
+        "fetchOffset.numRetries", parsers.integer(0), "maximum number of retries of an offset look-up", default="3"
     )
     fetch_offset_retry_interval_ms: int = _option(
-        "fetchOffset.retryIntervalMs", parsers.duration_ms, "the wait before each retry", default="1000"
+        "fetchOffset.retryIntervalMs",
+        parsers.duration_ms,
+        "time to wait before each retry, in milliseconds",
+        default="1000",
     )
     fetch_offset_min_interval_ms: int = _option(
         "fetchOffset.minIntervalMs",
         parsers.duration_ms,
-        "how long to reuse the result of an offset look-up",
+        "how long the result of an offset look-up is reused, in milliseconds",
         default="200",
         only="stream",
     )
     kafka_consumer_poll_timeout_ms: int = _option(
-        "kafkaConsumer.pollTimeoutMs", parsers.duration_ms, "fail if no record arrives for this long", default="120000"
+        "kafkaConsumer.pollTimeoutMs",
+        parsers.duration_ms,
+        "the read fails if no record arrives for this time, in milliseconds",
+        default="120000",
     )
     group_id_prefix: str | None = _option(
-        "groupIdPrefix", parsers.text, "prefix of the client id that brokers see (the source joins no consumer group)"
+        "groupIdPrefix",
+        parsers.text,
+        "prefix of the client id that brokers see; there is no group id, as the source joins no consumer group",
     )
 
     # Output and monitoring
 
     max_rows_per_batch: int = _option(
-        "maxRowsPerBatch", parsers.integer(1), "the most rows in an Arrow record batch", default="8192"
+        "maxRowsPerBatch", parsers.integer(1), "maximum number of rows in an Arrow record batch", default="8192"
     )
     max_bytes_per_batch: int = _option(
         "maxBytesPerBatch",
         parsers.size_bytes,
-        "about the most bytes in an Arrow record batch, unless one Kafka record has more",
+        "approximate maximum size of an Arrow record batch in bytes; exceeded if a single Kafka record is larger",
         default="32m",
     )
     commit_group_offsets: bool = _option(
         "commitGroupOffsets",
         parsers.boolean,
-        "`true` commits the offsets that are finished to the group `kafka.group.id`, for monitoring; best effort",
+        "`true` commits the offsets of finished micro-batches to the group `kafka.group.id`, for monitoring; best "
+        "effort",
         default="false",
         only="stream",
     )
     metrics_path: str | None = _option(
-        "metricsPath", parsers.text, "a folder that gets a JSON line per topic partition and micro-batch"
+        "metricsPath",
+        parsers.text,
+        "folder to which one JSON line of counters per topic partition and micro-batch is written",
     )
     strict_options: bool = _option(
-        "strictOptions", parsers.boolean, "`true` makes an unknown option an error", default="false"
+        "strictOptions", parsers.boolean, "`true` makes unknown options an error", default="false"
     )
 
     @classmethod
@@ -487,8 +518,11 @@ def options_table() -> str:
     lines = [
         "| option | default | meaning |",
         "|---|---|---|",
-        "| `kafka.bootstrap.servers` | required | brokers, `host:port` separated by commas |",
-        "| `kafka.*` |  | settings of the Kafka client under their Java names; the source refuses those that it owns |",
+        "| `kafka.bootstrap.servers` | required | brokers as `host:port`, comma-separated |",
+        (
+            "| `kafka.*` |  | properties of the Kafka client, under their Java names; those that the source controls "
+            "itself are rejected |"
+        ),
     ]
     for option in OPTIONS.values():
         default = f"`{option.default}`" if option.default else ""

@@ -70,10 +70,13 @@ class MetadataColumn(NamedTuple):
 METADATA: tuple[MetadataColumn, ...] = (
     MetadataColumn("change_type", pa.string(), "core", "`insert`, `update_preimage`, `update_postimage` or `delete`"),
     MetadataColumn("commit_version", pa.int64(), "core",
-                   "TiDB's commit-ts (TSO); if the message has none, a lower bound: the event's time in ms `<< 18`"),
-    MetadataColumn("commit_timestamp", TIMESTAMP, "core", "`_commit_version >> 18`, UTC"),
+                   "TiDB's commit-ts (TSO); if the message has none, a lower bound: the event's time in milliseconds, "
+                   "`<< 18`"),
+    MetadataColumn("commit_timestamp", TIMESTAMP, "core", "the time in `_commit_version`: `_commit_version >> 18` is "
+                   "in milliseconds since the epoch, UTC"),
     MetadataColumn("sequence", SEQUENCE, "core",
-                   "orderable and unique in a topic; `rank` is 0 for delete and update_preimage, else 1"),
+                   "sortable, and unique within a topic; `rank` is 0 for `delete` and `update_preimage`, and 1 "
+                   "otherwise"),
     MetadataColumn("topic", pa.string(), "kafka", "Kafka topic"),
     MetadataColumn("partition", pa.int32(), "kafka", "Kafka partition"),
     MetadataColumn("offset", pa.int64(), "kafka", "Kafka offset"),
@@ -81,10 +84,10 @@ METADATA: tuple[MetadataColumn, ...] = (
     MetadataColumn("key", pa.binary(), "kafka", "Kafka key"),
     MetadataColumn("database", pa.string(), "all", "database of the table"),
     MetadataColumn("table", pa.string(), "all", "name of the table"),
-    MetadataColumn("protocol", pa.string(), "all", "wire format"),
-    MetadataColumn("build_ts", pa.int64(), "all", "when TiCDC wrote the message, ms since the epoch"),
-    MetadataColumn("cluster_id", pa.string(), "all", "TiCDC's cluster id; NULL if the wire format lacks it"),
-    MetadataColumn("value", pa.binary(), "all", "the whole Kafka value"),
+    MetadataColumn("protocol", pa.string(), "all", "protocol of the message"),
+    MetadataColumn("build_ts", pa.int64(), "all", "when TiCDC wrote the message, in milliseconds since the epoch"),
+    MetadataColumn("cluster_id", pa.string(), "all", "TiCDC's cluster id; NULL if the protocol does not carry it"),
+    MetadataColumn("value", pa.binary(), "all", "Kafka value"),
     MetadataColumn("headers", HEADERS, "includeHeaders", "Kafka headers"),
 )  # fmt: skip
 
@@ -132,30 +135,43 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
     ),
     "event": (
         _own("event_type", pa.string(), "`row`, `ddl` or `watermark`", fill="event_type", prefixed=True),
-        _own("op", pa.string(), "of a row: `insert`, `update` or `delete`", fill="event_op", prefixed=True),
+        _own(
+            "op",
+            pa.string(),
+            "operation of a row event: `insert`, `update` or `delete`",
+            fill="event_op",
+            prefixed=True,
+        ),
         _own("database", pa.string(), "database of the row or DDL", prefixed=True),
-        _own("table", pa.string(), "its table; NULL for the DDL of a database", prefixed=True),
-        _common("commit_version", "the commit-ts of a row or DDL, the watermark of a watermark"),
+        _own("table", pa.string(), "table of the row or DDL; NULL for DDL on a database", prefixed=True),
+        _common("commit_version", "commit-ts of a row or DDL; for a watermark, the watermark itself"),
         _common("commit_timestamp"),
         _common(
-            "sequence", "orderable and unique in a topic; `rank`: 0 delete, 1 insert and update, 2 DDL, 3 watermark"
+            "sequence",
+            "sortable, and unique within a topic; `rank` is 0 for a delete, 1 for an insert or update, 2 for DDL, 3 "
+            "for a "
+            "watermark",
         ),
-        _own("key", pa.string(), "the handle-key columns of the row, JSON; NULL if the message names none"),
-        _own("before", pa.string(), "the row before, JSON"),
-        _own("after", pa.string(), "the row after, JSON"),
+        _own("key", pa.string(), "handle-key columns of the row, as JSON; NULL if the message does not name any"),
+        _own("before", pa.string(), "row before the change, as JSON"),
+        _own("after", pa.string(), "row after the change, as JSON"),
         _own(
             "ddl_type",
             pa.string(),
-            "the name of the DDL's type: TiDB's if the wire format has its code, else the wire format's own",
+            "name of the DDL type: TiDB's name if the protocol carries TiDB's code, otherwise the protocol's own name",
         ),
-        _own("ddl_type_code", pa.int32(), "TiDB's code of it; NULL if the wire format lacks it"),
-        _own("ddl_query", pa.string(), "the statement"),
+        _own("ddl_type_code", pa.int32(), "TiDB's code of the DDL type; NULL if the protocol does not carry it"),
+        _own("ddl_query", pa.string(), "SQL of the DDL statement"),
         _own(
             "table_changes",
             pa.string(),
-            "what the DDL event says of the table afterwards, JSON; NULL if the wire format lacks it",
+            "description of the table after the DDL, as JSON; NULL if the protocol does not carry it",
         ),
-        _own("watermark_ts", pa.int64(), "all events of this topic partition up to this commit-ts came before"),
+        _own(
+            "watermark_ts",
+            pa.int64(),
+            "the watermark: TiCDC has sent all events up to this commit-ts to this topic partition before it",
+        ),
     ),
 }
 
@@ -177,7 +193,7 @@ def metadata_columns(include: str, *, headers: bool) -> list[MetadataColumn]:
 
 def metadata_table() -> str:
     """Return README's table of metadata columns."""
-    lines = ["| column | type | with | meaning |", "|---|---|---|---|"]
+    lines = ["| column | type | present | meaning |", "|---|---|---|---|"]
     lines += [
         f"| `_{column.name}` | `{_SPARK_NAMES[column.arrow]}` | {_BROUGHT_BY[column.level]} | {column.meaning} |"
         for column in METADATA
@@ -201,7 +217,7 @@ _SPARK_NAMES = {
 }  # fmt: skip
 _BROUGHT_BY = {
     "core": "always",
-    "kafka": "`includeMetadata=kafka`",
-    "all": "`includeMetadata=all`",
-    "includeHeaders": "`includeHeaders`",
+    "kafka": "with `includeMetadata=kafka` or `all`",
+    "all": "with `includeMetadata=all`",
+    "includeHeaders": "with `includeHeaders=true`",
 }
