@@ -14,6 +14,10 @@ from ticdc_source.protocols import DECODERS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "ticdc_source"
+EMPTY_CONTAINERS = frozenset({"{}", "[]", "dict()", "list()", "set()"})
+CLIENT_LIBRARY = f"{PACKAGE}.kafka.kafka_python"
+# kafka-python has no types, and each request has a response of its own.
+MAY_BE_ANY = frozenset({f"{CLIENT_LIBRARY}.network_client._send"})
 LONGEST_TUPLE = 4  # fields
 LONGEST = 600  # lines: a longer file has two subjects
 MOST_AT_THE_TOP = 5  # files directly in the package: folders show the layers
@@ -78,15 +82,29 @@ def parsed(source: str) -> ast.Module:
     return ast.parse(source)
 
 
-def imports(source: str) -> Iterator[str]:
-    """Yield the dotted names that a module imports, wherever in it; `from a import b` gives both `a` and `a.b`."""
+@cache
+def imports(source: str) -> tuple[str, ...]:
+    """Return the dotted names that a module imports, wherever in it; `from a import b` gives both `a` and `a.b`."""
+    names: list[str] = []
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             start = "." * node.level + (node.module or "")
-            yield start
-            yield from (f"{start}.{alias.name}" for alias in node.names)
+            names += (start, *(f"{start}.{alias.name}" for alias in node.names))
+    return tuple(names)
+
+
+@cache
+def untyped_functions(source: str) -> tuple[str, ...]:
+    """Return the names of functions that have just `Any` in their signature."""
+    found = []
+    for node in ast.walk(parsed(source)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            given = (node.returns, *(one.annotation for one in (*node.args.args, *node.args.kwonlyargs)))
+            if any(isinstance(item, ast.Name) and item.id == "Any" for item in given):
+                found.append(node.name)
+    return tuple(found)
 
 
 def folder(module: str) -> str:
@@ -222,7 +240,45 @@ def long_tuples(sources: Sources) -> Iterator[str]:
                     yield f"{module}.{node.name} has {fields} fields by position: make it a dataclass"
 
 
-GUARDS = (in_a_layer, downwards, apart, unnamed, circles, outside, sizes_and_names, long_tuples)
+def globals_that_change(sources: Sources) -> Iterator[str]:
+    """Report empty containers at the top of a module: something fills them later, and no read owns that."""
+    for module, source in sources.items():
+        for node in parsed(source).body:
+            value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+            if value is not None and ast.unparse(value) in EMPTY_CONTAINERS:
+                yield f"{module}, line {node.lineno}: a module keeps no state; let an object that a read owns keep it"
+
+
+def one_way_in(sources: Sources) -> Iterator[str]:
+    """Report modules that reach past `connect` into the folder of a Kafka client library."""
+    for module in sources:
+        for target in sorted(our_imports(module, sources)):
+            inside = target.startswith(f"{CLIENT_LIBRARY}.") and target != f"{CLIENT_LIBRARY}.connect"
+            if inside and not target.endswith("__init__") and not module.startswith(CLIENT_LIBRARY):
+                yield f"{module} imports {target}: only {CLIENT_LIBRARY}.connect is for others"
+
+
+def untyped(sources: Sources) -> Iterator[str]:
+    """Report annotations that are just `Any`, beside those with a reason in MAY_BE_ANY."""
+    for module, source in sources.items():
+        for name in untyped_functions(source):
+            if f"{module}.{name}" not in MAY_BE_ANY:
+                yield f"{module}.{name} has Any in its signature: say what it takes or returns"
+
+
+GUARDS = (
+    in_a_layer,
+    downwards,
+    apart,
+    unnamed,
+    circles,
+    outside,
+    sizes_and_names,
+    long_tuples,
+    globals_that_change,
+    one_way_in,
+    untyped,
+)
 
 
 def violations(sources: Sources) -> list[str]:
@@ -269,6 +325,9 @@ def test_imports_follow_the_layers() -> None:
         ("kernels.utils", "", "utils, common and helpers say nothing"),
         ("pipeline.read", "class ChunkHandler:\n    pass", "read.ChunkHandler: Manager, Handler and Processor"),
         ("schema.types", "x = 1\n" * (LONGEST + 1), f"has {LONGEST + 1} lines"),
+        ("pipeline.read", "CACHE: dict[str, int] = {}", "pipeline.read, line 1: a module keeps no state"),
+        ("kafka.lookup", "import ticdc_source.kafka.kafka_python.network_client", "connect is for others"),
+        ("schema.types", "def of(value: Any) -> int: ...", "schema.types.of has Any in its signature"),
         (
             "errors",
             "class Where(NamedTuple):" + "".join(f"\n    {name}: int" for name in "abcde"),

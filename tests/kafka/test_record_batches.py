@@ -318,3 +318,18 @@ def test_nothing_is_fetched_behind_the_end_of_a_range() -> None:
         assert part.take(1) == []
         assert not part
         assert drained == [part]
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\0\0"])
+def test_a_marker_without_its_key_is_damage(key: bytes | None) -> None:
+    """A transaction marker whose key is missing or short is an error, and never read from the bytes behind it."""
+    builder = MemoryRecordsBuilder(2, 0, 1000, 0, True, 7, 0, 0)
+    builder.append(1, key, struct.pack(">hi", 0, 0), [])
+    builder.close()
+    data = at_offset(changed(bytes(builder.buffer()), flags=CONTROL), 1)
+
+    committed = {"isolation_level": IsolationLevel.READ_COMMITTED, "aborted_transactions": [Aborted(7, 0)]}
+    rows, _, error = cut(data, 0, ChunkLimits(max_records=10, max_bytes=1 << 20, include_headers=False), **committed)
+
+    assert not rows
+    assert isinstance(error, DecodeError)

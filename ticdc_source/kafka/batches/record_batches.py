@@ -206,8 +206,9 @@ def _is_abort_marker(data: bytes, batch: RecordBatch) -> bool:
         _, at = read_varint(data, batch.body)  # the length of the record
         _, at = read_varint(data, at + 1)  # its time, behind its attributes
         _, at = read_varint(data, at)  # its offset
-        _, at = read_varint(data, at)  # the length of its key
-        _, marker = _CONTROL_KEY.unpack_from(data, at)
+        length, at = read_varint(data, at)  # of its key; an odd number means null
+        key = b"" if length & 1 else data[at : min(at + (length >> 1), batch.end)]
+        _, marker = _CONTROL_KEY.unpack_from(key)
     except (IndexError, struct.error):
         msg = f"Record batch at offset {batch.offset} has a transaction marker that cannot be read"
         raise DecodeError(msg) from None
