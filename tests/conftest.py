@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[1]
+PRELOAD = ROOT / "tests" / "support" / "preload"
 Kafka: TypeAlias = LocalKafka | ExternalKafka
 MARKED_FIXTURES = ("broker", "corpus", "spark")
 
@@ -88,7 +89,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     with pytest.MonkeyPatch.context() as patch:  # the JVM, and the Python workers after it, take these over
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
+        folders = [str(PRELOAD), str(ROOT), os.environ.get("PYTHONPATH")]
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, folders)))
         builder = SparkSession.builder.master("local[2]").appName("ticdc_source tests")
         for name, value in {
             "spark.driver.bindAddress": "127.0.0.1",

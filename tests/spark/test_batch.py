@@ -240,7 +240,13 @@ BAD_OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "subscribed", "expected"), BAD_OPTIONS)
+FAILED_LOAD = pytest.mark.slow("Spark starts a worker for each failed load")
+
+
+@pytest.mark.parametrize(
+    ("options", "subscribed", "expected"),
+    [*BAD_OPTIONS[:2], *(pytest.param(*each, marks=FAILED_LOAD) for each in BAD_OPTIONS[2:])],
+)
 def test_options_that_are_wrong(
     load: Callable[..., DataFrame], options: dict[str, str], subscribed: str | None, expected: str
 ) -> None:

@@ -37,6 +37,7 @@ def counted() -> Iterator[tuple[LocalKafka, CountingProxy]]:
         yield both
 
 
+@pytest.mark.slow("watches an idle stream")
 def test_an_idle_stream_asks_little_and_batches_share_connections(
     spark: SparkSession, counted: tuple[LocalKafka, CountingProxy], tmp_path: Path
 ) -> None:

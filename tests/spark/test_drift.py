@@ -23,6 +23,7 @@ def write(servers: str, topic: str, *messages: Message) -> None:
     produce(servers, topic, [(0, key, value, [], None) for key, value in messages])
 
 
+@pytest.mark.slow("three streams, one after the other")
 def test_a_new_column_ends_a_stream_and_its_restart_has_it(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """The error names table, column and offset; the query that is loaded anew goes on from the checkpoint."""
     name = topic()

@@ -63,6 +63,7 @@ def test_a_running_stream_keeps_to_the_limit_and_goes_on_after_a_restart(
     assert one.ids() == list(range(15))
 
 
+@pytest.mark.slow("waits for nothing to happen")
 def test_a_least_number_of_offsets_is_waited_for(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """No batch below minOffsetsPerTrigger comes before maxTriggerDelay has passed since the last one."""
     name = topic()
@@ -231,6 +232,7 @@ def workers_of(spark: SparkSession) -> set[int]:
     return {int(pid) for pid, parent, _ in lines if parent in daemons}
 
 
+@pytest.mark.slow("waits for new workers")
 def test_workers_that_die_between_batches_are_replaced(
     spark: SparkSession, stream: MakeStream, servers: str, topic: MakeTopic
 ) -> None:

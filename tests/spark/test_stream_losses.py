@@ -2,6 +2,7 @@
 
 from contextlib import closing
 
+import pytest
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 
@@ -37,6 +38,7 @@ def test_records_that_aged_out_between_batches(stream: MakeStream, servers: str,
     assert one.ids() == [*range(5), *range(12, 21)]
 
 
+@pytest.mark.slow("four streams, one after the other")
 def test_a_topic_that_was_made_anew_between_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """Offsets that went back fail the stream, naming partition and offsets; else it goes on with what comes."""
     name = topic()
@@ -73,6 +75,7 @@ def test_a_topic_that_is_deleted_under_a_running_stream(stream: MakeStream, serv
     assert f"Partitions {name}-0, {name}-1 have been deleted" in failure
 
 
+@pytest.mark.slow("waits for the broker to forget a topic")
 def test_a_stream_may_outlive_its_topic(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """Without failOnDataLoss a stream goes on when one of its topics goes away, and reads it when it is back."""
     lasting, passing = topic(), topic()

@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH: Python runs `sitecustomize.py` when it starts."""
