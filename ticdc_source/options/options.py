@@ -116,7 +116,8 @@ class Options:
         "tables",
         parsers.tables,
         "tables to read, for example `db.t, db2.*`; put names with dots, commas or blanks in backticks. "
-        "Required if the topics contain several tables, except with `outputFormat=event`",
+        "`changelog` and `envelope` read exactly one table, `event` any number. Required for those two if the topics "
+        "contain several tables",
     )
     output_format: Literal["changelog", "envelope", "event"] = _option(
         "outputFormat",

@@ -112,11 +112,17 @@ def subset_of(*choices: Word) -> Callable[[str], frozenset[Word]]:
     parse_word = one_of(*choices)
 
     def parse(value: str) -> frozenset[Word]:
-        chosen = frozenset(parse_word(part) for part in value.split(",") if part.strip())
+        chosen = set()
+        for part in filter(str.strip, value.split(",")):
+            try:
+                chosen.add(parse_word(part))
+            except ValueError as error:
+                msg = f"{part.strip()!r}: {error}"
+                raise ValueError(msg) from None
         if not chosen:
             msg = f"expected some of {', '.join(choices)}"
             raise ValueError(msg)
-        return chosen
+        return frozenset(chosen)
 
     return parse
 
@@ -216,7 +222,7 @@ def tables(value: str) -> tuple[tuple[str, str], ...]:
     for item in split_names(value):
         parts = [unquote_name(part) for part in split_names(item, separators=".")]
         if len(parts) != 2:  # noqa: PLR2004 (database and table)
-            msg = f"{item!r} is not of the form database.table; put names with dots, commas or blanks in backticks"
+            msg = f"expected database.table for {item!r}; put names with dots, commas or blanks in backticks"
             raise ValueError(msg)
         patterns.append((parts[0], parts[1]))
     if not patterns:
