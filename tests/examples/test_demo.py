@@ -1,4 +1,4 @@
-"""The demo as a newcomer starts it: a process of its own, with the session's broker."""
+"""The demo runs as a newcomer starts it: in its own process, with the broker of the tests."""
 
 import dataclasses
 import os
@@ -19,7 +19,7 @@ from tests.conftest import ROOT, Kafka
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 OWN_JVM = pytest.mark.slow("a JVM of its own")
 SPARK_LEAVES = {"artifacts", "derby.log", "metastore_db", "spark-warehouse"}  # in the folder that it runs in
-SECONDS = 300  # 45 on two cores that have nothing else to do
+SECONDS = 300  # 45 on two idle cores
 
 
 def start(broker: Kafka, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
@@ -35,14 +35,14 @@ def start(broker: Kafka, folder: Path, *arguments: str) -> "subprocess.Popen[str
 
 
 def topics(broker: Kafka) -> set[str]:
-    """Name the demo's topics that are there."""
+    """Return the names of the demo's topics."""
     with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)) as admin:
         return {name for name in admin.list_topics() if name.startswith("ticdc-demo-")}
 
 
 @OWN_JVM
 def test_all_protocols_give_the_tables_of_sql(broker: Kafka, tmp_path: Path) -> None:
-    """It ends well, in its last lines too, and everything it made is gone."""
+    """The demo finds all rows equal for each protocol, says so in its last lines, and leaves nothing behind."""
     before, files = topics(broker), {path.name for path in ROOT.iterdir()}
     demo = start(broker, tmp_path)
     out, err = demo.communicate(timeout=SECONDS)
@@ -62,7 +62,7 @@ def test_all_protocols_give_the_tables_of_sql(broker: Kafka, tmp_path: Path) -> 
 
 @OWN_JVM
 def test_one_wrong_value_is_found(broker: Kafka, tmp_path: Path) -> None:
-    """With another truth, of which one cell is not true, it fails and shows the cell."""
+    """If one value of the truth is wrong, the demo fails and shows the value."""
     truths = read_truth()
     orders = truths["shop.orders"]
     wrong = [list(row) for row in orders.rows]
@@ -80,7 +80,7 @@ def test_one_wrong_value_is_found(broker: Kafka, tmp_path: Path) -> None:
 
 @OWN_JVM
 def test_ctrl_c_leaves_nothing_behind(broker: Kafka, tmp_path: Path) -> None:
-    """Interrupted while Spark reads, it deletes its topics, and tells nothing of its insides."""
+    """Interrupted while Spark reads, the demo deletes its topics and shows no traceback."""
     before = topics(broker)
     demo = start(broker, tmp_path, "--protocol", "canal-json")
     assert demo.stdout is not None
@@ -97,7 +97,7 @@ def test_ctrl_c_leaves_nothing_behind(broker: Kafka, tmp_path: Path) -> None:
 
 
 def test_without_java_it_says_so(tmp_path: Path) -> None:
-    """The first thing that a newcomer may lack."""
+    """Without Java, the demo says what to install."""
     demo = subprocess.run(
         [sys.executable, "-m", "examples.demo"],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""The demo's bundled data, looked at with nothing of ticdc_source, and the comparison that judges the demo."""
+"""The demo's data is what SQL says, checked without ticdc_source; the demo's comparison finds every difference."""
 
 import dataclasses
 import json
@@ -34,12 +34,12 @@ def streams() -> dict[str, list[Message]]:
 
 @pytest.fixture(scope="module")
 def truths() -> dict[str, TableTruth]:
-    """What SQL says they come to."""
+    """The final rows in SQL."""
     return read_truth()
 
 
 def frames(data: bytes) -> Iterator[bytes]:
-    """Cut open-protocol's pieces: each is behind its length."""
+    """Yield the frames of open-protocol: each follows its length."""
     while data:
         end = 8 + int.from_bytes(data[:8], "big")
         yield data[8:end]
@@ -47,7 +47,7 @@ def frames(data: bytes) -> Iterator[bytes]:
 
 
 def changes_of(protocol: str, message: Message) -> Iterator[Change]:
-    """Give the row changes of a message."""
+    """Yield the row changes of a message."""
     assert message.value is not None
     if protocol == "open-protocol":
         assert message.key is not None
@@ -69,14 +69,14 @@ def changes_of(protocol: str, message: Message) -> Iterator[Change]:
 
 
 def test_the_files_are_small() -> None:
-    """The repository stays quick to clone."""
+    """The data stays below 3 MB, so that the repository is quick to clone."""
     assert sum(path.stat().st_size for path in FOLDER.iterdir() if path.is_file()) < MOST_BYTES
 
 
 def test_all_protocols_hold_the_same_transactions(
     streams: dict[str, list[Message]], truths: dict[str, TableTruth]
 ) -> None:
-    """Each change is in each protocol, and comes as often."""
+    """Each protocol has the same changes, each as often."""
     contents = {
         protocol: Counter(change for message in messages for change in changes_of(protocol, message))
         for protocol, messages in streams.items()
@@ -93,7 +93,7 @@ def test_all_protocols_hold_the_same_transactions(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_messages_can_be_split(protocol: str, streams: dict[str, list[Message]], truths: dict[str, TableTruth]) -> None:
-    """The source cuts all messages into events: as many as SQL made, and watermarks."""
+    """The source splits all messages into events: as many row events as SQL made, and watermarks."""
     rows = Counter[str]()
     watermarks = 0
     for partition in range(3):
@@ -112,15 +112,15 @@ def test_messages_can_be_split(protocol: str, streams: dict[str, list[Message]],
 def test_the_truth_is_what_the_messages_come_to(
     streams: dict[str, list[Message]], truths: dict[str, TableTruth]
 ) -> None:
-    """Canal-json writes every value as SQL does, so a few lines rebuild the tables and nothing has to be converted."""
+    """The messages of canal-json, which has values as SQL writes them, rebuild the rows of the truth."""
     newest: dict[tuple[str, str], tuple[int, bool, dict[str, str | None]]] = {}
     for message in streams["canal-json"]:
         value = json.loads(message.value or b"")
         if value["type"] in {"INSERT", "UPDATE", "DELETE"}:
             (row,), (key,) = value["data"], value["pkNames"]
-            place = f"{value['database']}.{value['table']}", row[key]
+            identity = f"{value['database']}.{value['table']}", row[key]
             state = value["_tidb"]["commitTs"], value["type"] != "DELETE", row
-            newest[place] = max(newest.get(place, state), state, key=lambda one: one[:2])
+            newest[identity] = max(newest.get(identity, state), state, key=lambda one: one[:2])
     added = {
         (column.table, column.name): column.default for column in added_columns("canal-json", streams["canal-json"])
     }
@@ -136,7 +136,7 @@ def test_the_truth_is_what_the_messages_come_to(
 
 
 def as_canal_writes(cell: Any) -> str | None:
-    """Write a cell of the truth as canal-json does."""
+    """Return a value of the truth as canal-json writes it."""
     if isinstance(cell, dict):
         return bytes.fromhex(cell["hex"]).decode("latin-1") if "hex" in cell else str(cell["number"])
     assert cell is None or isinstance(cell, str)
@@ -145,7 +145,7 @@ def as_canal_writes(cell: Any) -> str | None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_added_columns_are_found_in_the_messages(protocol: str, streams: dict[str, list[Message]]) -> None:
-    """Both `ADD COLUMN` are in each protocol, whatever its DDL messages look like."""
+    """Both `ADD COLUMN` statements are found in the messages of each protocol."""
     found = [column[:3] for column in added_columns(protocol, streams[protocol])]
     assert found == [("shop.orders", "channel", "web"), ("shop.order_items", "warehouse_id", None)]
 
@@ -153,9 +153,9 @@ def test_added_columns_are_found_in_the_messages(protocol: str, streams: dict[st
 def test_what_the_demo_says_of_debezium_is_so(streams: dict[str, list[Message]], truths: dict[str, TableTruth]) -> None:
     """No DECIMAL has more digits than a double keeps, and no column can be NULL and has a DEFAULT."""
     for truth in truths.values():
-        for place, type_ in enumerate(truth.columns.values()):
+        for index, type_ in enumerate(truth.columns.values()):
             if type_.startswith("decimal"):
-                assert all(len(Decimal(str(row[place])).as_tuple().digits) <= 15 for row in truth.rows)
+                assert all(len(Decimal(str(row[index])).as_tuple().digits) <= 15 for row in truth.rows)
     queries = {
         value["sql"] for message in streams["canal-json"] if (value := json.loads(message.value or b""))["isDdl"]
     }
@@ -171,7 +171,7 @@ def test_what_the_demo_says_of_debezium_is_so(streams: dict[str, list[Message]],
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_messages_are_the_corpus_own(protocol: str, streams: dict[str, list[Message]], corpus: Path) -> None:
-    """Not a byte was changed on the way from TiCDC."""
+    """The demo's messages are those of the corpus, byte by byte."""
     records = _read(corpus / f"{SCENARIOS[protocol]}.jsonl.gz")[1 : len(streams[protocol]) + 1]
     assert [_message(record) for record in records] == streams[protocol]
 
@@ -224,12 +224,12 @@ SCHEMA = pa.schema([
 
 
 def found(*rows: dict[str, Any]) -> pa.Table:
-    """Make the rows that Spark would have given."""
+    """Return rows as Spark returns them."""
     return pa.Table.from_pylist(list(rows), SCHEMA)
 
 
 def test_equal_rows_are_equal() -> None:
-    """The same rows in another order, in another time zone."""
+    """Rows are equal in another order and another time zone."""
     comparison = compare(TRUTH, found(EMPTY, ROW))
     assert (comparison.rows, comparison.equal, comparison.differences) == (2, 2, [])
 
@@ -254,32 +254,32 @@ def test_equal_rows_are_equal() -> None:
     ],
 )  # fmt: skip
 def test_one_different_cell_is_found(column: str, value: Any, expected: str, text: str | None) -> None:
-    """Each kind of value can be wrong."""
+    """A wrong value of each type is one difference."""
     comparison = compare(TRUTH, found(ROW | {column: value}, EMPTY))
     assert comparison.differences == [Difference(("1",), column, expected, text)]
     assert (comparison.rows, comparison.equal) == (2, 1)
 
 
 def test_null_is_not_a_value() -> None:
-    """NULL is no text."""
+    """NULL differs from the text `NULL`."""
     comparison = compare(TRUTH, found(ROW, EMPTY | {"note": "NULL"}))
     assert comparison.differences == [Difference(("2",), "note", None, "NULL")]
 
 
 def test_a_scale_that_is_lost_is_a_difference() -> None:
-    """5.0000 is not what SQL writes for a decimal(10,2)."""
+    """5.0000 differs from the 5.00 that SQL writes for a decimal(10,2)."""
     table = found(ROW, EMPTY)
-    place = table.schema.get_field_index("price")
-    table = table.set_column(place, "price", table["price"].cast(pa.decimal128(10, 4)))
+    index = table.schema.get_field_index("price")
+    table = table.set_column(index, "price", table["price"].cast(pa.decimal128(10, 4)))
     assert compare(TRUTH, table).differences == [Difference(("1",), "price", "5.00", "5.0000")]
 
 
 def test_numbers_of_labels_are_compared_with_numbers() -> None:
-    """Open-protocol and canal-json send an ENUM's number alone."""
+    """The number of an ENUM, which open-protocol and canal-json send, is compared with the number of the truth."""
     table = found(ROW, EMPTY)
-    place = table.schema.get_field_index("size")
-    assert compare(TRUTH, table.set_column(place, "size", pa.array([2, None]))).equal == 2
-    assert compare(TRUTH, table.set_column(place, "size", pa.array([1, None]))).equal == 1
+    index = table.schema.get_field_index("size")
+    assert compare(TRUTH, table.set_column(index, "size", pa.array([2, None]))).equal == 2
+    assert compare(TRUTH, table.set_column(index, "size", pa.array([1, None]))).equal == 1
 
 
 @pytest.mark.parametrize(
@@ -291,14 +291,14 @@ def test_numbers_of_labels_are_compared_with_numbers() -> None:
     ],
 )
 def test_a_row_too_few_or_too_many_is_found(rows: list[dict[str, Any]], difference: Difference) -> None:
-    """Rows are counted as well."""
+    """A missing, repeated or additional row is a difference."""
     comparison = compare(TRUTH, found(*rows))
     assert comparison.differences == [difference]
     assert comparison.equal == comparison.rows - 1
 
 
 def test_a_column_too_few_or_too_many_is_found() -> None:
-    """A column that one side lacks is wrong in each row, even where it would be NULL."""
+    """A column that one side lacks differs in each row, even if its value would be NULL."""
     table = found(ROW, EMPTY)
     assert {one.column for one in compare(TRUTH, table.drop(["note"])).differences} == {"note"}
     more = dataclasses.replace(

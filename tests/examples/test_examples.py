@@ -1,4 +1,4 @@
-"""The example scripts, over the bundled messages of TiCDC: what they keep is what SQL says."""
+"""The example scripts, run on the demo's messages, keep the rows that SQL has."""
 
 import os
 import subprocess
@@ -24,11 +24,11 @@ TABLE = "shop.orders"
 KEYS = ["order_id"]
 OWN_JVM = pytest.mark.slow("a JVM for each run of a script")
 COPIES = pytest.mark.slow("reads a whole stream several times")
-SECONDS = 300  # for a script; 12 on two cores that have nothing else to do
+SECONDS = 300  # for a script; it takes 12 on two idle cores
 
 
 class Feed:
-    """A protocol's messages, and the topic that they are written to, a part at a time."""
+    """The messages of a protocol, and a topic that they are written to in parts."""
 
     def __init__(self, broker: Kafka, topic: str, protocol: str) -> None:
         self.topic = topic
@@ -38,20 +38,20 @@ class Feed:
         self._written = 0
 
     def write(self, part: float = 1.0) -> None:
-        """Write messages until so many of all are there; a column is added in the middle of them."""
+        """Write messages until a part of them is in the topic; a column is added in the middle."""
         end = int(len(self.messages) * part)
         self._write(self.messages[self._written : end])
         self._written = end
 
     def repeat(self, part: float) -> None:
-        """Write the first messages once more, as TiCDC may."""
+        """Write the first messages again, as TiCDC may do."""
         self._write(self.messages[: int(len(self.messages) * part)])
 
     def _write(self, messages: Iterable[Message]) -> None:
         produce(self.bootstrap, self.topic, [(*message, [], None) for message in messages])
 
     def check(self, rows: DataFrame) -> None:
-        """Compare rows with those that SQL had in the end, every column of every row."""
+        """Compare rows with the final rows in SQL, every column of every row."""
         truth = read_truth()[TABLE]
         comparison = compare(truth, fill_added_columns(rows, self.added).toArrow())
         assert (comparison.rows, comparison.differences) == (len(truth.rows), [])
@@ -59,12 +59,12 @@ class Feed:
 
 @pytest.fixture
 def feed(broker: Kafka, topic: Callable[..., str]) -> Callable[[str], Feed]:
-    """A function that gives the feed of a protocol, of which nothing is written yet."""
+    """A function that returns the feed of a protocol with an empty topic."""
     return lambda protocol: Feed(broker, topic(3), protocol)
 
 
 def run(script: str, feed: Feed, folder: Path) -> str:
-    """Run an example as a user does, and return what it printed."""
+    """Run an example as a user does, and return its output."""
     (folder / "here").mkdir(exist_ok=True)
     given = {"bootstrap": feed.bootstrap, "topic": feed.topic, "table": TABLE}
     given |= {"output": str(folder / "output"), "checkpoint": str(folder / "checkpoint")}
@@ -83,7 +83,7 @@ def run(script: str, feed: Feed, folder: Path) -> str:
 
 
 def copy(spark: SparkSession, feed: Feed, folder: Path) -> DataFrame:
-    """Run the stream into a table in this process, and return the table."""
+    """Run stream_to_table in this process, and return its table."""
     changes = stream_to_table.read_changes(spark, feed.bootstrap, feed.topic, TABLE)
     assert [field.name for field in changes.schema if field.metadata.get("ticdc.key")] == KEYS
     writer = changes.writeStream.foreachBatch(stream_to_table.merge_into(str(folder / "output"), KEYS))
@@ -94,7 +94,7 @@ def copy(spark: SparkSession, feed: Feed, folder: Path) -> DataFrame:
 
 @OWN_JVM
 def test_a_log_of_changes(spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path) -> None:
-    """Two runs of stream_to_parquet keep every image exactly once, and with the column that was added in between."""
+    """Two runs of stream_to_parquet keep every image once, with the column that was added in between."""
     changes = feed("canal-json")
     changes.write(0.4)
     assert "channel" not in run("stream_to_parquet", changes, tmp_path)
@@ -113,7 +113,7 @@ def test_a_log_of_changes(spark: SparkSession, feed: Callable[[str], Feed], tmp_
 
 @OWN_JVM
 def test_a_copy_of_a_table(feed: Callable[[str], Feed], tmp_path: Path) -> None:
-    """stream_to_table says how many rows the copy has, which are as many as SQL has."""
+    """stream_to_table prints how many rows the copy has: as many as SQL."""
     changes = feed("open-protocol")
     changes.write()
 
@@ -122,8 +122,8 @@ def test_a_copy_of_a_table(feed: Callable[[str], Feed], tmp_path: Path) -> None:
 
 @COPIES
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_copy_goes_on(spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path, protocol: str) -> None:
-    """A copy made in several runs, a column added and old changes repeated in between, is what SQL has."""
+def test_a_copy_continues(spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path, protocol: str) -> None:
+    """A copy made in several runs, with an added column and repeated changes in between, has the rows of SQL."""
     changes = feed(protocol)
     changes.write(0.4)
     assert "channel" not in copy(spark, changes, tmp_path).columns
@@ -134,10 +134,10 @@ def test_a_copy_goes_on(spark: SparkSession, feed: Callable[[str], Feed], tmp_pa
 
 
 @COPIES
-def test_a_copy_whose_maker_is_killed(
+def test_a_copy_whose_stream_is_killed(
     spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A micro-batch that comes again changes nothing, wherever its first time ended."""
+    """A micro-batch that is repeated changes nothing, wherever it ended the first time."""
     changes = feed("canal-json")
     changes.write(0.4)
     before = copy(spark, changes, tmp_path).count()
@@ -161,7 +161,7 @@ def test_a_copy_whose_maker_is_killed(
 
 @COPIES
 def test_a_copy_in_any_order(spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path) -> None:
-    """Micro-batches merged last first, and some of them twice, come to the same."""
+    """Micro-batches that are merged in reverse order, and twice, give the rows of SQL."""
     changes = feed("canal-json")
     changes.write()
     options = {"kafka.bootstrap.servers": changes.bootstrap, "subscribe": changes.topic, "tables": TABLE}

@@ -1,4 +1,4 @@
-"""The local broker itself: what the other tests, the demo and the benchmarks stand on."""
+"""The local broker works as the other tests, the demo and the benchmarks need it."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ from tests.conftest import ROOT, Kafka
 
 pytestmark = pytest.mark.broker
 
-# Starts a broker, tells where it is, and then does what its argument says.
+# Starts a broker, prints its address, and then does what its argument says.
 OWNER = """\
 import sys, threading
 from examples.local_kafka import LocalKafka
@@ -45,7 +45,7 @@ if sys.argv[1] == "wait":
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[LocalKafka]:
-    """A broker to treat badly, started in a thread that has ended."""
+    """A broker that tests may stop, started in a thread that has ended."""
     kafka = LocalKafka(properties={"num.partitions": 3})
     thread = threading.Thread(target=kafka.start)
     thread.start()
@@ -55,7 +55,7 @@ def own() -> Iterator[LocalKafka]:
 
 
 def test_records_come_back(broker: Kafka, topic: Callable[..., str]) -> None:
-    """Each record comes back with its key, value, headers and timestamp, at the offset `produce` told."""
+    """Each record has its key, value, headers and timestamp, at the offset that `produce` returned."""
     name = topic(partitions=2)
     records: list[Record] = [
         (0, b"key", b"value", [], 1),
@@ -75,7 +75,7 @@ def test_records_come_back(broker: Kafka, topic: Callable[..., str]) -> None:
 
 
 def test_order(broker: Kafka, topic: Callable[..., str]) -> None:
-    """Many records of several partitions keep the order they were given in, over every slice and batch."""
+    """Many records of several partitions keep their order across slices and batches."""
     name = topic(partitions=3)
     records: list[Record] = [(n % 3, None, b"%d" % n, [], None) for n in range(25_000)]
 
@@ -87,7 +87,7 @@ def test_order(broker: Kafka, topic: Callable[..., str]) -> None:
 
 
 def test_large_record(broker: Kafka, topic: Callable[..., str]) -> None:
-    """A record of 16 MB goes in and comes out."""
+    """A record of 16 MB can be written and read."""
     _only_ours(broker, "takes records of 20 MB")
     value = bytes(range(256)) * 2**16
     name = topic()
@@ -111,7 +111,7 @@ def test_compression(broker: Kafka, topic: Callable[..., str], codec: Any, libra
 
 
 def test_transactions(broker: Kafka, topic: Callable[..., str]) -> None:
-    """A committed transaction is read; an aborted one is in the log, for readers of uncommitted records."""
+    """Records of a committed transaction are read; those of an aborted one only as uncommitted records."""
     name = topic()
     produce(broker.bootstrap_servers, name, [(0, None, b"good", [], None)], transaction="commit")
     produce(broker.bootstrap_servers, name, [(0, None, b"bad", [], None)], transaction="abort")
@@ -125,7 +125,7 @@ def test_transactions(broker: Kafka, topic: Callable[..., str]) -> None:
 
 
 def test_old_records_expire(broker: Kafka, topic: Callable[..., str]) -> None:
-    """A topic with a short retention loses its old records within seconds, as tests of data loss need it."""
+    """A topic with a short retention loses its old records within seconds."""
     _only_ours(broker, "looks for old records twice a second")
     name = topic(config={"retention.ms": 1000, "segment.ms": 100})
     produce(broker.bootstrap_servers, name, [(0, None, b"old", [], 1)])
@@ -136,7 +136,7 @@ def test_old_records_expire(broker: Kafka, topic: Callable[..., str]) -> None:
 
 
 def test_delete_topic(broker: Kafka) -> None:
-    """A deleted topic is gone when the call returns, and to delete a topic that is not there is no error."""
+    """A deleted topic is gone when the call returns; deleting a missing topic is no error."""
     name = f"delete-{uuid.uuid4().hex}"
     create_topic(broker.bootstrap_servers, name)
     assert name in _topics(broker)
@@ -147,7 +147,7 @@ def test_delete_topic(broker: Kafka) -> None:
 
 
 def test_asking_makes_topics(broker: Kafka) -> None:
-    """A client that asks for a topic makes it: so a test that finds none after a read has shown something."""
+    """A client that asks for a topic creates it, so tests can show that a read does not ask."""
     _only_ours(broker, "makes topics that are asked for")
     name = f"asked-{uuid.uuid4().hex}"
 
@@ -160,7 +160,7 @@ def test_asking_makes_topics(broker: Kafka) -> None:
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
 def test_sasl(broker: Kafka, topic: Callable[..., str], mechanism: str) -> None:
-    """The user is let in with the right password."""
+    """A login with the right password is accepted."""
     name = topic()
     with _consumer(**_sasl(broker, mechanism)) as consumer:
         assert name in consumer.topics()
@@ -168,7 +168,7 @@ def test_sasl(broker: Kafka, topic: Callable[..., str], mechanism: str) -> None:
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
 def test_sasl_wrong_password(broker: Kafka, mechanism: str) -> None:
-    """The user is not let in with another password."""
+    """A login with a wrong password is refused."""
     settings = {**_sasl(broker, mechanism), "sasl_plain_password": "wrong", "bootstrap_timeout_ms": 2000}
 
     with pytest.raises(KafkaError):
@@ -176,7 +176,7 @@ def test_sasl_wrong_password(broker: Kafka, mechanism: str) -> None:
 
 
 def test_outlives_its_thread(own: LocalKafka) -> None:
-    """A broker belongs to the process that started it, not to the thread; and it takes extra properties."""
+    """A broker outlives the thread that started it, and has the given properties."""
     produce(own.bootstrap_servers, "thread", [(2, None, b"made with three partitions", [], None)])
 
     assert [row[0] for row in _read(own, "thread")] == [2]
@@ -204,7 +204,7 @@ def test_start_twice(own: LocalKafka) -> None:
 
 
 def test_pause(own: LocalKafka) -> None:
-    """A paused broker takes connections and says nothing; a resumed one answers."""
+    """A paused broker accepts connections and does not answer; a resumed one answers."""
     own.pause()
     try:
         assert _listens(own.bootstrap_servers)
@@ -218,7 +218,7 @@ def test_pause(own: LocalKafka) -> None:
 
 
 def test_stop_leaves_nothing() -> None:
-    """After the `with` block there is no process, no folder and no listener, also of a paused broker."""
+    """After the `with` block there is no process, no folder and no listener, even if the broker was paused."""
     with LocalKafka() as kafka:
         pid, folder = kafka.pid, kafka.folder
         watchdog = kafka._watchdog
@@ -253,7 +253,7 @@ def test_forked_child_stops_nothing(own: LocalKafka) -> None:
 @pytest.mark.slow("a broker for each end")
 @pytest.mark.parametrize("end", ["exit", "SIGTERM", "SIGKILL"])
 def test_owner_ends(end: str) -> None:
-    """Whichever way the owner ends without `stop()`, it leaves no process and no folder behind."""
+    """However the owner ends without `stop()`, it leaves no process and no folder behind."""
     command = [sys.executable, "-c", OWNER, "leave" if end == "exit" else "wait"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout
@@ -279,7 +279,7 @@ def test_failed_start() -> None:
 
 @pytest.mark.slow("a broker of its own")
 def test_command_line() -> None:
-    """`python -m examples.local_kafka` prints where its broker answers, and Ctrl-C ends it in order."""
+    """`python -m examples.local_kafka` prints the address of its broker, and Ctrl-C stops it."""
     command = [sys.executable, "-m", "examples.local_kafka", "--sasl"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -296,7 +296,7 @@ def test_command_line() -> None:
 
 
 def test_connect_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With TICDC_TEST_BOOTSTRAP set nothing is started, and the broker there cannot be harmed."""
+    """With TICDC_TEST_BOOTSTRAP set, no broker is started, and the one there cannot be stopped."""
     monkeypatch.setenv("TICDC_TEST_BOOTSTRAP", "kafka.invalid:9092")
     with connect(sasl=True) as kafka:
         assert isinstance(kafka, ExternalKafka)
@@ -316,7 +316,7 @@ def _consumer(bootstrap_servers: str, **settings: Any) -> Iterator[Any]:
 
 
 def _read(kafka: Kafka, topic: str, **settings: Any) -> list[tuple[Any, ...]]:
-    """Read all that a topic holds, by partition and offset."""
+    """Return all records of a topic, by partition and offset."""
     rows = []
     with _consumer(kafka.bootstrap_servers, **settings) as consumer:
         partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
@@ -372,6 +372,6 @@ def _listens(address: str) -> bool:
 
 
 def _runs(pid: int) -> bool:
-    """Whether there is such a process; one that has ended, but was not waited for yet, does not count."""
+    """Return whether a process exists; one that has ended and was not waited for does not count."""
     answer = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], check=False, capture_output=True, text=True)
     return answer.stdout.strip()[:1] not in {"", "Z"}

@@ -1,6 +1,6 @@
-"""Checkpoints that a release leaves behind: `python -m tests.spark.checkpoints` writes those of this one.
+"""Checkpoints of releases: `python -m tests.spark.checkpoints` writes those of this release.
 
-Once a release is out its folder in tests/data/checkpoints is never written again: later ones must go on from it.
+After a release, its folder in tests/data/checkpoints never changes: streams of later releases must continue from it.
 """
 
 import re
@@ -19,12 +19,13 @@ FOLDER = ROOT / "tests" / "data" / "checkpoints"
 TOPIC = "the-topic"
 PARTITIONS, ROWS = 2, 20  # the row n is in partition n % 2, at offset n // 2
 
-# By name: where the stream starts in each partition, and the micro-batch, of two rows a partition, in which it fails.
+# By name: the offset where the stream starts in each partition, and the micro-batch in which it fails. A micro-batch
+# has two rows of each partition.
 CASES = {"in-the-first-batch": (3, 0), "in-the-third-batch": (0, 2)}
 
 
 def release() -> str:
-    """Return the version of the release in work."""
+    """Return the version of the next release."""
     found = re.search(r'(?m)^version = "(.+)"$', (ROOT / "pyproject.toml").read_text())
     assert found is not None
     return found[1]

@@ -1,8 +1,8 @@
-"""A job as a user submits it to a cluster: a batch and a stream, and where all that happened.
+"""A job as a user submits it to a cluster: a batch, a stream, and a report of where they ran.
 
     PYTHONPATH=ticdc_source.zip spark-submit --py-files ticdc_source.zip cluster_job.py BOOTSTRAP TOPIC FOLDER
 
-Ends with a report, a line of JSON.
+The last line of output is the report, in JSON.
 """
 
 import json
@@ -16,8 +16,8 @@ import ticdc_source
 from ticdc_source.source import TiCDCDataSource
 
 
-def place(_rows: Iterable[Row]) -> Iterator[str]:
-    """Tell where the package is on a worker."""
+def package_folder(_rows: Iterable[Row]) -> Iterator[str]:
+    """Yield the folder of the package on a worker."""
     yield str(Path(ticdc_source.__file__).absolute())
 
 
@@ -28,7 +28,7 @@ def main(bootstrap: str, topic: str, folder: str) -> None:
     given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
 
     batch = spark.read.format("ticdc").options(**given).load()
-    workers = batch.rdd.mapPartitions(place).distinct().collect()
+    workers = batch.rdd.mapPartitions(package_folder).distinct().collect()
 
     stream = spark.readStream.format("ticdc").options(**given, startingOffsets="earliest", minPartitions="4").load()
     rows = str(Path(folder) / "rows")

@@ -1,4 +1,4 @@
-"""What tests of streams share."""
+"""Fixtures for tests of streams."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,13 +16,13 @@ MakeTopic: TypeAlias = Callable[..., str]
 
 @pytest.fixture
 def servers(broker: Kafka) -> str:
-    """Where the session's broker is."""
+    """The address of the broker."""
     return broker.bootstrap_servers
 
 
 @pytest.fixture
 def stream(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator[MakeStream]:
-    """A function that makes a stream of a topic, with options and a schema of one's own; all queries end."""
+    """A function that returns a stream of a topic with options and a schema; its queries end with the test."""
     made: list[Stream] = []
 
     def make(topic: str, schema: str | None = None, **options: object) -> Stream:

@@ -1,4 +1,7 @@
-"""Spark where a sibling package is broken and workers lack a package: `python -m tests.spark.poor_environment …`."""
+"""Spark with a broken sibling package and workers that lack a package.
+
+python -m tests.spark.poor_environment BOOTSTRAP TOPIC
+"""
 
 import os
 import sys
@@ -7,8 +10,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-# What Python runs at its start, put before all else on the path of Spark's workers: kafka cannot be imported as long
-# as the file is there.
+# Python runs this at its start, because it comes first on the path of Spark's workers: kafka cannot be imported as long
+# as a file exists.
 _SITE = """
 import os, sys
 
@@ -22,9 +25,9 @@ sys.meta_path.insert(0, Blocker())
 
 
 def main(servers: str, topic: str) -> None:
-    """Try to read a topic three times, and print how each went.
+    """Read a topic three times, and print the outcome of each attempt.
 
-    The folder where this runs becomes a part of the workers' environment.
+    The current folder becomes a part of the workers' environment.
     """
     here = Path.cwd()
     flag = here / "no-kafka"
@@ -52,10 +55,10 @@ def main(servers: str, topic: str) -> None:
 
 
 def attempt(name: str, read: Callable[[], int]) -> None:
-    """Print what comes of it, in one line."""
+    """Print the outcome of a read in one line."""
     try:
         outcome = f"{read()} rows"
-    except Exception as error:  # noqa: BLE001 (the kind is what is looked at)
+    except Exception as error:  # noqa: BLE001 (any error is an outcome)
         outcome = " ".join(str(error).split())
     print(f"{name}: {outcome}", flush=True)  # noqa: T201 (to the parent)
 

@@ -1,4 +1,4 @@
-"""Streaming queries in a process of their own, which a test kills: `python -m tests.spark.restarts queries.json`."""
+"""Streaming queries in their own process, which a test kills: `python -m tests.spark.restarts queries.json`."""
 
 import dataclasses
 import json
@@ -23,13 +23,13 @@ STARTED = "started"
 
 @dataclass(frozen=True)
 class Query:
-    """A stream into a plain Parquet sink.
+    """A stream that writes Parquet files.
 
     Attributes:
         options: the source's options.
-        folder: where its `output` and its `checkpoint` are.
-        schema: the user's schema, None to infer it at each start.
-        alone_at_first: whether the queries after it start when its first micro-batch is committed.
+        folder: the folder of its `output` and its `checkpoint`.
+        schema: the user's schema; None to infer it at each start.
+        alone_at_first: whether the next queries start only after its first micro-batch is committed.
     """
 
     options: Mapping[str, str]
@@ -48,11 +48,11 @@ class Query:
         return Path(self.folder) / "checkpoint"
 
     def start(self, spark: "SparkSession", **more: Any) -> "StreamingQuery":
-        """Start it, or go on with it.
+        """Start it, or continue it.
 
         Args:
             spark: the session.
-            more: options that replace others, and `availableNow=True` to end when all is read.
+            more: options that replace others; `availableNow=True` ends it after the last record.
         """
         available_now = more.pop("availableNow", False)
         reader = spark.readStream.format("ticdc").options(**{**self.options, **more})
@@ -63,19 +63,19 @@ class Query:
 
 @dataclass(frozen=True)
 class State:
-    """What a checkpoint says: the last micro-batch that was planned, and the last that was committed; -1 for none."""
+    """The last micro-batches that are planned and committed in a checkpoint; -1 for none."""
 
     planned: int
     committed: int
 
     @classmethod
     def of(cls, checkpoint: Path) -> "State":
-        """Look."""
+        """Return the state of a checkpoint."""
         return cls(*(max(_batches(checkpoint / name), default=-1) for name in ("offsets", "commits")))
 
     @property
     def in_a_batch(self) -> bool:
-        """Whether a batch is planned, and not committed."""
+        """Whether a batch is planned and not committed."""
         return self.planned > self.committed
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ def offset_of(checkpoint: Path, batch: int) -> Any:
 
 def _batches(folder: Path) -> Iterator[int]:
     try:
-        names = os.listdir(folder)  # noqa: PTH208 (names are all that is wanted, often)
+        names = os.listdir(folder)  # noqa: PTH208 (needs only names, and often)
     except FileNotFoundError:
         return
     yield from (int(name) for name in names if name.isdigit())
@@ -100,13 +100,13 @@ class Child:
     """A process that runs queries: Python, its JVM, and the JVM's Python workers.
 
     Args:
-        queries: what it runs.
-        folder: where it runs and writes what it says.
+        queries: the queries that it runs.
+        folder: its current folder, with its output.
     """
 
     def __init__(self, queries: Iterable[Query], folder: Path) -> None:
         folder.mkdir(parents=True)
-        self._log = folder / "log"
+        self._log_file = folder / "log"
         (folder / "queries.json").write_text(json.dumps([dataclasses.asdict(query) for query in queries]))
         environment = {
             **os.environ,
@@ -114,27 +114,27 @@ class Child:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             "TMPDIR": str(folder),
         }
-        with self._log.open("wb") as log:
+        with self._log_file.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.restarts", "queries.json"],
                 cwd=folder,
                 env=environment,
-                stdin=subprocess.PIPE,  # its end tells the child that nobody is left who would end it
+                stdin=subprocess.PIPE,  # the child ends when this is closed, also if this process dies
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
 
     def wait_for(self, reached: Callable[[], bool], *, stop: bool = False, seconds: float = 120.0) -> None:
-        """Wait until something holds.
+        """Wait until a condition holds.
 
         Args:
-            reached: looks whether it does.
+            reached: returns whether it holds.
             stop: whether to stop driver and JVM then, so that it still holds when this returns.
             seconds: how long to wait.
 
         Raises:
-            AssertionError: the child has ended, or the time is over.
+            AssertionError: the child has ended, or the time is up.
         """
         deadline = time.monotonic() + seconds
         while True:
@@ -145,26 +145,26 @@ class Child:
                 if reached():
                     return
                 os.killpg(self._process.pid, signal.SIGCONT)
-            assert self._process.poll() is None, self.said
-            assert time.monotonic() < deadline, f"not reached in {seconds} s:\n{self.said}"
+            assert self._process.poll() is None, self.log
+            assert time.monotonic() < deadline, f"not reached in {seconds} s:\n{self.log}"
             time.sleep(0.001)
 
     @property
     def has_started(self) -> bool:
         """Whether all queries have been started."""
-        return re.search(f"(?m)^{STARTED}$", self.said) is not None
+        return re.search(f"(?m)^{STARTED}$", self.log) is not None
 
     @property
-    def said(self) -> str:
-        """What the child, and its JVM, have written."""
-        return self._log.read_text(errors="replace")
+    def log(self) -> str:
+        """The output of the child and its JVM."""
+        return self._log_file.read_text(errors="replace")
 
     def kill(self) -> None:
         """Kill the driver, the JVM and all Python workers, and return when they are gone."""
         process = self._process
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGSTOP)
-            # PySpark's daemons make process groups of their own; stopped parents make no more children.
+            # PySpark's daemons have their own process groups; stopped parents create no more children.
             family: set[int] = set()
             while (found := _descendants(process.pid)) - family:
                 for pid in found - family:
@@ -189,7 +189,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def _processes() -> list[tuple[int, int, str]]:
-    """Return pid, parent's pid and state of every process."""
+    """Return the pid, the parent's pid and the state of every process."""
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True)
     return [(int(pid), int(parent), state) for pid, parent, state in map(str.split, listed.stdout.splitlines())]
 
@@ -219,12 +219,11 @@ def main(path: str) -> None:
 
     builder = SparkSession.builder.master("local[2]")
     here = os.getcwd()  # noqa: PTH109 (as text)
-    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a life too short for the optimising compiler
     for name, value in {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": f"{quick} -Djava.io.tmpdir={here}",
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={here}",
         "spark.local.dir": here,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",

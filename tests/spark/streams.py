@@ -1,4 +1,4 @@
-"""Streaming queries for tests: started, waited for, and looked at."""
+"""Streaming queries for tests: start them, wait for them, and read what they wrote."""
 
 import json
 import time
@@ -14,31 +14,31 @@ from pyspark.sql.streaming.query import StreamingQuery
 from examples.local_kafka import Record, produce
 from tests.support.messages import TSO, Message, canal
 
-# What a stream needs to know of test.t where no message tells.
+# The options with which a stream can read test.t before there is a message.
 TYPED = {"protocol": "canal-json", "tables": "test.t"}
 SCHEMA = "id int, _sequence struct<commit_ts bigint, rank int, partition int, offset bigint, index int>"
 
 
 def insert(number: int, **more: str) -> Message:
-    """Make an insert of test.t with this id."""
+    """Return an insert of test.t with this id."""
     types = {"id": "int", **dict.fromkeys(more, "varchar")}
     return canal("INSERT", [{"id": str(number), **more}], None, types, _tidb={"commitTs": TSO + number})
 
 
 def write_rows(servers: str, topic: str, *numbers: int, partitions: int = 1) -> None:
-    """Write inserts with these ids, on partition 0 or by turns on several."""
+    """Write inserts with these ids, to partition 0 or to several partitions in turn."""
     records: list[Record] = [(number % partitions, *insert(number), [], None) for number in numbers]
     produce(servers, topic, records)
 
 
 @dataclass
 class Stream:
-    """A stream into Parquet files, which can be started again and again from one checkpoint.
+    """A stream that writes Parquet files and can be restarted from its checkpoint.
 
     Attributes:
         spark: the session.
-        frame: what it writes.
-        folder: where its output and its checkpoint are.
+        frame: its rows.
+        folder: the folder of its output and its checkpoint.
         started: its queries so far.
     """
 
@@ -48,7 +48,7 @@ class Stream:
     started: list[StreamingQuery] = field(default_factory=list)
 
     def start(self, each: Callable[[DataFrame, int], None] | None = None, **trigger: Any) -> StreamingQuery:
-        """Start it, with a trigger; into `each` micro-batch's function instead of Parquet files, if given."""
+        """Start it with a trigger; call `each` for each micro-batch, if given, instead of writing Parquet files."""
         writer = self.frame.writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
         writer = writer.trigger(**trigger) if trigger else writer
         writer = writer.foreachBatch(each) if each else writer.format("parquet")
@@ -56,7 +56,7 @@ class Stream:
         return self.started[-1]
 
     def finish(self, **how: Any) -> StreamingQuery:
-        """Read what is there, with Trigger.AvailableNow unless told otherwise."""
+        """Read what is there, by default with Trigger.AvailableNow, and wait for the end."""
         query = self.start(**(how or {"availableNow": True}))
         assert query.awaitTermination(120), "not finished in two minutes"
         return query
@@ -74,12 +74,12 @@ class Stream:
 
 
 def sizes(query: StreamingQuery) -> list[int]:
-    """Return the numbers of rows of a query's micro-batches, the empty ones left out."""
+    """Return how many rows each micro-batch of a query had, without empty ones."""
     return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
 
 def wait_for(query: StreamingQuery, reached: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait until something holds.
+    """Wait until a condition holds.
 
     Raises:
         PySparkException: the query failed.
@@ -99,5 +99,5 @@ def failure_of(query: StreamingQuery) -> str:
         assert query.awaitTermination(60), "has not failed in a minute"
     except PySparkException as error:
         return str(error)
-    message = "ended well"
+    message = "has not failed"
     raise AssertionError(message)

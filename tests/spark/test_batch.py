@@ -34,7 +34,7 @@ def load(spark: SparkSession, broker: Kafka) -> Callable[..., DataFrame]:
 
 @pytest.fixture
 def write(broker: Kafka, topic: MakeTopic) -> Callable[..., str]:
-    """A function that makes a topic of messages on partition 0 and returns its name."""
+    """A function that writes messages to partition 0 of a new topic and returns its name."""
 
     def write_topic(*messages: Message, partitions: int = 1, headers: Any = ()) -> str:
         name = topic(partitions)
@@ -49,13 +49,13 @@ def write(broker: Kafka, topic: MakeTopic) -> Callable[..., str]:
 
 
 def row(number: int, **more: str | None) -> Message:
-    """Make an insert of test.t with this id."""
+    """Return an insert of test.t with this id."""
     types = {**ID, **dict.fromkeys(more, "varchar")}
     return canal("INSERT", [{"id": str(number), **more}], None, types, _tidb={"commitTs": TSO + number})
 
 
 def test_rows_of_several_partitions_come_typed(load: Callable[..., DataFrame], broker: Kafka, topic: MakeTopic) -> None:
-    """Every record of every partition is read once, with its place and version."""
+    """Every record of every partition is read once, with its sequence and commit version."""
     name = topic(3)
     produce(broker.bootstrap_servers, name, [(number % 3, *row(number), [], None) for number in range(30)])
 
@@ -69,7 +69,7 @@ def test_rows_of_several_partitions_come_typed(load: Callable[..., DataFrame], b
 
 
 def test_every_arrow_type_reaches_spark(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """Each kind of value survives the way from the wire into a Spark row."""
+    """A value of each Arrow type arrives in a Spark row."""
     flags = 65
     name = write(open_message(open_row({"u": {
         "id": cell(3, 1, 2), "i8": cell(1, -128), "i16": cell(2, -5), "i64": cell(8, 2**63 - 1),
@@ -100,7 +100,7 @@ def test_every_arrow_type_reaches_spark(load: Callable[..., DataFrame], write: C
 
 
 def test_metadata_headers_and_prefix(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """includeMetadata, includeHeaders and metadataColumnPrefix bring their columns, with their values."""
+    """includeMetadata, includeHeaders and metadataColumnPrefix add columns with the right values."""
     name = write(row(1), headers=[("h", b"v")])
 
     frame = load(name, includeMetadata="all", includeHeaders="true", metadataColumnPrefix="cdc_")
@@ -123,7 +123,7 @@ def test_metadata_headers_and_prefix(load: Callable[..., DataFrame], write: Call
 
 
 def test_operations_preimages_and_columns(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """Rows and columns that are not wanted do not come."""
+    """`operations`, `preimages` and `columns` leave out rows and columns."""
     types = {**ID, "a": "varchar", "b": "varchar"}
     new, old = {"id": "1", "a": "x", "b": "y"}, {"a": "w"}
     name = write(
@@ -140,7 +140,7 @@ def test_operations_preimages_and_columns(load: Callable[..., DataFrame], write:
 
 
 def test_a_schema_of_the_users_own(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """`.schema()` wins: its columns in its order, converted without loss; columns it leaves out are no drift."""
+    """`.schema()` decides columns, order and types; columns that it leaves out are not drift."""
     name = write(row(5, a="x", b="y"))
 
     found = load(name, "b string, _change_type string, ID bigint").collect()
@@ -149,20 +149,20 @@ def test_a_schema_of_the_users_own(load: Callable[..., DataFrame], write: Callab
 
 
 def test_a_users_schema_needs_no_message(load: Callable[..., DataFrame], topic: MakeTopic) -> None:
-    """With protocol, table and schema given an empty topic gives no rows and no error."""
+    """With protocol, table and schema given, an empty topic has no rows and is no error."""
     assert load(topic(), "id int", protocol="canal-json", tables="test.t").collect() == []
     assert load(topic(), "id int").collect() == []
 
 
 def test_schema_less_debezium_with_a_users_schema(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """Values that only DDL explains are refused under a user's schema rather than guessed."""
+    """A user's schema gives the types that schema-less debezium lacks."""
     name = write(debezium("c", None, {"id": 1, "day": 19000}))
 
     assert load(name, "id int, day date").collect()[0]["day"] == datetime.date(2022, 1, 8)
 
 
 def test_offsets_and_timestamps(load: Callable[..., DataFrame], broker: Kafka, topic: MakeTopic) -> None:
-    """Starting and ending offsets and timestamps cut the range as in Spark's Kafka source."""
+    """Starting and ending offsets and timestamps limit the range as in Spark's Kafka source."""
     name = topic(1)
     produce(broker.bootstrap_servers, name, [(0, *row(n), [], 1_000 + n) for n in range(10)])
 
@@ -178,7 +178,7 @@ def test_offsets_and_timestamps(load: Callable[..., DataFrame], broker: Kafka, t
 
 
 def test_subscribe_pattern_and_assign(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """Topics by pattern, and single partitions by assign."""
+    """A pattern selects topics, and `assign` selects partitions."""
     name = write(row(1), partitions=2)
 
     assert load(None, subscribePattern=f"{name[:-2]}..").count() == 1
@@ -187,7 +187,7 @@ def test_subscribe_pattern_and_assign(load: Callable[..., DataFrame], write: Cal
 
 
 def test_login_with_scram(spark: SparkSession, broker: Kafka, write: Callable[..., str]) -> None:
-    """Java-style SASL options work on driver and workers; a wrong password is a clear error without it."""
+    """Java-style SASL options work on driver and workers; the error for a wrong password does not contain it."""
     name = write(row(1))
 
     def login(password: str) -> DataFrame:
@@ -207,7 +207,7 @@ def test_login_with_scram(spark: SparkSession, broker: Kafka, write: Callable[..
 
 
 def test_sql_views(spark: SparkSession, broker: Kafka, write: Callable[..., str]) -> None:
-    """A temporary view works with options; CREATE TABLE, which loses them, says what to do instead."""
+    """A temporary view reads with its options."""
     name = write(row(1))
     given = f"`kafka.bootstrap.servers` '{broker.bootstrap_servers}', subscribe '{name}'"
 
@@ -217,7 +217,7 @@ def test_sql_views(spark: SparkSession, broker: Kafka, write: Callable[..., str]
 
 
 def test_decimals_beyond_spark_and_hints(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """SchemaHints decide a column's type, and only where the value survives."""
+    """`schemaHints` set the types of columns."""
     types = {**ID, "flag": "tinyint", "amount": "decimal"}
     name = write(canal("INSERT", [{"id": "1", "flag": "1", "amount": "12.50"}], None, types))
 
@@ -250,13 +250,13 @@ FAILED_LOAD = pytest.mark.slow("Spark starts a worker for each failed load")
 def test_options_that_are_wrong(
     load: Callable[..., DataFrame], options: dict[str, str], subscribed: str | None, expected: str
 ) -> None:
-    """A wrong option fails at load() with an error that names it and what to do."""
+    """A wrong option fails at load() with an error that names it and says what to do."""
     with pytest.raises(PySparkException, match=f"(?s){expected}"):
         load(subscribed, **{"strictOptions": "true", **options})
 
 
 def test_a_batch_cannot_start_at_latest(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """Spark does not tell at load() whether it is for a batch: what only a stream may ask for fails at the action."""
+    """Options that only a stream supports fail at the action: at load(), Spark does not say that it is a batch."""
     frame = load(write(row(1)), startingOffsets="latest")
 
     with pytest.raises(PySparkException, match="starting offset can't be latest for batch queries"):
@@ -264,7 +264,7 @@ def test_a_batch_cannot_start_at_latest(load: Callable[..., DataFrame], write: C
 
 
 def test_a_missing_topic_is_named_and_not_created(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """Reading a topic that is not there is an error, and leaves it so."""
+    """Reading a missing topic is an error and does not create it."""
     name = write(row(1)) + "x"
 
     for _ in range(2):
@@ -273,13 +273,13 @@ def test_a_missing_topic_is_named_and_not_created(load: Callable[..., DataFrame]
 
 
 def test_an_empty_topic_says_what_to_give(load: Callable[..., DataFrame], topic: MakeTopic) -> None:
-    """Nothing to infer from: the error asks for a schema, protocol and tables."""
+    """The error for a topic without records asks for a schema, protocol and tables."""
     with pytest.raises(PySparkException, match=r"(?s)No record in the range.*\.schema\(…\).*protocol.*tables"):
         load(topic())
 
 
 def test_an_unreachable_broker_is_an_error_in_time(spark: SparkSession) -> None:
-    """A broker that does not answer is a KafkaUnavailableError within the time-out."""
+    """A broker that does not answer within the time-out is a KafkaUnavailableError."""
     reader = spark.read.format("ticdc").option("subscribe", "t").option("kafka.bootstrap.servers", "127.0.0.1:9")
 
     with pytest.raises(PySparkException, match=r"(?s)KafkaUnavailableError.*127\.0\.0\.1:9"):
@@ -287,7 +287,7 @@ def test_an_unreachable_broker_is_an_error_in_time(spark: SparkSession) -> None:
 
 
 def test_two_tables_are_listed(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """Without `tables` a topic of two tables is refused, listing them; a misspelt table lists what there is."""
+    """Without `tables`, the error for a topic of two tables lists them; so does the error for a misspelt table."""
     name = write(row(1), canal("INSERT", [{"id": "1"}], None, ID, table="other"))
 
     with pytest.raises(PySparkException, match=r"(?s)hold 2 tables.*test\.other, test\.t.*'tables'"):
@@ -300,7 +300,7 @@ def test_two_tables_are_listed(load: Callable[..., DataFrame], write: Callable[.
 def test_a_second_table_behind_the_sample_is_an_error(
     load: Callable[..., DataFrame], write: Callable[..., str]
 ) -> None:
-    """A table that inference did not see is never mixed in or left out silently."""
+    """A table that inference did not see is an error: it is neither mixed in nor left out."""
     messages = [row(n) for n in range(40)]
     messages[20] = canal("INSERT", [{"id": "1"}], None, ID, table="late")
     frame = load(write(*messages), inferSchema__maxRecords=4)
@@ -310,7 +310,7 @@ def test_a_second_table_behind_the_sample_is_an_error(
 
 
 def test_a_mixed_topic_is_refused(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """Two protocols in one topic: the error names both and where they are."""
+    """The error for two protocols in one topic names both and their addresses."""
     name = write(row(1), debezium("c", None, {"id": 1}))
 
     with pytest.raises(
@@ -329,7 +329,7 @@ def test_a_mixed_topic_is_refused(load: Callable[..., DataFrame], write: Callabl
 def test_an_unknown_protocol_is_described(
     load: Callable[..., DataFrame], write: Callable[..., str], message: Message, expected: str
 ) -> None:
-    """A topic that is none of the protocols says so, and what it looks like."""
+    """The error for an unknown protocol says what the messages look like."""
     with pytest.raises(PySparkException, match=f"(?s)none of open-protocol, canal-json, debezium.*{expected}"):
         load(write(message))
 
@@ -337,7 +337,7 @@ def test_an_unknown_protocol_is_described(
 def test_a_colliding_column_is_an_error_that_names_the_option(
     load: Callable[..., DataFrame], write: Callable[..., str]
 ) -> None:
-    """A table column named as a metadata column, in any case, fails at load() and says how to rename that one."""
+    """A table column with the name of a metadata column, in any case, fails at load(); the error names the option."""
     name = write(row(1, _SEQUENCE="x"))
 
     with pytest.raises(PySparkException, match=r"(?s)_SEQUENCE.*metadataColumnPrefix"):
@@ -346,7 +346,7 @@ def test_a_colliding_column_is_an_error_that_names_the_option(
 
 
 def test_bad_records_in_the_three_modes(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """FAILFAST names the record, PERMISSIVE keeps it, DROPMALFORMED leaves it out."""
+    """FAILFAST fails with the record's address, PERMISSIVE keeps the record, DROPMALFORMED leaves it out."""
     key, value = row(2)
     name = write(row(1), (key, (value or b"")[:40]), row(3))
 
@@ -359,7 +359,7 @@ def test_bad_records_in_the_three_modes(load: Callable[..., DataFrame], write: C
 
 
 def test_limit_stops_early(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """A LIMIT that ends the read early leaves the session usable."""
+    """After a LIMIT ends a read early, the next read is complete."""
     frame = load(write(*(row(n) for n in range(3000))))
 
     assert len(frame.limit(3).collect()) == 3

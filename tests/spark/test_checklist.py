@@ -1,4 +1,4 @@
-"""The checklist in README.md names tests that are there."""
+"""The tests that the checklist in README.md names exist."""
 
 import ast
 import re
@@ -15,14 +15,14 @@ ROWS = re.findall(r"(?m)^\| (?!what )([^|]+) \| ([^|]+) \|$", README.read_text(e
 
 @cache
 def functions_of(path: Path) -> frozenset[str]:
-    """Return the names of a file's functions, those of classes too."""
+    """Return the names of a file's functions and methods."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
 @pytest.mark.parametrize(("what", "held_by"), ROWS)
-def test_each_row_names_tests_that_are_there(what: str, held_by: str) -> None:
-    """Every row of the checklist is held by tests that exist, or says why it is not yet."""
+def test_each_row_names_tests_that_exist(what: str, held_by: str) -> None:
+    """Every row of the checklist names tests that exist, or says why there is none yet."""
     named = re.findall(r"`([\w/]+\.py)::(\w+)`", held_by)
 
     assert [f"`{path}::{name}`" for path, name in named] == re.findall(r"`[^`]+`", held_by), what
@@ -33,6 +33,6 @@ def test_each_row_names_tests_that_are_there(what: str, held_by: str) -> None:
 
 
 def test_the_checklist_is_found() -> None:
-    """The table is read: a change of its form does not empty it unseen."""
+    """The tests above find the rows of the table: if its form changes, they do not pass for lack of rows."""
     assert len(ROWS) == README.read_text(encoding="utf-8").count("\n| ") - 1
     assert len(ROWS) > 30

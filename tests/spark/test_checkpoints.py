@@ -1,4 +1,4 @@
-"""Checkpoints written by every release so far are gone on from."""
+"""Streams continue from the checkpoints of every release so far."""
 
 import shutil
 from pathlib import Path
@@ -13,10 +13,10 @@ from tests.spark.streams import Stream, write_rows
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("written_by", sorted(path.name for path in FOLDER.iterdir()))
-def test_a_checkpoint_of_a_release_is_gone_on_from(
+def test_a_stream_continues_from_a_checkpoint_of_a_release(
     spark: SparkSession, stream: MakeStream, servers: str, topic: MakeTopic, tmp_path: Path, written_by: str, case: str
 ) -> None:
-    """A stream goes on from an older release's checkpoint where that stood: the planned batch, then all after it."""
+    """A stream that continues from a checkpoint repeats the planned batch and reads everything after it."""
     name = topic(PARTITIONS)
     write_rows(servers, name, *range(ROWS), partitions=PARTITIONS)
     shutil.copytree(FOLDER / written_by / case, tmp_path / "checkpoint")
@@ -34,6 +34,6 @@ def test_a_checkpoint_of_a_release_is_gone_on_from(
     assert sorted(number for batch in seen.values() for number in batch) == list(range(done, ROWS))
 
 
-def test_this_release_has_left_checkpoints() -> None:
-    """The release in work has its checkpoints there, so that the next one can be held to them."""
+def test_this_release_has_checkpoints() -> None:
+    """The next release has its checkpoints in the repository, for the tests of later releases."""
     assert (FOLDER / release()).is_dir()

@@ -1,4 +1,4 @@
-"""A Spark cluster as a user has it: a master, two workers, and the package sent along with the job."""
+"""A job runs on a Spark cluster of a master and two workers, and brings the package along."""
 
 import json
 import os
@@ -26,18 +26,18 @@ HOST = "127.0.0.1"
 SPARK = Path(pyspark.__file__).parent
 DEPLOY = "org.apache.spark.deploy"
 WORKERS = ("worker-1", "worker-2")
-SECONDS = 120  # for a process of the cluster to come up; 3 on two cores that have nothing else to do
+SECONDS = 120  # until a process of the cluster is up; it takes 3 on two idle cores
 
 
 class Cluster(NamedTuple):
-    """A master's address, and the processes: of the master, and of the workers."""
+    """The master's address, and the processes of the master and the workers."""
 
     master: str
     processes: list["subprocess.Popen[bytes]"]
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return variables for a process that is to know nothing of this checkout."""
+    """Return the environment of a process that must not find this checkout."""
     hidden = ("PYTHONPATH", "SPARK_CONF_DIR")
     kept = {name: value for name, value in os.environ.items() if name not in hidden}
     here = {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "256m"}
@@ -48,7 +48,7 @@ def environment(**more: str) -> dict[str, str]:
 def daemon(
     folder: Path, up: str, name: str, *arguments: str
 ) -> Iterator[tuple["subprocess.Popen[bytes]", "re.Match[str]"]]:
-    """Run a process of the cluster, from when its log says that it is up to the end of the block."""
+    """Run a process of the cluster until the end of the block; the block starts when its log says that it is up."""
     folder.mkdir()
     log = folder / "log"
     with log.open("wb") as file:
@@ -61,11 +61,11 @@ def daemon(
         )
     try:
         deadline = time.monotonic() + SECONDS
-        while not (said := re.search(up, log.read_text(errors="replace"))):
+        while not (found := re.search(up, log.read_text(errors="replace"))):
             assert process.poll() is None, log.read_text(errors="replace")
             assert time.monotonic() < deadline, log.read_text(errors="replace")
             time.sleep(0.1)
-        yield process, said
+        yield process, found
     finally:
         process.terminate()
         try:
@@ -77,22 +77,22 @@ def daemon(
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
-    """Run a master and two workers of one core each, on ports that are free."""
+    """Run a master and two workers with one core each, on free ports."""
     with ExitStack() as stack:
-        master, said = stack.enter_context(
+        master, found = stack.enter_context(
             daemon(folder / "master", r"Starting Spark master at (spark://\S+)", "master.Master", "--port", "0")
         )
         started = [master]
         for name in WORKERS:
-            room = ("--cores", "1", "--memory", "600m", "--work-dir", str(folder / name / "work"))
+            limits = ("--cores", "1", "--memory", "600m", "--work-dir", str(folder / name / "work"))
             up = "Successfully registered with master"
-            started += [stack.enter_context(daemon(folder / name, up, "worker.Worker", *room, said[1]))[0]]
-        yield Cluster(said[1], started)
+            started += [stack.enter_context(daemon(folder / name, up, "worker.Worker", *limits, found[1]))[0]]
+        yield Cluster(found[1], started)
 
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project as a wheel, under a name that Spark takes for a package: it puts a `.whl` on nobody's path."""
+    """The project as a wheel with the name of a `.zip`: Spark does not put a `.whl` on the path of Python."""
     folder = tmp_path_factory.mktemp("package")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -102,7 +102,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def processes() -> dict[int, int]:
-    """Return the ids of all processes of this machine that have not ended, and of the parent of each."""
+    """Return the pid of each running process, with its parent's."""
     command = ["ps", "-A", "-o", "pid=,ppid=,stat="]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = map(str.split, listed.splitlines())
@@ -110,7 +110,7 @@ def processes() -> dict[int, int]:
 
 
 def descendants(ancestors: Iterable["subprocess.Popen[bytes]"]) -> set[int]:
-    """Return the ids of the children of processes, their children, and so on."""
+    """Return the pids of the children of processes, their children, and so on."""
     everything = processes()
     first = found = {process.pid for process in ancestors}
     while more := {pid for pid, parent in everything.items() if parent in found} - found:
@@ -119,10 +119,10 @@ def descendants(ancestors: Iterable["subprocess.Popen[bytes]"]) -> set[int]:
 
 
 def submit(cluster: Cluster, package: Path, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
-    """Submit the job, from a folder that has nothing to do with this checkout.
+    """Submit the job from a folder outside this checkout.
 
-    The package goes to the executors by `--py-files`. Spark's process that plans a stream, on the driver's side, does
-    not find what came that way (it looks for it in a folder that is not there): for that one, PYTHONPATH.
+    The executors get the package by `--py-files`. The driver's process that plans a stream looks for such packages in a
+    folder that does not exist, so it gets the package by PYTHONPATH.
     """
     (folder / "driver").mkdir()
     job = shutil.copy(Path(__file__).with_name("cluster_job.py"), folder / "driver" / "job.py")
@@ -153,7 +153,7 @@ def submit(cluster: Cluster, package: Path, folder: Path, *arguments: str) -> "s
 def test_a_job_brings_the_package_along(
     broker: Kafka, topic: Callable[..., str], package: Path, tmp_path: Path
 ) -> None:
-    """Batch and stream give all rows, read by both workers with the package out of the wheel, and nothing is left."""
+    """Both workers read all rows of a batch and a stream with the package of the wheel; no process is left."""
     name = topic(4)
     rows = [
         canal("INSERT", [{"id": str(number)}], None, {"id": "int"}, _tidb={"commitTs": TSO + number})
@@ -173,7 +173,7 @@ def test_a_job_brings_the_package_along(
     report = json.loads(out.splitlines()[-1])
     assert report["batch"] == report["stream"] == list(range(200))
     assert report["driver"] == str(package / "ticdc_source" / "__init__.py")
-    found = [Path(place).relative_to(tmp_path).parts for place in report["workers"]]
+    found = [Path(folder).relative_to(tmp_path).parts for folder in report["workers"]]
     assert [parts[0] for parts in found] == list(WORKERS), found
     assert {parts[-3:] for parts in found} == {(package.name, "ticdc_source", "__init__.py")}
     assert [process.poll() is not None for process in running.processes] == [True] * 3
@@ -181,7 +181,7 @@ def test_a_job_brings_the_package_along(
 
 
 def test_the_wheel_is_whole(package: Path) -> None:
-    """Both packages are in it, their marks for type checkers too, and nothing else but its own description."""
+    """The wheel has both packages, with `py.typed`, and nothing else but its metadata."""
     names = zipfile.ZipFile(package).namelist()
 
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "ticdc_source").rglob("*.py")}

@@ -1,4 +1,4 @@
-"""What a stream asks of the brokers, on which connections: counted on their way, on a broker of its own."""
+"""A stream sends few requests on few connections: a proxy before a broker of its own counts them."""
 
 import json
 import pickle
@@ -32,7 +32,7 @@ DRIVER, EXECUTOR = "counted-driver", "counted-executor"
 
 @pytest.fixture(scope="module")
 def counted() -> Iterator[tuple[LocalKafka, CountingProxy]]:
-    """A broker, and the proxy before it."""
+    """A broker and the proxy before it."""
     with counted_kafka() as both:
         yield both
 
@@ -41,7 +41,7 @@ def counted() -> Iterator[tuple[LocalKafka, CountingProxy]]:
 def test_an_idle_stream_asks_little_and_batches_share_connections(
     spark: SparkSession, counted: tuple[LocalKafka, CountingProxy], tmp_path: Path
 ) -> None:
-    """An idle stream makes at most 5 requests a second in all; the next batches are read on the same connections."""
+    """An idle stream sends at most 5 requests a second; the next batches are read on the same connections."""
     kafka, proxy = counted
     create_topic(kafka.bootstrap_servers, "idle", 4)
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": "idle", "startingOffsets": "earliest"}
@@ -72,7 +72,7 @@ def test_an_idle_stream_asks_little_and_batches_share_connections(
 
 
 class Driven:
-    """A stream reader without Spark: what Spark's driver asks of it, and the pickles that it sends to workers."""
+    """A stream reader without Spark, used as Spark's driver and workers use it."""
 
     def __init__(self, kafka: LocalKafka, topic: str, **options: str) -> None:
         given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic, "groupidprefix": "counted"}
@@ -87,7 +87,7 @@ class Driven:
         return end
 
     def read(self, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
-        """Read what lies between two offsets, as tasks of a worker do."""
+        """Read between two offsets, as the tasks of a worker do."""
         reader: StreamReader = pickle.loads(pickle.dumps(self.reader))  # noqa: S301 (our own)
         tasks: list[InputPartition] = pickle.loads(pickle.dumps(self.reader.partitions(start, end)))  # noqa: S301
         return [number for task in tasks for batch in reader.read(task) for number in batch["id"].to_pylist()]
@@ -95,7 +95,7 @@ class Driven:
 
 @pytest.fixture
 def driven(counted: tuple[LocalKafka, CountingProxy]) -> Iterator[Callable[..., Driven]]:
-    """A function that makes a reader for a topic; all connections are closed after the test."""
+    """A function that returns a reader for a topic; all connections are closed after the test."""
     made: list[Driven] = []
 
     def make(topic: str, **options: str) -> Driven:
@@ -116,7 +116,7 @@ needs_admission_control = pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="
 def test_a_task_that_is_tried_again_connects_anew(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tasks of one worker share a connection from batch to batch; a task of a second attempt does not take it."""
+    """Tasks of one worker share a connection from batch to batch; the second attempt of a task opens a new one."""
     kafka, proxy = counted
     create_topic(kafka.bootstrap_servers, "again")
     write_rows(kafka.bootstrap_servers, "again", 0, 1)
@@ -135,14 +135,14 @@ def test_a_task_that_is_tried_again_connects_anew(
 
 
 @needs_admission_control
-def test_a_read_that_is_broken_off_gives_its_connection_up(
+def test_a_read_that_ends_early_closes_its_connection(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
 ) -> None:
-    """After an early stop, as by a LIMIT, records are still under way: the next read does not meet them."""
+    """After an early stop, as by a LIMIT, the next read does not see records that were still on their way."""
     kafka, proxy = counted
-    create_topic(kafka.bootstrap_servers, "broken-off")
-    write_rows(kafka.bootstrap_servers, "broken-off", *range(3000))
-    one = driven("broken-off", startingOffsets="earliest", maxRowsPerBatch="500")
+    create_topic(kafka.bootstrap_servers, "ends-early")
+    write_rows(kafka.bootstrap_servers, "ends-early", *range(3000))
+    one = driven("ends-early", startingOffsets="earliest", maxRowsPerBatch="500")
     begun = proxy.connections.count(EXECUTOR)
     end = one.next(start := one.reader.initialOffset())
     tasks = one.reader.partitions(start, end)
@@ -158,7 +158,7 @@ def test_a_read_that_is_broken_off_gives_its_connection_up(
 def test_what_is_sent_to_workers_holds_no_connection(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
 ) -> None:
-    """Reader and input partitions pickle while connected, into little, and the copy reads on connections of its own."""
+    """Reader and input partitions can be pickled while connected, are small, and the copy opens new connections."""
     kafka, _ = counted
     create_topic(kafka.bootstrap_servers, "pickled", 2)
     write_rows(kafka.bootstrap_servers, "pickled", *range(6), partitions=2)
@@ -180,7 +180,7 @@ def test_what_is_sent_to_workers_holds_no_connection(
 def test_a_replay_of_the_first_batch_reads_from_the_first_latest(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
 ) -> None:
-    """After a crash in batch 0 "latest" has moved: the planned batch still begins where the stream began."""
+    """If "latest" has moved after a crash in batch 0, the planned batch still begins where the stream began."""
     kafka, _ = counted
     create_topic(kafka.bootstrap_servers, "replayed")
     write_rows(kafka.bootstrap_servers, "replayed", *range(20))
@@ -203,7 +203,7 @@ def test_a_replay_of_the_first_batch_reads_from_the_first_latest(
 def test_available_now_refuses_partitions_that_change(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven], change: str
 ) -> None:
-    """Partitions that come or go while Trigger.AvailableNow runs are an error that says to restart, never left out."""
+    """Partitions that appear or disappear during Trigger.AvailableNow are an error that says to restart."""
     kafka, _ = counted
     names = [f"now-{uuid.uuid4().hex[:8]}" for _ in range(2)]
     for name in names:

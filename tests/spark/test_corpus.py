@@ -1,4 +1,4 @@
-"""The corpus through Spark and a real broker: rows are the SQL truth."""
+"""Rows of the corpus, read through Spark and a real broker, are the SQL truth."""
 
 from collections import Counter
 from typing import Any
@@ -26,7 +26,7 @@ EVERY_TYPE = "t_all"
 def test_rows_are_the_sql_truth(
     spark: SparkSession, servers: str, topic: MakeTopic, scenario: str, tables: str
 ) -> None:
-    """Values of every MySQL type come out of Spark as SQL has them, from the messages of each protocol."""
+    """Values of every MySQL type, from messages of each protocol, are in Spark what they are in SQL."""
     captured = load(f"{scenario}.types")
     name = topic(len(captured.partitions))
     produce(servers, name, [
@@ -52,11 +52,11 @@ def test_rows_are_the_sql_truth(
 
 
 def position(row: dict[str, Any]) -> tuple[int, ...]:
-    """Return where a row stands in its topic."""
+    """Return where a row is in its topic: partition, offset, index and rank."""
     sequence: dict[str, int] = row["_sequence"]
     return tuple(sequence[part] for part in ("partition", "offset", "index", "rank"))
 
 
-def test_every_protocol_is_here() -> None:
-    """A protocol that is read has its scenario here."""
+def test_every_protocol_has_a_scenario() -> None:
+    """Every protocol has a scenario in the list above."""
     assert {scenario.partition(".")[0] for scenario in SCENARIOS} == set(PROTOCOLS)

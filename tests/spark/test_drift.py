@@ -1,4 +1,4 @@
-"""Schemas that change, through Spark and a real broker: drift, rescued data, types out of DDL, VARIANT."""
+"""Schemas that change, read through Spark and a real broker: drift, rescued data, types from DDL, VARIANT."""
 
 import json
 import random
@@ -25,7 +25,7 @@ def write(servers: str, topic: str, *messages: Message) -> None:
 
 @pytest.mark.slow("three streams, one after the other")
 def test_a_new_column_ends_a_stream_and_its_restart_has_it(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """The error names table, column and offset; the query that is loaded anew goes on from the checkpoint."""
+    """The error for a new column names table, column and offset; the restarted query continues and has it."""
     name = topic()
     write_rows(servers, name, 1, 2)
     first = stream(name, startingOffsets="earliest")
@@ -44,8 +44,8 @@ def test_a_new_column_ends_a_stream_and_its_restart_has_it(stream: MakeStream, s
     assert [row["note"] for row in read.orderBy("id").collect()] == [None, None, "new"]
 
 
-def test_a_stream_that_rescues_goes_on(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """New columns, and values that do not fit, are in _rescued_data."""
+def test_a_stream_that_rescues_continues(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """With `onSchemaDrift=rescue`, a new column is in `_rescued_data`."""
     name = topic()
     write_rows(servers, name, 1)
     one = stream(name, startingOffsets="earliest", onSchemaDrift="rescue")
@@ -59,7 +59,7 @@ def test_a_stream_that_rescues_goes_on(stream: MakeStream, servers: str, topic: 
 
 
 def test_ddl_in_the_topic_types_a_batch(spark: SparkSession, broker: Kafka, topic: MakeTopic) -> None:
-    """Precision and labels come out of a CREATE TABLE event."""
+    """A batch has the precision and the labels of a CREATE TABLE event."""
     name = topic()
     ddl = canal("CREATE", isDdl=True, sql="create table t (id int, d decimal(9,2), e enum('a','b'))", pkNames=None,
                 _tidb={"commitTs": TSO})  # fmt: skip
@@ -75,7 +75,7 @@ def test_ddl_in_the_topic_types_a_batch(spark: SparkSession, broker: Kafka, topi
 
 
 def test_json_columns_as_variants(spark: SparkSession, broker: Kafka, topic: MakeTopic) -> None:
-    """Spark's own functions find what is in them; NULL, and a bad record's row, are NULL."""
+    """Spark's functions read JSON columns as VARIANT; NULL and the row of a bad record are NULL."""
     name = topic()
     documents = ['{"a": {"b": [1.50, "x"]}}', None, "[null]", "{"]
     messages = [
@@ -99,7 +99,7 @@ def test_json_columns_as_variants(spark: SparkSession, broker: Kafka, topic: Mak
 
 
 def test_a_variant_is_the_bytes_of_parse_json(spark: SparkSession) -> None:
-    """For random documents, and for numbers at each type's edge."""
+    """A VARIANT has the bytes of `parse_json`, for random documents and for numbers at the limits of types."""
     chooser = random.Random(SEED)
     texts = [json.dumps(random_document(chooser), ensure_ascii=number % 2 == 0) for number in range(300)]
     for bits in (7, 8, 15, 16, 31, 32, 63, 64, 126, 127):

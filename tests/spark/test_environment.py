@@ -1,4 +1,4 @@
-"""Where the environment is not as it should be: what users see, and what helps."""
+"""In a broken environment, users see errors that say what is wrong."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow("a JVM of 
 
 
 def test_a_broken_sibling_and_a_missing_package(broker: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """A broken `pyspark_*` package hides the format until it is registered; what workers lack is named."""
+    """A broken `pyspark_*` package hides the format until it is registered; the error names what workers lack."""
     name = topic()
     write_rows(broker.bootstrap_servers, name, *range(5))
 

@@ -1,4 +1,4 @@
-"""Rows too large for Kafka, through Spark and a real broker: workers read the claim-check files."""
+"""Workers read the claim-check files of rows that are too large for Kafka."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,14 +18,14 @@ SCENARIOS = ["canal-json.claim-check-raw-value.snappy.large", "open-protocol.cla
 def test_workers_read_the_files(
     scenario: str, spark: SparkSession, broker: Kafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """Spark gives what the core gives; without the files' folder there is an error that names the option."""
+    """Spark returns the rows of the core; without the folder of the files, the error names the option."""
     captured = load(scenario)
-    for name, content in captured.files.items():
-        (tmp_path / name).write_bytes(content)
-    place = topic(len(captured.partitions))
+    for file, content in captured.files.items():
+        (tmp_path / file).write_bytes(content)
+    name = topic(len(captured.partitions))
     produce(
         broker.bootstrap_servers,
-        place,
+        name,
         [
             (partition, record.key, record.value, [], None)
             for partition, records in captured.partitions.items()
@@ -33,7 +33,7 @@ def test_workers_read_the_files(
         ],
     )
     reader = spark.read.format("ticdc").options(
-        **{"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": place}
+        **{"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name}
     )
 
     expected = captured.read(claimCheckLocation=str(tmp_path))
@@ -44,7 +44,7 @@ def test_workers_read_the_files(
     given = found.orderBy(*order).select("_change_type", "tenant", "name", "body", "raw", "n").toArrow().to_pylist()
     assert given == sorted_rows(expected.to_pylist(), list(given[0]))
     broken = spark.read.format("ticdc").options(
-        **{"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": place}
+        **{"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name}
     )
     with pytest.raises(PySparkException, match="set 'claimCheckLocation'"):
         broken.load().collect()
@@ -53,9 +53,9 @@ def test_workers_read_the_files(
 def sorted_rows(rows: list[dict[str, object]], names: list[str]) -> list[dict[str, object]]:
     """Return some columns of rows, in the order of `_sequence`."""
 
-    def place(row: dict[str, object]) -> tuple[int, ...]:
+    def position(row: dict[str, object]) -> tuple[int, ...]:
         sequence = row["_sequence"]
         assert isinstance(sequence, dict)
         return tuple(sequence[part] for part in ("partition", "offset", "index", "rank"))
 
-    return [{name: row[name] for name in names} for row in sorted(rows, key=place)]
+    return [{name: row[name] for name in names} for row in sorted(rows, key=position)]

@@ -1,4 +1,4 @@
-"""`outputFormat` event and envelope, and reads bounded by watermarks, through Spark and a real broker."""
+"""`outputFormat` event and envelope, and reads that end at a watermark, through Spark and a real broker."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ def batch(spark: SparkSession, servers: str) -> Read:
 
 
 def write(servers: str, topic: str, *captured: Captured) -> list[tuple[Any, ...]]:
-    """Write captured messages; return (partition, kind, table or statement or watermark) of each true event."""
+    """Write captured messages; return (partition, event type, table, statement or watermark) of each true event."""
     records: list[Record] = []
     events = []
     for one in captured:
@@ -38,19 +38,19 @@ def write(servers: str, topic: str, *captured: Captured) -> list[tuple[Any, ...]
                 records.append((partition, record.key, record.value, [], None))
                 for event in record.truth["events"] if record.truth["op"] == "batch" else [record.truth]:
                     if event["op"] == "ddl":
-                        told = ("ddl", event["ddl_query"])
+                        summary = ("ddl", event["ddl_query"])
                     elif event["op"] == "watermark":
-                        told = ("watermark", event["commit_ts"])
+                        summary = ("watermark", event["commit_ts"])
                     else:
-                        told = (event["op"], f"{event['schema']}.{event['table']}")
+                        summary = (event["op"], f"{event['schema']}.{event['table']}")
                     if event["op"] != "ddl" or partition == 0:
-                        events.append((partition, *told))
+                        events.append((partition, *summary))
     produce(servers, topic, records)
     return sorted(events, key=lambda event: event[0])
 
 
-def told(row: Row) -> tuple[Any, ...]:
-    """Return of a row what `write` returns of its event."""
+def summary_of(row: Row) -> tuple[Any, ...]:
+    """Return for a row what `write` returns for its event."""
     partition = row["_sequence"]["partition"]
     if row["_event_type"] == "ddl":
         return partition, "ddl", row["ddl_query"]
@@ -60,24 +60,24 @@ def told(row: Row) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("protocol", ["open-protocol.default", "debezium.tidb-extension.disable-schema"])
-def test_a_mixed_topic_gives_exactly_the_events_that_were_written(
+def test_a_mixed_topic_has_exactly_the_events_that_were_written(
     batch: Read, servers: str, topic: MakeTopic, protocol: str
 ) -> None:
-    """Rows of more than twenty tables, DDL once and watermarks come in the order of each partition."""
+    """Rows of more than twenty tables, DDL (once) and watermarks come in the order of each partition."""
     name = topic(3)
     types, ops = (load(f"{protocol}.{matrix}") for matrix in ("types", "ops"))
     written = write(servers, name, types, ops)
 
     rows = batch(name, outputFormat="event").orderBy(*ORDER).collect()
 
-    assert [told(row) for row in rows] == written
+    assert [summary_of(row) for row in rows] == written
     assert len({row["_table"] for row in rows}) > 20
 
 
 def test_a_stream_of_events_keeps_one_copy_of_each_ddl(
     spark: SparkSession, servers: str, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """However small the micro-batches are, a DDL that every partition has comes once, and nothing else is lost."""
+    """However small the micro-batches are, DDL that every partition has comes once, and no other event is lost."""
     name = topic(3)
     written = write(servers, name, load("open-protocol.default.ops"))
     frame = (
@@ -95,11 +95,11 @@ def test_a_stream_of_events_keeps_one_copy_of_each_ddl(
 
     rows = spark.read.parquet(str(tmp_path / "out")).orderBy(*ORDER).collect()
 
-    assert [told(row) for row in rows] == written
+    assert [summary_of(row) for row in rows] == written
 
 
 def test_events_can_be_variants(batch: Read, servers: str, topic: MakeTopic) -> None:
-    """With `variantJson` the documents of events are VARIANT, and NULL where there is none."""
+    """With `variantJson`, the documents of events are VARIANT, and missing documents are NULL."""
     name = topic()
     message = canal("INSERT", [{"id": "7", "c": "x"}], None, {"id": "bigint", "c": "varchar"}, _tidb={"commitTs": TSO})
     produce(servers, name, [(0, *message, [], None)])
@@ -111,7 +111,7 @@ def test_events_can_be_variants(batch: Read, servers: str, topic: MakeTopic) -> 
 
 
 def test_the_envelope_is_typed_as_the_changelog_is(batch: Read, servers: str, topic: MakeTopic) -> None:
-    """`before` and `after` have the table's inferred types, labels included, and the source is a struct."""
+    """`before` and `after` have the inferred types of the table, including labels; the source is a struct."""
     name = topic()
     types = {"id": "bigint unsigned", "c": "enum('a','b')", "d": "decimal(4,2)"}
     row = {"id": "18446744073709551615", "c": "2", "d": "1.50"}
@@ -129,7 +129,7 @@ def test_the_envelope_is_typed_as_the_changelog_is(batch: Read, servers: str, to
 
 
 def test_a_batch_ends_at_the_resolved_commit(batch: Read, servers: str, topic: MakeTopic) -> None:
-    """`endingCommitTs=resolved` reads what is below the slowest partition's watermark, and no more."""
+    """`endingCommitTs=resolved` reads everything below the slowest partition's watermark, and nothing else."""
     name = topic(2)
     insert = {n: canal("INSERT", [{"id": str(n)}], None, {"id": "int"}, _tidb={"commitTs": TSO + n}) for n in range(6)}
 
@@ -153,7 +153,7 @@ def test_a_batch_ends_at_the_resolved_commit(batch: Read, servers: str, topic: M
 
 
 def test_resolved_needs_watermarks_and_an_end(spark: SparkSession, batch: Read, servers: str, topic: MakeTopic) -> None:
-    """Without a watermark the read says which partition lacks one; a stream refuses the word."""
+    """The error for a missing watermark names the partition; a stream refuses `endingCommitTs=resolved`."""
     name = topic()
     produce(servers, name, [(0, *canal("INSERT", [{"id": "1"}], None, {"id": "int"}), [], None)])
 
@@ -165,7 +165,7 @@ def test_resolved_needs_watermarks_and_an_end(spark: SparkSession, batch: Read, 
 
 
 def test_a_destructive_ddl_fails_the_query(batch: Read, servers: str, topic: MakeTopic) -> None:
-    """`onDestructiveDDL=fail` stops at TRUNCATE with the statement and its place."""
+    """With `onDestructiveDDL=fail`, TRUNCATE fails the read with the statement."""
     name = topic()
     row = ({"ts": TSO, "scm": "test", "tbl": "t", "t": 1}, {"u": {"id": {"t": 3, "h": True, "f": 11, "v": 1}}})
     ddl = ({"ts": TSO + 1, "scm": "test", "tbl": "t", "t": 2}, {"q": "TRUNCATE TABLE `t`", "t": 11})

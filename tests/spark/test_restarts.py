@@ -1,4 +1,4 @@
-"""Streams that are killed, and go on from their checkpoints: every row exactly once."""
+"""Streams that are killed and restarted from their checkpoints write every row exactly once."""
 
 import os
 import random
@@ -28,14 +28,14 @@ STREAMS = (
     "stream.canal-json.tidb-extension",
     "stream.debezium.tidb-extension.disable-schema",
 )
-PART = 0.6  # past the ADD COLUMN of shop.orders, and past what TiCDC delivers a second time
-BATCHES_A_LIFE = 12  # more than a query gets done between two kills
+PART = 0.6  # includes the ADD COLUMN of shop.orders, and records that TiCDC sent twice
+BATCHES_A_LIFE = 12  # more than a query finishes between two kills
 FIRST, BETWEEN, WITHIN, ANY = "before its first commit", "between two batches", "in a batch", "at any time"
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Callable[..., Child]]:
-    """A function that runs queries in a child; all children are gone after the test."""
+    """A function that runs queries in a child process; all children are gone after the test."""
     children: list[Child] = []
 
     def start(*queries: Query) -> Child:
@@ -48,7 +48,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Child]]:
 
 
 def write_stream(broker: Kafka, stream: str, name: str) -> int:
-    """Write the first part of each partition of a captured stream to a topic; return the number of records."""
+    """Write the first part of each partition of a captured stream to a topic; return how many records it has."""
     records: list[Record] = []
     for partition, captured in load_capture(stream).partitions.items():
         part = islice(captured, int(len(captured) * PART))
@@ -58,13 +58,13 @@ def write_stream(broker: Kafka, stream: str, name: str) -> int:
 
 
 def is_at(checkpoint: Path, moment: str) -> bool:
-    """Tell whether a query is at a moment, by its checkpoint."""
+    """Return whether the checkpoint of a query is at a moment."""
     state = State.of(checkpoint)
     return state == State(0, -1) if moment == FIRST else moment == ANY or state.in_a_batch == (moment == WITHIN)
 
 
 def live(child: Child, queries: list[Query], watched: Query, moment: str, chooser: random.Random) -> list[str]:
-    """Let the queries run until one of them is at a moment, kill them, and return where each was."""
+    """Let the queries run until one of them is at a moment, kill them, and return the state of each."""
     checkpoint = watched.checkpoint
     if moment != FIRST:
         child.wait_for(lambda: child.has_started)
@@ -78,22 +78,22 @@ def live(child: Child, queries: list[Query], watched: Query, moment: str, choose
     for query in queries:
         begun = query.checkpoint / "offsets"
         if State.of(query.checkpoint).planned < 0 and begun.is_dir() and any(begun.iterdir()):
-            # Cut short while Spark wrote the first entry: nothing is read yet, and Spark itself refuses such a
-            # checkpoint (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY) until, as it says, it is deleted.
+            # Spark was killed while it wrote the first entry: nothing has been read, and Spark asks users to delete
+            # such a checkpoint (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY).
             shutil.rmtree(query.checkpoint)
     return states
 
 
 def rows_of(spark: SparkSession, query: Query) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return what is in the topic, and what is in the output, by place in the topic."""
+    """Return the rows of the topic and the rows of the output, in the order of the topic."""
     topic = spark.read.format("ticdc").options(**query.options).load()
     output = spark.read.parquet(str(query.output))
     assert output.columns == topic.columns
-    wanted, found = (
+    expected, found = (
         frame.orderBy("_sequence.partition", "_sequence.offset", "_sequence.index", "_sequence.rank").toArrow()
         for frame in (topic, output)
     )
-    return wanted.to_pylist(), found.to_pylist()
+    return expected.to_pylist(), found.to_pylist()
 
 
 def kill_and_compare(
@@ -105,15 +105,15 @@ def kill_and_compare(
     kills: int,
     seed: int = SEED,
 ) -> None:
-    """Kill streams some times, let them end, and hold the output of each to what its topic holds.
+    """Kill streams several times, let them end, and compare the output of each with its topic.
 
     Args:
-        spark: the session that ends the streams and reads topics and output.
-        broker: where the topics are.
-        run: starts streams in a child.
-        folder: where the streams write.
+        spark: the session that finishes the streams and reads topics and output.
+        broker: the broker of the topics.
+        run: starts streams in a child process.
+        folder: the folder that the streams write to.
         topics: an empty topic for each captured stream.
-        kills: how often to kill, at moments of each kind in turn.
+        kills: how often to kill; the moments take turns.
         seed: chooses the moments.
     """
     chooser = random.Random(seed)
@@ -131,7 +131,7 @@ def kill_and_compare(
         queries.append(Query(options, str(folder / stream)))
 
     for number in range(kills):
-        # Each moment comes up in turn, for each stream; the rest is chance.
+        # The moments and the streams take turns; the rest is random.
         watched = queries[(seed + number + number // 3) % len(queries)]
         moment = (BETWEEN, WITHIN, ANY)[(number - 1) % 3] if number else WITHIN if kills == 1 else FIRST
         states = live(run(*queries), queries, watched, moment, chooser)
@@ -141,10 +141,10 @@ def kill_and_compare(
     for last in [query.start(spark, availableNow=True, **in_steps) for query in queries]:
         last.awaitTermination()
     for query in queries:
-        wanted, found = rows_of(spark, query)
-        assert len(wanted) > 1000
-        assert [row["_sequence"] for row in found] == [row["_sequence"] for row in wanted]
-        assert found == wanted
+        expected, found = rows_of(spark, query)
+        assert len(expected) > 1000
+        assert [row["_sequence"] for row in found] == [row["_sequence"] for row in expected]
+        assert found == expected
 
 
 def test_a_killed_stream_loses_and_repeats_nothing(
@@ -163,7 +163,7 @@ def test_kills_lose_and_repeat_nothing(
 
 
 def numbered(first: int, count: int) -> list[Record]:
-    """Make inserts on partition 0 with ids from `first` on."""
+    """Return inserts for partition 0 with ids from `first`."""
     return [
         (0, *canal("INSERT", [{"id": str(n)}], None, {"id": "int"}, _tidb={"commitTs": TSO + n}), [], None)
         for n in range(first, first + count)
@@ -174,7 +174,7 @@ def numbered(first: int, count: int) -> list[Record]:
 def test_a_crash_in_the_first_batch_keeps_the_start(
     spark: SparkSession, servers: str, topic: MakeTopic, run: Callable[..., Child], tmp_path: Path
 ) -> None:
-    """A stream that began at "latest" and is killed, in batch 0 or before any data came, goes on where it began."""
+    """A stream that began at "latest" and is killed in batch 0, or before any data came, continues where it began."""
     queries = {}
     for name in ("still", "moving"):
         options = {

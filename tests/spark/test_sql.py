@@ -1,4 +1,4 @@
-"""SQL: views and tables of a topic, and what Spark forgets of them."""
+"""SQL: views and tables of a topic, and the options that Spark does not keep."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.spark.streams import Stream, write_rows
 
 @pytest.fixture
 def options(spark: SparkSession, servers: str, topic: MakeTopic) -> Iterator[dict[str, str]]:
-    """The options of a topic with five rows; the view or table that a test makes of it goes afterwards."""
+    """The options of a topic with five rows; the test's view or table is dropped afterwards."""
     name = topic()
     write_rows(servers, name, *range(5))
     yield {"kafka.bootstrap.servers": servers, "subscribe": name, "strictOptions": "true"}
@@ -22,12 +22,12 @@ def options(spark: SparkSession, servers: str, topic: MakeTopic) -> Iterator[dic
 
 
 def written(options: dict[str, str]) -> str:
-    """Write options as SQL does."""
+    """Return options as SQL writes them."""
     return ", ".join(f"`{name}` = '{value}'" for name, value in options.items())
 
 
 def test_a_temporary_view_keeps_its_options(spark: SparkSession, options: dict[str, str]) -> None:
-    """CREATE TEMPORARY VIEW … USING ticdc works, with the schema inferred or given, and twice in one query."""
+    """CREATE TEMPORARY VIEW … USING ticdc works with an inferred or a given schema, and twice in one query."""
     spark.sql(f"CREATE TEMPORARY VIEW sql_feed USING ticdc OPTIONS ({written(options)})")
     assert spark.sql("SELECT count(*) n FROM sql_feed a JOIN sql_feed b USING (id)").collect()[0]["n"] == 5
 
@@ -35,8 +35,8 @@ def test_a_temporary_view_keeps_its_options(spark: SparkSession, options: dict[s
     assert spark.sql("SELECT sum(id) n FROM sql_feed").collect()[0]["n"] == 10
 
 
-def test_a_table_forgets_its_options_and_says_so(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
-    """Reading a table, whose options Spark does not keep, says what to do instead; where they are given it works."""
+def test_a_table_loses_its_options(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
+    """The error for a table, whose options Spark does not keep, says what to do; with options a table can be read."""
     spark.sql(f"CREATE TABLE sql_feed USING ticdc OPTIONS ({written(options)})")
 
     with pytest.raises(PySparkException, match=r"(?s)kafka\.bootstrap\.servers.*CREATE TEMPORARY VIEW"):
@@ -50,7 +50,7 @@ def test_a_table_forgets_its_options_and_says_so(spark: SparkSession, options: d
 
 
 def test_two_actions_on_a_frame(spark: SparkSession, options: dict[str, str], servers: str) -> None:
-    """All actions on a DataFrame see the same records, those of its first; a new one sees those that came since."""
+    """All actions on a DataFrame see the records that the first one saw; a new DataFrame sees later ones too."""
     frame = spark.read.format("ticdc").options(**options).load()
     assert sorted(row["id"] for row in frame.collect()) == [0, 1, 2, 3, 4]
 
@@ -62,7 +62,7 @@ def test_two_actions_on_a_frame(spark: SparkSession, options: dict[str, str], se
 
 
 def test_a_schema_of_the_users_own_may_allow_no_nulls(spark: SparkSession, options: dict[str, str]) -> None:
-    """NOT NULL in the user's schema is kept where it holds, and an error that names the column where it does not."""
+    """NOT NULL in the user's schema is kept if it holds; if not, the error names the column."""
 
     def load(schema: str) -> DataFrame:
         return spark.read.format("ticdc").options(**options).schema(schema).load()

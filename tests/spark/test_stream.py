@@ -21,7 +21,7 @@ from tests.support.messages import canal
 
 
 def test_available_now_reads_the_backlog_in_limited_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """With maxOffsetsPerTrigger below the backlog, Trigger.AvailableNow reads all there is, in several batches."""
+    """With maxOffsetsPerTrigger below the backlog, Trigger.AvailableNow reads everything in several batches."""
     name = topic(3)
     write_rows(servers, name, *range(30), partitions=3)
     one = stream(name, startingOffsets="earliest", maxOffsetsPerTrigger=7)
@@ -34,7 +34,7 @@ def test_available_now_reads_the_backlog_in_limited_batches(stream: MakeStream, 
 
 
 def test_once_ignores_the_limit(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """Trigger.Once reads everything in one micro-batch, whatever maxOffsetsPerTrigger says."""
+    """Trigger.Once reads everything in one micro-batch and ignores maxOffsetsPerTrigger."""
     name = topic()
     write_rows(servers, name, *range(20))
 
@@ -43,10 +43,10 @@ def test_once_ignores_the_limit(stream: MakeStream, servers: str, topic: MakeTop
     assert sizes(query) == [20]
 
 
-def test_a_running_stream_keeps_to_the_limit_and_goes_on_after_a_restart(
+def test_a_running_stream_keeps_the_limit_and_continues_after_a_restart(
     stream: MakeStream, servers: str, topic: MakeTopic
 ) -> None:
-    """With a ProcessingTime trigger each batch is limited, and a restart reads what came since, once."""
+    """With a ProcessingTime trigger each batch is limited, and a restart reads later records once."""
     name = topic()
     write_rows(servers, name, *range(10))
     one = stream(name, startingOffsets="earliest", maxOffsetsPerTrigger=4)
@@ -64,15 +64,15 @@ def test_a_running_stream_keeps_to_the_limit_and_goes_on_after_a_restart(
 
 
 @pytest.mark.slow("waits for nothing to happen")
-def test_a_least_number_of_offsets_is_waited_for(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """No batch below minOffsetsPerTrigger comes before maxTriggerDelay has passed since the last one."""
+def test_a_stream_waits_for_a_minimum_of_offsets(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """A batch below minOffsetsPerTrigger comes only after maxTriggerDelay."""
     name = topic()
     write_rows(servers, name, 0)
     given = {"startingOffsets": "earliest", "minOffsetsPerTrigger": 10, "maxOffsetsPerTrigger": 10}
     given["fetchOffset__minIntervalMs"] = 50
     one = stream(name, **given, maxTriggerDelay="1h")
     query = one.start()
-    wait_for(query, lambda: sizes(query) == [1])  # the first one does not wait, so that the start is written down
+    wait_for(query, lambda: sizes(query) == [1])  # the first one does not wait, so that the checkpoint has the start
 
     write_rows(servers, name, *range(1, 5))
     time.sleep(1)
@@ -91,7 +91,7 @@ def test_a_least_number_of_offsets_is_waited_for(stream: MakeStream, servers: st
 
 
 def test_two_actions_in_foreach_batch_see_the_same_rows(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """A micro-batch that is used twice is read twice, and alike; one that a LIMIT breaks off harms nothing."""
+    """All actions on a micro-batch see the same rows, also after a LIMIT has ended a read early."""
     name = topic()
     write_rows(servers, name, *range(3000))
     seen: list[tuple[int, int, list[int], int]] = []
@@ -106,7 +106,7 @@ def test_two_actions_in_foreach_batch_see_the_same_rows(stream: MakeStream, serv
 
 
 def test_progress_shows_how_far_the_stream_is(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """The progress of each batch has the partitions' ends beside its own end: the difference is the lag."""
+    """The progress of each batch has its end and the ends of the partitions; the difference is the lag."""
     name = topic(2)
     write_rows(servers, name, *range(20), partitions=2)
 
@@ -120,7 +120,7 @@ def test_progress_shows_how_far_the_stream_is(stream: MakeStream, servers: str, 
 def test_offsets_in_the_checkpoint_are_laid_out_as_spark_does(
     stream: MakeStream, servers: str, topic: MakeTopic
 ) -> None:
-    """A checkpoint has topics and partitions in Kafka's layout, in order; only the first batch says more: its start."""
+    """Offsets have topics and partitions in order, as Spark's Kafka source writes them; the first adds the start."""
     name = topic(11)
     write_rows(servers, name, *range(33), partitions=11)
     one = stream(name, startingOffsets="earliest", maxOffsetsPerTrigger=22)
@@ -134,7 +134,7 @@ def test_offsets_in_the_checkpoint_are_laid_out_as_spark_does(
 
 
 def test_an_idle_stream_makes_no_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """While nothing comes, no micro-batch is planned, however many topics and partitions there are."""
+    """While no record comes, no micro-batch is planned, however many partitions there are."""
     name = topic(11)
     write_rows(servers, name, *range(11), partitions=11)
     one = stream(name, startingOffsets="earliest")
@@ -146,11 +146,9 @@ def test_an_idle_stream_makes_no_batches(stream: MakeStream, servers: str, topic
     assert len(one.offsets()) == 1
 
 
-@pytest.mark.slow("the list of partitions is asked for every ten seconds")
-def test_partitions_that_come_later_are_read_from_their_start(
-    stream: MakeStream, servers: str, topic: MakeTopic
-) -> None:
-    """Partitions added while the query runs are found and read from offset 0, also by a stream that began at latest."""
+@pytest.mark.slow("a stream looks for new partitions every ten seconds")
+def test_new_partitions_are_read_from_their_start(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """Partitions added to a running stream are read from offset 0, also if the stream began at latest."""
     name = topic()
     write_rows(servers, name, 0)
     one = stream(name, startingOffsets="latest")
@@ -167,8 +165,8 @@ def test_partitions_that_come_later_are_read_from_their_start(
     assert one.offsets()[-1] == {name: {"0": 3, "1": 2, "2": 2}}
 
 
-def test_a_stream_may_begin_before_there_is_anything(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """With protocol, table and schema given, empty and missing topics are waited for, not made; no record is missed."""
+def test_a_stream_may_start_before_its_topic_exists(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """With protocol, table and schema given, a stream waits for an empty or missing topic, and misses no record."""
     empty, missing = topic(), f"{topic()}-missing"
     streams = [stream(name, SCHEMA, startingOffsets="latest", **TYPED) for name in (empty, missing)]
     queries = [one.start() for one in streams]
@@ -191,8 +189,8 @@ def test_a_stream_may_begin_before_there_is_anything(stream: MakeStream, servers
     assert [one.ids() for one in streams] == [[0, 1], [2, 3]]
 
 
-def test_tables_of_one_topic_are_streams_of_their_own(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """Two streams of one topic read a table each; the case of options and tables does not matter."""
+def test_two_streams_of_one_topic_read_a_table_each(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """Two streams of one topic read one table each; the case of options and tables does not matter."""
     name = topic()
     others = [canal("INSERT", [{"id": str(n)}], None, {"id": "int"}, table="Other") for n in range(100, 105)]
     messages = [insert(n) for n in range(5)] + others
@@ -209,7 +207,7 @@ def test_tables_of_one_topic_are_streams_of_their_own(stream: MakeStream, server
 
 
 def test_ranges_that_end_in_transaction_markers(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """With read_committed aborted rows do not come, and batches that hold markers or nothing else end."""
+    """With read_committed, aborted rows are left out, and ranges that end in markers, or have only markers, end."""
     name = topic()
     ends: tuple[Literal["commit", "abort"], ...] = ("commit", "abort", "commit")
     for number, end in enumerate(ends):
@@ -224,7 +222,7 @@ def test_ranges_that_end_in_transaction_markers(stream: MakeStream, servers: str
 
 
 def workers_of(spark: SparkSession) -> set[int]:
-    """Return the pids of the Python processes that run tasks of this session's JVM."""
+    """Return the pids of the Python processes that run tasks of this session."""
     jvm = str(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
     lines = [line.split(maxsplit=2) for line in listed.stdout.splitlines()]
@@ -233,10 +231,10 @@ def workers_of(spark: SparkSession) -> set[int]:
 
 
 @pytest.mark.slow("waits for new workers")
-def test_workers_that_die_between_batches_are_replaced(
+def test_workers_killed_between_batches_are_replaced(
     spark: SparkSession, stream: MakeStream, servers: str, topic: MakeTopic
 ) -> None:
-    """Workers that are killed while the stream is idle take nothing with them that the next batch needs."""
+    """After workers are killed while the stream is idle, the next batch is complete."""
     name = topic()
     write_rows(servers, name, *range(5))
     one = stream(name, startingOffsets="earliest")
@@ -256,7 +254,7 @@ def test_workers_that_die_between_batches_are_replaced(
 def test_a_refused_login_ends_the_stream_without_the_password(
     spark: SparkSession, broker: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """A stream whose login is refused fails, says so, and shows no secret, in no text that Spark keeps."""
+    """A stream whose login is refused fails with an error, and no text that Spark keeps has the password."""
     if broker.sasl_bootstrap_servers is None:
         pytest.skip("this broker has no SASL")
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"

@@ -1,4 +1,4 @@
-"""What a stream does when records, partitions or topics that it has not read yet are gone."""
+"""A stream whose next records, partitions or topics are gone fails, or continues with failOnDataLoss=false."""
 
 from contextlib import closing
 
@@ -18,7 +18,7 @@ def delete_before(servers: str, topic: str, offset: int) -> None:
 
 
 def test_records_that_aged_out_between_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """A log start past the checkpoint fails the stream, naming partition and offsets; else what is left is read."""
+    """A log start past the checkpoint fails the stream with partition and offsets; or the stream reads the rest."""
     name = topic()
     write_rows(servers, name, *range(5))
     one = stream(name, startingOffsets="earliest")
@@ -39,8 +39,8 @@ def test_records_that_aged_out_between_batches(stream: MakeStream, servers: str,
 
 
 @pytest.mark.slow("four streams, one after the other")
-def test_a_topic_that_was_made_anew_between_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """Offsets that went back fail the stream, naming partition and offsets; else it goes on with what comes."""
+def test_a_topic_that_was_recreated_between_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """Offsets that went back fail the stream with partition and offsets; or the stream continues with new records."""
     name = topic()
     write_rows(servers, name, *range(5))
     one = stream(name, startingOffsets="earliest")
@@ -61,7 +61,7 @@ def test_a_topic_that_was_made_anew_between_batches(stream: MakeStream, servers:
 
 
 def test_a_topic_that_is_deleted_under_a_running_stream(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """A stream whose topic goes away fails, naming the partition."""
+    """A stream whose topic is deleted fails, and the error names the partitions."""
     name = topic(2)
     write_rows(servers, name, *range(6), partitions=2)
     one = stream(name, startingOffsets="earliest")
@@ -77,7 +77,7 @@ def test_a_topic_that_is_deleted_under_a_running_stream(stream: MakeStream, serv
 
 @pytest.mark.slow("waits for the broker to forget a topic")
 def test_a_stream_may_outlive_its_topic(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """Without failOnDataLoss a stream goes on when one of its topics goes away, and reads it when it is back."""
+    """With failOnDataLoss=false, a stream continues without a deleted topic, and reads it when it is back."""
     lasting, passing = topic(), topic()
     one = stream(f"{lasting},{passing}", SCHEMA, startingOffsets="earliest", failOnDataLoss="false", **TYPED)
     write_rows(servers, lasting, 0)
