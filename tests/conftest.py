@@ -5,7 +5,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
@@ -20,6 +20,7 @@ Kafka: TypeAlias = LocalKafka | ExternalKafka
 MARKED_FIXTURES = ("broker", "corpus", "spark")
 
 
+GROUPS = ("spark", "broker", "versions", "")  # in the order in which they start
 # For every JVM that tests start: none lives long enough to repay its optimising compiler or parallel collector.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -29,31 +30,61 @@ def pytest_configure() -> None:
     os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JAVA)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with what it needs, and place it for pytest-xdist.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with what it needs, and put it into its group for pytest-xdist.
 
-    A group of tests runs in one process: all that share the Spark session, all others that need a broker, and the rest
-    file by file, in this order. `pytest.mark.xdist_group` takes a test, or a file, out of its group.
+    One process runs all tests of a group: those that use the Spark session, the others that need a broker, and the
+    rest file by file, in this order. The marker `xdist_group` puts tests into a group of their own.
     """
     for item in items:
-        fixtures = set(getattr(item, "fixturenames", ()))
-        for name in fixtures.intersection(MARKED_FIXTURES):
+        for name in set(MARKED_FIXTURES).intersection(getattr(item, "fixturenames", ())):
             item.add_marker(name)
-        if item.get_closest_marker("xdist_group") is None:
-            file = item.nodeid.partition("::")[0]
-            item.add_marker(pytest.mark.xdist_group(("spark", "broker", file)[_turn(item)]))
         slow = item.get_closest_marker("slow")
         if slow is not None and not slow.args:
             message = f"{item.nodeid}: `slow` needs a reason"
             raise pytest.UsageError(message)
-    items.sort(key=_turn)
+    items.sort(key=lambda item: GROUPS.index(_group(item)))
+    if hasattr(config, "workerinput"):  # a process of pytest-xdist
+        for item in items:
+            _add_group(item)
 
 
-def _turn(item: pytest.Item) -> int:
-    """Return 0 for a test that uses the Spark session, 1 for another that needs a broker, 2 for the rest."""
+def _group(item: pytest.Item) -> str:
+    """Return the group of a test; "" for the group of its file."""
+    marker = item.get_closest_marker("xdist_group")
+    if marker is not None:
+        return str(marker.args[0])
     if "spark" in getattr(item, "fixturenames", ()):
-        return 0
-    return 1 if item.get_closest_marker("broker") or item.get_closest_marker("spark") else 2
+        return "spark"
+    return "broker" if item.get_closest_marker("broker") or item.get_closest_marker("spark") else ""
+
+
+def _add_group(item: pytest.Item) -> None:
+    """Put the group into the node id, where pytest-xdist looks for it; its own code for that fails with pytest 9."""
+    group = _group(item)
+    if not group or item.nodeid.endswith(f"@{group}"):
+        return
+    node_id = f"{item.nodeid}@{group}"
+    if hasattr(item, "_id"):
+        item._id = type(item._id).parse(node_id)
+    else:
+        item._nodeid = node_id  # type: ignore[attr-defined]
+    if item.nodeid != node_id:
+        message = "pytest keeps node ids elsewhere: pytest-xdist cannot keep the tests of a group together"
+        raise pytest.UsageError(message)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return a scheduler of groups, and of files for tests without one."""
+    from xdist.scheduler import LoadGroupScheduling
+
+    class GroupsAndFiles(LoadGroupScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            scope = super()._split_scope(nodeid)
+            return nodeid.partition("::")[0] if scope == nodeid else scope
+
+    return GroupsAndFiles(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 @pytest.fixture(scope="session")
