@@ -182,6 +182,7 @@ def test_outlives_its_thread(own: LocalKafka) -> None:
     assert [row[0] for row in _read(own, "thread")] == [2]
 
 
+@pytest.mark.slow("restarts a broker")
 def test_restart(own: LocalKafka) -> None:
     """A restarted broker is another process with the same address and the same data."""
     produce(own.bootstrap_servers, "restart", [(0, None, b"before", [], None)])

@@ -609,6 +609,7 @@ class TestTrouble:
         if sockets:
             assert len(list(Path("/proc/self/fd").iterdir())) <= sockets
 
+    @pytest.mark.slow("restarts a broker")
     def test_a_restart_in_the_middle_of_a_range(self, broker: Kafka, topic: MakeTopic) -> None:
         """A broker that comes back within the time-out costs nothing but time, and no look-up fails."""
         if not broker.owned:

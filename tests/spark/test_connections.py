@@ -113,6 +113,7 @@ needs_admission_control = pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="
 
 
 @needs_admission_control
+@pytest.mark.slow("a broker of its own")
 def test_a_task_that_is_tried_again_connects_anew(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
 ) -> None:

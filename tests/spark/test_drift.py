@@ -44,6 +44,7 @@ def test_a_new_column_ends_a_stream_and_its_restart_has_it(stream: MakeStream, s
     assert [row["note"] for row in read.orderBy("id").collect()] == [None, None, "new"]
 
 
+@pytest.mark.slow("a stream and its restart")
 def test_a_stream_that_rescues_continues(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """With `onSchemaDrift=rescue`, a new column is in `_rescued_data`."""
     name = topic()

@@ -35,6 +35,7 @@ def test_a_temporary_view_keeps_its_options(spark: SparkSession, options: dict[s
     assert spark.sql("SELECT sum(id) n FROM sql_feed").collect()[0]["n"] == 10
 
 
+@pytest.mark.slow("a catalog of its own")
 def test_a_table_loses_its_options(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
     """The error for a table, whose options Spark does not keep, says what to do; with options a table can be read."""
     spark.sql(f"CREATE TABLE sql_feed USING ticdc OPTIONS ({written(options)})")

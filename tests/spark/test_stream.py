@@ -90,6 +90,7 @@ def test_a_stream_waits_for_a_minimum_of_offsets(stream: MakeStream, servers: st
     assert again.ids() == list(range(13))
 
 
+@pytest.mark.slow("several actions per micro-batch")
 def test_two_actions_in_foreach_batch_see_the_same_rows(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """All actions on a micro-batch see the same rows, also after a LIMIT has ended a read early."""
     name = topic()
@@ -189,6 +190,7 @@ def test_a_stream_may_start_before_its_topic_exists(stream: MakeStream, servers:
     assert [one.ids() for one in streams] == [[0, 1], [2, 3]]
 
 
+@pytest.mark.slow("two streams")
 def test_two_streams_of_one_topic_read_a_table_each(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """Two streams of one topic read one table each; the case of options and tables does not matter."""
     name = topic()
@@ -206,6 +208,7 @@ def test_two_streams_of_one_topic_read_a_table_each(stream: MakeStream, servers:
     assert [len(one.offsets()) for one in (first, second)] == [3, 3]
 
 
+@pytest.mark.slow("several micro-batches")
 def test_ranges_that_end_in_transaction_markers(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """With read_committed, aborted rows are left out, and ranges that end in markers, or have only markers, end."""
     name = topic()

@@ -17,6 +17,7 @@ def delete_before(servers: str, topic: str, offset: int) -> None:
         admin.delete_records({KafkaTopicPartition(topic, 0): offset})
 
 
+@pytest.mark.slow("waits for the broker to delete records")
 def test_records_that_aged_out_between_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """A log start past the checkpoint fails the stream with partition and offsets; or the stream reads the rest."""
     name = topic()
