@@ -21,6 +21,9 @@ MARKED_FIXTURES = ("broker", "corpus", "spark")
 
 
 GROUPS = ("spark", "broker", "versions", "")  # in the order in which they start
+# Spark's default runs `readlink` or `chmod` for each file of a checkpoint: 150 processes for three micro-batches.
+CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
 # For every JVM that tests start: none lives long enough to repay its optimising compiler or parallel collector.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -96,7 +99,7 @@ def broker() -> Iterator[Kafka]:
 
 @pytest.fixture
 def topic(broker: Kafka) -> Iterator[Callable[..., str]]:
-    """A function that creates a topic with a unique name; the topics are deleted after the test."""
+    """A function that creates a topic with a unique name; the topics end with the broker, or with the test."""
     made: list[str] = []
 
     def make(partitions: int = 1, config: Mapping[str, object] | None = None, prefix: str = "test") -> str:
@@ -106,8 +109,9 @@ def topic(broker: Kafka) -> Iterator[Callable[..., str]]:
         return name
 
     yield make
-    for name in made:
-        delete_topic(broker.bootstrap_servers, name)
+    if not broker.owned:
+        for name in made:
+            delete_topic(broker.bootstrap_servers, name)
 
 
 @pytest.fixture(scope="session")
@@ -128,6 +132,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
             "spark.driver.host": "127.0.0.1",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "2",
+            "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlparse
 
+import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -63,9 +65,15 @@ class Stream:
 
     def ids(self) -> list[int]:
         """Return the ids that were written, in order."""
-        if not any((self.folder / "output" / "_spark_metadata").glob("[0-9]*")):
-            return []
-        return sorted(row["id"] for row in self.spark.read.parquet(str(self.folder / "output")).select("id").collect())
+        return sorted(
+            number for path in self.files() for number in pq.read_table(path, columns=["id"])["id"].to_pylist()
+        )
+
+    def files(self) -> set[str]:
+        """Return the Parquet files that committed micro-batches have written, from the sink's log."""
+        logs = (self.folder / "output" / "_spark_metadata").glob("[0-9]*")
+        entries = [json.loads(line) for log in logs for line in log.read_text().splitlines()[1:]]
+        return {unquote(urlparse(entry["path"]).path) for entry in entries if entry["action"] == "add"}
 
     def offsets(self) -> list[Any]:
         """Return the end offsets of all micro-batches, from the checkpoint."""
