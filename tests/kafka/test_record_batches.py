@@ -179,11 +179,12 @@ def test_compressed_batches(codec: str, seed: int) -> None:
     plain = [made(rng, 0)]
     for _ in range(3):
         plain.append(made(rng, next_offset(plain[-1])))
-    expected, _, _ = general(b"".join(plain), 3)
+    start = min(3, next_offset(plain[0]) - 1)
+    expected, _, _ = general(b"".join(plain), start)
     data = b"".join(changed(batch, codec=codec) for batch in plain)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ticdc_source.kafka.batches.cut._PIECE", rng.choice([1, 100, 5_000, 1 << 20]))
-        rows, _, error = cut(data, 3, some_limits(rng))
+        rows, _, error = cut(data, start, some_limits(rng))
     assert error is None
     assert rows == expected
 
@@ -333,3 +334,60 @@ def test_a_marker_without_its_key_is_damage(key: bytes | None) -> None:
 
     assert not rows
     assert isinstance(error, DecodeError)
+
+
+@pytest.mark.parametrize("others_data_follows", [False, True])
+def test_a_marker_that_the_cleaner_emptied_ends_its_transaction(*, others_data_follows: bool) -> None:
+    """A control batch without records, as a compacted topic keeps it, is no error and aborts nothing behind it."""
+    rng = random.Random(4)
+    first, last = made(rng, 0, producer=7, count=3), made(rng, 9, producer=7, count=2)
+    empty = bytearray(marker(next_offset(first), 7, commit=False)[:HEADER])
+    struct.pack_into(">i", empty, 57, 0)  # the count of records
+    data = first + changed(bytes(empty)) + (last if others_data_follows else b"")
+
+    committed = {"isolation_level": IsolationLevel.READ_COMMITTED, "aborted_transactions": [Aborted(7, 0)]}
+    rows, part, error = cut(data, 0, some_limits(rng), **committed)
+
+    assert error is None
+    assert rows == (general(last, 9)[0] if others_data_follows else [])
+    assert part.next_fetch_offset == next_offset(last if others_data_follows else bytes(empty))
+
+
+def test_an_offset_that_was_changed_on_its_way_is_damage() -> None:
+    """A batch's first offset, which no checksum covers, must fit the request, its neighbours and the end of the log."""
+    rng = random.Random(5)
+    start = 1000
+    batches = [made(rng, start, count=10)]
+    for _ in range(3):
+        batches.append(made(rng, next_offset(batches[-1]), count=10))
+    end = next_offset(batches[-1])
+    missed = 0
+    for index in range(len(batches)):
+        for bit in range(64):
+            damaged = list(batches)
+            damaged[index] = at_offset(batches[index], _signed(1000 + 10 * index ^ 1 << bit))
+            limits = SliceLimits(limits_of(100), END, lambda _: end, start)
+            part = Slice(limits, start, TOPIC_PARTITION, MemoryRecords(b"".join(damaged)))
+            rows = []
+            try:
+                for chunks in part.take(1):
+                    rows += [offset for chunk in chunks for offset in chunk.offsets]
+            except DecodeError:
+                assert rows == list(range(start, start + len(rows)))
+            else:
+                missed += 1
+    assert missed == 0
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number
+
+
+@pytest.mark.parametrize("records", [-1, 11])
+def test_a_batch_cannot_hold_more_records_than_offsets(records: int) -> None:
+    """A count of records that the batch's offsets have no room for is damage, also if its checksum is right."""
+    batch = bytearray(made(random.Random(6), 0, count=10))
+    struct.pack_into(">i", batch, 57, records)
+    _, _, error = cut(changed(bytes(batch)), 0, limits_of(100))
+    assert isinstance(error, DecodeError)
+    assert f"with {records} records" in str(error)

@@ -119,12 +119,43 @@ class Fetched:
     aborted: Iterable[AbortedTransaction] | None = None
 
 
-def record_batches(data: bytes) -> tuple[list[RecordBatch], str | None]:
+def record_batches(
+    data: bytes, first: int = -1, end: int | None = None, *, at_batch: bool = False
+) -> tuple[list[RecordBatch], str | None]:
     """Find the record batches of a fetch; the last one is left out if it is cut off.
+
+    A batch's checksum does not cover its first offset, so that offset is compared with the request and with the
+    batches around it.
+
+    Args:
+        data: what was fetched.
+        first: the offset that was requested.
+        end: the partition's high watermark, None if it is not known.
+        at_batch: whether a record batch ends at the requested offset, so that none can begin before it.
 
     Returns:
         the batches, and what is wrong with the first that cannot be one (None if all can).
     """
+    found, damage = _found(data)
+    least = first if at_batch else -1  # where the next batch may begin
+    for index, batch in enumerate(found):
+        reason = None
+        if batch.is_legacy:  # its offset is its last: what is not wanted is left out record by record
+            pass
+        elif batch.offset < least or batch.next_offset <= first:
+            reason = f", where offset {max(first, least)} or more is expected"
+        elif not 0 <= batch.records <= batch.next_offset - batch.offset:
+            reason = f" with {batch.records} records"
+        if end is not None and batch.next_offset > end:
+            reason = f", but the partition ends at offset {end}"
+        if reason is not None:
+            return found[:index], f"a record batch from offset {batch.offset} to {batch.next_offset - 1}{reason}"
+        least = batch.next_offset
+    return found, damage
+
+
+def _found(data: bytes) -> tuple[list[RecordBatch], str | None]:
+    """Return the record batches as their headers have them; see `record_batches`."""
     found: list[RecordBatch] = []
     size, start = len(data), 0
     while start + _OVERHEAD <= size:
@@ -185,7 +216,9 @@ def visible(fetched: Fetched, batches: Iterable[RecordBatch]) -> Iterator[Record
             while aborted and aborted[0].first_offset < batch.next_offset:
                 aborting.add(aborted.popleft().producer_id)
             if is_control:
-                if _is_abort_marker(fetched.data, batch):
+                # The cleaner of a compacted topic leaves a batch without records of a marker that nobody needs. Any
+                # marker ends its producer's transaction, so nothing behind it belongs to the one that was aborted.
+                if not batch.records or _is_abort_marker(batch, fetched.data[batch.body : batch.end]):
                     aborting.discard(batch.producer_id)
             elif batch.attributes & _TRANSACTIONAL and batch.producer_id in aborting:
                 continue
@@ -200,14 +233,14 @@ def _is_intact(view: memoryview, batch: RecordBatch) -> bool:
     return crc32c(view[batch.start + _ATTRIBUTES : batch.end]) == batch.crc
 
 
-def _is_abort_marker(data: bytes, batch: RecordBatch) -> bool:
+def _is_abort_marker(batch: RecordBatch, data: bytes) -> bool:
     """Return whether a control batch marks an aborted transaction, by the key of its one record."""
     try:
-        _, at = read_varint(data, batch.body)  # the length of the record
+        _, at = read_varint(data, 0)  # the length of the record
         _, at = read_varint(data, at + 1)  # its time, behind its attributes
         _, at = read_varint(data, at)  # its offset
         length, at = read_varint(data, at)  # of its key; an odd number means null
-        key = b"" if length & 1 else data[at : min(at + (length >> 1), batch.end)]
+        key = b"" if length & 1 else data[at : at + (length >> 1)]
         _, marker = _CONTROL_KEY.unpack_from(key)
     except (IndexError, struct.error):
         msg = f"Record batch at offset {batch.offset} has a transaction marker that cannot be read"

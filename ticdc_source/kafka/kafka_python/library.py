@@ -60,6 +60,9 @@ class Consumer(Protocol):
     def position(self, partition: TopicPartition, *, timeout_ms: float) -> int:
         """Return the offset behind the records that `poll` has returned."""
 
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """Return the partition's high watermark as the last answer to a fetch has it."""
+
     def commit(self, offsets: Mapping[TopicPartition, object], *, timeout_ms: float) -> None:
         """Commit offsets for the consumer's group."""
 

@@ -89,8 +89,10 @@ class NetworkClient:
                 self._slice_limits = SliceLimits(limits, offset_range.end)
             self._slice_limits.chunk, self._slice_limits.end = limits, offset_range.end
             is_sliced = slice_fetches(self._consumer, self._slice_limits)
-        reader_class = BatchReader if is_sliced else RecordReader
-        return reader_class(self._consumer, offset_range, limits, self.servers, self.timeout_ms)
+        if is_sliced:
+            slices = self._slice_limits
+            return BatchReader(slices, self._consumer, offset_range, limits, self.servers, self.timeout_ms)
+        return RecordReader(self._consumer, offset_range, limits, self.servers, self.timeout_ms)
 
     def _new_consumer(self, group: str | None) -> library.Consumer:
         settings = consumer_settings(self._settings)

@@ -11,6 +11,7 @@ from ticdc_source.events import Chunk
 from ticdc_source.kafka.batches.cut import ChunkLimits
 from ticdc_source.kafka.kafka_python import library
 from ticdc_source.kafka.kafka_python.errors import our_errors
+from ticdc_source.kafka.kafka_python.slicing import SliceLimits
 from ticdc_source.options.offsets import OffsetRange
 
 __all__ = ["BatchReader", "RecordReader"]
@@ -97,7 +98,29 @@ class RecordReader:
 
 
 class BatchReader(RecordReader):
-    """The fast path: the consumer's polls return iterators over chunks, as `slicing.slice_fetches` made it do."""
+    """The fast path: the consumer's polls return iterators over chunks, as `slicing.slice_fetches` made it do.
+
+    Args:
+        slices: what `slice_fetches` was given.
+        consumer, offset_range, limits, servers, timeout_ms: see `RecordReader`.
+    """
+
+    def __init__(
+        self,
+        slices: SliceLimits,
+        consumer: library.Consumer,
+        offset_range: OffsetRange,
+        limits: ChunkLimits,
+        servers: str,
+        timeout_ms: float,
+    ) -> None:
+        self._slices = slices
+        super().__init__(consumer, offset_range, limits, servers, timeout_ms)
+
+    def seek(self, offset: int) -> None:
+        """Continue at another offset, which may lie inside a record batch."""
+        self._slices.batch_end = -1
+        super().seek(offset)
 
     def _records_to_ask_for(self, max_records: int) -> int:  # noqa: ARG002
         return 1  # one iterator

@@ -33,10 +33,14 @@ class SliceLimits:
     Attributes:
         chunk: how large a chunk is.
         end: the end offset of the range that is being read.
+        highwater: returns the partition's high watermark as the last answer has it, None if it has none.
+        batch_end: where the last record batch that was taken ends, -1 if the consumer has moved since.
     """
 
     chunk: ChunkLimits
     end: int
+    highwater: Callable[[TopicPartition], int | None] = lambda _: None
+    batch_end: int = -1
 
 
 class Slice:
@@ -103,12 +107,18 @@ class Slice:
         if fetched is None:
             self.drain()
             return []
-        batches, damage = record_batches(fetched.data)
+        limits = self._limits
+        batches, damage = record_batches(
+            fetched.data,
+            fetched.start,
+            limits.highwater(self.topic_partition),
+            at_batch=fetched.start == limits.batch_end,
+        )
         if batches:
             self.next_fetch_offset = max(self.next_fetch_offset, batches[-1].next_offset)
             self.leader_epoch = batches[-1].leader_epoch
+            limits.batch_end = batches[-1].next_offset
         self.bytes_read = len(fetched.data)
-        limits = self._limits
         if damage is None and self.next_fetch_offset < limits.end:
             self.drain()
         return [chunks_of(fetched, batches, damage, limits.chunk, limits.end)] if batches or damage else []
@@ -130,5 +140,6 @@ def slice_fetches(consumer: library.Consumer, limits: SliceLimits) -> bool:
     fetcher = getattr(consumer, "_fetcher", None)
     if not isinstance(fetcher, Fetcher) or RECORD_BATCHES in differences():
         return False
+    limits.highwater = consumer.highwater
     fetcher.PartitionRecords = functools.partial(Slice, limits)
     return True
