@@ -34,11 +34,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where in Kafka, and where in the table, something was found. Unknown parts are None."""
+    """Where in Kafka, and where in the table, something was found. Unknown parts are None.
+
+    `database` is only the address of what belongs to no table.
+    """
 
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
+    database: str | None = None
     table: str | None = None
     column: str | None = None
 
@@ -50,7 +54,7 @@ class Address:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def __str__(self) -> str:
-        """Return the known parts as `topic=… partition=… offset=… table=… column=…`."""
+        """Return the known parts as `topic=… partition=… offset=… database=… table=… column=…`."""
         return " ".join(f"{name}={value}" for name, value in self._known().items())
 
 

@@ -113,7 +113,9 @@ class TableName(NamedTuple):
     table: str
 
     def __str__(self) -> str:
-        """Return `database.table`, each part in backticks if it needs them."""
+        """Return `database.table`, each part in backticks if it needs them; `database db` if the table has no name."""
+        if not self.table:
+            return f"database {self.database}" if self.database else "no table"
         return ".".join(part if part.replace("_", "a").isalnum() else f"`{part.replace('`', '``')}`" for part in self)
 
     def is_same(self, other: TableName) -> bool:
@@ -179,12 +181,16 @@ class Chunk:
         )
 
     def address(self, position: int, table: TableName | None = None, column: str | None = None) -> Address:
-        """Return the address of the record at `position`, its index in this chunk."""
+        """Return the address of the record at `position`, its index in this chunk.
+
+        A table without a name stands for its database.
+        """
         return Address(
             topic=self.topic,
             partition=self.partition,
             offset=self.offsets[position],
-            table=None if table is None else str(table),
+            database=None if table is None or table.table else table.database or None,
+            table=None if table is None or not table.table else str(table),
             column=column,
         )
 
@@ -276,7 +282,7 @@ class DDLEvent:
         commit_ts: its commit-ts; None if the wire format has none.
         table: the table; its name is empty for the DDL of a database.
         query: the SQL text.
-        type: the name of the DDL's type.
+        type: the name of the DDL's type; empty if the message has none.
         type_code: TiDB's code of the DDL's type; None if the wire format lacks it.
         table_changes: the wire format's own description of the table afterwards, parsed JSON; None if there is none.
     """

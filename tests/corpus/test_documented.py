@@ -22,6 +22,7 @@ from tests.support.messages import TSO, Message, canal, cell, dump, open_message
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Split
 from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.spark.schema import to_spark
 
 OPEN, CANAL, DEBEZIUM = "open-protocol", "canal-json", "debezium"
@@ -170,6 +171,16 @@ TIDB_NAMES = {
 }  # fmt: skip
 
 
+KINDS = {
+    "create schema": "create_database", "drop schema": "drop_database",
+    "modify schema charset and collate": "alter_database", "add table partition": "alter_table",
+    "drop table partition": "drop_partition", "truncate table partition": "truncate_partition", "lock table": "other",
+    "unlock table": "other", "repair table": "other",
+}  # fmt: skip
+KEPT = ("create table", "drop table", "truncate table", "rename table", "recover table", "create view", "drop view",
+        "create sequence", "alter sequence", "drop sequence")  # fmt: skip
+
+
 @pytest.mark.parametrize("as_text", [False, True], ids=["number", "text"])
 @pytest.mark.parametrize(("name", "code"), ddl_codes())
 def test_a_ddl_code_is_its_type(name: str, code: int, as_text: bool) -> None:
@@ -178,7 +189,10 @@ def test_a_ddl_code_is_its_type(name: str, code: int, as_text: bool) -> None:
 
     (event,) = split(OPEN, open_message((head, {"q": "…", "t": str(code) if as_text else code}))).ddl
 
-    assert (event.type, event.type_code) == (TIDB_NAMES.get(name.lower(), name.lower()), code)
+    name = name.lower()
+    kind = name.replace(" ", "_") if name in KEPT else KINDS.get(name, "alter_table")
+    assert (event.type, event.type_code) == (TIDB_NAMES.get(name, name), code)
+    assert ddl_kind(event) == kind
 
 
 # Canal-JSON

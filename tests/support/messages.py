@@ -92,16 +92,24 @@ def debezium(
     return dump({"payload": key or {}}), dump(message)
 
 
-def debezium_ddl(commit_ts: int, ddl: str, columns: list[dict[str, Any]], kind: str = "CREATE") -> Message:
-    """Make a debezium DDL record of test.t."""
+def debezium_ddl(
+    commit_ts: int,
+    ddl: str,
+    columns: list[dict[str, Any]],
+    kind: str = "CREATE",
+    source: dict[str, Any] | None = None,
+    **more: Any,
+) -> Message:
+    """Make a debezium DDL record of test.t; `source` and `more` replace members."""
     change = {"type": kind, "id": '"test"."t"', "table": {"columns": columns}}
     payload = {
-        "source": {"db": "test", "table": "t", "commit_ts": commit_ts, "ts_ms": commit_ts >> 18},
+        "source": {"db": "test", "table": "t", "commit_ts": commit_ts, "ts_ms": commit_ts >> 18, **(source or {})},
         "ts_ms": commit_ts >> 18,
         "databaseName": "test",
         "schemaName": None,
         "ddl": ddl,
         "tableChanges": [change],
+        **more,
     }
     return dump({"payload": {"databaseName": "test"}}), dump({"payload": payload})
 

@@ -33,6 +33,7 @@ from ticdc_source.pipeline.spec import ReadSpec, ReadState, decode_events, event
 from ticdc_source.protocols.documents import DOCUMENT, KEY_DOCUMENT
 from ticdc_source.protocols.messages import readable
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.types import VARIANT
 
 __all__ = ["OUTPUT_FORMATS", "Folded", "fold"]
@@ -156,6 +157,7 @@ def _ddl_events(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
     return _with_columns(rows, {
         "database": pa.array([event.table.database or None for event in events], pa.string()),
         "table": pa.array([event.table.table or None for event in events], pa.string()),
+        "ddl_kind": pa.array([ddl_kind(event) for event in events], pa.string()),
         "ddl_type": pa.array([event.type or None for event in events], pa.string()),
         "ddl_type_code": pa.array([event.type_code for event in events], pa.int32()),
         "ddl_query": pa.array([event.query for event in events], pa.string()),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from ticdc_source.schema.ddl_kinds import KINDS
 from ticdc_source.schema.types import TIMESTAMP
 
 __all__ = [
@@ -156,9 +157,15 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
         _own("before", pa.string(), "row before the change, as JSON"),
         _own("after", pa.string(), "row after the change, as JSON"),
         _own(
+            "ddl_kind",
+            pa.string(),
+            f"what the DDL does, in the same word for all protocols: {', '.join(f'`{kind}`' for kind in KINDS)}",
+        ),
+        _own(
             "ddl_type",
             pa.string(),
-            "name of the DDL type: TiDB's name if the protocol carries TiDB's code, otherwise the protocol's own name",
+            "name of the DDL type: TiDB's name if the protocol carries TiDB's code, otherwise the protocol's own name; "
+            "NULL if the message has none",
         ),
         _own("ddl_type_code", pa.int32(), "TiDB's code of the DDL type; NULL if the protocol does not carry it"),
         _own("ddl_query", pa.string(), "SQL of the DDL statement"),

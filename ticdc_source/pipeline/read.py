@@ -15,7 +15,7 @@ from ticdc_source.pipeline.assemble import Rows, assemble
 from ticdc_source.pipeline.coalesce import coalesce_chunks
 from ticdc_source.pipeline.formats import OUTPUT_FORMATS
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
-from ticdc_source.schema.destructive_ddl import removes_rows_of
+from ticdc_source.schema.ddl_kinds import removes_rows_of
 
 __all__ = ["ReadSpec", "ReadState", "read"]
 

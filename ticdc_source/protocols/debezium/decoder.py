@@ -217,7 +217,7 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
         )
     elif op is None and "ddl" in payload:
         changes = payload.get("tableChanges") or []
-        ddl_type = readable(changes[0].get("type")) if changes else "QUERY"
+        ddl_type = readable(changes[0].get("type") or "") if changes else ""  # docs/wire.md, item 83
         json.dumps(changes, allow_nan=False)  # refuses numbers beyond a double's range: they could not be written again
         query = readable(payload.get("ddl") or "")
         split.ddl.append(
