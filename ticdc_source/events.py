@@ -308,11 +308,20 @@ class WatermarkEvent:
 
 @dataclass(frozen=True, slots=True)
 class Corrupt:
-    """An event, or a whole record, that cannot be read."""
+    """An event, or a whole record, that cannot be read.
+
+    Attributes:
+        position: the position of its record in the chunk.
+        index: its index in the message.
+        error: why it cannot be read.
+        bytes_at_index: the index of another bad event of the same record, whose row has the record's bytes for both;
+            None if its own row has them.
+    """
 
     position: int
     index: int
     error: DecodeError
+    bytes_at_index: int | None = None
 
 
 @dataclass(slots=True)

@@ -24,6 +24,8 @@ __all__ = ["driver_fetcher", "fetch_settings", "layout_of", "read_spec"]
 
 # Records per chunk while the driver does not know the protocol yet.
 _DRIVER_CHUNK_RECORDS = 4000
+# Record batches are coalesced, and cut, at this many bytes: a batch's fixed cost is then far below that of its rows.
+_MAX_BYTES = 8 << 20
 
 
 def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettings:
@@ -100,6 +102,7 @@ def read_spec(schema: pa.Schema, options: Options, context: ReadContext) -> Read
         table=context.table,
         mode=options.mode,
         max_rows=options.max_rows_per_batch,
+        max_bytes=min(options.max_bytes_per_batch, _MAX_BYTES),
         commits=CommitRange(options.starting_commit_ts, end),
         on_destructive_ddl=options.on_destructive_ddl,
         plan_of=plan_of,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,7 +20,7 @@ from ticdc_source.schema.types import TIMESTAMP
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ROW_FACTS", "Rows", "assemble", "concatenated", "in_order"]
+__all__ = ["ROW_FACTS", "Rows", "assemble", "concatenated", "in_order", "portions"]
 
 Value = TypeVar("Value")
 
@@ -202,6 +202,46 @@ _FILL: dict[str, Callable[[Rows], pa.Array]] = {
 _FACTS_OF_CORRUPT = frozenset({"topic", "partition", "offset", "timestamp", "key", "value", "headers", "protocol"})
 
 
+def portions(
+    rows: Rows, corrupt: Sequence[Corrupt], layout: Layout, max_bytes: int
+) -> Iterator[tuple[Rows, Sequence[Corrupt]]]:
+    """Cut rows and bad records so that the keys, values and headers in the rows of each portion stay within a size.
+
+    A record may have thousands of events, and the row of each may hold the whole record.
+
+    Args:
+        rows: rows, in order.
+        corrupt: bad records, in order.
+        layout: which columns repeat the record.
+        max_bytes: how many bytes they may take in a portion; a single row may take more.
+    """
+    has_many = bool((pc.max(rows.indexes).as_py() or 0) > 0 or any(item.index for item in corrupt))
+    if not has_many or not layout.repeated:
+        yield rows, corrupt
+        return
+    facts = concatenated([rows, _rows_of_corrupt(corrupt, rows)])
+    order = in_order(facts)
+    sizes = pa.array(_record_sizes(rows.chunk, layout), pa.int64()).take(facts.column("position").take(order))
+    numbers = pc.divide(pc.cumulative_sum(sizes), pa.scalar(max_bytes, pa.int64()))
+    for number in numbers.unique():
+        mine = order.filter(pc.equal(numbers, number))
+        good, bad = (mine.filter(part) for part in (pc.less(mine, len(rows)), pc.greater_equal(mine, len(rows))))
+        columns = {name: array.take(good) for name, array in rows.columns.items()}
+        yield replace(rows.at(good), columns=columns), [corrupt[index.as_py() - len(rows)] for index in bad]
+
+
+def _record_sizes(chunk: Chunk, layout: Layout) -> list[int]:
+    """Return how many bytes of each record are in each of its rows."""
+    sizes = [0] * len(chunk)
+    for name, parts in (("key", chunk.keys), ("value", chunk.values)):
+        if name in layout.repeated:
+            sizes = [size + len(part or b"") for size, part in zip(sizes, parts, strict=True)]
+    if "headers" in layout.repeated and chunk.headers is not None:
+        own = [sum(len(key) + len(value or b"") for key, value in headers) for headers in chunk.headers]
+        sizes = [size + more for size, more in zip(sizes, own, strict=True)]
+    return sizes
+
+
 def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.RecordBatch:
     """Return a record batch of the read schema; bad records become rows of their own, in order.
 
@@ -260,7 +300,7 @@ def _corrupt_column(field: pa.Field, bad: Rows, corrupt: Sequence[Corrupt], layo
 
 def _corrupt_record(item: Corrupt, chunk: Chunk) -> str:
     address = item.error.address
-    return json.dumps({
+    report: dict[str, str | int | None] = {
         "reason": item.error.reason,
         "topic": chunk.topic,
         "partition": chunk.partition,
@@ -268,9 +308,12 @@ def _corrupt_record(item: Corrupt, chunk: Chunk) -> str:
         "index": item.index,
         "table": address.table,
         "column": address.column,
-        "key": _base64(chunk.keys[item.position]),
-        "value": _base64(chunk.values[item.position]),
-    }, ensure_ascii=False)  # fmt: skip
+    }
+    if item.bytes_at_index is None:
+        report |= {"key": _base64(chunk.keys[item.position]), "value": _base64(chunk.values[item.position])}
+    else:
+        report["bytes_at_index"] = item.bytes_at_index
+    return json.dumps(report, ensure_ascii=False)
 
 
 def _base64(data: bytes | None) -> str | None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Layout"]
 
+_WHOLE_PARTS = frozenset({"key", "value", "headers"})  # of a record, by their names in `assemble._FILL`
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
@@ -33,6 +35,7 @@ class Layout:
         own: the columns that the rows bring, for `outputFormat` other than changelog: name → name in the schema.
         fields: the name of each field, and its name in `assemble._FILL` if that fills it.
         required: the fields that must not be NULL, or are structs with such members, with their indexes.
+        repeated: which of a record's `key`, `value` and `headers` are in each of its rows.
     """
 
     schema: pa.Schema
@@ -43,6 +46,7 @@ class Layout:
     own: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fields: tuple[tuple[str, str | None], ...] = dataclasses.field(init=False)
     required: tuple[tuple[int, pa.Field], ...] = dataclasses.field(init=False)
+    repeated: frozenset[str] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         """Derive once what each chunk needs."""
@@ -50,6 +54,7 @@ class Layout:
         object.__setattr__(self, "fields", tuple((name, fills.get(name)) for name in self.schema.names))
         required = tuple((index, field) for index, field in enumerate(self.schema) if _is_required(field))
         object.__setattr__(self, "required", required)
+        object.__setattr__(self, "repeated", _WHOLE_PARTS & set(self.metadata.values()))
 
     @classmethod
     def of(cls, schema: pa.Schema, options: Options) -> Layout:

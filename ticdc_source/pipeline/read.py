@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import DataLossError, DecodeError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split
-from ticdc_source.pipeline.assemble import Rows, assemble
+from ticdc_source.pipeline.assemble import Rows, assemble, portions
 from ticdc_source.pipeline.coalesce import coalesce_chunks
 from ticdc_source.pipeline.formats import OUTPUT_FORMATS
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
@@ -49,10 +50,11 @@ def read(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState | None = None
                 _report_destruction(chunk, event, spec, state)
         corrupt = _apply_mode([*split.corrupt, *failed], spec, state)
         if len(rows) or corrupt:
-            batch = assemble(rows, corrupt, spec.layout)
-            counters.rows += batch.num_rows
-            for start in range(0, batch.num_rows, spec.max_rows):
-                yield batch.slice(start, spec.max_rows)
+            for portion, bad in portions(rows, corrupt, spec.layout, spec.max_bytes):
+                batch = assemble(portion, bad, spec.layout)
+                counters.rows += batch.num_rows
+                for start in range(0, batch.num_rows, spec.max_rows):
+                    yield batch.slice(start, spec.max_rows)
     if counters.rescued:
         _log.warning("%d rows have values in the rescued column", counters.rescued)
     if counters.invalid_utf8:
@@ -109,7 +111,11 @@ def _apply_mode(corrupt: list[Corrupt], spec: ReadSpec, state: ReadState) -> lis
     corrupt.sort(key=lambda item: (item.position, item.index))
     state.counters.decode_errors += len(corrupt)
     if not corrupt or spec.mode == "PERMISSIVE":
-        return corrupt
+        first_of = {item.position: item.index for item in reversed(corrupt)}
+        return [
+            item if item.index == first_of[item.position] else replace(item, bytes_at_index=first_of[item.position])
+            for item in corrupt
+        ]
     first: DecodeError = corrupt[0].error
     if spec.mode == "FAILFAST":
         msg = f"{first.reason}. {_OTHER_MODES}"

@@ -32,6 +32,8 @@ class ReadSpec:
         table: the one table of this read; None means the first that occurs.
         mode: FAILFAST, PERMISSIVE or DROPMALFORMED.
         max_rows: the maximum number of rows in a record batch.
+        max_bytes: the maximum number of bytes of whole keys, values and headers in a record batch, if it has more than
+            one row.
         commits: the range of commit-ts to keep.
         on_destructive_ddl: what to do about a DDL event that removes rows without delete events.
         keeps_ddl: whether to keep the DDL events of this topic partition. Of a DDL event in all partitions, one copy is
@@ -46,6 +48,7 @@ class ReadSpec:
     table: TableName | None = None
     mode: str = "FAILFAST"
     max_rows: int = 8192
+    max_bytes: int = 8 << 20
     commits: CommitRange = field(default_factory=CommitRange)
     on_destructive_ddl: str = "warn"
     keeps_ddl: bool = True

@@ -31,9 +31,6 @@ Item = TypeVar("Item")
 
 __all__ = ["TiCDCPartition", "read_partition"]
 
-# Record batches are coalesced up to this many bytes: the fixed cost of a batch is then far below that of its rows.
-_COALESCED_BYTES = 8 << 20
-
 
 class TiCDCPartition(InputPartition):
     """An input partition: offset ranges to read one after the other, none if there is nothing, and the read context.
@@ -65,7 +62,6 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
     task = TaskContext.get()
     is_retry = task is not None and task.attemptNumber() > 0
     config = client_config(options, driver=False)
-    max_bytes = min(options.max_bytes_per_batch, _COALESCED_BYTES)
     lines = []
     with FETCHERS.borrow(config, fetch_settings(options, context.protocol), fresh=is_retry) as fetcher:
         for offset_range, lag in zip_longest(partition.ranges, partition.lags):
@@ -79,7 +75,7 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
             # costs much and frees nothing. Without the switch, messages that are parsed to dicts take 12.1 µs a row
             # instead of 7.6; columnar paths do not differ. Between chunks the collector frees what failures leave.
             batches = read(_with_gc(chunks, on=gc.isenabled()), replace(spec, keeps_ddl=keeps_ddl), state)
-            yield from _with_gc(coalesce_batches(batches, options.max_rows_per_batch, max_bytes), on=False)
+            yield from _with_gc(coalesce_batches(batches, spec.max_rows, spec.max_bytes), on=False)
             client, fallback = fetcher.client_facts
             lines.append(
                 metrics_line(
