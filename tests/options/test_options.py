@@ -325,3 +325,22 @@ def test_options_travel_to_workers() -> None:
 
     assert arrived == options
     assert (arrived.kafka, arrived.given) == (options.kafka, options.given)
+
+
+@pytest.mark.parametrize("name", [option.name for option in OPTIONS.values() if "event" not in option.outputs])
+def test_an_option_of_typed_columns_is_refused_for_events(name: str) -> None:
+    """An option that does not apply to an output is refused with the outputs that it applies to, and a remedy."""
+    value = {"unspecifiedDecimal": "string", "zeroDate": "null", "onSchemaDrift": "rescue"}.get(name, "a int")
+
+    parsed({name: value, "outputFormat": "envelope"})
+    with pytest.raises(
+        OptionError, match=f"'{name}' applies to outputFormat=changelog and envelope, not to event. Its"
+    ):
+        parsed({name: value, "outputFormat": "event"})
+
+
+def test_options_of_batch_reads_and_of_streams_do_not_go_together() -> None:
+    """An option of batch reads beside one of streams is refused without knowing which of the two the read is."""
+    for name, text, shown in (("endingOffsets", "latest", ""), ("endingCommitTs", "resolved", "=resolved")):
+        with pytest.raises(OptionError, match=f"'{name}{shown}' is for batch reads only, and 'minOffsetsPerTrigger'"):
+            parsed({name: text, "minOffsetsPerTrigger": "5"})

@@ -11,11 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support.captured import Captured, Record, Sizes, load, random_sizes, single, whole
+from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, open_message
 from tests.support.truth import expected, is_true
 from ticdc_source.driver.context import ReadContext, lowest_partitions, warn_of_missing_ddl
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
+from ticdc_source.events import TableName
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
 
@@ -210,6 +211,83 @@ def test_mode_controls_bad_values_of_events() -> None:
 
     assert [row["_event_type"] for row in rows] == ["row", None]
     assert json.loads(rows[1]["_corrupt_record"])["column"] == "id"
+
+
+CREATE = "create table t (id int primary key, level enum('basic','gold'), tags set('a','b'))"
+ENUMS = {"id": "int", "level": "enum", "tags": "set"}
+
+
+def ddl(sql: str, commit_ts: int = TSO - 9, kind: str = "CREATE") -> Message:
+    """Return a DDL event of test.t."""
+    return canal(kind, None, None, isDdl=True, sql=sql, _tidb={"commitTs": commit_ts})
+
+
+def levels(captured: Captured, **options: str) -> list[Any]:
+    """Return the column `level` of each row of an `event` read."""
+    rows = captured.read(sizes=whole, schema=None, outputFormat="event", **options).to_pylist()
+    return [json.loads(row["after"])["level"] for row in rows if row["_event_type"] == "row"]
+
+
+def test_labels_come_from_the_ddl_in_the_topic() -> None:
+    """A number of ENUM or SET is the label that a DDL event in the topic gives it, as in `changelog`."""
+    row = insert({"id": "1", "level": "2", "tags": "3"}, ENUMS)
+    open_row = open_message((
+        {"ts": TSO, "scm": "test", "tbl": "t", "t": 1},
+        {"u": {"id": {"t": 3, "h": True, "f": 11, "v": 1}, "level": {"t": 247, "f": 64, "v": 2}}},
+    ))  # fmt: skip
+    open_ddl = open_message(({"ts": TSO - 9, "scm": "test", "tbl": "t", "t": 2}, {"q": CREATE, "t": 3}))
+
+    _, found = Captured.of(ddl(CREATE), row).read(outputFormat="event").to_pylist()
+
+    assert json.loads(found["after"]) == {"id": 1, "level": "gold", "tags": "a,b"}
+    assert levels(Captured.of(open_ddl, open_row)) == ["gold"]
+
+
+def test_labels_follow_the_version_of_the_row() -> None:
+    """A row has the labels of its own version of the table, and those of the first version before it."""
+    older, newer = (insert({"id": "1", "level": "2"}, ENUMS, _tidb={"commitTs": TSO + n}) for n in (0, 9))
+    altered = ddl("alter table t modify level enum('basic','silver','gold')", TSO + 5, "ALTER")
+
+    assert levels(Captured.of(ddl(CREATE), older, altered, newer)) == ["gold", "silver"]
+
+
+def test_table_ddl_gives_labels_to_the_table_that_it_names() -> None:
+    """`tableDDL` gives labels to its table, in any letter case, and without a database to each table of that name."""
+    named = [insert({"id": "1", "level": "2"}, ENUMS, database=database, table="T") for database in ("test", "other")]
+
+    assert levels(Captured.of(*named), tableDDL=CREATE) == ["gold", "gold"]
+    assert levels(Captured.of(*named), tableDDL=CREATE.replace(" t ", " test.t ")) == ["gold", 2]
+
+
+def test_table_ddl_gives_labels_to_a_table_that_no_sample_shows() -> None:
+    """`tableDDL` also gives labels to a table whose rows come after the sample."""
+    rows = [insert({"id": "1"}, INT, table="other")] * 40
+    captured = Captured.of(*rows, insert({"id": "1", "level": "2"}, ENUMS), *rows)
+
+    assert levels(captured, tables="test.t", tableDDL=CREATE, inferSchema__maxRecords="2") == ["gold"]
+    context = captured.context(captured.schema(outputFormat="event"), make_options(
+        outputFormat="event", tableDDL=CREATE, inferSchema__maxRecords="2", inferSchema__maxScannedRecords="2",
+    ))  # fmt: skip
+    assert context.columns_of(TableName("test", "T")) == [
+        ("id", "int", ()), ("level", "enum('basic','gold')", ()), ("tags", "set('a','b')", ()),
+    ]  # fmt: skip
+
+
+def test_table_ddl_that_contradicts_the_messages_is_an_error() -> None:
+    """A type of `tableDDL` that the messages contradict is an error that names table and column."""
+    with pytest.raises(SchemaError, match=r"Column id of test\.t: option 'tableDDL' says date, the messages int"):
+        levels(Captured.of(insert({"id": "1", "level": "2"}, ENUMS)), tableDDL="create table t (id date)")
+
+
+def test_a_number_without_a_label_stays_a_number() -> None:
+    """A number of ENUM or SET beyond the known labels is written as it is: a later DDL event has its label."""
+    rows = [insert({"id": "1", "level": level, "tags": tags}, ENUMS) for level, tags in (("1", "4"), ("3", "1"))]
+
+    found = Captured.of(*rows).read(outputFormat="event", tableDDL=CREATE).to_pylist()
+
+    assert [json.loads(row["after"]) for row in found] == [
+        {"id": 1, "level": "basic", "tags": 4}, {"id": 1, "level": 3, "tags": "a"},
+    ]  # fmt: skip
 
 
 def with_bytes(message: Message, written: bytes) -> Message:

@@ -15,8 +15,18 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.tables import parse_table
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols import PROTOCOLS
-from ticdc_source.schema.model import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, TableSchema, merge_schemas
-from ticdc_source.schema.types import TYPES
+from ticdc_source.schema.ddl import ddl_types_of_tables, table_ddl_types, with_table_ddl
+from ticdc_source.schema.model import (
+    KEY,
+    MYSQL_TYPE,
+    PROTOCOL,
+    TABLE,
+    VERSIONS,
+    TableSchema,
+    TypeVersions,
+    merge_schemas,
+)
+from ticdc_source.schema.types import TYPES, ColumnType
 
 __all__ = [
     "ReadContext",
@@ -44,8 +54,8 @@ class ReadContext:
         versions: the declared types over time, by lower-case column name.
         columns: lower-case names of all columns that inference saw; None if unknown columns are not an error.
         keys: lower-case names of the handle key's columns; incomplete if the protocol does not carry them all.
-        tables: with `outputFormat=event`, the inferred columns of tables whose messages alone do not determine the
-            column types.
+        tables: with `outputFormat=event`, the columns of tables that are known beside single messages, by the table's
+            name in lower case; `columns_of` looks them up.
         ddl_partitions: for each topic, the lowest partition that is read. Of a DDL event in all partitions, only its
             copy is kept.
         commit_end: the commit-ts to which `endingCommitTs=resolved` was resolved.
@@ -62,6 +72,12 @@ class ReadContext:
     ddl_partitions: Mapping[str, int] = field(default_factory=dict)
     commit_end: int | None = None
     provisional: bool = False
+
+    def columns_of(self, table: TableName) -> Sequence[ColumnContext]:
+        """Return what is known of a table's columns with `outputFormat=event`; nothing if only messages tell."""
+        name = lower_case(table)
+        columns = self.tables.get(name)
+        return self.tables.get(TableName("", name.table), ()) if columns is None else columns
 
 
 def context_of_schema(schema: pa.Schema, options: Options) -> ReadContext | None:
@@ -93,25 +109,45 @@ def _inferred_fields(schema: pa.Schema, options: Options) -> list[pa.Field]:
 
 
 def context_of_sample(sample: Sample) -> ReadContext:
-    """Return the context of a sample: for each table, the type information that single messages lack."""
+    """Return the context of a sample for `outputFormat=event`: what the other outputs would know of each table.
+
+    Raises:
+        SchemaError: the messages of a table contradict the option `tableDDL`.
+    """
     decoder = sample.decoder
-    if not decoder.types_in_ddl:
-        return ReadContext(protocol=decoder.name)
-    names = {*sample.rows, *(event.table for event in sample.ddl if event.table.table)}
-    return ReadContext(protocol=decoder.name, tables={table: _columns(sample, table) for table in sorted(names)})
+    in_texts = {} if decoder.types_in_ddl else ddl_types_of_tables(sample.ddl, whole=sample.whole)
+    spellings: dict[TableName, list[TableName]] = {}
+    for table in sorted({*sample.rows, *(event.table for event in sample.ddl if event.table.table), *in_texts}):
+        if sample.tables.matches(table):
+            spellings.setdefault(lower_case(table), []).append(table)
+    tables: dict[TableName, Sequence[ColumnContext]] = {
+        name: [(column, str(type_), ()) for column, type_ in columns.items()]
+        for name, columns in table_ddl_types(sample.table_ddl).items()
+    }
+    for name, spelled in spellings.items():
+        schemas = [schema for table in spelled for schema in describe_table(sample, table, in_texts.get(name, {}))]
+        merged = merge_schemas(schemas)
+        if merged is not None:
+            tables[name] = _columns(with_table_ddl(merged, sample.table_ddl, required=False))
+        declared = decoder.declared(spelled[0], sample.ddl) if decoder.types_in_ddl else in_texts.get(name, {})
+        given = {column for column, _, _ in tables.get(name) or tables.get(TableName("", name.table), ())}
+        rest = [_column(column, versions[-1][1], versions) for column, versions in declared.items()]
+        tables[name] = [*tables.get(name, ()), *(column for column in rest if column[0] not in given)]
+    return ReadContext(protocol=decoder.name, tables={name: columns for name, columns in tables.items() if columns})
 
 
-def _columns(sample: Sample, table: TableName) -> list[ColumnContext]:
-    merged = merge_schemas(describe_table(sample, table))
-    columns = {} if merged is None else {column.name.lower(): column for column in merged.columns}
-    versions = dict(sample.decoder.declared(table, sample.ddl))
-    contexts: list[ColumnContext] = []
-    for name in dict.fromkeys([*columns, *versions]):
-        declared = versions.get(name, ())
-        type_ = columns[name].type if name in columns else declared[-1][1]
-        text = str(type_) if type_ is not None and type_.name in TYPES else None
-        contexts.append((name, text, [(start, str(version)) for start, version in declared]))
-    return contexts
+def _columns(table: TableSchema) -> list[ColumnContext]:
+    return [_column(column.name.lower(), column.type, column.versions) for column in table.columns]
+
+
+def _column(name: str, type_: ColumnType | None, versions: TypeVersions) -> ColumnContext:
+    text = str(type_) if type_ is not None and type_.name in TYPES else None
+    return name, text, [(start, str(version)) for start, version in versions] if len(versions) > 1 else ()
+
+
+def lower_case(table: TableName) -> TableName:
+    """Return the name of a table in lower case: TiDB compares names without case."""
+    return TableName(table.database.lower(), table.table.lower())
 
 
 def context_of_table(table: TableSchema, protocol: str) -> ReadContext:

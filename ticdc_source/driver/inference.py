@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
@@ -17,13 +17,14 @@ from ticdc_source.protocols import PROTOCOLS, decoder_of, describe_unknown, poss
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema.ddl import ddl_types, lack_types, with_table_ddl
-from ticdc_source.schema.model import TableSchema, merge_schemas
+from ticdc_source.schema.ddl import ddl_types, ddl_types_of_tables, lack_types, with_table_ddl
+from ticdc_source.schema.model import TableSchema, TypeVersions, merge_schemas
 from ticdc_source.schema.mysql_ddl import available
 
 __all__ = [
     "Sample",
     "Sampler",
+    "ddl_texts_help",
     "describe_table",
     "detect_protocol",
     "infer_table",
@@ -183,7 +184,8 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
     # If messages have no types, only DDL events have them, and a column may change its type more than once: look for
     # all DDL events in between.
     # The same helps if DDL texts may say what messages lack, but only if all of them can be read.
-    if sampler and (lacks_types(sample) or (_lacks_details(sample) and sampler.left <= limit - sample.scanned)):
+    texts_help = ddl_texts_help(sample) is not False if options.output_format == "event" else _lacks_details(sample)
+    if sampler and (lacks_types(sample) or (texts_help and sampler.left <= limit - sample.scanned)):
         while sampler and sample.scanned < limit and time.monotonic() < deadline:
             for chunk in sampler.forward(4096):
                 sample.add(chunk, rows=False)
@@ -215,6 +217,32 @@ def lacks_types(sample: Sample) -> bool:
     )
 
 
+def ddl_texts_help(sample: Sample) -> bool | None:
+    """Return whether DDL texts say what messages leave open and `outputFormat=event` shows.
+
+    That is which label a number stands for, and whether a string is binary.
+
+    Returns:
+        None if the sample has no such column, so that only later messages would tell.
+    """
+    if sample.decoder.types_in_ddl or not available():
+        return False
+    types = [
+        (column.type, column.vague)
+        for parts in sample.rows.values()
+        for schema in sample.decoder.describe(parts[0])
+        for column in schema.columns
+    ]
+    labels = [type_.labels for type_, _ in types if type_ is not None and type_.family in ("enum", "set")]
+    if None in labels or any(vague for _, vague in types):
+        return True
+    if labels:  # messages have them
+        return False
+    declared = ddl_types_of_tables(sample.ddl, whole=True).values()
+    found = any(type_.labels for columns in declared for versions in columns.values() for _, type_ in versions)
+    return True if found else None
+
+
 def _lacks_details(sample: Sample) -> bool:
     """Return whether DDL texts in the sample may say what the messages of a wanted table leave open."""
     if sample.decoder.types_in_ddl or not available():
@@ -228,10 +256,19 @@ def _lacks_details(sample: Sample) -> bool:
     )
 
 
-def describe_table(sample: Sample, table: TableName) -> list[TableSchema]:
-    """Return the versions of a table that a sample shows."""
+def describe_table(
+    sample: Sample, table: TableName, declared: Mapping[str, TypeVersions] | None = None
+) -> list[TableSchema]:
+    """Return the versions of a table that a sample shows.
+
+    Args:
+        sample: the sample.
+        table: the table.
+        declared: the types that DDL texts give its columns; None if they are not parsed yet.
+    """
     decoder, parts = sample.decoder, sample.rows.get(table, ())
-    declared = {} if decoder.types_in_ddl else ddl_types(sample.ddl, table, whole=sample.whole)
+    if declared is None:
+        declared = {} if decoder.types_in_ddl else ddl_types(sample.ddl, table, whole=sample.whole)
     return [schema for table_events in parts for schema in decoder.describe(table_events, sample.ddl, declared)]
 
 

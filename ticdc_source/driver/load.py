@@ -22,18 +22,26 @@ from ticdc_source.driver.context import (
     lowest_partitions,
     warn_of_missing_ddl,
 )
-from ticdc_source.driver.inference import Fetch, Sample, infer_table, lacks_types, nothing_there, take_sample
+from ticdc_source.driver.inference import (
+    Fetch,
+    Sample,
+    ddl_texts_help,
+    infer_table,
+    lacks_types,
+    nothing_there,
+    take_sample,
+)
 from ticdc_source.driver.read_schema import check_types, format_schema, read_schema
 from ticdc_source.driver.read_spec import driver_fetcher, layout_of
 from ticdc_source.driver.resolved_ts import resolved_end
 from ticdc_source.errors import OptionError, TiCDCSourceError
 from ticdc_source.kafka import Fetcher, KafkaCluster
 from ticdc_source.options.offsets import OffsetRange, split_ranges
-from ticdc_source.options.options import Options
+from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import validate
 from ticdc_source.options.tables import TableFilter
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.protocols import PROTOCOLS, checked_protocol, decoder_of
+from ticdc_source.protocols import checked_protocol, decoder_of
 from ticdc_source.schema.model import TableSchema
 
 __all__ = [
@@ -59,6 +67,9 @@ def batch_options(given: Mapping[str, str]) -> Options:
     validate(options, streaming=False)
     checked_protocol(options)
     check_types(options)
+    for option in OPTIONS.values():
+        if option.only == "stream" and options.is_given(option.name):
+            warnings.warn(f"Option '{option.name}' is ignored: it applies to streams only", stacklevel=2)
     return options
 
 
@@ -170,9 +181,9 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
 class ReadContexts:
     """Returns the read context of a batch, or of each micro-batch of a stream. It lives in the driver's Python process.
 
-    With `outputFormat=event`, DDL events may be the only source of a table's column types. Then this class scans the
-    DDL events that precede the batch's range (or the first micro-batch), and those of every later micro-batch. A row is
-    thus decoded identically in a batch, in a stream and after the stream's restart.
+    With `outputFormat=event`, DDL events may be the only source of a table's column types and labels. Then this class
+    scans the DDL events that precede the batch's range (or the first micro-batch), and those of every later
+    micro-batch. A row is thus decoded identically in a batch, in a stream and after the stream's restart.
 
     Args:
         schema: the read schema.
@@ -190,7 +201,7 @@ class ReadContexts:
         self._options = options
         self._earliest = earliest
         self._context: ReadContext | None = None
-        self._sample: Sample | None = None  # set only if types come from DDL events: those seen so far
+        self._sample: Sample | None = None  # set only if types or labels come from DDL events: those seen so far
 
     def of(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
         """Return the context of a batch, or of the next micro-batch.
@@ -205,7 +216,7 @@ class ReadContexts:
         if self._sample is not None:
             before = len(self._sample.ddl)
             with driver_fetcher(self._options) as fetcher:
-                _add_ddl(self._sample, ranges, fetcher)
+                _add_ddl(self._sample, _ranges_of_ddl(self._sample, ranges), fetcher)
             if len(self._sample.ddl) > before:
                 self._context = context_of_sample(self._sample)
         elif self._context is None:
@@ -219,19 +230,24 @@ class ReadContexts:
 
     def _infer_context(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
         options = self._options
-        name = options.protocol
-        if options.output_format != "event" or (name != "auto" and not PROTOCOLS[name].types_in_ddl):
+        if options.output_format != "event":
             return self._of_schema_or_sample(ranges)
         with driver_fetcher(options) as fetcher:
             sample = take_sample(ranges, fetcher.fetch, options)
             if sample is None:
-                return ReadContext(protocol=None if name == "auto" else name, provisional=True)
-            if sample.decoder.types_in_ddl and (not sample.rows or lacks_types(sample)):
+                return ReadContext(protocol=None if options.protocol == "auto" else options.protocol, provisional=True)
+            in_form = sample.decoder.types_in_ddl and (not sample.rows or lacks_types(sample))
+            in_text = ddl_texts_help(sample)
+            if in_form or in_text is not False:
                 self._sample = sample
-                if not self._add_history(sample, ranges, ends, fetcher) or not sample.whole:
+                in_range = list(sample.ddl)
+                whole = self._add_history(sample, ranges, ends, fetcher)
+                if not whole and not in_form:  # an unseen ALTER may have changed the labels: rely on the range alone
+                    sample.ddl = in_range
+                if (in_form or in_text) and not (whole and sample.whole):
                     warnings.warn(
                         "Not all DDL events were scanned (inferSchema.maxScannedRecords, inferSchema.timeoutMs): "
-                        "columns whose types appear only in DDL events are shown as the messages have them",
+                        "columns whose types or labels appear only in DDL events are shown as the messages have them",
                         stacklevel=2,
                     )
             return context_of_sample(sample)
@@ -242,8 +258,6 @@ class ReadContexts:
         context = context_of_schema(self._schema, options)
         if context is not None:
             return context
-        if options.output_format == "event":  # only protocols whose messages have their types get here
-            return ReadContext(protocol=options.protocol)
         with driver_fetcher(options) as fetcher:
             sample = take_sample(ranges, fetcher.fetch, options)
         if sample is None:
@@ -266,7 +280,7 @@ class ReadContexts:
     ) -> bool:
         """Add the DDL events before a batch, or before a stream's first micro-batch; return whether all were scanned.
 
-        A DDL event is sent to all partitions of a topic: one partition is enough.
+        A DDL event is sent to all partitions of a topic, or only to the first: the lowest partition is enough.
         """
         lowest = {tp.topic: tp for tp in sorted(ends, reverse=True)}.values()
         begins = {**ends, **{offset_range.topic_partition: offset_range.start for offset_range in ranges}}
@@ -282,6 +296,21 @@ class ReadContexts:
                 limit -= end - start
                 end = start
         return True
+
+
+def _ranges_of_ddl(sample: Sample, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """Return the ranges of a micro-batch to scan for DDL events.
+
+    If all partitions have a copy of a DDL event, the one of the lowest partition may come in a later micro-batch than
+    the rows after it. So all are scanned, unless no column depends on them so far.
+    """
+    only = sample.decoder.ddl_partition
+    if only is not None:
+        return [each for each in ranges if each.partition == only]
+    if sample.decoder.types_in_ddl or ddl_texts_help(sample):
+        return list(ranges)
+    lowest = lowest_partitions(each.topic_partition for each in ranges)
+    return [each for each in ranges if each.partition == lowest[each.topic]]
 
 
 def _add_ddl(sample: Sample, ranges: Iterable[OffsetRange], fetcher: Fetcher) -> None:

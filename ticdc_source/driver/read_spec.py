@@ -53,7 +53,7 @@ def layout_of(schema: pa.Schema, options: Options) -> Layout:
     """
     rescued = options.rescued_data_column
     layout = Layout.of(schema, options)
-    if rescued is not None and layout.rescued is None and layout.output != "event":  # `event` never lacks a column
+    if rescued is not None and layout.rescued is None:
         msg = f"The schema has no column '{rescued}' for what is rescued (rescuedDataColumn): add {rescued} STRING"
         raise SchemaError(msg)
     return layout
@@ -83,7 +83,7 @@ def read_spec(schema: pa.Schema, options: Options, context: ReadContext) -> Read
     )
 
     def plan_of(table: TableName) -> Plan:
-        columns = context.tables.get(table, ())
+        columns = context.columns_of(table)
         fields = tuple(_typed_field(name, pa.string(), text, versions) for name, text, versions in columns)
         return Plan(
             fields,

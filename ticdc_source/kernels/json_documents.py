@@ -72,7 +72,6 @@ def rescue_writer(wire: Wire | None, type_: ColumnType, settings: Settings) -> J
         write = _column_writer(wire.raw(type_, settings), _text_or_bytes)
     else:
         write = json_writer(wire, type_, settings._replace(invalid_utf8="fail"))
-    without_labels = None if type_.labels is None else rescue_writer(wire, replace(type_, labels=None), settings)
 
     def write_any(cells: Cells) -> list[str]:
         try:
@@ -80,7 +79,7 @@ def rescue_writer(wire: Wire | None, type_: ColumnType, settings: Settings) -> J
         except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage: the value is kept as it is)
             if len(cells) > 1:
                 return [text for cell in cells for text in write_any([cell])]
-            return without_labels(cells) if without_labels is not None else [_as_it_is(cell) for cell in cells]
+            return [_as_it_is(cell) for cell in cells]
 
     return write_any
 
@@ -103,8 +102,21 @@ def _binaries(wire: Wire, type_: ColumnType, settings: Settings) -> JSONWriter:
 
 
 def _members(wire: Wire, type_: ColumnType, settings: Settings) -> JSONWriter:
-    """Write ENUM and SET: labels if they are known or on the wire, otherwise numbers."""
-    return (_numbers if type_.labels is None and not wire.labels else _texts)(wire, type_, settings)
+    """Write ENUM and SET: labels if they are on the wire or known, otherwise numbers, also beyond the known labels."""
+    if wire.labels:
+        return _texts(wire, type_, settings)
+    numbers = _numbers(wire, replace(type_, labels=None), settings)
+    if type_.labels is None:
+        return numbers
+    labels = _texts(wire, type_, settings)
+
+    def write(cells: Cells) -> list[str]:
+        try:
+            return labels(cells)
+        except ValueError:
+            return numbers(cells) if len(cells) == 1 else [text for cell in cells for text in write([cell])]
+
+    return write
 
 
 def _timestamps(wire: Wire, type_: ColumnType, settings: Settings) -> JSONWriter:

@@ -24,6 +24,11 @@ __all__ = ["OPTIONS", "Option", "Options", "options_table"]
 
 Value = TypeVar("Value")
 OneKind: TypeAlias = Literal["batch", "stream"]  # of reads
+Output: TypeAlias = Literal["changelog", "envelope", "event"]
+
+_ALL: tuple[Output, ...] = ("changelog", "envelope", "event")
+# The outputs with typed columns. The JSON of `event` has every column of every table, as the messages have it.
+_TYPED: tuple[Output, ...] = ("changelog", "envelope")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +41,7 @@ class Option:
         default: The default as the README prints it ("" for none).
         meaning: One line for the README.
         only: The kind of read that has the option; None if both have it.
+        outputs: The values of `outputFormat` that the option applies to; with the others it is refused.
         secret: Error messages do not repeat the text that was given.
     """
 
@@ -44,6 +50,7 @@ class Option:
     default: str
     meaning: str
     only: OneKind | None
+    outputs: tuple[Output, ...]
     secret: bool
 
 
@@ -54,6 +61,7 @@ def _option(
     meaning: str,
     *,
     only: OneKind | None = ...,
+    outputs: tuple[Output, ...] = ...,
     secret: bool = ...,
 ) -> Value | None: ...
 @overload
@@ -64,6 +72,7 @@ def _option(
     *,
     default: str,
     only: OneKind | None = ...,
+    outputs: tuple[Output, ...] = ...,
     secret: bool = ...,
 ) -> Value: ...
 def _option(
@@ -73,10 +82,11 @@ def _option(
     *,
     default: str = "",
     only: OneKind | None = None,
+    outputs: tuple[Output, ...] = _ALL,
     secret: bool = False,
 ) -> Value | None:
     """Declare a field of `Options`; type checkers compare what `parse` returns with the field's annotation."""
-    row = Option(name=name, parse=parse, default=default, meaning=meaning, only=only, secret=secret)
+    row = Option(name=name, parse=parse, default=default, meaning=meaning, only=only, outputs=outputs, secret=secret)
     return dataclasses.field(default=parse(default) if default else None, metadata={"option": row})
 
 
@@ -119,7 +129,7 @@ class Options:
         "`changelog` and `envelope` read exactly one table, `event` any number. Required for those two if the topics "
         "contain several tables",
     )
-    output_format: Literal["changelog", "envelope", "event"] = _option(
+    output_format: Output = _option(
         "outputFormat",
         parsers.one_of("changelog", "envelope", "event"),
         "`changelog`: one table, typed columns; one row per insert or delete, two per update. `envelope`: one table, "
@@ -237,7 +247,7 @@ class Options:
         default="insert,update,delete",
     )
     columns: tuple[str, ...] | None = _option(
-        "columns", parsers.names, "read only these table columns, comma-separated"
+        "columns", parsers.names, "read only these table columns, comma-separated", outputs=_TYPED
     )
     include_metadata: Literal["core", "kafka", "all"] = _option(
         "includeMetadata",
@@ -280,6 +290,7 @@ class Options:
         "schemaHints",
         parsers.text,
         "types of some columns, as Spark DDL, for example `amount decimal(10,2), flag boolean`",
+        outputs=_TYPED,
     )
     table_ddl: str | None = _option(
         "tableDDL",
@@ -291,6 +302,7 @@ class Options:
         "unspecifiedDecimal",
         parsers.text,
         "type of DECIMAL columns whose precision is not known, for example `decimal(20,4)` or `string`",
+        outputs=_TYPED,
     )
     variant_json: bool = _option(
         "variantJson",
@@ -312,6 +324,7 @@ class Options:
         parsers.one_of("null", "fail"),
         "zero and invalid dates such as `0000-00-00`: `null` reads them as NULL, `fail` makes them errors",
         default="null",
+        outputs=_TYPED,
     )
     invalid_utf8: Literal["replace", "fail"] = _option(
         "invalidUtf8",
@@ -342,12 +355,14 @@ class Options:
         "a column that is not in the schema: `fail` fails; `ignore` leaves it out; `rescue` keeps its values as JSON "
         "in the rescued column, and also values that do not fit the type of their column",
         default="fail",
+        outputs=_TYPED,
     )
     rescued_data_column: str | None = _option(
         "rescuedDataColumn",
         parsers.text,
         "name of the rescued column; `_rescued_data` if only `onSchemaDrift=rescue` is set. The column also keeps the "
         "bytes of text that is not UTF-8",
+        outputs=_TYPED,
     )
     on_destructive_ddl: Literal["warn", "fail", "ignore"] = _option(
         "onDestructiveDDL",
@@ -457,6 +472,7 @@ class Options:
         options = cls(given=frozenset(lowered), kafka=kafka, **parsed)
         options._report_unknown()
         options._check()
+        options._check_output()
         return options
 
     def __repr__(self) -> str:
@@ -478,6 +494,23 @@ class Options:
             if self.strict_options:
                 raise OptionError(message)
             warnings.warn(message, stacklevel=4)
+
+    def _check_output(self) -> None:
+        """Refuse options that do not apply to `outputFormat`, and options of batch reads beside options of streams."""
+        given = [option for option in OPTIONS.values() if self.is_given(option.name)]
+        for option in given:
+            if self.output_format not in option.outputs:
+                msg = (
+                    f"Option '{option.name}' applies to outputFormat={' and '.join(option.outputs)}, not to "
+                    f"{self.output_format}. {_INSTEAD.get(option.name, 'Leave it out, or choose another outputFormat')}"
+                )
+                raise OptionError(msg)
+        batch, stream = ([option.name for option in given if option.only == kind] for kind in ("batch", "stream"))
+        if self.ending_commit_ts == "resolved":
+            batch.append("endingCommitTs=resolved")
+        if batch and stream:
+            msg = f"Option '{batch[0]}' is for batch reads only, and '{stream[0]}' for streams only: leave one out"
+            raise OptionError(msg)
 
     def _check(self) -> None:
         if not self.kafka.get("bootstrap.servers", "").strip():
@@ -510,6 +543,17 @@ OPTIONS: Mapping[str, Option] = {
     field.name: field.metadata["option"] for field in dataclasses.fields(Options) if "option" in field.metadata
 }
 
+# What to do instead of setting an option that does not apply to `outputFormat=event`.
+_ROWS_ARE_WHOLE = "Its JSON has every column that a message has"
+_INSTEAD = {
+    "columns": f"{_ROWS_ARE_WHOLE}: select members of it with get_json_object or from_json",
+    "schemaHints": "Its rows are JSON of many tables: give types with 'tableDDL', which names the table",
+    "unspecifiedDecimal": "Its JSON has all digits of a decimal",
+    "zeroDate": "Its JSON has zero dates as text",
+    "onSchemaDrift": f"{_ROWS_ARE_WHOLE}, so nothing drifts",
+    "rescuedDataColumn": f"{_ROWS_ARE_WHOLE}, so nothing needs rescue",
+}
+
 # What Spark itself adds to the options: `load(path)`, and the properties of CREATE TABLE.
 _SPARK_NOISE = re.compile(r"^(option\..*|owner|provider|__.*)$")
 
@@ -528,6 +572,8 @@ def options_table() -> str:
     for option in OPTIONS.values():
         default = f"`{option.default}`" if option.default else ""
         scope = {"batch": " (batch reads only)", "stream": " (streams only)", None: ""}[option.only]
+        if option.outputs != _ALL:
+            scope += f" ({' and '.join(f'`{output}`' for output in option.outputs)} only)"
         lines.append(f"| `{option.name}` | {default} | {option.meaning}{scope} |")
     return "\n".join(lines)
 

@@ -15,10 +15,19 @@ import pyarrow as pa
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.schema.model import Column, TableSchema, TypeVersions
-from ticdc_source.schema.mysql_ddl import available, declared_tables, versions_of
+from ticdc_source.schema.mysql_ddl import available, declared_tables, versions_of, versions_of_tables
 from ticdc_source.schema.types import ColumnType, merge_types
 
-__all__ = ["check_table_ddl", "completed", "ddl_types", "lack_types", "version_at", "with_table_ddl"]
+__all__ = [
+    "check_table_ddl",
+    "completed",
+    "ddl_types",
+    "ddl_types_of_tables",
+    "lack_types",
+    "table_ddl_types",
+    "version_at",
+    "with_table_ddl",
+]
 
 _log = logging.getLogger(__name__)
 _LABELLED = frozenset({"enum", "set"})
@@ -45,8 +54,8 @@ def ddl_types(ddl: Iterable[DDLEvent], table: TableName, *, whole: bool) -> Mapp
     Args:
         ddl: DDL events of any table.
         table: the table.
-        whole: whether the sample has every DDL event of the range. If not, the result is empty: an `ALTER` in between
-            may have changed a type, and a number would be read as the wrong label.
+        whole: whether `ddl` has every DDL event of the range. If not, the result is empty: an `ALTER` in between may
+            have changed a type, and a number would be read as the wrong label.
     """
     ddl = [event for event in ddl if event.query]
     if not ddl:
@@ -62,6 +71,12 @@ def ddl_types(ddl: Iterable[DDLEvent], table: TableName, *, whole: bool) -> Mapp
         )
         return {}
     return versions_of(ddl, table)
+
+
+def ddl_types_of_tables(ddl: Iterable[DDLEvent], *, whole: bool) -> Mapping[TableName, Mapping[str, TypeVersions]]:
+    """Return what `ddl_types` returns for each table that DDL events name; names of tables are in lower case."""
+    ddl = [event for event in ddl if event.query]
+    return versions_of_tables(ddl) if ddl and whole and available() else {}
 
 
 def version_at(versions: TypeVersions, commit_ts: int) -> ColumnType | None:
@@ -115,8 +130,22 @@ def check_table_ddl(text: str | None) -> None:
         declared_tables(text)
 
 
-def with_table_ddl(schema: TableSchema, text: str | None) -> TableSchema:
+def table_ddl_types(text: str | None) -> Mapping[TableName, Mapping[str, ColumnType]]:
+    """Return the columns, by lower-case name, of the tables that the option `tableDDL` creates.
+
+    Names of tables are in lower case; a database may be "", which stands for any.
+    """
+    tables = declared_tables(text) if text else {}
+    return {TableName(name.database.lower(), name.table.lower()): columns for name, columns in tables.items()}
+
+
+def with_table_ddl(schema: TableSchema, text: str | None, *, required: bool = True) -> TableSchema:
     """Return the table with the types of the option `tableDDL`; columns that the option lacks stay as they are.
+
+    Args:
+        schema: the table.
+        text: the option.
+        required: whether the option must create this table.
 
     Raises:
         OptionError: the option does not create this table.
@@ -134,6 +163,8 @@ def with_table_ddl(schema: TableSchema, text: str | None) -> TableSchema:
         ),
         None,
     )
+    if declared is None and not required:
+        return schema
     if declared is None:
         names = ", ".join(name.table if not name.database else str(name) for name in tables)
         msg = f"Option 'tableDDL' creates {names}, and the table read is {schema.table}"

@@ -22,7 +22,7 @@ from ticdc_source.schema.mysql_ddl.statements import (
 )
 from ticdc_source.schema.types import TYPES, ColumnType
 
-__all__ = ["versions_of"]
+__all__ = ["versions_of", "versions_of_tables"]
 
 _log = logging.getLogger(__name__)
 _Key = tuple[str, str]
@@ -111,6 +111,12 @@ class _Histories:
     def forget(self, table: TableName) -> None:
         self._tables.pop(_key(table), None)
 
+    def versions(self) -> dict[TableName, dict[str, TypeVersions]]:
+        return {
+            TableName(*key): {name: tuple(versions) for name, versions in history.versions.items()}
+            for key, history in self._tables.items()
+        }
+
 
 def versions_of(events: Iterable[DDLEvent], table: TableName) -> dict[str, TypeVersions]:
     """Return, by lower-case name, the types that DDL texts gave a table's columns: (commit_ts, type), oldest first.
@@ -118,6 +124,15 @@ def versions_of(events: Iterable[DDLEvent], table: TableName) -> dict[str, TypeV
     A row has the last type whose commit_ts is below its own: a row with the commit-ts of a DDL belongs to the schema
     before it (docs/wire.md, item 31). TiCDC may send a DDL more than once; it counts once. A text that cannot be parsed
     is skipped and logged. It may have changed the table, so all types of its table so far are dropped with it.
+
+    Raises:
+        OptionError: sqlglot is not installed.
+    """
+    return versions_of_tables(events).get(TableName(*_key(table)), {})
+
+
+def versions_of_tables(events: Iterable[DDLEvent]) -> dict[TableName, dict[str, TypeVersions]]:
+    """Return what `versions_of` returns for each table that DDL texts name; names of tables are in lower case.
 
     Raises:
         OptionError: sqlglot is not installed.
@@ -133,7 +148,7 @@ def versions_of(events: Iterable[DDLEvent], table: TableName) -> dict[str, TypeV
             continue
         for step in found:
             histories.take(_routed(step, event.table), event.commit_ts or 0)
-    return {name: tuple(versions) for name, versions in histories.of(table).versions.items()}
+    return histories.versions()
 
 
 def _routed(step: Step, table: TableName) -> Step:
