@@ -20,10 +20,10 @@ from ticdc_source.pipeline.read import read
 
 options = load.batch_options(json.loads(os.environ["OPTIONS"]))
 schema = load.infer_schema(json.loads(os.environ["OPTIONS"]))
-ranges, context = load.plan_batch(schema, options)
+partitions, context = load.plan_batch(schema, options)
 rows = []
 with driver_fetcher(options) as fetcher:
-    for offset_range in ranges:
+    for offset_range in [offset_range for ranges in partitions for offset_range in ranges]:
         for batch in read(fetcher.fetch(offset_range), read_spec(schema, options, context)):
             rows += batch.select(["_change_type", "id", "v"]).to_pylist()
 print(json.dumps(rows))

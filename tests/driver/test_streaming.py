@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ticdc_source.driver.streaming import StreamLimits, StreamPlanner, pack
+from ticdc_source.driver.streaming import StreamLimits, StreamPlanner
 from ticdc_source.errors import DataLossError
-from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.topics import TopicPartition
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

@@ -68,7 +68,8 @@ def read(options: dict[str, str], metrics: Path) -> tuple[Rows, list[dict[str, A
     FETCHERS.close_all()
     rows = [
         row
-        for batch in read_partition(TiCDCPartition(plan.ranges, plan.context), schema, parsed)
+        for ranges in plan.partitions
+        for batch in read_partition(TiCDCPartition(ranges, plan.context), schema, parsed)
         for row in batch.to_pylist()
     ]
     (file,) = metrics.iterdir()

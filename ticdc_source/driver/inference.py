@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
@@ -34,16 +36,38 @@ __all__ = [
 ]
 
 _FIRST_WINDOW = 16  # records of each topic partition to read first, at least
+_PARTITIONS_AT_A_TIME = 32  # topic partitions to read before looking whether that is enough
 
 Fetch = Callable[[OffsetRange], Iterable[Chunk]]
 
 
 class Sampler:
-    """Reads offset ranges from both ends towards the middle, a window of every topic partition at a time."""
+    """Reads offset ranges from both ends towards the middle, a window of each topic partition at a time.
 
-    def __init__(self, ranges: Sequence[OffsetRange], fetch: Fetch) -> None:
-        self._left = {(r.topic, r.partition): (r.start, r.end) for r in ranges if r.start < r.end}
+    Args:
+        ranges: the offset ranges.
+        fetch: yields the records of a range.
+        deadline: nothing more is read from then on, but at least one window; a time of `time.monotonic`.
+    """
+
+    def __init__(self, ranges: Sequence[OffsetRange], fetch: Fetch, deadline: float = math.inf) -> None:
+        self._left = {(r.topic, r.partition): (r.start, r.end) for r in spread(ranges) if r.start < r.end}
         self._fetch = fetch
+        self._deadline = deadline
+        self._is_begun = False
+
+    def first_windows(self, size: int) -> Iterator[tuple[list[Chunk], list[Chunk]]]:
+        """Read the first and the last `size` offsets of some topic partitions, then of some more, until all are read.
+
+        Yields:
+            the chunks from the start, and those from the end.
+        """
+        waiting = list(self._left)
+        for first in range(0, len(waiting), _PARTITIONS_AT_A_TIME):
+            some = waiting[first : first + _PARTITIONS_AT_A_TIME]
+            yield list(self.forward(size, some)), list(self.backward(size, some))
+            if time.monotonic() >= self._deadline:
+                break
 
     def __bool__(self) -> bool:
         """Return whether any offset is left between the ends."""
@@ -54,25 +78,47 @@ class Sampler:
         """The number of offsets between the ends."""
         return sum(end - start for start, end in self._left.values())
 
-    def forward(self, size: int) -> Iterator[Chunk]:
-        """Read the next `size` offsets of every topic partition from the start."""
-        for (topic, partition), (start, end) in list(self._left.items()):
+    def forward(self, size: int, wanted: Collection[tuple[str, int]] | None = None) -> Iterator[Chunk]:
+        """Read the next `size` offsets of each topic partition, or of those wanted, from the start."""
+        for topic, partition, start, end in self._ranges(wanted):
             middle = min(start + size, end)
             self._set(topic, partition, middle, end)
             yield from self._fetch(OffsetRange(topic, partition, start, middle))
 
-    def backward(self, size: int) -> Iterator[Chunk]:
-        """Read the last `size` offsets of every topic partition before what was read from the end."""
-        for (topic, partition), (start, end) in list(self._left.items()):
+    def backward(self, size: int, wanted: Collection[tuple[str, int]] | None = None) -> Iterator[Chunk]:
+        """Read the last `size` offsets of each topic partition, or of those wanted, that were not read yet."""
+        for topic, partition, start, end in self._ranges(wanted):
             middle = max(end - size, start)
             self._set(topic, partition, start, middle)
             yield from self._fetch(OffsetRange(topic, partition, middle, end))
+
+    def _ranges(self, wanted: Collection[tuple[str, int]] | None) -> Iterator[tuple[str, int, int, int]]:
+        for topic, partition in list(self._left) if wanted is None else wanted:
+            if self._is_begun and time.monotonic() >= self._deadline:
+                return
+            if (topic, partition) in self._left:
+                yield topic, partition, *self._left[topic, partition]
+                self._is_begun = True
 
     def _set(self, topic: str, partition: int, start: int, end: int) -> None:
         if start < end:
             self._left[topic, partition] = (start, end)
         else:
             del self._left[topic, partition]
+
+
+def spread(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """Return ranges in the order in which to sample them: all topics in turn, of each the lowest partition first.
+
+    Some protocols have DDL only in the lowest partition. The others follow far apart, in the same order in each read.
+    """
+    by_topic: dict[str, list[OffsetRange]] = {}
+    for offset_range in sorted(ranges):
+        by_topic.setdefault(offset_range.topic, []).append(offset_range)
+    for topic, mine in by_topic.items():
+        step = max(1, len(mine) // _PARTITIONS_AT_A_TIME)
+        by_topic[topic] = [offset_range for first in range(step) for offset_range in mine[first::step]]
+    return [offset_range for turn in zip_longest(*by_topic.values()) for offset_range in turn if offset_range]
 
 
 @dataclass(slots=True)
@@ -134,7 +180,8 @@ def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
         for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
             names = [name for name, decoder in PROTOCOLS.items() if decoder.recognizes(key, value)]
             if names:
-                seen.setdefault(names[0], str(chunk.address(position)))
+                if names[0] not in seen:
+                    seen[names[0]] = str(chunk.address(position))
             elif unknown is None and value is not None:
                 unknown = str(chunk.address(position)), value
     if len(seen) > 1:
@@ -153,6 +200,8 @@ def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
 def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> Sample | None:
     """Sample rows of the wanted tables, half from each end of the ranges, within the limits of `inferSchema.*`.
 
+    Of very many topic partitions some are read, and more only while these do not have enough rows.
+
     With `protocol=auto` the first and the last records determine the protocol.
 
     Returns:
@@ -163,20 +212,31 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
     """
     if options.claim_check_location:
         fetch = _portioned(fetch, possible_decoders(options))
-    sampler = Sampler(ranges, fetch)
-    half = max(1, options.infer_schema_max_records // 2)
     deadline = time.monotonic() + options.infer_schema_timeout_ms / 1000
+    sampler = Sampler(ranges, fetch, deadline)
+    half = max(1, options.infer_schema_max_records // 2)
     limit = options.infer_schema_max_scanned_records
-    size = max(_FIRST_WINDOW, half // max(1, len(ranges)))
-    first, last = list(sampler.forward(size)), list(sampler.backward(size))
-    protocol = detect_protocol([*first, *last]) if options.protocol == "auto" else options.protocol
-    if protocol is None:
+    size = max(_FIRST_WINDOW, half // max(1, min(len(ranges), _PARTITIONS_AT_A_TIME)))
+    seen: list[Chunk] = []
+    both = None if options.protocol == "auto" else _both_ends(options.protocol, options)
+    head_rows = tail_rows = 0
+    for first, last in sampler.first_windows(size):
+        seen += (*first, *last)
+        if options.protocol == "auto":
+            protocol = detect_protocol(seen)
+            if protocol is None:
+                continue
+            both = both or _both_ends(protocol, options)
+        assert both is not None  # noqa: S101 (for mypy)
+        head_rows += sum(map(both[0].add, first))
+        tail_rows += sum(map(both[1].add, last))
+        if head_rows + tail_rows >= 2 * half or both[0].scanned + both[1].scanned >= limit:
+            break
+    if both is None:
         return None
-    tables = TableFilter(options.tables or ())
-    decoder = decoder_of(protocol, options)
-    sample, tail = Sample(decoder, tables, table_ddl=options.table_ddl), Sample(decoder, tables)
-    for part, chunks, step in ((sample, first, sampler.forward), (tail, last, sampler.backward)):
-        window, found = size, sum(part.add(chunk) for chunk in chunks)
+    sample, tail = both
+    for part, rows, step in ((sample, head_rows, sampler.forward), (tail, tail_rows, sampler.backward)):
+        window, found = size, rows
         while found < half and sampler and sample.scanned + tail.scanned < limit and time.monotonic() < deadline:
             window *= 2
             found += sum(part.add(chunk) for chunk in step(window))
@@ -191,6 +251,12 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
                 sample.add(chunk, rows=False)
     sample.whole = not sampler
     return sample
+
+
+def _both_ends(protocol: str, options: Options) -> tuple[Sample, Sample]:
+    """Return the samples, still empty, of the start and the end of the ranges."""
+    decoder, tables = decoder_of(protocol, options), TableFilter(options.tables or ())
+    return Sample(decoder, tables, table_ddl=options.table_ddl), Sample(decoder, tables)
 
 
 def _portioned(fetch: Fetch, decoders: Sequence[Decoder]) -> Fetch:

@@ -36,7 +36,7 @@ from ticdc_source.driver.read_spec import driver_fetcher, layout_of
 from ticdc_source.driver.resolved_ts import resolved_end
 from ticdc_source.errors import OptionError, TiCDCSourceError
 from ticdc_source.kafka import Fetcher, KafkaCluster
-from ticdc_source.options.offsets import OffsetRange, split_ranges
+from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import validate
 from ticdc_source.options.tables import TableFilter
@@ -147,16 +147,16 @@ class BatchPlan(NamedTuple):
     """What a batch reads.
 
     Attributes:
-        ranges: the offset ranges, one per input partition.
+        partitions: the offset ranges of each input partition.
         context: what the driver knows about the messages.
     """
 
-    ranges: list[OffsetRange]
+    partitions: list[list[OffsetRange]]
     context: ReadContext
 
 
 def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
-    """Resolve the offsets of a batch read and split the ranges into input partitions.
+    """Resolve the offsets of a batch read; cut large ranges, and pack small ones, into input partitions.
 
     Raises:
         TiCDCSourceError: the brokers do not answer, requested offsets no longer exist, or the messages do not fit the
@@ -175,7 +175,7 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
         with driver_fetcher(options) as fetcher:
             end = resolved_end(ranges, fetcher.fetch, decoder_of(context.protocol, options))
         context = replace(context, commit_end=end)
-    return BatchPlan(split_ranges(ranges, options.min_partitions, options.max_records_per_partition), context)
+    return BatchPlan(pack(ranges, options.min_partitions, options.max_records_per_partition), context)
 
 
 class ReadContexts:

@@ -16,18 +16,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from ticdc_source.errors import DataLossError
-from ticdc_source.options.offsets import OffsetRange, from_json_dict, shares, split_ranges, to_json_dict
+from ticdc_source.options.offsets import OffsetRange, from_json_dict, shares, to_json_dict
 from ticdc_source.options.topics import TopicPartition
 
-__all__ = ["INITIAL", "Lookup", "OffsetJSON", "StreamLimits", "StreamPlanner", "offsets_of", "pack"]
+__all__ = ["INITIAL", "Lookup", "OffsetJSON", "StreamLimits", "StreamPlanner", "offsets_of"]
 
 INITIAL, START = "$initial", "$init"
 
 # The maximum age of the list of topics and partitions. New ones start at their first record, so none is missed.
 _LIST_EVERY_S = 10.0
-
-# A task costs about as much as reading this many records (28 ms at 100,000 a second, rounded up).
-_WORTH_A_TASK = 5_000
 
 Offsets = dict[TopicPartition, int]
 # An offset as Spark keeps it in a checkpoint: offsets by partition number by topic, and the two members above.
@@ -249,29 +246,3 @@ class StreamPlanner:
 def offsets_of(offset: OffsetJSON) -> Offsets:
     """Return an offset of Spark's checkpoint by topic partition."""
     return from_json_dict({name: value for name, value in offset.items() if name not in (INITIAL, START)})
-
-
-def pack(
-    ranges: Iterable[OffsetRange], at_least: int | None = None, max_records: int | None = None
-) -> list[list[OffsetRange]]:
-    """Pack small ranges together, in order, so that each input partition is worth its task. Large ranges stay alone.
-
-    Args:
-        ranges: the offset ranges to read.
-        at_least: `minPartitions`: if packing would yield fewer, the ranges are cut instead.
-        max_records: `maxRecordsPerPartition`: larger ranges are cut, and no more offsets are packed together.
-    """
-    ranges = split_ranges(list(ranges), None, max_records)
-    packed: list[list[OffsetRange]] = []
-    max_packed = _WORTH_A_TASK if max_records is None else min(max_records, _WORTH_A_TASK)
-    free = 0
-    for offset_range in ranges:
-        if offset_range.size <= free:
-            packed[-1].append(offset_range)
-            free -= offset_range.size
-        else:
-            packed.append([offset_range])
-            free = max_packed - offset_range.size
-    if at_least is not None and len(packed) < at_least:
-        return [[offset_range] for offset_range in split_ranges(ranges, at_least)]
-    return packed

@@ -27,8 +27,8 @@ class TiCDCReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the input partitions: never none, because Spark would then read a partition of its own making."""
-        ranges, context = plan_batch(to_arrow(self._schema), self._options)
-        return [TiCDCPartition([offset_range], context) for offset_range in ranges] or [TiCDCPartition([], context)]
+        pieces, context = plan_batch(to_arrow(self._schema), self._options)
+        return [TiCDCPartition(ranges, context) for ranges in pieces or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one input partition."""

@@ -17,10 +17,10 @@ from pyspark.sql.types import StructType
 from ticdc_source.driver.context import lowest_partitions, warn_of_missing_ddl
 from ticdc_source.driver.load import ReadContexts
 from ticdc_source.driver.read_spec import layout_of
-from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, offsets_of, pack
+from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, offsets_of
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.kafka import KafkaCluster, report_loss
-from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.options import Options
 from ticdc_source.spark.schema import to_arrow
 from ticdc_source.spark.worker import TiCDCPartition, read_partition

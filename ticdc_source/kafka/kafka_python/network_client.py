@@ -8,6 +8,7 @@ were young enough) and spin on partitions that do not exist. Private names are u
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -37,6 +38,8 @@ from ticdc_source.options.topics import TopicPartition
 
 __all__ = ["NetworkClient"]
 
+_LOOK_UP_AGAIN_SECONDS = 1.0
+
 
 class NetworkClient:
     """The `Client` of kafka-python: metadata, offsets, and a KafkaConsumer, all on the same connections.
@@ -60,6 +63,7 @@ class NetworkClient:
         self._client = KafkaNetClient(net=self._net, manager=self._manager)
         self._consumer: library.Consumer | None = None
         self._slice_limits: SliceLimits | None = None
+        self._looked_up: dict[str, float] = {}  # when the leaders of a topic's partitions were
         self._committer: library.Consumer | None = None
         timeout_ms = config["bootstrap_timeout_ms"]
         try:
@@ -80,8 +84,11 @@ class NetworkClient:
     def reader(self, offset_range: OffsetRange, limits: ChunkLimits, timeout_ms: float) -> RecordReader:
         """Return a reader; see `Client.reader`."""
         with our_errors(self.servers, self.timeout_ms):
-            # So that the leader is known when the consumer is assigned the partition: it would sleep until it is.
-            self._metadata([offset_range.topic], timeout_ms)
+            # So that the leader is known when the consumer is assigned the partition: it would sleep until it is. Of
+            # many partitions of one topic not each looks again: the answer names all of them.
+            if time.monotonic() - self._looked_up.get(offset_range.topic, -math.inf) > _LOOK_UP_AGAIN_SECONDS:
+                self._metadata([offset_range.topic], timeout_ms)
+                self._looked_up[offset_range.topic] = time.monotonic()
             if self._consumer is None:
                 # Without its group: nothing here joins one, and with one every poll would want its coordinator.
                 self._consumer = self._new_consumer(None)

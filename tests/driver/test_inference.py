@@ -1,0 +1,60 @@
+"""What inference reads of topics with very many partitions."""
+
+from tests.support.captured import Captured, Record, make_options
+from tests.support.messages import canal
+from ticdc_source.driver.inference import spread, take_sample
+from ticdc_source.events import Chunk
+from ticdc_source.options.offsets import OffsetRange
+
+MANY = 200
+
+
+def many_partitions(records: int, table_of: dict[int, str]) -> Captured:
+    """Return a topic whose partitions hold rows of table `t`, or of the tables that are given by partition."""
+
+    def row(partition: int, number: int) -> Record:
+        key, value = canal(
+            data=[{"id": str(partition * records + number)}],
+            mysql_type={"id": "int"},
+            sql_type={"id": 4},
+            table=table_of.get(partition, "t"),
+        )
+        return Record(key, value)
+
+    return Captured({}, {part: [row(part, number) for number in range(records)] for part in range(MANY)})
+
+
+def test_a_topic_of_many_partitions_is_sampled_in_part() -> None:
+    """If some partitions have enough rows, the others are not read."""
+    captured = many_partitions(40, {})
+    fetched: list[OffsetRange] = []
+
+    def fetch(offset_range: OffsetRange) -> list[Chunk]:
+        fetched.append(offset_range)
+        return list(captured.fetch(offset_range))
+
+    sample = take_sample(captured.ranges(), fetch, make_options())
+
+    assert sample is not None
+    assert 1000 <= sample.scanned <= 1100
+    assert len({offset_range.partition for offset_range in fetched}) < MANY // 4
+    assert 0 in {offset_range.partition for offset_range in fetched}
+
+
+def test_a_table_in_one_of_many_partitions_is_found() -> None:
+    """The partitions are read on until the wanted table has occurred."""
+    captured = many_partitions(20, {151: "rare"})
+
+    rows = captured.read(tables="test.rare").to_pylist()
+
+    assert [row["id"] for row in rows] == list(range(151 * 20, 152 * 20))
+
+
+def test_the_order_of_a_sample_takes_topics_in_turn() -> None:
+    """Each partition is there once, the lowest of each topic first, and neighbours are far apart."""
+    ranges = [OffsetRange(topic, partition, 0, 5) for topic in "ba" for partition in reversed(range(100))]
+
+    order = [(each.topic, each.partition) for each in spread(ranges)]
+
+    assert sorted(order) == sorted((each.topic, each.partition) for each in ranges)
+    assert order[:6] == [("a", 0), ("b", 0), ("a", 3), ("b", 3), ("a", 6), ("b", 6)]
