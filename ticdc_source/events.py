@@ -285,6 +285,8 @@ class DDLEvent:
         type: the name of the DDL's type; empty if the message has none.
         type_code: TiDB's code of the DDL's type; None if the wire format lacks it.
         table_changes: the wire format's own description of the table afterwards, parsed JSON; None if there is none.
+        build_ts: when TiCDC encoded it, in ms since the epoch; None if the message lacks it.
+        cluster_id: TiCDC's cluster id; None if the message lacks it.
     """
 
     position: int
@@ -295,15 +297,25 @@ class DDLEvent:
     type: str
     type_code: int | None = None
     table_changes: TableChanges | None = None
+    build_ts: int | None = None
+    cluster_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkEvent:
-    """TiCDC's promise that all events with a commit-ts up to `ts` were sent before on this topic partition."""
+    """TiCDC's promise that all events with a commit-ts up to `ts` were sent before on this topic partition.
+
+    Attributes:
+        position, index: as in `DDLEvent`.
+        ts: the watermark.
+        build_ts, cluster_id: as in `DDLEvent`.
+    """
 
     position: int
     index: int
     ts: int
+    build_ts: int | None = None
+    cluster_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
-from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, open_message
+from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, dump, open_message
 from tests.support.truth import expected, is_true
 from ticdc_source.driver.context import ReadContext, lowest_partitions, warn_of_missing_ddl
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
@@ -288,6 +288,38 @@ def test_a_number_without_a_label_stays_a_number() -> None:
     assert [json.loads(row["after"]) for row in found] == [
         {"id": 1, "level": "basic", "tags": 4}, {"id": 1, "level": 3, "tags": "a"},
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name.endswith("types")])
+def test_all_events_say_when_they_were_written(scenario: str) -> None:
+    """DDL and watermarks have `_build_ts` and `_cluster_id` if rows have them: if the protocol carries them."""
+    captured = load(scenario)
+    values = {
+        (partition, offset): json.loads(record.value) if captured.header["protocol"] != "open-protocol" else {}
+        for partition, records in captured.partitions.items()
+        for offset, record in enumerate(records)
+        if record.value
+    }
+
+    rows = captured.read(outputFormat="event", includeMetadata="all").to_pylist()
+
+    for row in rows:
+        message = values.get((row["_partition"], row["_offset"]), {})
+        payload = message.get("payload", message)
+        assert row["_build_ts"] == payload.get("ts", payload.get("ts_ms"))
+        assert row["_cluster_id"] == payload.get("source", {}).get("cluster_id")
+    expected_ts = {"open-protocol": False, "canal-json": True, "debezium": True}[captured.header["protocol"]]
+    known = Counter((row["_event_type"], row["_build_ts"] is not None) for row in rows)
+    assert {kind for kind, is_known in known if is_known == expected_ts} == {"row", "ddl", "watermark"}
+
+
+def test_a_truncate_of_native_debezium_says_when_it_was_written() -> None:
+    """Native Debezium's op `t` has `_build_ts`, and no cluster id if its source has none."""
+    truncate = {"source": {"db": "test", "table": "t", "ts_ms": TSO >> 18}, "op": "t", "ts_ms": 1_700_000_000_123}
+
+    (row,) = Captured.of((None, dump(truncate))).read(outputFormat="event", includeMetadata="all").to_pylist()
+
+    assert (row["_event_type"], row["_build_ts"], row["_cluster_id"]) == ("ddl", 1_700_000_000_123, None)
 
 
 def with_bytes(message: Message, written: bytes) -> Message:

@@ -221,10 +221,19 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
         query = readable(message.get("sql") or "")
         ddl_type, commit_ts = readable(message_type), _commit_ts(message)
         split.ddl.append(
-            DDLEvent(position=position, index=0, commit_ts=commit_ts, table=table, query=query, type=ddl_type)
+            DDLEvent(
+                position=position,
+                index=0,
+                commit_ts=commit_ts,
+                table=table,
+                query=query,
+                type=ddl_type,
+                build_ts=milliseconds(message.get("ts")),
+            )
         )
     elif message_type == _WATERMARK:
-        split.watermarks.append(WatermarkEvent(position, 0, tso(message["_tidb"]["watermarkTs"])))
+        watermark = tso(message["_tidb"]["watermarkTs"])
+        split.watermarks.append(WatermarkEvent(position, 0, watermark, milliseconds(message.get("ts"))))
     elif message_type in _ROW_TYPES:
         split.table_events(chunk, table_name(message["database"], message["table"])).append(position, 0, value)
     else:

@@ -167,9 +167,8 @@ class Debezium:
                 message = parse_object(value)
                 payload = _payload(message)
                 parsed.commit_ts[event] = _commit_ts(payload)
-                parsed.build_ts[event] = milliseconds(payload.get("ts_ms"))
-                cluster_id = payload["source"].get("cluster_id")
-                parsed.cluster_id[event] = None if cluster_id is None else text(cluster_id)
+                parsed.build_ts[event], cluster_id = _written(payload)
+                parsed.cluster_id[event] = cluster_id
                 op, before, after = payload["op"], payload.get("before"), payload.get("after")
                 described = before if op == "d" else after
                 if not isinstance(described, dict):
@@ -209,17 +208,27 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
     if op in _ROW_OPS:
         split.table_events(chunk, table).append(position, 0, value)
     elif op == _WATERMARK:
-        split.watermarks.append(WatermarkEvent(position, 0, tso(source["commit_ts"])))
+        split.watermarks.append(WatermarkEvent(position, 0, tso(source["commit_ts"]), *_written(payload)))
     elif op == _TRUNCATE:
-        commit_ts = _commit_ts(payload)
+        build_ts, cluster_id = _written(payload)
         split.ddl.append(
-            DDLEvent(position=position, index=0, commit_ts=commit_ts, table=table, query="", type="TRUNCATE")
+            DDLEvent(
+                position=position,
+                index=0,
+                commit_ts=_commit_ts(payload),
+                table=table,
+                query="",
+                type="TRUNCATE",
+                build_ts=build_ts,
+                cluster_id=cluster_id,
+            )
         )
     elif op is None and "ddl" in payload:
         changes = payload.get("tableChanges") or []
         ddl_type = readable(changes[0].get("type") or "") if changes else ""  # docs/wire.md, item 83
         json.dumps(changes, allow_nan=False)  # refuses numbers beyond a double's range: they could not be written again
         query = readable(payload.get("ddl") or "")
+        build_ts, cluster_id = _written(payload)
         split.ddl.append(
             DDLEvent(
                 position=position,
@@ -229,6 +238,8 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
                 query=query,
                 type=ddl_type,
                 table_changes=changes,
+                build_ts=build_ts,
+                cluster_id=cluster_id,
             )
         )
     else:
@@ -260,6 +271,12 @@ def _commit_ts(payload: JSONObject) -> int | None:
         return tso(source["commit_ts"])
     event_time = milliseconds(source.get("ts_ms"))
     return None if event_time is None else event_time << 18
+
+
+def _written(payload: JSONObject) -> tuple[int | None, str | None]:
+    """Return when a message was encoded, in ms since the epoch, and TiCDC's cluster id; None if it lacks one."""
+    cluster_id = payload["source"].get("cluster_id")
+    return milliseconds(payload.get("ts_ms")), None if cluster_id is None else text(cluster_id)
 
 
 def _row_fields(message: JSONObject) -> list[JSONObject] | None:
