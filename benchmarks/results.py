@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from examples.local_kafka.jars import KAFKA_VERSION, find_java
+from examples.local_kafka.jars import NEWEST, find_java
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(__file__).parent / "results"
@@ -141,7 +141,7 @@ def environment() -> dict[str, Any]:
         "uncommitted": status.splitlines(),
         "python": platform.python_version(),
         "java": java.splitlines()[0] if java else "",
-        "kafka": KAFKA_VERSION,
+        "kafka": NEWEST.version,
         **{name: version(name) for name in _PACKAGES},
         "machine": {"cores": cores(), "cpu": _cpu(), "system": platform.platform()},
     }

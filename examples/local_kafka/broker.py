@@ -27,8 +27,7 @@ from typing import NoReturn
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from examples.local_kafka.jars import find_java, kafka_jars
-from examples.local_kafka.watchdog import PID_FILE
+from examples.local_kafka.jars import NEWEST, Release, find_java, kafka_jars
 
 HOST = "127.0.0.1"
 BOOTSTRAP_VARIABLE = "TICDC_TEST_BOOTSTRAP"
@@ -41,9 +40,6 @@ _TAIL_LINES = 40
 _PORTS = range(10_000, 32_000)
 
 _SETTINGS = {
-    "process.roles": "broker,controller",
-    "node.id": 1,
-    "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
     "listener.security.protocol.map": ("CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"),
     # One node: nothing to replicate, and internal topics of one partition are created in no time.
@@ -109,7 +105,7 @@ class LocalKafka:
         properties: Mapping[str, object] | None = None,
         start_seconds: float = 60.0,
     ) -> None:
-        ports = _free_ports(3)
+        ports = free_ports(3)
         self.bootstrap_servers = f"{HOST}:{ports[0]}"
         self.sasl_bootstrap_servers = f"{HOST}:{ports[1]}" if sasl else None
         self.user = "ticdc" if sasl else None
@@ -142,6 +138,10 @@ class LocalKafka:
         """The broker's process id; None if it does not run."""
         return self._broker.pid if self._broker else None
 
+    def _release(self) -> Release:
+        """Return the release of Kafka to run."""
+        return NEWEST
+
     def start(self) -> None:
         """Start the broker and wait until it answers; after `halt()`, with the data it had.
 
@@ -152,7 +152,7 @@ class LocalKafka:
         if self._broker is not None:
             message = f"the broker on {self.bootstrap_servers} runs already"
             raise RuntimeError(message)
-        java, jars = find_java(), kafka_jars()
+        java, jars = find_java(), kafka_jars(self._release())
         try:
             folder = self._folder or self._prepare(java, jars)
             self._launch(folder, java, jars)
@@ -172,7 +172,7 @@ class LocalKafka:
         except subprocess.TimeoutExpired:
             self._broker.kill()
             self._broker.wait()
-        (self._folder / PID_FILE).unlink(missing_ok=True)
+        (self._folder / "broker.pid").unlink(missing_ok=True)
         self._broker = None
 
     def stop(self) -> None:
@@ -209,7 +209,7 @@ class LocalKafka:
         self._broker.send_signal(number)
 
     def _prepare(self, java: str, jars: Path) -> Path:
-        """Create the folder, start a watchdog, write the settings, and format the storage."""
+        """Create the folder, start a watchdog, write the settings, and prepare the storage."""
         self._folder = folder = Path(tempfile.mkdtemp(prefix="local-kafka-"))
         atexit.register(self.stop)
         self._watchdog = subprocess.Popen(
@@ -225,9 +225,14 @@ class LocalKafka:
         (folder / "server.properties").write_text(
             "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
         )
+        self._format(folder, java, jars)
+        return folder
+
+    def _format(self, folder: Path, java: str, jars: Path) -> None:
+        """Write to the broker's storage what must be there before its first start."""
         cluster = base64.b64encode(uuid.uuid4().bytes, b"AA").decode().rstrip("=")  # "-" starts an option
         quick = "-XX:TieredStopAtLevel=1"  # too short a life for the optimising compiler
-        command = _java_command(folder, java, jars, quick)
+        command = java_command(folder, java, jars, quick)
         command += ["kafka.tools.StorageTool", "format", "-c", "server.properties", "-t", cluster]
         if self.user:
             command += ["--add-scram", f"SCRAM-SHA-256=[name={self.user},password={self.password}]"]
@@ -235,9 +240,8 @@ class LocalKafka:
             answer = subprocess.run(command, check=False, cwd=folder, stdout=log, stderr=log)
         if answer.returncode != 0:
             self._fail(folder, f"kafka.tools.StorageTool ended with {answer.returncode}")
-        return folder
 
-    def _addresses(self) -> dict[str, str]:
+    def _addresses(self) -> dict[str, object]:
         listeners = f"PLAINTEXT://{self.bootstrap_servers}"
         if not self.sasl_bootstrap_servers:
             sasl = {}
@@ -253,24 +257,25 @@ class LocalKafka:
                 ),
             }
         return {
-            "listeners": f"{listeners},CONTROLLER://{self._controller}",
+            "listeners": listeners,
             "advertised.listeners": listeners,
-            "controller.quorum.voters": f"1@{self._controller}",
             **sasl,
+            **self._coordination(listeners),
+        }
+
+    def _coordination(self, listeners: str) -> dict[str, object]:
+        """Return the settings of a broker that is its own controller."""
+        return {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"1@{self._controller}",
+            "listeners": f"{listeners},CONTROLLER://{self._controller}",
         }
 
     def _launch(self, folder: Path, java: str, jars: Path) -> None:
-        command = _java_command(folder, java, jars, f"-Xmx{self._heap}")
-        command += ["kafka.Kafka", "server.properties"]
-        with (folder / "broker.log").open("ab") as log:
-            self._broker = subprocess.Popen(
-                ["/bin/sh", "-c", f'echo $$ > {PID_FILE} && exec "$@"', "sh", *command],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C in a terminal is for the owner, who stops the broker
-            )
+        command = java_command(folder, java, jars, f"-Xmx{self._heap}")
+        self._broker = run_in(folder, "broker", [*command, "kafka.Kafka", "server.properties"])
 
     def _await_answer(self, folder: Path) -> None:
         deadline = time.monotonic() + self._start_seconds
@@ -346,7 +351,21 @@ def connect(
             yield kafka
 
 
-def _java_command(folder: Path, java: str, jars: Path, *options: str) -> list[str]:
+def run_in(folder: Path, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+    """Start a process that the watchdog ends with its owner, by FOLDER/NAME.pid; it writes to FOLDER/broker.log."""
+    with (folder / "broker.log").open("ab") as log:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", f'echo $$ > {name}.pid && exec "$@"', "sh", *command],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C in a terminal is for the owner, who stops the broker
+        )
+
+
+def java_command(folder: Path, java: str, jars: Path, *options: str) -> list[str]:
+    """Return how to start Java, without the main class."""
     return [
         java,
         *options,
@@ -355,6 +374,7 @@ def _java_command(folder: Path, java: str, jars: Path, *options: str) -> list[st
         "-XX:-UsePerfData",  # else Java writes to a folder of its own in /tmp
         f"-Djava.io.tmpdir={folder / 'tmp'}",  # where the compression libraries unpack themselves
         f"-Dlog4j2.configurationFile={_HERE / 'log4j2.properties'}",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",  # the oldest release logs without log4j2
         "-cp",
         str(jars / "*"),
     ]
@@ -378,7 +398,8 @@ def _answers(bootstrap_servers: str) -> bool:
     return bool(cluster["brokers"])
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Find ports that nothing listens on."""
     ports: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
         with socket.socket() as probe:

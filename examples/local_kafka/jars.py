@@ -10,11 +10,21 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
-KAFKA_VERSION = "4.1.1"
 OLDEST_JAVA = 17
-_POM = Path(__file__).with_name("pom.xml")
 _LISTING = "jars.txt"  # written last: a folder whose files it lists is a complete download
+
+
+class Release(NamedTuple):
+    """A release of Kafka, and the file that tells Maven which jars it needs."""
+
+    version: str
+    pom: Path
+
+
+NEWEST = Release("4.1.1", Path(__file__).with_name("pom.xml"))
+OLDEST = Release("2.4.1", Path(__file__).with_name("oldest-pom.xml"))
 
 
 class KafkaSetupError(RuntimeError):
@@ -37,31 +47,31 @@ def find_java() -> str:
         message = f"{java} -version prints no version but {said.strip()!r}: {advice}"
         raise KafkaSetupError(message)
     if int(version[1]) < OLDEST_JAVA:
-        message = f"Kafka {KAFKA_VERSION} needs Java {OLDEST_JAVA}, and {java} is Java {version[1]}: {advice}"
+        message = f"Kafka needs Java {OLDEST_JAVA}, and {java} is Java {version[1]}: {advice}"
         raise KafkaSetupError(message)
     return java
 
 
-def kafka_jars() -> Path:
-    """Return the folder of Kafka's jars; download them if the cache has none for this `pom.xml`."""
-    cache = _cache_folder()
+def kafka_jars(release: Release = NEWEST) -> Path:
+    """Return the folder of a release's jars; download them if the cache has none for its `pom.xml`."""
+    cache = _cache_folder(release)
     cache.mkdir(parents=True, exist_ok=True)
-    folder = cache / f"jars-{hashlib.sha256(_POM.read_bytes()).hexdigest()[:12]}"
+    folder = cache / f"jars-{hashlib.sha256(release.pom.read_bytes()).hexdigest()[:12]}"
     if _is_whole(folder):
         return folder
     with _locked(cache / ".lock"):
         if not _is_whole(folder):  # another process may have fetched them while this one waited
-            _fetch_into(folder)
+            _fetch_into(folder, release)
     return folder
 
 
-def _cache_folder() -> Path:
+def _cache_folder(release: Release = NEWEST) -> Path:
     """Return `$TICDC_KAFKA_CACHE`, or the user's cache folder."""
     named = os.environ.get("TICDC_KAFKA_CACHE")
     if named:
         return Path(named).expanduser()
     base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return base / "ticdc-source" / f"kafka-{KAFKA_VERSION}"
+    return base / "ticdc-source" / f"kafka-{release.version}"
 
 
 def _is_whole(folder: Path) -> bool:
@@ -80,11 +90,11 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _fetch_into(folder: Path) -> None:
+def _fetch_into(folder: Path, release: Release) -> None:
     mvn = shutil.which("mvn")
     if mvn is None:
         message = (
-            f"the jars of Kafka {KAFKA_VERSION} are not in {folder.parent} yet, and `mvn`, which would fetch "
+            f"the jars of Kafka {release.version} are not in {folder.parent} yet, and `mvn`, which would fetch "
             "them, was not found: install Apache Maven, or set TICDC_KAFKA_CACHE to a cache that has them"
         )
         raise KafkaSetupError(message)
@@ -92,12 +102,12 @@ def _fetch_into(folder: Path) -> None:
         shutil.rmtree(left_over, ignore_errors=True)
     download = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
     try:
-        command = [mvn, "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
+        command = [mvn, "-q", "-B", "-f", str(release.pom), "dependency:copy-dependencies"]
         command += [f"-DoutputDirectory={download}", "-DincludeScope=runtime"]
         answer = subprocess.run(command, check=False, capture_output=True, text=True)
         names = sorted(jar.name for jar in download.glob("*.jar"))
         if answer.returncode != 0 or not names:
-            message = f"Maven could not fetch Kafka {KAFKA_VERSION}:\n{answer.stdout}{answer.stderr}"
+            message = f"Maven could not fetch Kafka {release.version}:\n{answer.stdout}{answer.stderr}"
             raise KafkaSetupError(message)
         (download / _LISTING).write_text("\n".join(names) + "\n")
         download.chmod(0o755)  # mkdtemp gives 0700, and a cache may be shared

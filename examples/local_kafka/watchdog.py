@@ -5,8 +5,9 @@ parent, which is a property of the *process*: Linux's PR_SET_PDEATHSIG follows t
 that a broker started in a thread would die with the thread, and macOS has no such thing. It runs in a session of its
 own: a signal to the owner's process group (Ctrl-C, a CI's time limit) does not end it.
 
-The broker's process id is in FOLDER/broker.pid. The broker's process writes that file itself before it becomes Java,
-and does not become Java if it cannot write it: whenever the owner dies, the broker is found.
+The broker's process id is in FOLDER/broker.pid, that of a ZooKeeper in FOLDER/zookeeper.pid. The process writes that
+file itself before it becomes Java, and does not become Java if it cannot write it: whenever the owner dies, the process
+is found.
 """
 
 import contextlib
@@ -17,7 +18,6 @@ import sys
 import time
 from pathlib import Path
 
-PID_FILE = "broker.pid"
 POLL_SECONDS = 0.2
 REMOVE_SECONDS = 10.0
 
@@ -28,8 +28,9 @@ def watch(owner: int, folder: Path) -> None:
         time.sleep(POLL_SECONDS)
     deadline = time.monotonic() + REMOVE_SECONDS
     while folder.exists() and time.monotonic() < deadline:
-        with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
-            os.kill(int((folder / PID_FILE).read_text()), signal.SIGKILL)
+        for file in folder.glob("*.pid"):
+            with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
+                os.kill(int(file.read_text()), signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)  # a broker that is still dying may write once more
         time.sleep(POLL_SECONDS)
 

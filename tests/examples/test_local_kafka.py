@@ -34,10 +34,11 @@ pytestmark = pytest.mark.broker
 # Starts a broker, prints its address, and then does what its argument says.
 OWNER = """\
 import sys, threading
-from examples.local_kafka import LocalKafka
-kafka = LocalKafka()
+from examples import local_kafka
+kafka = getattr(local_kafka, sys.argv[2])()
 kafka.start()
-print(kafka.pid, kafka.folder, kafka.bootstrap_servers, flush=True)
+processes = [file.read_text().strip() for file in kafka.folder.glob("*.pid")]
+print(kafka.folder, kafka.bootstrap_servers, *processes, flush=True)
 if sys.argv[1] == "wait":
     threading.Event().wait()
 """
@@ -252,19 +253,28 @@ def test_forked_child_stops_nothing(own: LocalKafka) -> None:
 
 
 @pytest.mark.slow("a broker for each end")
-@pytest.mark.parametrize("end", ["exit", "SIGTERM", "SIGKILL"])
-def test_owner_ends(end: str) -> None:
+@pytest.mark.parametrize(
+    ("end", "kind", "count"),
+    [
+        ("exit", "LocalKafka", 1),
+        ("SIGTERM", "LocalKafka", 1),
+        ("SIGKILL", "LocalKafka", 1),
+        ("SIGKILL", "OldestKafka", 2),
+    ],
+)
+def test_owner_ends(end: str, kind: str, count: int) -> None:
     """However the owner ends without `stop()`, it leaves no process and no folder behind."""
-    command = [sys.executable, "-c", OWNER, "leave" if end == "exit" else "wait"]
+    command = [sys.executable, "-c", OWNER, "leave" if end == "exit" else "wait", kind]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout
-        pid, folder, address = owner.stdout.readline().split()
+        folder, address, *processes = owner.stdout.readline().split()
+        assert len(processes) == count
         assert end == "exit" or _listens(address)
         if end != "exit":
             owner.send_signal(signal.Signals[end])
 
     assert _within(15, lambda: not Path(folder).exists())
-    assert _within(15, lambda: not _runs(int(pid)))
+    assert _within(15, lambda: not any(_runs(int(pid)) for pid in processes))
     assert _within(15, lambda: not _listens(address))  # its last threads may close the sockets a moment later
 
 
