@@ -19,6 +19,7 @@ from ticdc_source.options.options import options_table
 from ticdc_source.pipeline.metadata import event_table, metadata_table
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.debezium import types as debezium_types
+from ticdc_source.schema.model import FIELD_METADATA
 from ticdc_source.schema.types import CONVERSIONS, TYPES, ColumnType, parse_type
 from ticdc_source.spark.schema import to_spark
 
@@ -97,6 +98,12 @@ def _spark_name(arrow: pa.DataType) -> str:
 def _code(*names: str) -> str:
     """Write names of types as code, so that Markdown does not read `array<float>` as a tag."""
     return ", ".join(f"`{name}`" for name in names)
+
+
+def column_metadata_table() -> str:
+    """Return README's table of the metadata of table columns."""
+    lines = ["| key | value |", "|---|---|"]
+    return "\n".join(lines + [f"| `{key}` | {meaning} |" for key, meaning in FIELD_METADATA])
 
 
 def types_table() -> str:
@@ -223,6 +230,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "options": options_table,
     "metadata": metadata_table,
     "events": event_table,
+    "column_metadata": column_metadata_table,
     "types": types_table,
     "conversions": conversions_table,
     "losses": losses_table,

@@ -21,8 +21,22 @@ PLAIN: dict[str, frozenset[str]] = {
         | {"subscribe", "topic", "aborted", "consumer", "log", "node", "timestamp", "transaction", "truncated"}
     ),
     "Arrow and SQL": frozenset(
-        {"add", "binary", "create", "drop", "field", "json", "mysql", "number", "rename", "row", "string", "type"}
-        | {"like", "option", "statement", "time", "variant"}
+        {
+            "add",
+            "binary",
+            "create",
+            "default",
+            "drop",
+            "field",
+            "json",
+            "mysql",
+            "number",
+            "rename",
+            "row",
+            "string",
+            "type",
+        }
+        | {"like", "option", "set", "statement", "time", "variant"}
     ),
     "Python and programming": frozenset(
         {"api", "base", "context", "error", "memory", "model", "parser", "parsed", "pattern", "pool", "python", "run"}

@@ -42,9 +42,9 @@ class Address:
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
-    database: str | None = None
     table: str | None = None
     column: str | None = None
+    database: str | None = None
 
     def completed_by(self, other: Address) -> Address:
         """Return this address with the parts that only `other` knows."""
@@ -54,7 +54,7 @@ class Address:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def __str__(self) -> str:
-        """Return the known parts as `topic=… partition=… offset=… database=… table=… column=…`."""
+        """Return the known parts as `topic=… partition=… offset=… table=… column=…`, or with `database=…`."""
         return " ".join(f"{name}={value}" for name, value in self._known().items())
 
 

@@ -158,6 +158,57 @@ def test_a_type_code_is_its_type(name: str, code: int, binary: bool, example: An
     assert (str(value) if name == "DECIMAL" else value) == VALUES[name]
 
 
+FLAGS = {name: int(value, 16) for _, value, name in table(OPEN, "Bit flags of columns")}
+# What a flag says about a column: a key of its metadata and the value there, on the column of an INT or a VARCHAR.
+SAID = {
+    "BinaryFlag": ("ticdc.mysql_type", 15, "varbinary", "varchar"),
+    "HandleKeyFlag": ("ticdc.handle_key", 3, "true", "false"),
+    "GeneratedColumnFlag": ("ticdc.generated", 3, "true", "false"),
+    "PrimaryKeyFlag": ("ticdc.primary_key", 3, "true", "false"),
+    "UniqueKeyFlag": ("ticdc.unique_key", 3, "true", "false"),
+    "NullableFlag": ("ticdc.nullable", 3, "true", "false"),
+    "UnsignedFlag": ("ticdc.mysql_type", 3, "int unsigned", "int"),
+}
+
+
+def with_flags(code: int, flags: int) -> dict[str, str]:
+    """Return the metadata of a column with these flags."""
+    value = 1 if code == 3 else ""
+    found: dict[str, str] = described(open_message(open_row({"u": {"c": cell(code, value, flags)}})))["c"].metadata
+    return found
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_a_flag_says_one_thing(name: str) -> None:
+    """Each flag has its one meaning and no other, alone and among all others."""
+    if name == "MultipleKeyFlag":  # an index of several columns, or one that is not unique: no metadata says that
+        assert with_flags(3, 33) == with_flags(3, 1)
+        return
+    key, code, set_, clear = SAID[name]
+    other = 0 if name == "BinaryFlag" else 1  # flags 0 may also be lost flags
+
+    alone, others, neither = (with_flags(code, flags) for flags in (FLAGS[name] | other, 255 & ~FLAGS[name], 1 ^ 64))
+
+    assert (alone[key], others[key]) == (set_, clear)
+    said = {item for item in SAID.values() if item[1] == code and item[0] not in (key, "ticdc.mysql_type")}
+    assert {item[0]: alone[item[0]] for item in said} == {item[0]: "false" for item in said}
+    assert neither["ticdc.nullable"] == "true"
+
+
+@pytest.mark.parametrize("block", blocks(OPEN, "Bit flags of columns", "text"), ids=["85", "46"])
+def test_the_page_s_sums_of_flags(block: str) -> None:
+    """The flags 85 and 46 are the columns that the page describes."""
+    number, names = block.partition("==")[0], set(re.findall(r"\w+Flag", block))
+
+    found = with_flags(3, int(number))
+
+    assert sum(FLAGS[name] for name in names) == int(number)
+    assert {
+        name: found[key] for name, (key, code, set_, _) in SAID.items() if code == 3 and name != "UnsignedFlag"
+    } == {name: "true" if name in names else "false" for name in SAID if name not in ("BinaryFlag", "UnsignedFlag")}
+    assert found["ticdc.mysql_type"] == "int"
+
+
 def ddl_codes() -> list[Any]:
     """Return the rows of the table of DDL codes."""
     return [pytest.param(name, int(code), id=name.replace(" ", "-")) for name, code in table(OPEN, "DDL type code")]

@@ -58,7 +58,7 @@ def test_several_texts_are_several_tables() -> None:
     """One text may have names with and without a database."""
     tables = declared_tables(f"{SHOWN} create table if not exists `x`.`y` (a serial, primary key (a) nonclustered)")
 
-    assert {str(name): len(columns) for name, columns in tables.items()} == {"``.t": len(TYPES), "x.y": 1}
+    assert {str(name): len(created.columns) for name, created in tables.items()} == {"``.t": len(TYPES), "x.y": 1}
 
 
 T = TableName("db", "t")
@@ -203,6 +203,6 @@ def test_a_backslash_in_a_printed_label_stands_for_itself() -> None:
     printed = declared_tables(r"CREATE TABLE `t` (`a` enum('back\slash','c:\new','x''y'), `b\c` int)")
     written = declared_tables(r"CREATE TABLE t (a enum('it\'s','b') COMMENT 'don\'t')")
 
-    assert printed[name]["a"].labels == ("back\\slash", "c:\\new", "x'y")
-    assert "b\\c" in printed[name]
-    assert written[name]["a"].labels == ("it's", "b")
+    assert printed[name].columns["a"].labels == ("back\\slash", "c:\\new", "x'y")
+    assert "b\\c" in printed[name].columns
+    assert written[name].columns["a"].labels == ("it's", "b")

@@ -19,7 +19,7 @@ from ticdc_source.protocols import PROTOCOLS, decoder_of, describe_unknown, poss
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema.ddl import ddl_types, ddl_types_of_tables, lack_types, with_table_ddl
+from ticdc_source.schema.ddl import ddl_types, ddl_types_of_tables, lack_types, with_ddl_facts, with_table_ddl
 from ticdc_source.schema.model import TableSchema, TypeVersions, merge_schemas
 from ticdc_source.schema.mysql_ddl import available
 
@@ -366,7 +366,7 @@ def infer_table(sample: Sample) -> TableSchema:
         _warn_of_unread_ddl(sample, merged)
     if merged is None:  # no row can be read: decoding says what is wrong with the first
         raise _first_failure(sample, names[0])
-    return with_table_ddl(merged, sample.table_ddl)
+    return with_table_ddl(with_ddl_facts(merged, sample.ddl, whole=sample.whole), sample.table_ddl)
 
 
 def _warn_of_unread_ddl(sample: Sample, merged: TableSchema) -> None:

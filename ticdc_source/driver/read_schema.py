@@ -23,8 +23,8 @@ __all__ = ["check_types", "format_schema", "read_schema"]
 def read_schema(table: TableSchema, protocol: str, options: Options) -> pa.Schema:
     """Return the columns of `outputFormat` changelog or envelope for a table.
 
-    The field metadata of each table column has `ticdc.mysql_type`, `ticdc.key`, `ticdc.table` and `ticdc.protocol`. The
-    reader gets them back from Spark and needs no second inference.
+    The field metadata of each table column is that of `model.FIELD_METADATA`, and `ticdc.protocol`. The reader gets it
+    back from Spark and needs no second inference.
 
     Raises:
         OptionError: a hint or `columns` names no column, or a name is taken by a metadata column.
@@ -107,6 +107,7 @@ def _field(column: Column, hint: pa.DataType | None, table: TableSchema, protoco
         metadata[MYSQL_TYPE] = str(column.type)
     if column.key:
         metadata[KEY] = "true"
+    metadata |= column.facts.as_metadata()
     if len(column.versions) > 1:
         metadata[VERSIONS] = json.dumps([[start, str(type_)] for start, type_ in column.versions])
     return pa.field(column.name, arrow, metadata=metadata)

@@ -1,4 +1,4 @@
-"""Types from DDL for the columns of a sample: first from DDL events in the topic, then from the option `tableDDL`.
+"""Types from DDL, and what else it says, for the columns of a sample: first DDL events, then the option `tableDDL`.
 
 Types in the messages take precedence over DDL events. `tableDDL` takes precedence over the messages, but must not
 contradict them.
@@ -14,8 +14,15 @@ import pyarrow as pa
 
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.events import DDLEvent, TableName
-from ticdc_source.schema.model import Column, TableSchema, TypeVersions
-from ticdc_source.schema.mysql_ddl import available, declared_tables, versions_of, versions_of_tables
+from ticdc_source.schema.model import Column, ColumnFacts, TableSchema, TypeVersions
+from ticdc_source.schema.mysql_ddl import (
+    Create,
+    available,
+    declared_tables,
+    facts_of,
+    versions_of,
+    versions_of_tables,
+)
 from ticdc_source.schema.types import ColumnType, merge_types
 
 __all__ = [
@@ -26,6 +33,7 @@ __all__ = [
     "lack_types",
     "table_ddl_types",
     "version_at",
+    "with_ddl_facts",
     "with_table_ddl",
 ]
 
@@ -77,6 +85,40 @@ def ddl_types_of_tables(ddl: Iterable[DDLEvent], *, whole: bool) -> Mapping[Tabl
     """Return what `ddl_types` returns for each table that DDL events name; names of tables are in lower case."""
     ddl = [event for event in ddl if event.query]
     return versions_of_tables(ddl) if ddl and whole and available() else {}
+
+
+def with_ddl_facts(schema: TableSchema, ddl: Iterable[DDLEvent], *, whole: bool) -> TableSchema:
+    """Return the table with what the texts of DDL events say about its columns beside the types.
+
+    Args:
+        schema: the table, as messages describe it.
+        ddl: DDL events of any table.
+        whole: whether these are all DDL events of the range; if not, the last one that counts may be missing.
+    """
+    ddl = [event for event in ddl if event.query]
+    if not ddl or not whole or not available():
+        return schema
+    facts = facts_of(ddl, schema.table)
+    return replace(
+        schema,
+        columns=tuple(
+            _described(column, facts[column.name.lower()]) if column.name.lower() in facts else column
+            for column in schema.columns
+        ),
+    )
+
+
+def _described(column: Column, facts: ColumnFacts) -> Column:
+    """Return the column with what DDL says of it. A definition without default or comment says that there is none.
+
+    If the primary key is another one than in the messages, the handle key may be another one too.
+    """
+    messages = column.facts
+    if facts.nullable is not None:
+        messages = replace(messages, default=None, comment=None)
+    if facts.primary_key is not None and messages.primary_key not in (None, facts.primary_key):
+        messages = replace(messages, handle_key=None)
+    return replace(column, facts=facts.or_else(messages))
 
 
 def version_at(versions: TypeVersions, commit_ts: int) -> ColumnType | None:
@@ -136,7 +178,7 @@ def table_ddl_types(text: str | None) -> Mapping[TableName, Mapping[str, ColumnT
     Names of tables are in lower case; a database may be "", which stands for any.
     """
     tables = declared_tables(text) if text else {}
-    return {TableName(name.database.lower(), name.table.lower()): columns for name, columns in tables.items()}
+    return {TableName(name.database.lower(), name.table.lower()): table.columns for name, table in tables.items()}
 
 
 def with_table_ddl(schema: TableSchema, text: str | None, *, required: bool = True) -> TableSchema:
@@ -157,8 +199,8 @@ def with_table_ddl(schema: TableSchema, text: str | None, *, required: bool = Tr
     database, table = (part.lower() for part in schema.table)
     declared = next(
         (
-            columns
-            for name, columns in tables.items()
+            created
+            for name, created in tables.items()
             if name.table.lower() == table and name.database.lower() in ("", database)
         ),
         None,
@@ -172,10 +214,12 @@ def with_table_ddl(schema: TableSchema, text: str | None, *, required: bool = Tr
     return TableSchema(schema.table, tuple(_declared(column, declared, schema.table) for column in schema.columns))
 
 
-def _declared(column: Column, declared: Mapping[str, ColumnType], table: TableName) -> Column:
-    exact = declared.get(column.name.lower())
+def _declared(column: Column, declared: Create, table: TableName) -> Column:
+    name = column.name.lower()
+    exact = declared.columns.get(name)
     if exact is None:
         return column
+    column = _described(column, declared.facts[name])
     typed = _as_declared(column, exact)
     if typed is None:
         seen = "types of different kinds" if column.conflict else column.type

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 
 import pyarrow as pa
 
@@ -11,12 +11,16 @@ from ticdc_source.events import TableName
 from ticdc_source.schema.types import ColumnType, merge_types
 
 __all__ = [
+    "COMMENT",
+    "FIELD_METADATA",
     "KEY",
     "MYSQL_TYPE",
+    "NO_FACTS",
     "PROTOCOL",
     "TABLE",
     "VERSIONS",
     "Column",
+    "ColumnFacts",
     "ReadField",
     "TableSchema",
     "TypeVersions",
@@ -31,9 +35,68 @@ TABLE = "ticdc.table"
 PROTOCOL = "ticdc.protocol"
 VERSIONS = "ticdc.versions"
 
+# Spark's own key for the comment of a column.
+COMMENT = "comment"
+
+# The field metadata of a table column that users may rely on: key, meaning.
+FIELD_METADATA: tuple[tuple[str, str], ...] = (
+    (MYSQL_TYPE, "its MySQL type, as far as it is known"),
+    (KEY, "`true` for the columns of the handle key, the key by which TiCDC identifies a row; otherwise absent"),
+    ("ticdc.handle_key", "`true` or `false`: whether it is part of the handle key"),
+    ("ticdc.primary_key", "`true` or `false`: whether it is part of the primary key"),
+    ("ticdc.unique_key", "`true` or `false`: whether it is part of a unique key other than the primary key"),
+    ("ticdc.nullable", "`true` or `false`: whether it may be NULL"),
+    ("ticdc.generated", "`true` or `false`: whether it is a generated column"),
+    ("ticdc.default", "its default, as DDL or the message writes it, without quotes; absent also if it has none"),
+    (COMMENT, "its comment, under Spark's own key; absent also if it has none"),
+    (TABLE, "the table"),
+)
+
 # The types that DDL events gave a column: (commit_ts of the DDL, type), oldest first. A row belongs to the last version
 # whose commit_ts is below its own (docs/wire.md, item 31).
 TypeVersions = tuple[tuple[int, ColumnType], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFacts:
+    """What messages or DDL say about a column beside its type; None if they do not say it.
+
+    Attributes:
+        primary_key: whether it is part of the primary key.
+        handle_key: whether it is part of the handle key.
+        unique_key: whether it is part of a unique key other than the primary key.
+        nullable: whether it may be NULL.
+        generated: whether it is a generated column.
+        default: its default, as DDL or the message writes it, without quotes; None also for a column without one.
+        comment: its comment; None also for a column without one.
+    """
+
+    primary_key: bool | None = None
+    handle_key: bool | None = None
+    unique_key: bool | None = None
+    nullable: bool | None = None
+    generated: bool | None = None
+    default: str | None = None
+    comment: str | None = None
+
+    def or_else(self, other: ColumnFacts) -> ColumnFacts:
+        """Return these facts, and those of `other` about what these do not say."""
+        if other == NO_FACTS:
+            return self
+        mine = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(other, **{name: value for name, value in mine.items() if value is not None})
+
+    def as_metadata(self) -> dict[str, str]:
+        """Return the facts as field metadata; what is not known is absent."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            COMMENT if name == COMMENT else f"ticdc.{name}": str(value).lower() if type(value) is bool else value
+            for name, value in given.items()
+            if value is not None
+        }
+
+
+NO_FACTS = ColumnFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +113,7 @@ class Column:
             likely one.
         conflict: whether versions of the table disagree across families; the column is then read as text.
         versions: the types that DDL events declare, if messages do not tell the whole type themselves.
+        facts: what messages and DDL say about it beside its type.
         since: the commit_ts of the DDL that began the column's version in these messages; 0 for the first version.
     """
 
@@ -62,11 +126,16 @@ class Column:
     vague: bool = False
     conflict: bool = False
     versions: TypeVersions = ()
+    facts: ColumnFacts = NO_FACTS
     since: int = 0
 
     def merged_with(self, other: Column) -> Column:
-        """Return the column that holds the values of both versions."""
-        return replace(self._merged_types(other), versions=self.versions or other.versions)
+        """Return the column that holds the values of both versions; the facts are those of the newer one, `other`."""
+        return replace(
+            self._merged_types(other),
+            versions=self.versions or other.versions,
+            facts=other.facts.or_else(self.facts),
+        )
 
     def _merged_types(self, other: Column) -> Column:
         key = self.key or other.key

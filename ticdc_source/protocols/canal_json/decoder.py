@@ -37,7 +37,7 @@ from ticdc_source.protocols.messages import (
 )
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
-from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
+from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TableSchema, TypeVersions
 from ticdc_source.schema.types import ColumnType, parse_type, type_of
 
 __all__ = ["CanalJSON"]
@@ -273,19 +273,27 @@ def _add(images: Images, event: int, message: JSONObject, rows: list[Row], plan:
 def _columns(message: JSONObject, rows: list[Row]) -> tuple[Column, ...]:
     types = message.get("mysqlType") or {}
     codes = message.get("sqlType") or {}
-    keys = frozenset(message.get("pkNames") or ())
-    return tuple(_column(name, types.get(name), codes.get(name), name in keys) for name in map(text, rows[0]))
+    key = message.get("pkNames")
+    keys = frozenset(key or ())
+    keyed = None if key is None else bool(keys)
+    return tuple(_column(name, types.get(name), codes.get(name), name in keys, keyed) for name in map(text, rows[0]))
 
 
 @lru_cache(maxsize=4096)
-def _column(name: str, mysql_type: str | None, code: int | None, key: bool) -> Column:  # noqa: FBT001 (a flag of the column)
+def _column(name: str, mysql_type: str | None, code: int | None, key: bool, keyed: bool | None) -> Column:  # noqa: FBT001
+    """Return a column. `keyed` is whether the table has a primary key, if the message tells.
+
+    Without a primary key, the handle key may be another one, which is not named (docs/wire.md, item 42).
+    """
+    facts = NO_FACTS if keyed is None else ColumnFacts(primary_key=key, handle_key=key if keyed else None)
     if mysql_type is None:
-        return Column(name, key=key)
+        return Column(name, key=key, facts=facts)
     type_ = parse_type(mysql_type)
     if code == _BLOB and type_.name in _TEXT_TO_BINARY:
         type_ = ColumnType(_TEXT_TO_BINARY[type_.name], length=type_.length)
     promoted = not type_.unsigned and code is not None and _PROMOTED.get(type_.name) == code
-    return Column(name, replace(type_, unsigned=True) if promoted else type_, key=key, vague=promoted)
+    type_ = replace(type_, unsigned=True) if promoted else type_
+    return Column(name, type_, key=key, vague=promoted, facts=facts)
 
 
 def _wire_of(column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:

@@ -25,6 +25,7 @@ from ticdc_source.protocols.debezium.columnar import DebeziumColumns
 from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.types import (
     declared_columns,
+    declared_facts,
     described_columns,
     type_versions,
     wire_column,
@@ -45,7 +46,7 @@ from ticdc_source.protocols.messages import (
 )
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
-from ticdc_source.schema.model import Column, TableSchema, TypeVersions
+from ticdc_source.schema.model import Column, ColumnFacts, TableSchema, TypeVersions
 from ticdc_source.schema.types import ColumnType
 
 __all__ = ["Debezium"]
@@ -120,7 +121,10 @@ class Debezium:
         events_of_images = parsed.images.events
         firsts = [parsed.commit_ts[events_of_images[start]] or 0 for start, _, _ in parsed.images.spans()]
         return [
-            TableSchema(schema.table, described_columns(schema.columns, versions, first, keys))
+            TableSchema(
+                schema.table,
+                described_columns(schema.columns, versions, _facts_before(first, ddl, events.table), first, keys),
+            )
             for schema, first in zip(describe_images(events.table, parsed.images), firsts, strict=True)
         ]
 
@@ -253,6 +257,21 @@ def _declared(event: DDLEvent, table: TableName) -> Mapping[str, ColumnType]:
         return declared_columns(event.table_changes, table)
     except MALFORMED:
         return {}
+
+
+def _facts_before(commit_ts: int, ddl: Sequence[DDLEvent], table: TableName) -> Mapping[str, ColumnFacts]:
+    """Return what the last DDL event before a commit-ts that describes a table says beside types; if any does."""
+    before = sorted(
+        (event for event in ddl if (event.commit_ts or 0) < commit_ts), key=lambda event: event.commit_ts or 0
+    )
+    for event in reversed(before):
+        try:
+            found = declared_facts(event.table_changes, table)
+        except MALFORMED:
+            continue
+        if found:
+            return found
+    return {}
 
 
 def _payload(message: JSONObject) -> JSONObject:

@@ -13,10 +13,10 @@ from ticdc_source.kernels import Wire, strings
 from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native import DECIMAL, NATIVE, NATIVE_STRING, decimal_type, wire_name
 from ticdc_source.protocols.messages import JSONObject, text
-from ticdc_source.schema.model import Column, ReadField, TypeVersions
+from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TypeVersions
 from ticdc_source.schema.types import TYPES, ColumnType, parse_type, type_of
 
-__all__ = ["declared_columns", "described_columns", "type_versions", "wire_column", "wire_of"]
+__all__ = ["declared_columns", "declared_facts", "described_columns", "type_versions", "wire_column", "wire_of"]
 
 
 # The MySQL types that may be behind a Connect schema's type or semantic name, the likely one first. `tidb_type` or
@@ -57,6 +57,10 @@ _FRACTION = {
     "io.debezium.time.MicroTimestamp": 6,
     **{name: native.fraction for name, native in NATIVE.items() if native.fraction is not None},
 }
+# Types whose defaults in a schema look as in MySQL.
+_PLAIN_NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "year"})
+_PLAIN_TEXTS = frozenset({"char", "varchar", "enum", "set"})
+_2_53 = 1 << 53
 _ENUM_COMMA = re.compile(r"(?<!\\),")
 
 
@@ -70,6 +74,25 @@ def wire_column(name: str, field: JSONObject | None, *, native: bool = False) ->
     """
     if field is None:
         return Column(name)
+    column = _typed_column(name, field, native=native)
+    return replace(column, facts=_field_facts(field, column))
+
+
+def _field_facts(field: JSONObject, column: Column) -> ColumnFacts:
+    """Return what a field of the schema says beside the type.
+
+    Its default is a value of the wire, such as a number of days for a DATE, or a double for a large BIGINT UNSIGNED. It
+    counts if it looks as in MySQL.
+    """
+    optional, default = field.get("optional"), field.get("default")
+    type_name = "" if column.type is None else column.type.name
+    exact = (type(default) is int and abs(default) < _2_53 and type_name in _PLAIN_NUMBERS) or (
+        type(default) is str and type_name in _PLAIN_TEXTS and not column.vague
+    )
+    return ColumnFacts(nullable=optional if type(optional) is bool else None, default=str(default) if exact else None)
+
+
+def _typed_column(name: str, field: JSONObject, *, native: bool) -> Column:
     wire = wire_name(field, native=native)
     if wire not in _BEHIND:
         return Column(name, ColumnType(text(wire)), wire=wire)
@@ -100,12 +123,48 @@ def wire_column(name: str, field: JSONObject | None, *, native: bool = False) ->
     return Column(name, type_, wire=wire, vague=not exact and len(_BEHIND[wire]) > 1)
 
 
+def declared_facts(changes: Sequence[JSONObject] | None, table: TableName) -> dict[str, ColumnFacts]:
+    """Return what a DDL event's `tableChanges` say about a table's columns beside the types, by lower-case name.
+
+    `generated` is left out: it is true for a column that TiDB sets by itself, and false for a generated column
+    (docs/wire.md, item 111).
+    """
+    described = _described_table(changes, table)
+    keys = described.get("primaryKeyColumnNames")
+    found = {}
+    for column in described.get("columns") or ():
+        name, optional, comment = column["name"], column.get("optional"), column.get("comment")
+        found[name.lower()] = ColumnFacts(
+            primary_key=name in keys if type(keys) is list else None,
+            nullable=optional if type(optional) is bool else None,
+            default=_declared_default(column),
+            comment=comment if type(comment) is str and comment else None,
+        )
+    return found
+
+
+def _declared_default(column: JSONObject) -> str | None:
+    """Return a default if it is surely the column's: CURRENT_TIMESTAMP is the epoch, and bits are decimal digits."""
+    default, type_ = column.get("defaultValueExpression"), parse_type(column["typeName"])
+    if type(default) is not str or type_.name == "bit" or type_.family == "binary":
+        return None
+    if type_.name in ("datetime", "timestamp") and default.startswith("1970-01-01 00:00:00"):
+        return None
+    return default
+
+
 def declared_columns(changes: Sequence[JSONObject] | None, table: TableName) -> dict[str, ColumnType]:
     """Return the columns that a DDL event's `tableChanges` declare for a table, by lower-case name."""
+    columns = _described_table(changes, table).get("columns") or ()
+    return {column["name"].lower(): _declared_type(column) for column in columns}
+
+
+def _described_table(changes: Sequence[JSONObject] | None, table: TableName) -> JSONObject:
+    """Return the description of a table in `tableChanges`; an empty one if there is none."""
     for change in changes or ():
-        described = change.get("table")
+        described: JSONObject | None = change.get("table")
         if described and _names(change.get("id") or "", table):
-            return {column["name"].lower(): _declared_type(column) for column in described.get("columns") or ()}
+            return described
     return {}
 
 
@@ -162,13 +221,18 @@ def type_versions(changes: Sequence[tuple[int, Mapping[str, ColumnType]]]) -> di
 
 
 def described_columns(
-    columns: Sequence[Column], versions: Mapping[str, TypeVersions], commit_ts: int, keys: frozenset[str]
+    columns: Sequence[Column],
+    versions: Mapping[str, TypeVersions],
+    facts: Mapping[str, ColumnFacts],
+    commit_ts: int,
+    keys: frozenset[str],
 ) -> tuple[Column, ...]:
     """Complete the columns of messages by what DDL declares, unless the messages contradict it.
 
     Args:
         columns: the columns as messages describe them.
         versions: the types that DDL declares, by lower-case column name.
+        facts: what DDL says beside the types, by lower-case column name.
         commit_ts: the commit-ts of the first message with these columns.
         keys: the names of the handle-key columns.
     """
@@ -178,7 +242,10 @@ def described_columns(
         before = [type_ for start, type_ in declared if start < commit_ts] or [type_ for _, type_ in declared[:1]]
         type_ = _decided(column, before[-1]) if before else column.type
         vague = column.vague and not before
-        out.append(replace(column, type=type_, key=column.name in keys, versions=declared, vague=vague))
+        key = column.name in keys
+        said = ColumnFacts(handle_key=key if keys else None, nullable=column.facts.nullable)
+        said = said.or_else(facts.get(column.name.lower(), NO_FACTS)).or_else(column.facts)
+        out.append(replace(column, type=type_, key=key, versions=declared, vague=vague, facts=said))
     return tuple(out)
 
 

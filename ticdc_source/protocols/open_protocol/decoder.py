@@ -28,13 +28,13 @@ from ticdc_source.protocols.open_protocol.known_layout import OpenKnownLayout
 from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
 from ticdc_source.protocols.open_protocol.split import VERSION, events_of, split_frames
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
+from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TableSchema, TypeVersions
 from ticdc_source.schema.types import ColumnType, type_of
 
 __all__ = ["OpenProtocol"]
 
-# Flags of a column (pkg/sink/codec/open/message.go:138-199); a read does not need the others.
-_BINARY, _HANDLE_KEY, _UNSIGNED = 1, 2, 128
+# Flags of a column (docs/wire.md, item 61). A read does not need flag 32.
+_BINARY, _HANDLE_KEY, _GENERATED, _PRIMARY_KEY, _UNIQUE_KEY, _NULLABLE, _UNSIGNED = 1, 2, 4, 8, 16, 64, 128
 
 # Type codes (pingcap/tidb pkg/parser/mysql/type.go). 15, 249-252, 253 and 254 are binary if flag 1 is set.
 _CODES = {
@@ -210,10 +210,27 @@ def _claimed(key: bytes | None, value: bytes, expected: JSONObject) -> bytes:
 
 
 def _columns(signature: Signature, since: int) -> tuple[Column, ...]:
-    columns = tuple(
-        _column(text(name), code, flags, handle) for name, code, flags, handle in with_ticdc_flags(signature)
-    )
+    translated = with_ticdc_flags(signature)
+    columns = tuple(_column(text(name), code, flags, handle) for name, code, flags, handle in translated)
+    if translated is signature:  # other flags have no bit for some facts
+        columns = tuple(
+            replace(column, facts=_facts(flags, handle))
+            for column, (_, _, flags, handle) in zip(columns, signature, strict=True)
+        )
     return tuple(replace(column, since=since) for column in columns) if since else columns
+
+
+def _facts(flags: int | None, handle: bool | None) -> ColumnFacts:  # noqa: FBT001
+    """Return what flags say; 0 says nothing, as TiCDC may have lost the flags (docs/wire.md, item 104)."""
+    if not flags:
+        return ColumnFacts(handle_key=True) if handle else NO_FACTS
+    return ColumnFacts(
+        primary_key=bool(flags & _PRIMARY_KEY),
+        handle_key=bool(flags & _HANDLE_KEY) or bool(handle),
+        unique_key=bool(flags & _UNIQUE_KEY),
+        nullable=bool(flags & _NULLABLE),
+        generated=bool(flags & _GENERATED),
+    )
 
 
 def _column(name: str, code: int, flags: int | None, handle: bool | None) -> Column:  # noqa: FBT001

@@ -1,28 +1,31 @@
-"""The types that a table's columns have had: DDL events in the order of their commit-ts."""
+"""The types that a table's columns have had, and what else DDL says: DDL events in the order of their commit-ts."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from ticdc_source.events import DDLEvent, TableName
-from ticdc_source.schema.model import TypeVersions
+from ticdc_source.schema.model import NO_FACTS, ColumnFacts, TypeVersions
 from ticdc_source.schema.mysql_ddl.statements import (
     Add,
     Create,
+    Describe,
     Drop,
+    DropKey,
     DropTable,
     Forget,
     Like,
     Rename,
     RenameTable,
+    SetDefault,
     Step,
     steps,
 )
 from ticdc_source.schema.types import TYPES, ColumnType
 
-__all__ = ["versions_of", "versions_of_tables"]
+__all__ = ["facts_of", "versions_of", "versions_of_tables"]
 
 _log = logging.getLogger(__name__)
 _Key = tuple[str, str]
@@ -35,10 +38,12 @@ class _History:
     Attributes:
         columns: the present types.
         versions: all types so far, each with the commit-ts after which it began.
+        facts: what is known beside the types; of a column that ended, what was known last.
     """
 
     columns: dict[str, ColumnType] = field(default_factory=dict)
     versions: dict[str, list[tuple[int, ColumnType]]] = field(default_factory=dict)
+    facts: dict[str, ColumnFacts] = field(default_factory=dict)
 
     def set(self, column: str, type_: ColumnType, commit_ts: int, *, new: bool) -> None:
         """Set a column's type. A new column has no older rows, so rows with the DDL's own commit-ts have its type."""
@@ -51,6 +56,23 @@ class _History:
             versions.append((commit_ts - 1 if new else commit_ts, type_))
         elif versions[-1][1] != type_:
             versions.append((commit_ts, type_))
+
+    def describe(self, column: str, facts: ColumnFacts, *, defines: bool) -> None:
+        """Add what a definition or a key says about a column."""
+        before = self.facts.get(column, NO_FACTS)
+        if defines:
+            before = ColumnFacts(primary_key=before.primary_key, unique_key=before.unique_key)
+        self.facts[column] = facts.or_else(before)
+
+    def drop_key(self, *, primary: bool) -> None:
+        """End the primary key, or an index: of which columns, its name alone does not say."""
+        if primary:
+            self.facts = {name: replace(facts, primary_key=False) for name, facts in self.facts.items()}
+        else:
+            self.facts = {
+                name: replace(facts, unique_key=None) if facts.unique_key else facts
+                for name, facts in self.facts.items()
+            }
 
     def drop(self, column: str) -> None:
         """End a column; its old rows keep their types."""
@@ -73,29 +95,41 @@ class _Histories:
     def take(self, step: Step, commit_ts: int) -> None:
         history = self.of(step.table)
         match step:
-            case Create(_, columns):
-                self._begin(history, columns, commit_ts)
+            case Create(_, columns, facts):
+                self._begin(history, columns, facts, commit_ts)
             case Like(_, source):
                 columns = dict(self.of(source).columns)
                 if columns:
-                    self._begin(history, columns, commit_ts)
+                    self._begin(history, columns, self.of(source).facts, commit_ts)
                 else:
                     self.forget(step.table)
             case Add(_, column, type_, new):
+                if new:
+                    history.facts.pop(column, None)
                 history.set(column, type_, commit_ts, new=new)
+            case Describe(_, column, facts, defines):
+                history.describe(column, facts, defines=defines)
+            case SetDefault(_, column, default):
+                history.facts[column] = replace(history.facts.get(column, NO_FACTS), default=default)
+            case DropKey(_, primary):
+                history.drop_key(primary=primary)
             case Drop(_, column):
                 history.drop(column)
             case Rename(_, column, to):
+                known = history.facts.get(column)
                 renamed = history.columns.pop(column, None)
                 if renamed is not None:
                     history.set(to, renamed, commit_ts, new=True)
                 else:
                     history.versions.pop(to, None)
+                history.facts.pop(to, None)
+                if known is not None:
+                    history.facts[to] = known
             case RenameTable(_, to):
                 if not history.columns:
                     self.forget(to)
                 else:
-                    self._begin(self.of(to), dict(history.columns), commit_ts)
+                    self._begin(self.of(to), dict(history.columns), history.facts, commit_ts)
                     history.columns.clear()
             case DropTable():
                 history.columns.clear()
@@ -103,8 +137,11 @@ class _Histories:
                 self.forget(step.table)
 
     @staticmethod
-    def _begin(history: _History, columns: dict[str, ColumnType], commit_ts: int) -> None:
+    def _begin(
+        history: _History, columns: dict[str, ColumnType], facts: Mapping[str, ColumnFacts], commit_ts: int
+    ) -> None:
         history.columns.clear()
+        history.facts = dict(facts)
         for column, type_ in columns.items():
             history.set(column, type_, commit_ts, new=True)
 
@@ -137,18 +174,32 @@ def versions_of_tables(events: Iterable[DDLEvent]) -> dict[TableName, dict[str, 
     Raises:
         OptionError: sqlglot is not installed.
     """
+    return _histories(events, logging.WARNING).versions()
+
+
+def facts_of(events: Iterable[DDLEvent], table: TableName) -> Mapping[str, ColumnFacts]:
+    """Return, by lower-case name, what DDL texts say about a table's columns beside the types, after the last of them.
+
+    Raises:
+        OptionError: sqlglot is not installed.
+    """
+    return _histories(events, logging.DEBUG).of(table).facts
+
+
+def _histories(events: Iterable[DDLEvent], level: int) -> _Histories:
+    """Return the histories of all tables; a text that cannot be parsed is logged on this level."""
     histories = _Histories()
     once = {(event.commit_ts or 0, event.query, event.table): event for event in events if event.query}
     for event in sorted(once.values(), key=lambda event: event.commit_ts or 0):
         try:
             found = steps(event.query, event.table.database)
         except ValueError as error:
-            _log.warning("A DDL text of %s is passed over: %s: %.200s", event.table, error, event.query)
+            _log.log(level, "A DDL text of %s is passed over: %s: %.200s", event.table, error, event.query)
             histories.forget(event.table)
             continue
         for step in found:
             histories.take(_routed(step, event.table), event.commit_ts or 0)
-    return histories.versions()
+    return histories
 
 
 def _routed(step: Step, table: TableName) -> Step:

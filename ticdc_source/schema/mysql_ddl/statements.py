@@ -10,10 +10,26 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ticdc_source.events import TableName
+from ticdc_source.schema.model import ColumnFacts
+from ticdc_source.schema.mysql_ddl.attributes import NO_KEY, SERIAL, attributes, default_value, key_columns
 from ticdc_source.schema.mysql_ddl.tokens import END, Reader, Token, tokens_of
 from ticdc_source.schema.types import ColumnType, parse_type, quote_labels
 
-__all__ = ["Add", "Create", "Drop", "DropTable", "Forget", "Like", "Rename", "RenameTable", "Step", "steps"]
+__all__ = [
+    "Add",
+    "Create",
+    "Describe",
+    "Drop",
+    "DropKey",
+    "DropTable",
+    "Forget",
+    "Like",
+    "Rename",
+    "RenameTable",
+    "SetDefault",
+    "Step",
+    "steps",
+]
 
 
 class Create(NamedTuple):
@@ -21,6 +37,7 @@ class Create(NamedTuple):
 
     table: TableName
     columns: dict[str, ColumnType]
+    facts: dict[str, ColumnFacts]
 
 
 class Like(NamedTuple):
@@ -37,6 +54,34 @@ class Add(NamedTuple):
     column: str
     type: ColumnType
     new: bool
+
+
+class Describe(NamedTuple):
+    """The definition of a column, or a new key, says something about a column; what it leaves out stays as it was.
+
+    Attributes:
+        defines: whether this is a whole definition: what it leaves out is gone, except for keys.
+    """
+
+    table: TableName
+    column: str
+    facts: ColumnFacts
+    defines: bool
+
+
+class SetDefault(NamedTuple):
+    """A column gets another default, or none."""
+
+    table: TableName
+    column: str
+    default: str | None
+
+
+class DropKey(NamedTuple):
+    """A table loses its primary key, or another index."""
+
+    table: TableName
+    primary: bool
 
 
 class Drop(NamedTuple):
@@ -73,7 +118,7 @@ class Forget(NamedTuple):
     table: TableName
 
 
-Step = Create | Like | Add | Drop | Rename | RenameTable | DropTable | Forget
+Step = Create | Like | Add | Describe | SetDefault | DropKey | Drop | Rename | RenameTable | DropTable | Forget
 
 
 # What begins an element of a table that is not a column (unquoted; all but the last two are reserved words).
@@ -81,6 +126,7 @@ _NO_COLUMN = frozenset(
     {"PRIMARY", "UNIQUE", "KEY", "INDEX", "CONSTRAINT", "FOREIGN", "CHECK", "FULLTEXT", "SPATIAL", "PARTITION",
      "STATS_EXTENDED", "LIKE"}
 )  # fmt: skip
+_KEYS = frozenset({"PRIMARY", "KEY", "INDEX", "CONSTRAINT"})  # what DROP may end that made a column a key
 _INDEX_WORDS = frozenset({"VECTOR", "COLUMNAR"})  # …INDEX: not reserved words, so they may name a column too
 _LONG_NAMES = {
     ("DOUBLE", "PRECISION"): "double", ("LONG", "VARCHAR"): "mediumtext", ("LONG", "VARBINARY"): "mediumblob",
@@ -156,19 +202,49 @@ def _after_equals(tokens: Sequence[Token], index: int) -> str:
     return (tokens[index + 2] if value.text == "=" else value).text.upper()
 
 
-def _columns(inside: Reader, *, binary: bool) -> dict[str, ColumnType]:
-    columns = {}
+def _definition(reader: Reader, *, binary: bool) -> tuple[ColumnType, ColumnFacts]:
+    """Parse a column's type and what stands behind it."""
+    serial = reader.next.type == "word" and reader.next.text == "SERIAL"
+    type_ = _type(reader, binary=binary)
+    facts = attributes(reader)
+    return type_, SERIAL.or_else(facts) if serial else facts
+
+
+def _columns(inside: Reader, *, binary: bool) -> tuple[dict[str, ColumnType], dict[str, ColumnFacts]]:
+    columns: dict[str, ColumnType] = {}
+    facts: dict[str, ColumnFacts] = {}
+    keys: list[tuple[str, ColumnFacts]] = []
     for element in inside.parts():
-        if element.next is not END and not _is_index(element):
+        if element.next is END:
+            continue
+        if _is_index(element):
+            keys += _key(element)
+        else:
             name = element.column()
-            columns[name] = _type(element, binary=binary)
-    return columns
+            columns[name], facts[name] = _definition(element, binary=binary)
+    for name, key in keys:
+        facts[name] = key.or_else(facts.get(name, ColumnFacts()))
+    return columns, {name: found.or_else(NO_KEY) for name, found in facts.items()}
+
+
+def _key(element: Reader) -> list[tuple[str, ColumnFacts]]:
+    """Return what a key of a table says about its columns; nothing if it is neither the primary key nor unique."""
+    if element.skip("CONSTRAINT") and not element.is_word(_NO_COLUMN):
+        element.take()
+    if element.skip("PRIMARY", "KEY"):
+        return [(name, ColumnFacts(primary_key=True, nullable=False)) for name in key_columns(element)]
+    if element.skip("UNIQUE"):
+        return [(name, ColumnFacts(unique_key=True)) for name in key_columns(element)]
+    return []
 
 
 def _create(reader: Reader) -> Iterator[Step]:
     reader.skip("OR", "REPLACE")
     reader.skip("GLOBAL")
     reader.skip("TEMPORARY")
+    if reader.skip("UNIQUE", "INDEX"):
+        yield from _create_unique(reader)
+        return
     if not reader.skip("TABLE"):
         return
     reader.skip("IF", "NOT", "EXISTS")
@@ -177,7 +253,15 @@ def _create(reader: Reader) -> Iterator[Step]:
         yield Like(table, reader.table())
         return
     inside = reader.bracket()
-    yield Create(table, _columns(inside, binary=_charset(reader) == "BINARY"))
+    yield Create(table, *_columns(inside, binary=_charset(reader) == "BINARY"))
+
+
+def _create_unique(reader: Reader) -> Iterator[Step]:
+    while reader.next is not END and not reader.skip("ON"):
+        reader.take()
+    table = reader.table()
+    for column in key_columns(reader):
+        yield Describe(table, column, ColumnFacts(unique_key=True), defines=False)
 
 
 def _alter(reader: Reader) -> Iterator[Step]:
@@ -195,26 +279,36 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
         column = action.skip("COLUMN")
         action.skip("IF", "NOT", "EXISTS")
         if action.next.text == "(" and action.next.type == "sign":
-            for name, type_ in _columns(action.bracket(), binary=False).items():
+            columns, facts = _columns(action.bracket(), binary=False)
+            for name, type_ in columns.items():
                 yield Add(table, name, type_, new=True)
+                yield Describe(table, name, facts[name], defines=True)
         elif column or not _is_index(action):
-            yield Add(table, action.column(), _type(action, binary=False), new=True)
+            yield from _defined(action, table, action.column(), new=True)
+        else:
+            for name, key in _key(action):
+                yield Describe(table, name, key, defines=False)
     elif action.skip("MODIFY"):
         action.skip("COLUMN")
         action.skip("IF", "EXISTS")
-        yield Add(table, action.column(), _type(action, binary=False), new=False)
+        yield from _defined(action, table, action.column(), new=False)
     elif action.skip("CHANGE"):
         action.skip("COLUMN")
         action.skip("IF", "EXISTS")
         old, new = action.column(), action.column()
         if old != new:
             yield Drop(table, old)
-        yield Add(table, new, _type(action, binary=False), new=old != new)
+        yield from _defined(action, table, new, new=old != new)
     elif action.skip("DROP"):
         column = action.skip("COLUMN")
         action.skip("IF", "EXISTS")
         if column or not _is_index(action):
             yield Drop(table, action.column())
+        elif action.is_word(_KEYS):
+            yield DropKey(table, primary=action.next.text == "PRIMARY")
+    elif action.skip("ALTER"):
+        if action.skip("COLUMN") or not action.is_word(_NO_COLUMN):
+            yield from _default(action, table, action.column())
     elif action.skip("RENAME", "COLUMN"):
         old = action.column()
         action.need("TO")
@@ -227,6 +321,19 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
         yield Forget(table)
 
 
+def _defined(action: Reader, table: TableName, column: str, *, new: bool) -> Iterator[Step]:
+    type_, facts = _definition(action, binary=False)
+    yield Add(table, column, type_, new=new)
+    yield Describe(table, column, facts.or_else(NO_KEY) if new else facts, defines=True)
+
+
+def _default(action: Reader, table: TableName, column: str) -> Iterator[Step]:
+    if action.skip("SET", "DEFAULT"):
+        yield SetDefault(table, column, default_value(action))
+    elif action.skip("DROP", "DEFAULT"):
+        yield SetDefault(table, column, None)
+
+
 def _rename(reader: Reader) -> Iterator[Step]:
     reader.need("TABLE")
     for pair in reader.parts():
@@ -237,7 +344,11 @@ def _rename(reader: Reader) -> Iterator[Step]:
 
 def _drop(reader: Reader) -> Iterator[Step]:
     reader.skip("TEMPORARY")
-    if reader.skip("TABLE"):
+    if reader.skip("INDEX"):
+        while reader.next is not END and not reader.skip("ON"):
+            reader.take()
+        yield DropKey(reader.table(), primary=False)
+    elif reader.skip("TABLE"):
         reader.skip("IF", "EXISTS")
         for name in reader.parts():
             yield DropTable(name.table())

@@ -8,15 +8,14 @@ from collections.abc import Mapping
 from ticdc_source.errors import OptionError
 from ticdc_source.events import TableName
 from ticdc_source.schema.mysql_ddl.statements import Create, Step, steps
-from ticdc_source.schema.types import ColumnType
 
 __all__ = ["declared_tables"]
 
 _QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?:[^']|'')*'")
 
 
-def declared_tables(text: str) -> Mapping[TableName, Mapping[str, ColumnType]]:
-    """Return the columns, by lower-case name, of the tables that the texts create; a database may be "".
+def declared_tables(text: str) -> Mapping[TableName, Create]:
+    """Return the tables that the texts create; a database may be "".
 
     Raises:
         OptionError: sqlglot is not installed, or the text has anything but `CREATE TABLE` statements.
@@ -26,7 +25,7 @@ def declared_tables(text: str) -> Mapping[TableName, Mapping[str, ColumnType]]:
     except ValueError as error:
         msg = f"Option 'tableDDL': not a CREATE TABLE as SHOW CREATE TABLE prints it: {error}"
         raise OptionError(msg) from None
-    tables = {step.table: step.columns for step in found if isinstance(step, Create)}
+    tables = {step.table: step for step in found if isinstance(step, Create)}
     if not tables or len(tables) < len(found):
         msg = (
             "Option 'tableDDL': expected CREATE TABLE statements as SHOW CREATE TABLE prints them, and nothing else; "

@@ -27,6 +27,7 @@ class Token(NamedTuple):
     plain: str
 
 
+_BITS = {"BIT_STRING": "b", "HEX_STRING": "x"}
 _TYPES = {"IDENTIFIER": "name", "STRING": "text", "NATIONAL_STRING": "text"}
 END = Token("end", "", "")
 
@@ -61,6 +62,9 @@ def tokens_of(sql: str) -> list[Token]:
             out += tokens_of(token.text)
         elif type_ is not None:
             out.append(Token(type_, token.text, token.text))
+        elif token.token_type.name in _BITS:
+            literal = f"{_BITS[token.token_type.name]}'{token.text}'"
+            out.append(Token("word", literal, literal))
         else:
             # sqlglot makes one token of some pairs of words: `PRIMARY KEY`, `CHARACTER SET`.
             for word in token.text.split() or [token.text]:
