@@ -14,6 +14,7 @@ from tests.support.cases import Case, load_case, shown
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.events import Split
 from ticdc_source.protocols import decoder_of
+from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.spark.schema import to_spark
 
 GOLDEN = ROOT / "tests" / "golden"
@@ -77,6 +78,9 @@ def test_rows_are_as_the_case_says(case: Case, sizes: Sizes) -> None:
     )
     assert {name: schema[name].dataType.simpleString() for name in case.types} == case.types
     assert {name: schema[name].metadata["ticdc.mysql_type"] for name in case.mysql_types} == case.mysql_types
+    assert {
+        name: {key: schema[name].metadata.get(key) for key in wanted} for name, wanted in case.metadata.items()
+    } == case.metadata
     assert case.keys is None or [column.name for column in schema if column.metadata.get("ticdc.key")] == case.keys
     assert case.columns is None or [name for name in schema.names if not name.startswith("_")] == case.columns
     assert all(any(wanted in text for text in caught) for wanted in expected["warning"]), caught
@@ -102,6 +106,7 @@ def test_ddl_and_watermarks_are_as_the_case_says(case: Case) -> None:
                     "database": event.table.database, "table": event.table.table, "commit_ts": event.commit_ts,
                     "query": event.query, "type": event.type, "type_code": event.type_code,
                     "table_changes": table_changes,
+                    "kind": ddl_kind(event),
                 }
             )  # fmt: skip
         watermarks += [

@@ -31,6 +31,7 @@ class Case:
         captured: the records.
         types: Spark types of columns.
         mysql_types: MySQL types of columns, from the schema's metadata.
+        metadata: of columns, what the schema's metadata must have; null for a key that it must not have.
         keys: the columns that the schema marks as the handle key; None if the case does not say.
         columns: the table columns of the schema; None if the case does not say.
         expected: what a read must return, by name: `row`, `ddl`, `watermark`, `error`, `warning`.
@@ -44,6 +45,7 @@ class Case:
     captured: Captured = field(default_factory=lambda: Captured({}, {}))
     types: dict[str, str] = field(default_factory=dict)
     mysql_types: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, dict[str, str | None]] = field(default_factory=dict)
     keys: list[str] | None = None
     columns: list[str] | None = None
     expected: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _EXPECTED})
@@ -60,7 +62,7 @@ def load_case(path: Path) -> Case:
     for name, value, frames in _fields(path.read_text(encoding="utf-8")):
         if name in _SENTENCES:
             setattr(case, name, value)
-        elif name in ("options", "types", "mysql_types", "keys", "columns"):
+        elif name in ("options", "types", "mysql_types", "metadata", "keys", "columns"):
             setattr(case, name, json.loads(value))
         elif name == "record":
             record = Record(None, None)
