@@ -2,7 +2,6 @@
 
 import random
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 
@@ -11,9 +10,9 @@ import pytest
 
 from benchmarks.corpus import WORKS
 from benchmarks.corpus import messages as benchmark_messages
-from tests.pipeline.test_robustness import mangled
 from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
 from tests.support.messages import cell, open_message, open_row
+from tests.support.mutations import MUTATIONS
 from tests.support.truth import tables_with_rows
 from ticdc_source.driver.context import context_of_schema
 from ticdc_source.driver.read_spec import read_spec
@@ -167,33 +166,6 @@ def test_messages_are_read_by_columns(work: str) -> None:
     assert by_columns.columns == general.columns
     for attribute in ("change_types", "events", "indexes", "commit_ts"):
         assert getattr(by_columns, attribute) == getattr(general, attribute)
-
-
-def repeated_member(data: bytes, chooser: random.Random) -> bytes:
-    """Repeat a piece between two commas, or swap two pieces."""
-    pieces = data.split(b',"')
-    first, second = chooser.randrange(len(pieces)), chooser.randrange(len(pieces))
-    if chooser.random() < 0.5:
-        pieces.insert(first, pieces[second])
-    else:
-        pieces[first], pieces[second] = pieces[second], pieces[first]
-    return b',"'.join(pieces)
-
-
-def spaced(data: bytes, chooser: random.Random) -> bytes:
-    """Insert white space, a sign, a digit, a comma or a brace, mostly beside a number or a brace."""
-    indices = [index for index in range(1, len(data)) if data[index : index + 1] in b"0123456789{}[]:,"]
-    index = chooser.choice(indices or [0])
-    return data[:index] + chooser.choice([b" ", b"\n", b"0", b"-", b"+", b",", b"}", b"{", b"1"]) + data[index:]
-
-
-def other_bytes(data: bytes, chooser: random.Random) -> bytes:
-    """Replace one byte."""
-    index = chooser.randrange(len(data))
-    return data[:index] + chooser.choice([b"0", b"_", b" ", b'"', b"\\", b"\xff", b",", b"}", b"a"]) + data[index + 1 :]
-
-
-MUTATIONS: list[Callable[[bytes, random.Random], bytes]] = [mangled, repeated_member, spaced, other_bytes]
 
 
 @pytest.mark.parametrize("rounds", [8, pytest.param(60, marks=pytest.mark.slow("2,400 messages, each read twice"))])

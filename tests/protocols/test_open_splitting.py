@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.test_robustness import mangled
 from tests.support.messages import TSO, Message, open_message, open_row
+from tests.support.mutations import mangled
 from ticdc_source.events import Chunk, Split, TableName, every_table
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.open_protocol import split as open_splitting

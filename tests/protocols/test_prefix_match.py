@@ -8,8 +8,8 @@ from typing import Any
 import cramjam
 import pytest
 
-from tests.pipeline.test_robustness import mangled
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, open_message, open_row
+from tests.support.mutations import mangled
 from ticdc_source.events import Chunk, Split, TableName, every_table
 from ticdc_source.protocols import PROTOCOLS, prefix_match
 from ticdc_source.protocols.base import Learned
