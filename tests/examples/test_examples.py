@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from examples import stream_to_table
+from examples import stream_to_parquet, stream_to_table
 from examples.data import PROTOCOLS, Message, read_messages, read_truth
 from examples.demo.added_columns import added_columns
 from examples.demo.compare import compare
@@ -94,7 +94,7 @@ def copy(spark: SparkSession, feed: Feed, folder: Path) -> DataFrame:
 
 @OWN_JVM
 def test_a_log_of_changes(spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path) -> None:
-    """Two runs of stream_to_parquet keep every image once, with the column that was added in between."""
+    """Two runs of stream_to_parquet keep each message's rows once, and the view has each change once."""
     changes = feed("canal-json")
     changes.write(0.4)
     assert "channel" not in run("stream_to_parquet", changes, tmp_path)
@@ -108,6 +108,14 @@ def test_a_log_of_changes(spark: SparkSession, feed: Callable[[str], Feed], tmp_
     assert sorted(log.columns) == sorted(sent.columns)
     assert log.select(sent.columns).exceptAll(sent).count() == 0
     assert log.count() == sent.count()
+
+    counts = {row["_change_type"]: row["count"] for row in log.groupBy("_change_type").count().collect()}
+    distinct = stream_to_parquet.distinct_changes(spark, str(tmp_path / "output"))
+    once = {row["_change_type"]: row["count"] for row in distinct.groupBy("_change_type").count().collect()}
+    truth = read_truth()[TABLE]
+    images = ("insert", "update_postimage", "delete")
+    assert sum(counts[image] - once[image] for image in images) == truth.repeated > 0
+    assert f"|          delete|  {once['delete']}|" in printed
     changes.check(current_rows(log))
 
 
