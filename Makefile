@@ -65,8 +65,9 @@ clean:  ## Remove .venv and what tools left behind
 # A stamp is newer than pyproject.toml when the environment has what pyproject.toml asks for.
 # pip 25.1 is the first that knows dependency groups.
 $(VENV)/.dev: pyproject.toml | $(PY)
+	@echo "Installing PySpark and the development tools into $(VENV), only this once: some minutes, 600 MB"
 	$(PY) -m pip install --quiet --upgrade "pip>=25.1"
-	$(PY) -m pip install --quiet --editable ".[ddl,large-messages]" --group dev
+	$(PY) -m pip install --editable ".[ddl,large-messages]" --group dev
 	@touch $@
 
 $(VENV)/.benchmarks: $(VENV)/.dev

@@ -51,8 +51,8 @@ def fill_added_columns(rows: DataFrame, added: Iterable[AddedColumn]) -> DataFra
 
 
 def summary(changes: DataFrame) -> DataFrame:
-    """Return for each change type: the number of changes, the number of different ones, and the first one."""
-    return changes.groupBy("_change_type").agg(
+    """Return for each change type and second: the number of changes, of different ones, and the first one."""
+    return changes.groupBy("_change_type", F.date_trunc("second", "_commit_timestamp").alias("second")).agg(
         F.count("*").alias("count"),
         F.count_distinct("_commit_version", *key_columns(changes)).alias("different"),
         F.min_by(F.struct("*"), "_sequence").alias("first"),

@@ -1,86 +1,202 @@
-"""One table in one protocol: its changes, the rebuilt table, and the comparison with SQL."""
+"""What the demo reads and says: a table's changes, the rebuilt table, and the comparison with SQL."""
 
-from collections.abc import Iterable, Mapping
+import operator
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DecimalType, FloatType, StructType
 
 from examples.data import TableTruth
 from examples.demo.added_columns import AddedColumn
-from examples.demo.compare import compare, numbered_columns
-from examples.demo.pipeline import current_rows, fill_added_columns, summary
-from examples.demo.screen import Screen
+from examples.demo.compare import Comparison, compare, numbered_columns
+from examples.demo.pipeline import current_rows, fill_added_columns, read_changes, summary
+from examples.demo.screen import SAMPLES, ColumnLine, Screen
 
-_NO_PRECISION = """\
-They do not tell a DECIMAL's precision, so Spark reads decimal(38, scale). Values are compared digit by digit."""
+OPERATIONS = {"insert": "insert", "update": "update_postimage", "delete": "delete"}
 
-WIRE = {
-    "open-protocol": _NO_PRECISION,
-    "canal-json": _NO_PRECISION,
+NOTES = {
+    "open-protocol": "",
+    "canal-json": "",
     "debezium": """\
-TiCDC's debezium sends a DECIMAL as a JSON double, good for 15 digits. Its DDL messages tell the precision, so
-Spark reads decimal(p, s) all the same; no value here has more digits, and they are compared digit by digit. It
-also sends the DEFAULT of a column that is NULL; no column here may be NULL and has one, so nothing is excused.""",
+TiCDC's debezium sends a DECIMAL as a JSON double, good for 15 digits; no value here has more. It also sends the DEFAULT
+of a column that is NULL; no column here may be NULL and has one. So nothing is excused in the comparison.""",
 }
-"""What a protocol's messages lack. tests/examples/test_demo_data.py holds these texts against the data."""
+"""What is special in a protocol's messages. tests/examples/test_demo_data.py holds it against the data."""
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The result for one table: rows compared, rows equal, and whether everything is as expected."""
+class TableRead:
+    """What was read of one table from one protocol.
 
-    rows: int
-    equal: int
-    good: bool
+    Attributes:
+        truth: the table in SQL.
+        schema: the schema of its changes.
+        seconds: for each change type and second: `count`, `different`, and the `first` change.
+        rows: the rebuilt table.
+        added: its columns that were added during the stream.
+        comparison: the result of the comparison with SQL.
+        took: how long Spark took, in seconds.
+    """
+
+    truth: TableTruth
+    schema: StructType
+    seconds: list[dict[str, Any]]
+    rows: pa.Table
+    added: list[AddedColumn]
+    comparison: Comparison
+    took: float
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """The number of changes by operation, repeated ones included."""
+        return {
+            operation: sum(row["count"] for row in self.seconds if row["_change_type"] == change_type)
+            for operation, change_type in OPERATIONS.items()
+        }
+
+    @property
+    def repeated(self) -> int:
+        """The number of changes that TiCDC sent a second time."""
+        return sum(
+            row["count"] - row["different"] for row in self.seconds if row["_change_type"] in OPERATIONS.values()
+        )
+
+    @property
+    def as_sent(self) -> bool:
+        """Whether these are the changes that TiCDC sent."""
+        return (self.changes, self.repeated) == (self.truth.changes, self.truth.repeated)
+
+    @property
+    def good(self) -> bool:
+        """Whether everything is as expected."""
+        return self.as_sent and not self.comparison.differences
 
 
-def show_table(screen: Screen, changes: DataFrame, truth: TableTruth, added: Iterable[AddedColumn]) -> Verdict:
-    """Show the changes of a table, rebuild it, and compare it."""
-    changes = changes.cache()  # read from Kafka once, used twice
-    by_type = {row["_change_type"]: row for row in summary(changes).toArrow().to_pylist()}
-    screen.changes(truth.table, changes.schema, {change_type: row["first"] for change_type, row in by_type.items()})
-    complete = _show_counts(screen, by_type, truth)
+@dataclass(frozen=True)
+class Source:
+    """Where the messages of one protocol are, and the columns that were added during the stream."""
 
-    added = [column for column in added if column.table == truth.table]
-    rows = fill_added_columns(current_rows(changes), added).toArrow()
-    changes.unpersist()
-    for column in added:
-        _show_added_column(screen, column, rows)
-    numbers = numbered_columns(truth, rows)
+    spark: SparkSession
+    bootstrap: str
+    topic: str
+    added: Sequence[AddedColumn]
+
+    def read_table(self, truth: TableTruth) -> TableRead:
+        """Read the changes of a table, rebuild it, and compare it."""
+        began = time.monotonic()
+        changes = read_changes(self.spark, self.bootstrap, self.topic, truth.table)
+        changes = changes.cache()  # read from Kafka once, used twice
+        seconds = summary(changes).toArrow().to_pylist()
+        added = [column for column in self.added if column.table == truth.table]
+        rows = fill_added_columns(current_rows(changes), added).toArrow()
+        changes.unpersist()
+        took = time.monotonic() - began
+        return TableRead(truth, changes.schema, seconds, rows, added, compare(truth, rows), took)
+
+
+def show_table(screen: Screen, read: TableRead) -> None:
+    """Show the columns of a table and some of its changes."""
+    first: dict[str, Mapping[str, Any]] = {}
+    for row in sorted(read.seconds, key=operator.itemgetter("second")):
+        first.setdefault(row["_change_type"], row["first"])
+    lines = [
+        ColumnLine(
+            f"{field.name} [bold](key)[/]" if field.metadata.get("ticdc.key") else field.name,
+            field.dataType.simpleString(),
+            str(field.metadata.get("ticdc.mysql_type", "")),
+            {
+                change_type: _rounded(row[field.name]) if isinstance(field.dataType, FloatType) else row[field.name]
+                for change_type, row in first.items()
+            },
+        )
+        for field in read.schema
+    ]
+    screen.changes(read.truth.table, lines, [change_type for change_type in SAMPLES if change_type in first])
+    for column in read.added:
+        older = pc.sum(pc.less(read.rows["_commit_version"], column.commit_ts)).as_py() or 0
+        screen.say(
+            f"{column.name}: {older:,} rows were last written before this column was added. TiDB gives them the "
+            "default of the column without writing them, so no row message has it. The demo takes it from the DDL "
+            f"message: [italic]{column.query}[/]"
+        )
+
+
+def show_differences(screen: Screen, read: TableRead) -> None:
+    """Show what is not as in SQL."""
+    if not read.as_sent:
+        screen.say(
+            f"[bold red]{read.truth.table}: TiCDC sent {read.truth.changes}, {read.truth.repeated:,} of them twice; "
+            f"read were {read.changes}, {read.repeated:,} of them twice.[/]"
+        )
+    if read.comparison.differences:
+        screen.differences(read.truth.table, read.comparison.differences)
+
+
+def show_protocol(screen: Screen, protocol: str, reads: Sequence[TableRead]) -> None:
+    """Show a line for each table, and what is special in the messages."""
+    lines = [
+        (
+            read.truth.table,
+            *(f"{count:,}" for count in read.changes.values()),
+            f"{read.repeated:,}",
+            f"{read.comparison.rows:,}",
+            f"{read.comparison.equal:,}",
+            f"{read.took:.1f} s",
+        )
+        for read in reads
+    ]
+    screen.table(("table", "inserts", "updates", "deletes", "sent twice", "rows now", "as in SQL", "Spark"), lines)
+    screen.say(about_decimals([read.schema for read in reads]))
+    numbers = [name for read in reads for name in numbered_columns(read.truth, read.rows)]
     if numbers:
         screen.say(
             f"{' and '.join(numbers)}: these messages have no labels of ENUM and SET, only numbers. "
             "They are compared with SQL's numbers."
         )
-    comparison = compare(truth, rows)
-    screen.say(f"{comparison.rows:,} rows compared with SQL, in every column: {comparison.equal:,} are equal.")
-    if comparison.differences:
-        screen.differences(comparison.differences)
-    return Verdict(comparison.rows, comparison.equal, complete and not comparison.differences)
+    if NOTES[protocol]:
+        screen.say(NOTES[protocol])
 
 
-def _show_counts(screen: Screen, by_type: Mapping[str, Mapping[str, Any]], truth: TableTruth) -> bool:
-    """Print the number of changes; return whether it is the number that TiCDC sent."""
-    named = {"insert": "insert", "update": "update_postimage", "delete": "delete"}
-    found = {operation: by_type[change_type] for operation, change_type in named.items() if change_type in by_type}
-    changes = {operation: found[operation]["count"] if operation in found else 0 for operation in named}
-    repeated = sum(row["count"] - row["different"] for row in found.values())
-    counts = ", ".join(f"{count:,} {operation}s" for operation, count in changes.items())
-    screen.say(f"{counts}. {repeated:,} of them arrived twice, because TiCDC restarted and delivers at least once.")
-    if (changes, repeated) == (truth.changes, truth.repeated):
-        return True
-    screen.say(f"[bold red]TiCDC sent {truth.changes}, {truth.repeated:,} of them twice.[/]")
-    return False
-
-
-def _show_added_column(screen: Screen, column: AddedColumn, rows: pa.Table) -> None:
-    """Print how many rows have a value that no row message has, and where the value comes from."""
-    older = pc.sum(pc.less(rows["_commit_version"], column.commit_ts)).as_py() or 0
-    screen.say(
-        f"{column.name}: {older:,} rows were last written before this column was added. TiDB gives them the "
-        "default of the column without writing them, so no row message has it. The demo takes it from the DDL "
-        f"message: [italic]{column.query}[/]"
+def about_decimals(schemas: Iterable[StructType]) -> str:
+    """Say whether Spark's DECIMAL columns have the precision that they have in TiDB, as the tables show it."""
+    types = [
+        (field.name, field.dataType.simpleString(), str(field.metadata.get("ticdc.mysql_type", "decimal")))
+        for schema in schemas
+        for field in schema
+        if isinstance(field.dataType, DecimalType) and "bigint" not in str(field.metadata.get("ticdc.mysql_type", ""))
+    ]
+    wider = [f"{name} is {spark} in Spark" for name, spark, tidb in types if spark != tidb]
+    if wider:
+        return f"The messages do not tell the precision of every DECIMAL: {', '.join(wider)}."
+    return (
+        f"DECIMAL columns ({', '.join(name for name, *_ in types)}) have in Spark the precision that they have in TiDB."
     )
+
+
+def show_chart(screen: Screen, protocol: str, reads: Sequence[TableRead]) -> None:
+    """Show how many changes of each table were read, and when they were committed."""
+    screen.title(f"What was read from {protocol}")
+    screen.bars({read.truth.table: read.changes for read in reads})
+    per_second: dict[str, dict[datetime, int]] = {}
+    for read in reads:
+        counts = per_second.setdefault(read.truth.table, {})
+        for row in read.seconds:
+            if row["_change_type"] in OPERATIONS.values():
+                counts[row["second"]] = counts.get(row["second"], 0) + row["count"]
+    screen.curves(per_second)
+    twice = [row["second"] for read in reads for row in read.seconds if row["count"] > row["different"]]
+    if twice:
+        screen.say(
+            f"The changes committed from {min(twice):%H:%M:%S} to {max(twice):%H:%M:%S} arrived twice: "
+            "TiCDC restarted, and it delivers at least once."
+        )
+
+
+def _rounded(value: float | None) -> str | None:
+    return None if value is None else f"{value:.7g}"

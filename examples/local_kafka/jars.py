@@ -6,13 +6,15 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 OLDEST_JAVA = 17
+_FILES_PER_LINE = 25
 _LISTING = "jars.txt"  # written last: a folder whose files it lists is a complete download
 
 
@@ -102,12 +104,14 @@ def _fetch_into(folder: Path, release: Release) -> None:
         shutil.rmtree(left_over, ignore_errors=True)
     download = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
     try:
-        command = [mvn, "-q", "-B", "-f", str(release.pom), "dependency:copy-dependencies"]
+        command = [mvn, "-B", "-f", str(release.pom), "dependency:copy-dependencies"]
         command += [f"-DoutputDirectory={download}", "-DincludeScope=runtime"]
-        answer = subprocess.run(command, check=False, capture_output=True, text=True)
+        _say(f"Maven fetches the jars of Kafka {release.version}, only this once …")
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            output = list(_shown_progress(process.stdout or ()))
         names = sorted(jar.name for jar in download.glob("*.jar"))
-        if answer.returncode != 0 or not names:
-            message = f"Maven could not fetch Kafka {release.version}:\n{answer.stdout}{answer.stderr}"
+        if process.returncode != 0 or not names:
+            message = f"Maven could not fetch Kafka {release.version}:\n{''.join(output)}"
             raise KafkaSetupError(message)
         (download / _LISTING).write_text("\n".join(names) + "\n")
         download.chmod(0o755)  # mkdtemp gives 0700, and a cache may be shared
@@ -115,3 +119,18 @@ def _fetch_into(folder: Path, release: Release) -> None:
         download.rename(folder)
     finally:
         shutil.rmtree(download, ignore_errors=True)
+
+
+def _shown_progress(lines: Iterable[str]) -> Iterator[str]:
+    """Pass Maven's lines on, and say from time to time how many files it has downloaded."""
+    files = 0
+    for line in lines:
+        yield line
+        if "Downloaded from" in line:
+            files += 1
+            if files % _FILES_PER_LINE == 0:
+                _say(f"Maven: {files} files downloaded")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -55,6 +55,10 @@ def test_all_protocols_give_the_tables_of_sql(broker: Kafka, tmp_path: Path) -> 
     assert last.startswith("Everything is equal")
     assert '.option("tables", table)' in out
     assert "default 'web'" in out
+    assert "\x1b" not in out + err, "control codes in a plain log"
+    assert "DECIMAL columns (balance, total, price) have in Spark the precision" in out
+    assert "░░░   8,400" in out
+    assert "14:14:32 to 14:14:35 arrived twice" in out
     assert topics(broker) == before
     assert list(tmp_path.iterdir()) == []
     assert not SPARK_LEAVES & ({path.name for path in ROOT.iterdir()} - files)

@@ -12,12 +12,15 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pytest
 import sqlglot
+from pyspark.sql.types import DecimalType, StructField, StructType
 from sqlglot import expressions as sql
 
 from examples.data import FOLDER, PROTOCOLS, Message, TableTruth, read_messages, read_truth
 from examples.data.make_data import SCENARIOS, _message, _read
 from examples.demo.added_columns import added_columns
 from examples.demo.compare import WHOLE_ROW, Difference, compare
+from examples.demo.screen import Screen
+from examples.demo.story import about_decimals
 from ticdc_source.events import Chunk
 from ticdc_source.protocols import PROTOCOLS as DECODERS
 
@@ -148,6 +151,30 @@ def test_added_columns_are_found_in_the_messages(protocol: str, streams: dict[st
     """Both `ADD COLUMN` statements are found in the messages of each protocol."""
     found = [column[:3] for column in added_columns(protocol, streams[protocol])]
     assert found == [("shop.orders", "channel", "web"), ("shop.order_items", "warehouse_id", None)]
+
+
+@pytest.mark.parametrize(
+    ("spark", "said"),
+    [("decimal(12,2)", "precision that they have in TiDB"), ("decimal(38,2)", "total is decimal(38,2)")],
+)
+def test_what_the_demo_says_of_decimals_is_in_its_table(spark: str, said: str) -> None:
+    """The sentence comes from the types that the table shows."""
+    type_ = DecimalType(*map(int, spark[len("decimal(") : -1].split(",")))
+    schema = StructType([StructField("total", type_, metadata={"ticdc.mysql_type": "decimal(12,2)"})])
+    assert said in about_decimals([schema])
+
+
+def test_the_demos_chart_has_a_character_for_each_step(capsys: pytest.CaptureFixture[str]) -> None:
+    """Bars are as long as their counts, and a curve peaks where its counts do."""
+    screen = Screen()
+    screen.bars({"a": {"insert": 1, "update": 1, "delete": 0}, "b": {"insert": 0, "update": 0, "delete": 4}})
+    begin = datetime(2026, 1, 1)  # noqa: DTZ001 (as Spark gives them)
+    screen.curves({"a": {begin + timedelta(seconds=second): 1 + 7 * (second == 3) for second in range(5)}})
+    first, second, _, _, curve, ends = capsys.readouterr().out.splitlines()
+    assert first.split() == ["a", "█" * 15 + "▒" * 15, "2"]
+    assert second.split() == ["b", "░" * 60, "4"]
+    assert curve == "a  ▂▂▂█▂ at most 8 in 1 s"
+    assert ends.split() == ["00:00:00", "committed", "00:00:04"]
 
 
 def test_what_the_demo_says_of_debezium_is_so(streams: dict[str, list[Message]], truths: dict[str, TableTruth]) -> None:

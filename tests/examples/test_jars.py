@@ -1,5 +1,6 @@
 """Finding Java and fetching Kafka's jars: with stand-ins for `java` and `mvn`, no broker and no network."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ FAKE_MVN = """\
 echo run >> "$RUNS"
 for argument in "$@"; do case "$argument" in -DoutputDirectory=*) folder="${argument#*=}";; esac; done
 echo one > "$folder/one.jar"
+for number in $(seq 30); do echo "[INFO] Downloaded from central: one.jar"; done
 sleep 0.3
 echo two > "$folder/two.jar"
 """
@@ -25,7 +27,8 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder that comes first on a `PATH` with nothing but the system's basic commands."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    (folder / "sleep").symlink_to("/bin/sleep")
+    for program in ("sleep", "seq"):
+        (folder / program).symlink_to(shutil.which(program) or f"/bin/{program}")
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     return folder
@@ -103,10 +106,13 @@ def test_failing_maven(path: Path, cache: Path) -> None:
     assert [file.name for file in cache.iterdir()] == [".lock"]
 
 
-def test_fetched_once(cache: Path, runs: Path) -> None:
-    """The second call takes the jars that the first one fetched."""
+def test_fetched_once(cache: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first call fetches the jars and says so, the second one takes them silently."""
     first = jars.kafka_jars()
+    assert "only this once" in (said := capsys.readouterr().err)
+    assert "Maven: 25 files downloaded" in said
     second = jars.kafka_jars()
+    assert capsys.readouterr().err == ""
 
     assert first == second
     assert first.parent == cache
