@@ -15,6 +15,7 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 
 from benchmarks.corpus import Message
 from ticdc_source.kafka.kafka_python.network_client import NetworkClient
+from ticdc_source.kafka.patience import Limit, Patience
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.options import Options
 
@@ -96,7 +97,7 @@ class Loader:
             topic_data=[per_topic(name=topic, partition_data=data)],
             max_version=9,
         )
-        return self._client._send(request, None, _TIMEOUT_MS).responses[0].partition_responses
+        return self._client._ask(lambda: request, _patience()).responses[0].partition_responses
 
     def fill(
         self, topic: str, batches: Sequence[Batch], *, partitions: int = 1, size: int = 0, records: int = 0
@@ -111,11 +112,15 @@ class Loader:
         return filled
 
 
+def _patience() -> Patience:
+    return Patience("the broker of this run", "a request waits", Limit(_TIMEOUT_MS, "_TIMEOUT_MS"))
+
+
 @contextmanager
 def loader(bootstrap: str) -> Iterator[Loader]:
     """Connect to a broker."""
     options: Any = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": "any"})
-    with closing(NetworkClient(client_config(options, driver=True))) as client:
+    with closing(NetworkClient(client_config(options, driver=True), _patience())) as client:
         yield Loader(client)
 
 

@@ -648,12 +648,12 @@ class TestTrouble:
             try:
                 began = time.monotonic()
                 with pytest.raises(
-                    KafkaUnavailableError, match=f"Cannot fetch record for offset .* of {name}-0 in 1500"
+                    KafkaUnavailableError, match=f"Cannot fetch record for offset .* of {name}-0 in 1[5-9].*no answer"
                 ):
                     flat(chunks)
                 assert time.monotonic() - began < DEADLINE
                 began = time.monotonic()
-                with pytest.raises(KafkaUnavailableError, match=f"{servers} did not answer in 1000 ms"):
+                with pytest.raises(KafkaUnavailableError, match=rf"{servers} did not answer in 1\.0 s"):
                     cluster.resolve_ranges()
                 assert time.monotonic() - began < DEADLINE
             finally:

@@ -28,6 +28,7 @@ from ticdc_source.kafka.kafka_python.compatibility import (
 from ticdc_source.kafka.kafka_python.connect import connect
 from ticdc_source.kafka.kafka_python.receiving import Memory, Receiver
 from ticdc_source.kafka.kafka_python.slicing import SliceLimits, slice_fetches
+from ticdc_source.kafka.patience import Limit, Patience
 
 EXPECTATIONS = [expectation for guard in GUARDS.values() for expectation in guard.expectations]
 
@@ -125,11 +126,12 @@ def test_without_answers_the_parser_keeps_its_method() -> None:
 def test_without_connections_the_client_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """No class with private names is used."""
     made: list[Any] = []
-    monkeypatch.setattr("ticdc_source.kafka.kafka_python.plain_client.PlainClient", made.append)
+    monkeypatch.setattr("ticdc_source.kafka.kafka_python.plain_client.PlainClient", lambda *given: made.append(given))
+    patience = Patience("b:1", "no broker answers", Limit(1, "an option"))
     with reshaped(CONNECTIONS):
-        connect({"the": "config"})
+        connect({"the": "config"}, patience)
 
-    assert made == [{"the": "config"}]
+    assert made == [({"the": "config"}, patience)]
 
 
 def test_a_missing_module_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from ticdc_source.kafka.batches.cut import ChunkLimits
 from ticdc_source.kafka.client import Topic
 from ticdc_source.kafka.kafka_python.errors import translated
 from ticdc_source.kafka.kafka_python.readers import RecordReader
+from ticdc_source.kafka.patience import Cause, Patience
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 
@@ -70,26 +71,27 @@ class StubConsumer:
         return self.at
 
 
+CONFIG = {"bootstrap_servers": ["stub:1"], "default_api_timeout_ms": 1000, "bootstrap_timeout_ms": 1000}
+
+
 class StubClient:
     """A client whose consumer and log bounds are given."""
 
-    servers, timeout_ms, facts = "stub:1", 1000, ClientFacts("stub", None)
+    servers, facts = "stub:1", ClientFacts("stub", None)
 
     def __init__(self, consumer: Any, earliest: int = 0, latest: int = 1 << 40) -> None:
         self._consumer, self.bounds = consumer, {-2: earliest, -1: latest}
         self.lookups = 0
 
-    def topics(self, names: Iterable[str] | None) -> dict[str, Topic]:
+    def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
         raise NotImplementedError
 
-    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, timeout_ms: float) -> RecordReader:
-        assert timeout_ms <= self.timeout_ms
-        return RecordReader(self._consumer, offset_range, limits, self.servers, self.timeout_ms)
+    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> RecordReader:
+        assert patience.left_ms <= 1000
+        return RecordReader(self._consumer, offset_range, limits, self.servers)
 
-    def offsets(
-        self, times: Mapping[TopicPartition, int], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, int]:
-        assert timeout_ms is not None
+    def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        assert not patience.is_over
         self.lookups += 1
         return {topic_partition: self.bounds[at] for topic_partition, at in times.items()}
 
@@ -100,10 +102,10 @@ class StubClient:
         """Nothing to close."""
 
 
-def run(client: StubClient, offset_range: OffsetRange, **how: Any) -> list[Chunk]:
+def run(client: StubClient, offset_range: OffsetRange, config: Mapping[str, Any] = CONFIG, **how: Any) -> list[Chunk]:
     """Read a range through the stand-in."""
     settings = FetchSettings(**{"max_records": 7, "max_bytes": 1000, "poll_timeout_ms": 1000, **how})
-    with KafkaFetcher({}, settings, connect=lambda _: client) as fetcher:
+    with KafkaFetcher(config, settings, connect=lambda *_: client) as fetcher:
         return list(fetcher.fetch(offset_range))
 
 
@@ -226,13 +228,32 @@ def test_a_truncated_log_is_data_loss() -> None:
 def test_silence_is_an_error_in_sparks_words() -> None:
     """A record that does not arrive is an error with its offset and the time that was waited."""
     silent = StubConsumer([], 3, random.Random(0))
-    with pytest.raises(KafkaUnavailableError, match="Cannot fetch record for offset 3 of t-0 in 50 ms"):
+    with pytest.raises(KafkaUnavailableError, match=r"Cannot fetch record for offset 3 of t-0 in [5-9]\d ms"):
         run(StubClient(silent), OffsetRange("t", 0, 3, 10), poll_timeout_ms=50)
+
+
+class Unreachable(StubClient):
+    """A client whose brokers go away after the reader was made."""
+
+    def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:  # noqa: ARG002
+        patience.failed("b:1", Cause("ECONNREFUSED"))
+        raise patience.error()
+
+
+def test_the_error_in_the_midst_of_a_read_names_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the look-ups of a long wait meet is in its error, and the option is the one that was in force."""
+    monkeypatch.setattr("ticdc_source.kafka.fetch._LOOK_AFTER_SECONDS", 0.01)
+    silent = StubConsumer([], 3, random.Random(0))
+    with pytest.raises(KafkaUnavailableError, match=r"kafkaConsumer\.pollTimeoutMs\): b:1: ECONNREFUSED"):
+        run(Unreachable(silent), OffsetRange("t", 0, 3, 10), poll_timeout_ms=50)
+    stream = {**CONFIG, "broker_timeout_ms": 90}
+    with pytest.raises(KafkaUnavailableError, match=r"in (9\d|1\d\d) ms .*brokerTimeoutMs\): b:1: ECONNREFUSED"):
+        run(Unreachable(silent), OffsetRange("t", 0, 3, 10), stream, poll_timeout_ms=50)
 
 
 def test_a_refused_login_is_an_error_of_the_options() -> None:
     """A refused login is an error of the options, and names them."""
-    error = translated(kafka.errors.SaslAuthenticationFailedError("no"), "b:1", 100)
+    error = translated(kafka.errors.SaslAuthenticationFailedError("no"), "b:1")
     assert isinstance(error, OptionError)
     assert "kafka.sasl.jaas.config" in str(error)
 

@@ -1,15 +1,18 @@
 """Looking up without a broker: what is tried again, how often, and what is not."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 
 import kafka.errors
 import pytest
 
+from ticdc_source.driver.load import batch_options, stream_options
 from ticdc_source.errors import DataLossError, KafkaUnavailableError, OptionError
 from ticdc_source.kafka import KafkaCluster
 from ticdc_source.kafka.api import ClientConfig, ClientFacts
 from ticdc_source.kafka.client import PartitionReader, Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python.errors import our_errors
+from ticdc_source.kafka.patience import Patience
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
 
@@ -23,21 +26,20 @@ class StubClients:
         self.errors = list(errors)
         self.made = self.closed = 0
 
-    def __call__(self, config: ClientConfig) -> "StubClients":
+    def __call__(self, config: ClientConfig, patience: Patience) -> "StubClients":
+        assert not patience.is_over
         assert config["bootstrap_servers"] == ["b:1"]
         self.made += 1
         return self
 
-    servers, timeout_ms, facts = "b:1", 100, ClientFacts("stub", None)
+    servers, facts = "b:1", ClientFacts("stub", None)
 
-    def topics(self, names: Iterable[str] | None) -> dict[str, Topic]:
+    def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
         raise NotImplementedError
 
-    def offsets(
-        self, times: Mapping[TopicPartition, int], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, int]:
-        assert timeout_ms is None
-        with our_errors(self.servers, self.timeout_ms):
+    def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        assert not patience.is_over
+        with our_errors(self.servers, repeats=True):
             if self.errors:
                 raise self.errors.pop(0)
         return dict.fromkeys(times, 7)
@@ -52,12 +54,21 @@ class StubClients:
         self.closed += 1
 
 
+PATIENT = {
+    "kafka.bootstrap.servers": "b:1",
+    "subscribe": "t",
+    "protocol": "canal-json",
+    "kafka.default.api.timeout.ms": "100",
+}
+
+
 def look_up(clients: StubClients, retries: int) -> dict[TopicPartition, int]:
     """Look up the end of a partition."""
     options = Options.of(
         {
             "kafka.bootstrap.servers": "b:1",
             "subscribe": "t",
+            "kafka.default.api.timeout.ms": "700",
             "fetchOffset.numRetries": str(retries),
             "fetchOffset.retryIntervalMs": "1",
         }
@@ -67,20 +78,29 @@ def look_up(clients: StubClients, retries: int) -> dict[TopicPartition, int]:
 
 
 GONE = kafka.errors.KafkaConnectionError("gone")
+REFUSED = kafka.errors.UnknownError("no")  # by a broker that answers
 
 
-def test_a_look_up_is_retried_with_new_clients() -> None:
-    """Each attempt after a failure has a client of its own, and each client is closed."""
-    clients = StubClients(GONE, ConnectionResetError("gone"), kafka.errors.KafkaTimeoutError("late"))
-    assert look_up(clients, 3) == {T0: 7}
+def test_a_look_up_is_repeated_with_new_clients() -> None:
+    """Each attempt after a failed connection has a client of its own, however few retries there are."""
+    clients = StubClients(GONE, ConnectionResetError("gone"), REFUSED)
+    assert look_up(clients, 1) == {T0: 7}
     assert clients.made == clients.closed == 4
+
+
+def test_brokers_that_do_not_answer_are_asked_until_the_time_is_over() -> None:
+    """The error then has the last reason, the option, and how long it took."""
+    clients = StubClients(*[GONE] * 10)
+    with pytest.raises(KafkaUnavailableError, match=r"b:1 did not answer in 0\.\d s \(.*default\.api.*gone \(. tries"):
+        look_up(clients, 0)
+    assert 1 < clients.made == clients.closed < 10
 
 
 @pytest.mark.parametrize("retries", [0, 2])
 def test_at_last_it_fails(retries: int) -> None:
-    """`fetchOffset.numRetries` counts what comes after the first attempt."""
-    clients = StubClients(*[GONE] * 10)
-    with pytest.raises(KafkaUnavailableError, match=r"b:1 did not answer in 100 ms.*gone"):
+    """`fetchOffset.numRetries` counts what comes after an error that a broker has answered."""
+    clients = StubClients(*[REFUSED] * 10)
+    with pytest.raises(KafkaUnavailableError, match=r"b:1 does not answer as it should: .*UnknownError: no"):
         look_up(clients, retries)
     assert clients.made == clients.closed == retries + 1
 
@@ -99,3 +119,30 @@ def test_what_a_retry_does_not_solve(error: Exception, ours: type[Exception], me
     with pytest.raises(ours, match=message):
         look_up(clients, 5)
     assert clients.made == clients.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("make_options", "more", "option"),
+    [
+        (batch_options, {}, "kafka.default.api.timeout.ms = 100 ms"),
+        (stream_options, {"brokerTimeoutMs": "150"}, "brokerTimeoutMs = 150 ms"),
+        (stream_options, {}, None),
+    ],
+)
+def test_a_stream_is_more_patient_once_the_brokers_have_answered(
+    make_options: Callable[[dict[str, str]], Options], more: dict[str, str], option: str | None
+) -> None:
+    """Until its first answer a stream has the patience of a batch read, then `brokerTimeoutMs`: minutes by default."""
+    given = make_options({**PATIENT, **more})
+    clients = StubClients(*[GONE] * 9)
+    with KafkaCluster(given, connect=clients) as cluster:
+        with pytest.raises(KafkaUnavailableError, match=r"kafka\.default\.api\.timeout\.ms = 100 ms"):
+            cluster.latest([T0])
+        clients.errors = []
+        assert cluster.latest([T0]) == {T0: 7}
+        clients.errors = [GONE] * 2
+        if option is None:
+            assert cluster.latest([T0]) == {T0: 7}
+        else:
+            with pytest.raises(KafkaUnavailableError, match=re.escape(option)):
+                cluster.latest([T0])

@@ -64,26 +64,26 @@ class TestUnreachable:
         """A server that never answers, also not in a TLS handshake, is an error when the time is over."""
         with silent_server() as servers:
             began = time.monotonic()
-            with pytest.raises(KafkaUnavailableError, match=rf"{servers} did not answer in 700 ms"):
+            with pytest.raises(KafkaUnavailableError, match=rf"{servers} did not answer in 0\.7 s .*no answer"):
                 ranges(options(servers, security_protocol=protocol, bootstrap_timeout_ms="700"))
             assert 0.5 < time.monotonic() - began < DEADLINE
 
     def test_nobody_listens(self) -> None:
         """A refused connection is tried until the time is over, and the reason is in the error."""
         began = time.monotonic()
-        with pytest.raises(KafkaUnavailableError, match=r"127.0.0.1:1 did not answer in 600 ms.*ECONNREFUSED"):
+        with pytest.raises(KafkaUnavailableError, match=r"127.0.0.1:1 did not answer in 0\.6 s.*ECONNREFUSED"):
             ranges(options("127.0.0.1:1", request_timeout_ms="600"))
         assert time.monotonic() - began < DEADLINE
 
     def test_no_such_host(self) -> None:
         """A name that does not resolve is in the error."""
-        with pytest.raises(KafkaUnavailableError, match=r"no-such-host\.invalid:9092.*DNS"):
+        with pytest.raises(KafkaUnavailableError, match=r"no-such-host\.invalid:9092: no such host"):
             ranges(options("no-such-host.invalid:9092", bootstrap_timeout_ms="600"))
 
     def test_an_executor_is_told_the_same(self) -> None:
         """Fetching has the same error as looking up."""
         config = client_config(options("127.0.0.1:1", bootstrap_timeout_ms="300"), driver=False)
-        with pytest.raises(KafkaUnavailableError, match=r"127\.0\.0\.1:1 did not answer in 300 ms"):
+        with pytest.raises(KafkaUnavailableError, match=r"127\.0\.0\.1:1 did not answer in 0\.3 s"):
             next(fetch(OffsetRange("t", 0, 0, 1), config, max_records=1, max_bytes=1))
 
 
@@ -148,7 +148,7 @@ class TestSASL:
 
     def test_a_plain_client_at_a_sasl_listener(self, login: dict[str, str]) -> None:
         """Without a login the broker hangs up; the error points to the security protocol."""
-        with pytest.raises(KafkaUnavailableError, match=r"did not answer in 900 ms.*kafka\.security\.protocol"):
+        with pytest.raises(KafkaUnavailableError, match=r"in 0\.9 s.*closes the connection: does it want SASL or TLS"):
             ranges(options(login["bootstrap_servers"], bootstrap_timeout_ms="900"))
 
 
@@ -273,5 +273,5 @@ class TestTLS:
         """A broker that wants a certificate and gets none is an error in time."""
         given = self.files(certificates, bootstrap_timeout_ms="1500")
         del given["ssl_keystore_location"], given["ssl_keystore_type"]
-        with pytest.raises(KafkaUnavailableError, match="did not answer in 1500 ms"):
+        with pytest.raises(KafkaUnavailableError, match=r"did not answer in 1\.5 s"):
             ranges(options(tls_broker, **given))

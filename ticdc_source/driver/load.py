@@ -79,7 +79,7 @@ def stream_options(given: Mapping[str, str]) -> Options:
     Raises:
         OptionError: an option is wrong, or not supported in streams.
     """
-    options = Options.of(given)
+    options = replace(Options.of(given), is_stream=True)
     validate(options, streaming=True)
     checked_protocol(options)
     check_types(options)

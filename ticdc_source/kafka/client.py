@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from ticdc_source.errors import KafkaUnavailableError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka.api import ClientConfig, ClientFacts
 from ticdc_source.kafka.batches.cut import ChunkLimits
+from ticdc_source.kafka.patience import Patience
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 
@@ -20,6 +22,7 @@ __all__ = [
     "Client",
     "Connect",
     "LogTruncatedError",
+    "NoAnswerError",
     "OffsetOutOfRangeError",
     "PartitionReader",
     "Topic",
@@ -52,6 +55,23 @@ class UnknownPartitionsError(Exception):
     def __init__(self, topic_partitions: Iterable[TopicPartition], /) -> None:
         self.topic_partitions = sorted(topic_partitions)
         super().__init__(self.topic_partitions)
+
+
+class NoAnswerError(KafkaUnavailableError):
+    """A server did not answer, although there was time left: the request is to be repeated with a new client.
+
+    Attributes:
+        server: which one, as far as it is known.
+        reason: why.
+    """
+
+    def __init__(self, server: str, reason: str, /) -> None:
+        super().__init__(server, reason)
+        self.server, self.reason = server, reason
+
+    def __str__(self) -> str:
+        """Return `server: reason`."""
+        return f"Kafka at {self.server} does not answer: {self.reason}"
 
 
 class OffsetOutOfRangeError(Exception):
@@ -93,20 +113,19 @@ class PartitionReader(Protocol):
 class Client(Protocol):
     """A connection to brokers.
 
-    All its methods raise KafkaUnavailableError if the brokers do not answer in time, and OptionError if they refuse the
-    login or a permission, or their certificate is not trusted.
+    A method that takes a `Patience` asks as many servers, and as often, as it needs within that time, and tells it what
+    failed. It raises KafkaUnavailableError if the time is over (NoAnswerError before, if only a new client can go on),
+    and OptionError if the brokers refuse the login or a permission, or their certificate is not trusted.
 
     Attributes:
         servers: the bootstrap servers, for messages.
-        timeout_ms: how many milliseconds a look-up takes at most.
         facts: which library this is.
     """
 
     servers: str
-    timeout_ms: int
     facts: ClientFacts
 
-    def topics(self, names: Iterable[str] | None) -> dict[str, Topic]:
+    def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
         """Return the topics with these names that exist (all visible topics for None), by name. Creates none.
 
         Raises:
@@ -114,14 +133,12 @@ class Client(Protocol):
         """
         ...
 
-    def offsets(
-        self, times: Mapping[TopicPartition, int], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, int]:
+    def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
         """Look up offsets.
 
         Args:
             times: for each partition a time in milliseconds since the epoch, or `EARLIEST` or `LATEST`.
-            timeout_ms: how many milliseconds to wait at most; `self.timeout_ms` if None.
+            patience: how long to wait.
 
         Returns:
             the offset of each partition's first record at or after the time, -1 if there is none. With isolation level
@@ -132,15 +149,15 @@ class Client(Protocol):
         """
         ...
 
-    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, timeout_ms: float) -> PartitionReader:
+    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> PartitionReader:
         """Return a reader that starts at the start of the range. It ends the reader before it.
 
-        It may return a few records behind the end of the range. `timeout_ms` limits the look-ups that this needs.
+        It may return a few records behind the end of the range.
         """
         ...
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a group that has no members.
+        """Commit offsets for a group that has no members, in `default_api_timeout_ms` at most.
 
         Raises:
             TiCDCSourceError: the brokers refuse, for instance because the group has members.
@@ -153,4 +170,4 @@ class Client(Protocol):
 
 
 # Connects, or raises what every method of `Client` raises.
-Connect: TypeAlias = Callable[[ClientConfig], Client]
+Connect: TypeAlias = Callable[[ClientConfig, Patience], Client]

@@ -20,10 +20,13 @@ from ticdc_source.kafka.client import (
     Connect,
     LogTruncatedError,
     OffsetOutOfRangeError,
+    PartitionReader,
     UnknownPartitionsError,
 )
 from ticdc_source.kafka.kafka_python.connect import connect as connect_kafka_python
 from ticdc_source.kafka.lookup import report_loss
+from ticdc_source.kafka.patience import Limit, Patience
+from ticdc_source.kafka.retry import RetryingClient
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import EARLIEST, LATEST
 
@@ -53,10 +56,9 @@ class KafkaFetcher(AbstractContextManager["KafkaFetcher"]):
     def __init__(
         self, config: ClientConfig, settings: FetchSettings, *, connect: Connect = connect_kafka_python
     ) -> None:
-        self._config = config
+        # A worker of a stream has the patience of a stream from the beginning: the driver has reached the brokers.
+        self._brokers = RetryingClient(config, connect, reached="broker_timeout_ms" in config)
         self._settings = settings
-        self._connect = connect
-        self._client: Client | None = None
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -64,31 +66,28 @@ class KafkaFetcher(AbstractContextManager["KafkaFetcher"]):
     @property
     def client_facts(self) -> ClientFacts:
         """Which client library reads; see `Fetcher.client_facts`."""
-        return ClientFacts() if self._client is None else self._client.facts
+        return self._brokers.facts
 
     def close(self) -> None:
         """Close the connections; the next range connects again."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
+        self._brokers.close()
 
     def fetch(self, offset_range: OffsetRange) -> Generator[Chunk, None, None]:
         """Yield the records of a range; see `Fetcher.fetch`."""
         if offset_range.size == 0:
             return
-        if self._client is None:
-            self._client = self._connect(self._config)
-        yield from _RangeRead(self._client, offset_range, self._settings).chunks()
+        yield from _RangeRead(self._brokers, offset_range, self._settings).chunks()
 
 
 class _RangeRead:
     """One pass through one range: its position, and how long it has waited."""
 
-    def __init__(self, client: Client, offset_range: OffsetRange, settings: FetchSettings) -> None:
-        self._client = client
+    def __init__(self, brokers: RetryingClient, offset_range: OffsetRange, settings: FetchSettings) -> None:
         self._range = offset_range
         self._topic_partition = offset_range.topic_partition
         self._timeout_ms = settings.poll_timeout_ms
+        limit = Limit(self._timeout_ms, "kafkaConsumer.pollTimeoutMs")
+        self._limit = max(limit, brokers.stream_limit or limit)  # while brokers do not answer
         self._fail = settings.fail_on_data_loss
         self._expected = offset_range.start  # the first offset not yet accounted for
         self._log_start: int | None = None  # as it was after the records in hand had arrived
@@ -97,15 +96,21 @@ class _RangeRead:
             max_bytes=min(settings.max_bytes, _MAX_CHUNK_BYTES),
             include_headers=settings.include_headers,
         )
+
+        def reader(client: Client, patience: Patience) -> tuple[Client, PartitionReader]:
+            return client, client.reader(offset_range, limits, patience)
+
         self._start_waiting()
         with self._addressed_errors():
-            self._reader = client.reader(offset_range, limits, min(client.timeout_ms, self._timeout_ms))
+            self._client, self._reader = brokers.ask(reader)
 
     def _start_waiting(self) -> None:
         """Start the clock anew: the time that the caller took is not the brokers'."""
         self._waiting_since = self._looked_at = time.monotonic()
         self._wait_ms: float = _FIRST_WAIT_MS
         self._looks = 0
+        self._patience: Patience | None = None  # of this wait, once it is a long one
+        self._is_answered = True  # whether the brokers answered when they were last asked, in this wait
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the records of the range, some megabytes at a time at most."""
@@ -161,14 +166,14 @@ class _RangeRead:
     def _account_for_hole(self, missing: int) -> None:
         """Distinguish compaction and transactions, which leave holes, from records that were deleted before reading."""
         if self._log_start is None:
-            bounds = self._bounds(self._timeout_ms)
+            bounds = self._bounds()
             self._log_start = None if bounds is None else bounds[0]
         if self._log_start is not None and self._log_start > missing:
             self._lost(f"{self._topic_partition}: offsets {missing} to {self._log_start - 1} are gone")
 
     def _continue_in_range(self) -> None:
         """Answer 'offset out of range': report what is lost, and continue where records exist."""
-        bounds = self._bounds(self._timeout_ms)
+        bounds = self._bounds()
         if bounds is None:
             return  # reported by `_wait`, if it stays so
         earliest, latest = bounds
@@ -185,20 +190,29 @@ class _RangeRead:
         """Wait longer the next time; give up when the time is over, or if there is nothing to wait for."""
         now = time.monotonic()
         self._wait_ms = min(2 * self._wait_ms, _LONGEST_WAIT_MS)
-        left_ms = self._timeout_ms - (now - self._waiting_since) * 1000
-        if left_ms <= 0:
+        if self._patience is None:
+            self._patience = self._new_patience(self._waiting_since)
+        patience = self._patience
+        patience.tell()
+        waited_ms = (now - self._waiting_since) * 1000
+        if waited_ms >= self._timeout_ms and (self._is_answered or patience.is_over):
+            option = "kafkaConsumer.pollTimeoutMs" if self._is_answered else self._limit.option
             msg = (
-                f"Cannot fetch record for offset {self._expected} of {self._topic_partition} in {self._timeout_ms} ms "
-                f"(Kafka at {self._client.servers}; option kafkaConsumer.pollTimeoutMs)"
+                f"Cannot fetch record for offset {self._expected} of {self._topic_partition} in {waited_ms:.0f} ms "
+                f"(Kafka at {self._client.servers}; option {option}): {patience.tried()}"
             )
             raise KafkaUnavailableError(msg)
         if now - self._looked_at < _LOOK_AFTER_SECONDS:
             return
         try:
-            bounds = self._bounds(min(left_ms, _LOOK_TIMEOUT_MS))
+            bounds = self._bounds(patience.part(_LOOK_TIMEOUT_MS))
         except TiCDCSourceError:
             self._looks = 0  # no answer says nothing about the partition: start counting again
+            self._is_answered = False
         else:
+            if not self._is_answered:  # the brokers are back: from now on the record may be waited for
+                patience.answered()
+                self._start_waiting()
             reason = None
             if bounds is None:
                 reason = f"Partition {self._topic_partition} has been deleted."
@@ -206,18 +220,25 @@ class _RangeRead:
                 reason = (
                     f"{self._topic_partition}: offsets to {self._range.end} were there, now the latest is {bounds[1]}"
                 )
+            patience.lacks(reason or (bounds and f"the brokers answer that it ends at {bounds[1]}, but send no record"))
             self._looks = self._looks + 1 if reason else 0
             if reason and self._looks >= _LOOKS:
                 self._lost(reason)
                 self._expected = self._range.end
         self._looked_at = time.monotonic()
 
-    def _bounds(self, timeout_ms: float) -> tuple[int, int] | None:
+    def _new_patience(self, began: float) -> Patience:
+        waits_for = f"offset {self._expected} of {self._topic_partition} has not come"
+        return Patience(self._client.servers, waits_for, self._limit, began=began)
+
+    def _bounds(self, patience: Patience | None = None) -> tuple[int, int] | None:
         """Return the partition's earliest and latest offset; None if there is no such partition."""
         topic_partition = self._topic_partition
+        if patience is None:
+            patience = self._new_patience(began=time.monotonic())
         try:
-            earliest = self._client.offsets({topic_partition: EARLIEST}, timeout_ms)[topic_partition]
-            latest = self._client.offsets({topic_partition: LATEST}, timeout_ms)[topic_partition]
+            earliest = self._client.offsets({topic_partition: EARLIEST}, patience)[topic_partition]
+            latest = self._client.offsets({topic_partition: LATEST}, patience)[topic_partition]
         except UnknownPartitionsError:
             return None
         return earliest, latest

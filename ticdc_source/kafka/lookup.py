@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from ticdc_source.errors import DataLossError, KafkaUnavailableError, OptionError, TiCDCSourceError
+from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError
 from ticdc_source.kafka.client import Client, Connect, Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python.connect import connect as connect_kafka_python
+from ticdc_source.kafka.patience import Patience
+from ticdc_source.kafka.retry import RetryingClient
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange, clip, ranges_between
 from ticdc_source.options.options import Options
@@ -39,11 +41,9 @@ Answer = TypeVar("Answer")
 class KafkaCluster(AbstractContextManager["KafkaCluster"]):
     """The `Cluster` for Kafka; connects at the first look-up.
 
-    A look-up takes at most `default.api.timeout.ms`, and as long for each retry; finding the brokers at all takes at
-    most `bootstrap.timeout.ms` and is not retried.
-
-    Every look-up is retried `fetchOffset.numRetries` times, `fetchOffset.retryIntervalMs` apart and each time with a
-    new client (as Spark's does), except after errors that a retry does not solve.
+    `RetryingClient` says how long brokers that do not answer are asked. A look-up that they answer with an error is
+    retried `fetchOffset.numRetries` times, `fetchOffset.retryIntervalMs` apart and each time with a new client (as
+    Spark's does), except after errors that a retry does not solve.
 
     Args:
         options: the read's options.
@@ -55,29 +55,25 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
 
     def __init__(self, options: Options, *, connect: Connect = connect_kafka_python) -> None:
         self._options = options
-        self._config = client_config(options, driver=True)
+        self._brokers = RetryingClient(client_config(options, driver=True), connect)
         self._choice = topic_choice(options)
-        self._connect = connect
-        self._client: Client | None = None
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Close the connections; the next look-up connects again."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
+        self._brokers.close()
 
     def partitions(self, *, missing: bool = False) -> list[TopicPartition]:
         """Return the topic partitions to read; see `Cluster.partitions`."""
         match self._choice:
             case Subscribe(topics):
-                found = self._look_up(lambda client: _existing(client, topics, missing=missing))
+                found = self._look_up(lambda client, patience: _existing(client, topics, patience, missing=missing))
                 return sorted(topic_partition for topic in found.values() for topic_partition in topic.partitions)
             case Assign(assigned):
                 names = sorted({topic_partition.topic for topic_partition in assigned})
-                found = self._look_up(lambda client: _existing(client, names, missing=missing))
+                found = self._look_up(lambda client, patience: _existing(client, names, patience, missing=missing))
                 if missing:
                     return [
                         topic_partition
@@ -94,7 +90,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
                         raise OptionError(msg)
                 return list(assigned)
             case SubscribePattern(pattern):
-                everything = self._look_up(lambda client: client.topics(None))
+                everything = self._look_up(lambda client, patience: client.topics(None, patience))
                 matching = [
                     topic for topic in everything.values() if not topic.is_internal and pattern.fullmatch(topic.name)
                 ]
@@ -183,9 +179,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
     def commit_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets for a consumer group; see `Cluster.commit_group`."""
         try:
-            if self._client is None:
-                self._client = self._connect(self._config)
-            self._client.commit(group, offsets)
+            self._brokers.ask(lambda client, _: client).commit(group, offsets)
         except (TiCDCSourceError, OSError, RuntimeError) as error:
             _log.warning("commitGroupOffsets: offsets were not committed for group %s: %s", group, error)
 
@@ -195,29 +189,18 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
 
     def _offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         try:
-            return self._look_up(lambda client: client.offsets(times))
+            return self._look_up(lambda client, patience: client.offsets(times, patience))
         except UnknownPartitionsError as error:
             deleted = ", ".join(map(str, error.topic_partitions))
             msg = f"{DATA_LOSS}Partitions {deleted} have been deleted."
             raise DataLossError(msg) from error
 
-    def _look_up(self, ask: Callable[[Client], Answer]) -> Answer:
-        """Ask with the client there is, or with new ones."""
-        retries = self._options.fetch_offset_num_retries
-        while True:
-            if self._client is None:
-                self._client = self._connect(self._config)  # has its own time-out, and is not retried
-            try:
-                return ask(self._client)
-            except OptionError:
-                self.close()
-                raise
-            except KafkaUnavailableError:
-                self.close()
-                if retries <= 0:
-                    raise
-            retries -= 1
-            time.sleep(self._options.fetch_offset_retry_interval_ms / 1000)
+    def _look_up(self, ask: Callable[[Client, Patience], Answer]) -> Answer:
+        return self._brokers.ask(
+            ask,
+            retries=self._options.fetch_offset_num_retries,
+            interval_ms=self._options.fetch_offset_retry_interval_ms,
+        )
 
 
 def report_loss(reason: str, *, fail: bool) -> None:
@@ -248,21 +231,21 @@ def _resolved(
     return resolved
 
 
-def _existing(client: Client, names: Sequence[str], *, missing: bool) -> dict[str, Topic]:
+def _existing(client: Client, names: Sequence[str], patience: Patience, *, missing: bool) -> dict[str, Topic]:
     """Return these topics, all of which must exist unless `missing` is on."""
     for is_second_look in (False, True):
-        found = client.topics(names)
+        found = client.topics(names, patience)
         absent = [name for name in names if name not in found]
         if not absent or missing:
             break
         if is_second_look:
-            raise OptionError(_missing_message(absent, client))
+            raise OptionError(_missing_message(absent, client, patience))
         time.sleep(_SECOND_LOOK_SECONDS)
     return found
 
 
-def _missing_message(missing: Iterable[str], client: Client) -> str:
-    visible = [name for name, topic in client.topics(None).items() if not topic.is_internal]
+def _missing_message(missing: Iterable[str], client: Client, patience: Patience) -> str:
+    visible = [name for name, topic in client.topics(None, patience).items() if not topic.is_internal]
     near = sorted({match for name in missing for match in difflib.get_close_matches(name, visible, n=3)})
     hint = f"; did you mean {', '.join(near)}?" if near else ""
     names = ", ".join(f"'{name}'" for name in missing)

@@ -89,6 +89,7 @@ SETTINGS: tuple[Setting, ...] = (
 
 # Settings that KafkaConsumer does not have: the kafka package implements them, or `client_config` replaces them.
 OWN_SETTINGS = frozenset({
+    "broker_timeout_ms",
     "default_api_timeout_ms",
     "socket_connection_setup_timeout_ms",
     "socket_connection_setup_timeout_max_ms",
@@ -222,6 +223,8 @@ def client_config(options: Options, *, driver: bool) -> ClientSettings:
         **_FIXED,
     }
     _fit_times(config, given)
+    if options.is_stream:
+        config["broker_timeout_ms"] = options.broker_timeout_ms
     return config
 
 

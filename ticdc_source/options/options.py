@@ -100,10 +100,12 @@ class Options:
     Attributes:
         given: The names that were given, in lower case.
         kafka: The settings after `kafka.`, by lower-case name. They may be secrets.
+        is_stream: Whether the read is known to be a stream.
     """
 
     given: frozenset[str]
     kafka: Mapping[str, str] = dataclasses.field(repr=False)
+    is_stream: bool = False
 
     # What to read
 
@@ -416,6 +418,14 @@ class Options:
         parsers.duration_ms,
         "the read fails if no record arrives for this time, in milliseconds",
         default="120000",
+    )
+    broker_timeout_ms: int = _option(
+        "brokerTimeoutMs",
+        parsers.duration_ms,
+        "how long a stream that has reached its brokers once waits for brokers that do not answer, in milliseconds. "
+        "Until then, and in batch reads, it is `kafka.default.api.timeout.ms`",
+        default="300000",
+        only="stream",
     )
     group_id_prefix: str | None = _option(
         "groupIdPrefix",

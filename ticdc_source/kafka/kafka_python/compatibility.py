@@ -127,14 +127,28 @@ GUARDS: Mapping[str, Guard] = MappingProxyType({
             Expectation(
                 f"{_MANAGER}.__init__", parameters=("self", "net", "configs"), uses=("_net", "cluster", "config")
             ),
-            Expectation(f"{_MANAGER}.get_connection", uses=("_connect", "call_soon", "KafkaConnection")),
+            Expectation(
+                f"{_MANAGER}.get_connection",
+                uses=("_connect", "call_soon", "KafkaConnection", "close_future", "_conns"),
+            ),
             Expectation(f"{_MANAGER}._connect", uses=("_build_transport", "connection_made")),
             Expectation(
                 f"{_MANAGER}._build_transport", parameters=("self", "node", "timeout_at"), uses=("handshake",)
             ),
-            Expectation(f"{_MANAGER}.bootstrap_async", parameters=("self", "timeout_ms", "refresh")),
+            Expectation(
+                f"{_MANAGER}.bootstrap_async",
+                parameters=("self", "timeout_ms", "refresh"),
+                uses=("_bootstrap_future", "is_done"),
+            ),
+            Expectation(f"{_MANAGER}.bootstrapped.fget", uses=("_bootstrap_future", "succeeded")),
+            Expectation(f"{_MANAGER}.least_loaded_node", parameters=("self",), uses=("_conns", "connection_delay")),
+            Expectation(f"{_MANAGER}.close", parameters=("self", "node_id", "timeout_ms")),
             Expectation(f"{_MANAGER}.send", parameters=("self", "request", "node_id", "request_timeout_ms")),
-            Expectation("kafka.net.connection:KafkaConnection", members=("init_future",)),
+            Expectation("kafka.net.connection:KafkaConnection", members=("init_future", "close_future")),
+            Expectation(
+                "kafka.cluster:ClusterMetadata",
+                members=("brokers", "bootstrap_brokers", "broker_metadata", "start_refresh_loop"),
+            ),
             Expectation("kafka.cluster:ClusterMetadata.DEFAULT_CONFIG", members=("allow_auto_create_topics",)),
             Expectation("kafka.cluster:ClusterMetadata.update_metadata", parameters=("self", "metadata")),
             Expectation(
@@ -150,7 +164,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType({
                 "kafka.net.inet:KafkaNetSocket.sock_connect",
                 parameters=("self", "net", "sock", "sockaddr", "timeout_at"),
             ),
-            Expectation("kafka.future:Future", members=("success", "failure", "add_callback", "add_errback")),
+            Expectation("kafka.future:Future", members=("success", "succeeded", "add_callback", "add_errback")),
             Expectation("kafka.protocol.metadata:MetadataRequest", members=("MetadataRequestTopic",)),
             Expectation(
                 "kafka.protocol.consumer:ListOffsetsRequest",

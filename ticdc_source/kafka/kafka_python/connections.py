@@ -4,13 +4,18 @@
 - Bytes that arrive together with the end of a connection are thrown away: the broker's reason for refusing a login,
   which then looks like a network failure and is retried until the time is over.
 - A TLS handshake has no time-out, a socket that cannot connect is not closed, and the reason is only logged.
+- A request goes to a random broker, also to one that has just failed; so does the bootstrap, and a server that accepts
+  and never answers takes all its time.
 
 Private names are used here: `compatibility.CONNECTIONS` guards them.
 """
 
 from __future__ import annotations
 
+import random
 import socket
+import time
+from collections.abc import Sequence
 
 import kafka.errors
 from kafka.future import Future
@@ -19,7 +24,6 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from ticdc_source.kafka.kafka_python import library
-from ticdc_source.kafka.kafka_python.errors import AUTHENTICATION_ERRORS, is_untrusted
 from ticdc_source.kafka.kafka_python.receiving import Memory, Receiver
 
 __all__ = ["Connections"]
@@ -29,44 +33,77 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
     """kafka-python's connections.
 
     Attributes:
-        last_error: why the last connection failed, None if none has.
+        accepted: the nodes that have taken a connection as brokers do, with the login if there is one.
     """
 
     def __init__(self, net: library.Network, **settings: object) -> None:
         super().__init__(net, **settings)
-        self.last_error: BaseException | None = None
+        self.accepted: set[library.NodeId] = set()
+        self._failed_at: dict[library.NodeId, float] = {}
         self.cluster.config["allow_auto_create_topics"] = False
-        self._given_up = Future()
         self._memory = Memory()
 
-    def get_connection(self, node_id: int | str, *args: object, **kwargs: object) -> library.Connection:
-        """Return a connection, and remember why it fails."""
+    def get_connection(self, node_id: library.NodeId, *args: object, **kwargs: object) -> library.Connection:
+        """Return a connection, and remember whether it fails."""
+        is_new = node_id not in self._conns
+        if not self.bootstrapped:  # a failure would start kafka-python's own bootstrap beside ours
+            kwargs["refresh_metadata_on_err"] = False
         connection: library.Connection = super().get_connection(node_id, *args, **kwargs)
-        if not connection.init_future.is_done:
-            connection.init_future.add_errback(self._remember)
+        if is_new:
+            connection.init_future.add_callback(lambda _: self.accepted.add(node_id))
+            connection.init_future.add_errback(lambda _: self.failed(node_id))
+            connection.close_future.add_errback(lambda _: self.failed(node_id))
         return connection
 
-    def _remember(self, error: BaseException) -> None:
-        self.last_error = error
-        # Java's client gives up at once, too: a retry solves neither.
-        if (is_untrusted(error) or isinstance(error, AUTHENTICATION_ERRORS)) and not self._given_up.is_done:
-            self._given_up.failure(error)
+    def failed(self, node_id: library.NodeId) -> None:
+        """Remember that a node failed just now: others are tried before it."""
+        self._failed_at[node_id] = time.monotonic()
 
-    def bootstrap(self, timeout_ms: float | None = None, refresh: bool = True) -> None:  # noqa: FBT001, FBT002
-        """Find the brokers, in `timeout_ms` milliseconds at most, even if a connection hangs.
+    def answered(self, node_id: library.NodeId) -> None:
+        """Remember that a node has answered."""
+        self._failed_at.pop(node_id, None)
 
-        Raises:
-            kafka.errors.KafkaError: no broker answered, or one refused.
+    def nodes(self) -> list[library.NodeId]:
+        """Return the nodes that any request can be sent to, the most promising one first.
+
+        Brokers come before bootstrap servers, connected ones before others, and last those that failed, the one that
+        failed most recently at the end.
         """
+        brokers = self.cluster.brokers()
+        known = {(broker.host, broker.port) for broker in brokers}
+        servers = [server for server in self.cluster.bootstrap_brokers() if (server.host, server.port) not in known]
+        nodes = [
+            node.node_id for node in (*random.sample(brokers, len(brokers)), *random.sample(servers, len(servers)))
+        ]
 
-        async def find() -> None:
-            outcome = Future()
-            for end in (self.bootstrap_async(timeout_ms, refresh), self._given_up):
-                end.add_callback(lambda value: None if outcome.is_done else outcome.success(value))
-                end.add_errback(lambda error: None if outcome.is_done else outcome.failure(error))
-            await self.wait_for(outcome, timeout_ms)
+        def rank(node_id: library.NodeId) -> tuple[float, bool, bool]:
+            connection = self._conns.get(node_id)
+            is_connected = connection is not None and connection.connected and not connection.paused
+            is_idle = connection is None or not connection.in_flight_requests
+            return self._failed_at.get(node_id, 0.0), not is_connected, not is_idle
 
-        self._net.run(find)
+        return sorted(nodes, key=rank)
+
+    def least_loaded_node(self) -> library.NodeId | None:
+        """Return the node for one of kafka-python's own requests; its own choice may be one that has just failed."""
+        return next((node for node in self.nodes() if not self._is_unready(node)), None)
+
+    def _is_unready(self, node_id: library.NodeId) -> bool:
+        connection = self._conns.get(node_id)
+        return bool(connection is not None and connection.paused) or self.connection_delay(node_id) > 0
+
+    def address(self, node_id: library.NodeId) -> str:
+        """Return host and port of a node, for messages."""
+        node = self.cluster.broker_metadata(node_id)
+        return str(node_id) if node is None else f"{node.host}:{node.port}"
+
+    def bootstrapped_by(self, answer: object) -> None:
+        """Take the brokers from the answer of a bootstrap server, instead of kafka-python's own bootstrap."""
+        self.cluster.update_metadata(answer)
+        self._bootstrap_future = Future().success(value=True)
+        self.cluster.start_refresh_loop()
+        for server in self.cluster.bootstrap_brokers():
+            self.close(server.node_id)
 
     async def _build_transport(self, node: library.Node, timeout_at: float | None = None) -> KafkaTCPTransport:
         sock = await self._connected_socket(node, timeout_at)
@@ -77,7 +114,11 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         try:
             transport = transport_class(self._net, sock, host=node.host, **tls)
             transport.memory = self._memory
-            await transport.handshake()
+            left_ms = None if timeout_at is None else max(0.0, timeout_at - time.monotonic()) * 1000
+            await self.wait_for(self.call_soon(transport.handshake), left_ms)
+        except kafka.errors.KafkaTimeoutError:
+            (transport or sock).close()
+            raise
         except BaseException as error:  # also when this coroutine is closed, because the client is
             (transport or sock).close()
             if not isinstance(error, Exception):
@@ -90,7 +131,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         """Connect to one of the node's addresses; kafka-python's own leaves a socket open when that fails."""
         sockets = KafkaNetSocket(self.config["proxy_url"])
         failure = kafka.errors.KafkaConnectionError("DNS Resolution failure")
-        for family, socket_type, protocol, _, address in sockets.dns_lookup(node.host, node.port):
+        for family, socket_type, protocol, _, address in self._addresses(sockets, node):
             sock: socket.socket = sockets.socket(family, socket_type, protocol)
             try:
                 sock.setblocking(False)  # noqa: FBT003 (its only argument)
@@ -106,6 +147,18 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
             else:
                 return connected
         raise failure
+
+    def _addresses(self, sockets: KafkaNetSocket, node: library.Node) -> Sequence[library.Address]:
+        """Resolve a node's name; kafka-python's own keeps the reason of a failure for itself."""
+        found: Sequence[library.Address]
+        if self.config["proxy_url"] is not None:  # which may resolve it
+            found = sockets.dns_lookup(node.host, node.port)
+            return found
+        try:
+            return socket.getaddrinfo(node.host, node.port, socket.AF_UNSPEC, socket.SOCK_STREAM)
+        except socket.gaierror as error:
+            msg = f"DNS lookup failed: {error.strerror}"
+            raise kafka.errors.KafkaConnectionError(msg) from error
 
 
 class _Transport(KafkaTCPTransport):  # type: ignore[misc]

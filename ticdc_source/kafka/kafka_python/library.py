@@ -9,6 +9,7 @@ from ticdc_source.options.topics import TopicPartition
 
 __all__ = [
     "AbortedTransaction",
+    "Address",
     "Connection",
     "Consumer",
     "ConsumerRecord",
@@ -16,12 +17,19 @@ __all__ = [
     "MemoryRecords",
     "Network",
     "Node",
+    "NodeId",
     "OffsetAndTimestamp",
     "Parser",
     "PartitionMetadata",
     "Settings",
     "TopicMetadata",
 ]
+
+# A broker's number, or the name of a bootstrap server.
+NodeId: TypeAlias = int | str
+
+# What `socket.getaddrinfo` returns.
+Address: TypeAlias = tuple[int, int, int, str, tuple[object, ...]]
 
 # Keyword arguments of its classes: what each value is, only the class knows.
 Settings: TypeAlias = dict[str, object]
@@ -108,8 +116,11 @@ class Future(Protocol):
 
     is_done: bool
 
-    def failure(self, error: BaseException) -> object:
-        """End it with an error."""
+    def succeeded(self) -> bool:
+        """Return whether it has ended with a value."""
+
+    def add_callback(self, callback: Callable[[object], object]) -> object:
+        """Call a function if it ends with a value."""
 
     def add_errback(self, callback: Callable[[BaseException], object]) -> object:
         """Call a function if it ends with an error."""
@@ -119,6 +130,7 @@ class Connection(Protocol):
     """A connection to a broker."""
 
     init_future: Future
+    close_future: Future
 
 
 class Node(Protocol):

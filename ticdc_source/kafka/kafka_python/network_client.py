@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import kafka.errors
@@ -29,16 +29,23 @@ from ticdc_source.kafka.client import Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python import library
 from ticdc_source.kafka.kafka_python.compatibility import facts
 from ticdc_source.kafka.kafka_python.connections import Connections
-from ticdc_source.kafka.kafka_python.errors import our_errors, translated
+from ticdc_source.kafka.kafka_python.errors import cause_of, is_final, our_errors
 from ticdc_source.kafka.kafka_python.readers import BatchReader, RecordReader
 from ticdc_source.kafka.kafka_python.settings import connection_settings, consumer_settings
 from ticdc_source.kafka.kafka_python.slicing import SliceLimits, slice_fetches
+from ticdc_source.kafka.patience import Patience
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 
 __all__ = ["NetworkClient"]
 
 _LOOK_UP_AGAIN_SECONDS = 1.0
+# How long one of several servers may take at the first try: a silent one shall not hold up a read, and an answer takes
+# milliseconds. Each round doubles it.
+_TRY_MS = 3_000.0
+_PAUSE_SECONDS = 0.2
+# A partition that is unknown for so long after a failure is gone; brokers that restart may not know it for a moment.
+_GONE_SECONDS = 3.0
 
 
 class NetworkClient:
@@ -46,16 +53,18 @@ class NetworkClient:
 
     Args:
         config: what `client_config` returned.
+        patience: how long to wait for a broker.
 
     Raises:
-        KafkaUnavailableError: no broker answered within `bootstrap_timeout_ms`.
+        KafkaUnavailableError: no broker answered in time.
         OptionError: a certificate file cannot be read, or the brokers refuse the login.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, patience: Patience) -> None:
         self.servers = ",".join(config["bootstrap_servers"])
-        self.timeout_ms: int = config["default_api_timeout_ms"]
         self.facts = facts()
+        self._timeout_ms: int = config["default_api_timeout_ms"]
+        self._protocol: str = config.get("security_protocol", "PLAINTEXT")
         self._isolation = IsolationLevel.build_from(config["isolation_level"])
         self._settings = connection_settings(config)
         self._net = NetworkSelector(**self._settings)
@@ -65,29 +74,36 @@ class NetworkClient:
         self._slice_limits: SliceLimits | None = None
         self._looked_up: dict[str, float] = {}  # when the leaders of a topic's partitions were
         self._committer: library.Consumer | None = None
-        timeout_ms = config["bootstrap_timeout_ms"]
         try:
-            self._net.start()
-            self._manager.bootstrap(timeout_ms)
-        except BaseException as error:
-            reason = self._manager.last_error
+            with our_errors(self.servers):
+                self._net.start()
+                self._find_brokers(patience)
+        except BaseException:
             self.close()
-            if isinstance(error, Exception):
-                raise translated(error, self.servers, timeout_ms, reason) from error
             raise
+
+    def _find_brokers(self, patience: Patience) -> None:
+        while True:
+            answer = self._ask(_metadata_request(()), patience)
+            if answer.brokers:
+                patience.lacks(None)
+                self._net.run(self._manager.bootstrapped_by, answer)
+                return
+            patience.lacks("the answer has no brokers")
+            self._pause(patience)
 
     def close(self) -> None:
         """Close the connections and end the IO thread; safe to repeat."""
         # Not KafkaConsumer.close(): all it adds is leaving a group and committing, and waiting for both.
         self._client.close()
 
-    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, timeout_ms: float) -> RecordReader:
+    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> RecordReader:
         """Return a reader; see `Client.reader`."""
-        with our_errors(self.servers, self.timeout_ms):
+        with our_errors(self.servers):
             # So that the leader is known when the consumer is assigned the partition: it would sleep until it is. Of
             # many partitions of one topic not each looks again: the answer names all of them.
             if time.monotonic() - self._looked_up.get(offset_range.topic, -math.inf) > _LOOK_UP_AGAIN_SECONDS:
-                self._metadata([offset_range.topic], timeout_ms)
+                self._metadata([offset_range.topic], patience)
                 self._looked_up[offset_range.topic] = time.monotonic()
             if self._consumer is None:
                 # Without its group: nothing here joins one, and with one every poll would want its coordinator.
@@ -97,9 +113,8 @@ class NetworkClient:
             self._slice_limits.chunk, self._slice_limits.end = limits, offset_range.end
             is_sliced = slice_fetches(self._consumer, self._slice_limits)
         if is_sliced:
-            slices = self._slice_limits
-            return BatchReader(slices, self._consumer, offset_range, limits, self.servers, self.timeout_ms)
-        return RecordReader(self._consumer, offset_range, limits, self.servers, self.timeout_ms)
+            return BatchReader(self._slice_limits, self._consumer, offset_range, limits, self.servers)
+        return RecordReader(self._consumer, offset_range, limits, self.servers)
 
     def _new_consumer(self, group: str | None) -> library.Consumer:
         settings = consumer_settings(self._settings)
@@ -113,71 +128,71 @@ class NetworkClient:
             if self._committer is None:
                 self._committer = self._new_consumer(group)
             kafka_offsets = {KafkaTopicPartition(*key): OffsetAndMetadata(at, "", -1) for key, at in offsets.items()}
-            self._committer.commit(kafka_offsets, timeout_ms=self.timeout_ms)
+            self._committer.commit(kafka_offsets, timeout_ms=self._timeout_ms)
         except kafka.errors.KafkaError as error:
             raise KafkaUnavailableError(str(error)) from error
 
-    def topics(self, names: Iterable[str] | None) -> dict[str, Topic]:
+    def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
         """Look up topics; see `Client.topics`."""
         names = None if names is None else list(names)
-        with our_errors(self.servers, self.timeout_ms):
-            found = self._metadata(names)
+        with our_errors(self.servers):
+            while True:
+                found = self._metadata(names, patience)
+                unready = {} if names is None else {name: found[name] for name in names if _is_unready(found.get(name))}
+                if not unready:
+                    break
+                patience.lacks(", ".join(f"{name}: {_error_of(topic).__name__}" for name, topic in unready.items()))
+                self._pause(patience)
+            patience.lacks(None)
             existing = found.keys() if names is None else [name for name in names if _exists(name, found.get(name))]
         return {name: _topic(found[name]) for name in existing}
 
-    def _metadata(
-        self, names: Iterable[str] | None, timeout_ms: float | None = None
-    ) -> dict[str, library.TopicMetadata]:
+    def _metadata(self, names: Iterable[str] | None, patience: Patience) -> dict[str, library.TopicMetadata]:
         """Look up topics, all of them with None; return the entries of the response by name.
 
         Raises:
-            kafka.errors.KafkaError: the request failed.
+            kafka.errors.KafkaError: another try would not help.
         """
-        topic_class = MetadataRequest.MetadataRequestTopic
-        topics = None if names is None else [topic_class(name=name) for name in names]
-        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-        response = self._send(request, None, timeout_ms)
+        response = self._ask(_metadata_request(None if names is None else tuple(names)), patience)
         if names is not None:
             self._manager.call_soon(self._manager.cluster.update_metadata, response)
         return {topic.name: topic for topic in response.topics}
 
-    def offsets(
-        self, times: Mapping[TopicPartition, int], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, int]:
+    def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
         """Look up offsets; see `Client.offsets`."""
-        deadline = time.monotonic() + (self.timeout_ms if timeout_ms is None else timeout_ms) / 1000
-        with our_errors(self.servers, self.timeout_ms):
-            return self._offsets(times, deadline)
+        with our_errors(self.servers):
+            return self._offsets(times, patience)
 
-    def _offsets(self, times: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+    def _offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         pending = dict(times)
         unknown_before: set[TopicPartition] = set()
-        while pending:
-            left_ms = (deadline - time.monotonic()) * 1000
-            if left_ms <= 0:
-                msg = f"no leader for {', '.join(map(str, sorted(pending)))}"
-                raise kafka.errors.LeaderNotAvailableError(msg)
-            leaders, unknown = self._leaders(pending, left_ms)
+        unknown_since = time.monotonic()
+        while True:
+            leaders, unknown = self._leaders(pending, patience)
             for leader, led in leaders.items():
-                answer = self._list_offsets(leader, {key: pending[key] for key in led}, left_ms)
-                found.update(answer)
+                found.update(self._list_offsets(leader, {key: pending[key] for key in led}, patience))
             pending = {key: at for key, at in pending.items() if key not in found}
-            if unknown & unknown_before:  # twice: a broker that has just started may not know its topics yet
+            if not pending:
+                patience.lacks(None)
+                return found
+            now = time.monotonic()
+            unknown_since = unknown_since if unknown & unknown_before else now
+            # Twice: a broker that has just started may not know its topics yet. After a failure, for a while.
+            if unknown & unknown_before and (not patience.has_failures or now - unknown_since >= _GONE_SECONDS):
                 raise UnknownPartitionsError(unknown)
             unknown_before = unknown
-            if pending:
-                time.sleep(min(0.2, max(0.0, deadline - time.monotonic())))
-        return found
+            patience.lacks(f"no leader answers for {', '.join(map(str, sorted(pending)))}")
+            self._pause(patience)
 
     def _leaders(
-        self, topic_partitions: Iterable[TopicPartition], timeout_ms: float
+        self, topic_partitions: Iterable[TopicPartition], patience: Patience
     ) -> tuple[dict[int, list[TopicPartition]], set[TopicPartition]]:
         """Return the partitions by their leader, without those that have none, and the partitions that do not exist."""
         asked = set(topic_partitions)
         leaders, known = defaultdict(list), set()
-        for name, topic in self._metadata(sorted({key.topic for key in asked}), timeout_ms).items():
-            error = kafka.errors.for_code(topic.error_code)
+        for name, topic in self._metadata(sorted({key.topic for key in asked}), patience).items():
+            error = _error_of(topic)
             if issubclass(error, kafka.errors.AuthorizationError):
                 raise error(name)
             if error is not kafka.errors.NoError and error is not kafka.errors.UnknownTopicOrPartitionError:
@@ -191,7 +206,7 @@ class NetworkClient:
         return dict(leaders), asked - known
 
     def _list_offsets(
-        self, leader: int, times: Mapping[TopicPartition, int], timeout_ms: float
+        self, leader: int, times: Mapping[TopicPartition, int], patience: Patience
     ) -> dict[TopicPartition, int]:
         by_topic = defaultdict(list)
         for topic_partition, at in times.items():
@@ -205,9 +220,10 @@ class NetworkClient:
             min_version=max(1, ListOffsetsRequest.min_version_for_isolation_level(self._isolation)),
         )
         try:
-            response = self._send(request, leader, timeout_ms)
-        except (kafka.errors.NodeNotReadyError, kafka.errors.UnknownBrokerIdError):
-            return {}  # just restarted, or just elected: to be asked again
+            # Not all of the time: while a leader does not answer, another one may be elected.
+            response = self._send(request, leader, patience.part(max(_TRY_MS, patience.left_ms / 2)))
+        except _NodeFailedError:
+            return {}  # to be asked again
         found = {}
         for topic in response.topics:
             for partition in topic.partitions:
@@ -219,15 +235,94 @@ class NetworkClient:
                 # Anything else is a leader that is moving: to be asked again.
         return found
 
-    def _send(self, request: object, node: int | None, timeout_ms: float | None) -> Any:
-        """Return the response to a request, whose attributes depend on the request: hence `Any`."""
-        limit = self.timeout_ms if timeout_ms is None else timeout_ms
+    def _ask(self, new_request: Callable[[], object], patience: Patience) -> Any:
+        """Return any broker's answer: each is asked in turn, those last that failed, until the time is over.
 
-        async def send() -> object:
-            response: object = await self._manager.wait_for(self._manager.send(request, node_id=node), limit)
-            return response
+        Args:
+            new_request: makes the request; each broker gets one in the version that it knows.
+            patience: how long to wait.
+        """
+        try_ms = _TRY_MS
+        while True:
+            nodes = self._manager.nodes()
+            for place, node in enumerate(nodes):
+                # A server that is silent takes no more than its share of the time.
+                share = min(try_ms, patience.left_ms / (len(nodes) - place)) if len(nodes) > 1 else patience.left_ms
+                try:
+                    return self._send(new_request(), node, patience.part(share))
+                except _NodeFailedError:
+                    patience.check()
+            self._pause(patience)
+            try_ms *= 2
 
-        return self._net.run(send)
+    def _pause(self, patience: Patience) -> None:
+        """Wait a moment before the next try.
+
+        Raises:
+            KafkaUnavailableError: it would be in vain.
+        """
+        patience.check()
+        time.sleep(min(_PAUSE_SECONDS, patience.left_ms / 1000))
+        patience.tell()
+
+    def _send(self, request: object, node: library.NodeId, patience: Patience) -> Any:
+        """Return a node's response to a request, whose attributes depend on the request: hence `Any`.
+
+        Raises:
+            _NodeFailedError: the node did not answer; `patience` knows why.
+            kafka.errors.KafkaError: another try would not help.
+        """
+        sent: list[library.Future] = []
+        began = time.monotonic()
+
+        async def response() -> object:
+            if not sent:
+                sent.append(self._manager.send(request, node_id=node))
+            return await self._manager.wait_for(sent[0], patience.pause_ms)
+
+        while True:
+            try:
+                answer: object = self._net.run(response)
+            except kafka.errors.KafkaError as error:
+                is_pause = isinstance(error, kafka.errors.KafkaTimeoutError) and sent and not sent[0].is_done
+                if (is_pause and not patience.is_over) or (sent and sent[0].succeeded()):
+                    patience.tell()
+                    continue
+                if is_final(error):
+                    raise
+                self._manager.failed(node)
+                # No news: a pause after a failure, or the end of the time just after the try began.
+                is_cut = is_pause and time.monotonic() - began < _PAUSE_SECONDS and patience.has_failures
+                if not is_cut and not isinstance(error, kafka.errors.NodeNotReadyError):
+                    accepted = node in self._manager.accepted
+                    patience.failed(self._manager.address(node), cause_of(error, self._protocol, accepted=accepted))
+                raise _NodeFailedError from error
+            self._manager.answered(node)
+            return answer
+
+
+class _NodeFailedError(Exception):
+    """A node did not answer."""
+
+
+def _metadata_request(names: Iterable[str] | None) -> Callable[[], MetadataRequest]:
+    """Return a function that makes requests for topics; for all of them with None."""
+    topic_class = MetadataRequest.MetadataRequestTopic
+    topics = None if names is None else [topic_class(name=name) for name in names]
+    return lambda: MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+
+
+def _error_of(topic: library.TopicMetadata) -> type[kafka.errors.KafkaError]:
+    error: type[kafka.errors.KafkaError] = kafka.errors.for_code(topic.error_code)
+    return error
+
+
+def _is_unready(topic: library.TopicMetadata | None) -> bool:
+    """Return whether a topic may exist a moment later: it is new, or its leaders are being elected."""
+    if topic is None:
+        return False
+    error = _error_of(topic)
+    return error is not kafka.errors.UnknownTopicOrPartitionError and bool(error.retriable)
 
 
 def _exists(name: str, topic: library.TopicMetadata | None) -> bool:
@@ -239,7 +334,7 @@ def _exists(name: str, topic: library.TopicMetadata | None) -> bool:
     """
     if topic is None:
         return False
-    error = kafka.errors.for_code(topic.error_code)
+    error = _error_of(topic)
     if error is kafka.errors.InvalidTopicError:
         msg = f"'{name}' is not a valid name of a Kafka topic"
         raise OptionError(msg)

@@ -1,8 +1,8 @@
 """A client by kafka-python's public names only, for versions that are built otherwise than the tested one.
 
-It returns the same rows. It lacks what `network_client.py` adds: a refused login or an untrusted certificate is
-reported as brokers that do not answer in time; every look-up lists all topics; and a topic that is deleted while it is
-read is created anew, if the brokers create topics on request.
+It returns the same rows. It lacks what `network_client.py` adds: why a server fails is known only from the library's
+log, which says "disconnected" for a refused login; a request goes to the broker that the library chooses; every look-up
+lists all topics; and a topic that is deleted while it is read is created anew, if the brokers create topics on request.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 import kafka.errors
@@ -24,9 +25,10 @@ from ticdc_source.kafka.batches.cut import ChunkLimits
 from ticdc_source.kafka.client import PartitionReader, Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python import library
 from ticdc_source.kafka.kafka_python.compatibility import facts
-from ticdc_source.kafka.kafka_python.errors import our_errors, translated
+from ticdc_source.kafka.kafka_python.errors import cause_of, is_final, is_timeout, our_errors
 from ticdc_source.kafka.kafka_python.readers import RecordReader
 from ticdc_source.kafka.kafka_python.settings import connection_settings, consumer_settings, silence
+from ticdc_source.kafka.patience import Limit, Patience
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import EARLIEST, LATEST
 from ticdc_source.options.topics import TopicPartition
@@ -36,6 +38,7 @@ __all__ = ["PlainClient"]
 Answer = TypeVar("Answer")
 
 _SECOND_LOOK_SECONDS = 0.2
+_LOOK_MS = 200.0  # how often what the library logs is looked at
 
 
 class PlainClient:
@@ -43,23 +46,24 @@ class PlainClient:
 
     Args:
         config: what `client_config` returned.
+        patience: how long to wait for a broker.
 
     Raises:
-        KafkaUnavailableError: no broker answered within `bootstrap_timeout_ms`.
+        KafkaUnavailableError: no broker answered in time.
         OptionError: a certificate file cannot be read, or the brokers refuse the login.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, patience: Patience) -> None:
         self.servers = ",".join(config["bootstrap_servers"])
-        self.timeout_ms: int = config["default_api_timeout_ms"]
         self.facts = facts()
-        self._bootstrap_timeout_ms: int = config["bootstrap_timeout_ms"]
+        self._timeout_ms: int = config["default_api_timeout_ms"]
+        self._protocol: str = config.get("security_protocol", "PLAINTEXT")
         self._settings = consumer_settings(connection_settings(config))
         if str(self._settings["security_protocol"]).startswith("SASL"):
             # Which loggers of this version log what is sent is not known.
             silence(name for name in list(logging.root.manager.loggerDict) if name.split(".")[0] == "kafka")
         self._committer: library.Consumer | None = None
-        self._consumer = self._new_consumer(None)
+        self._consumer = self._new_consumer(None, patience)
 
     def close(self) -> None:
         """Close the connections; safe to repeat."""
@@ -67,20 +71,21 @@ class PlainClient:
             if consumer is not None:
                 consumer.close(autocommit=False)
 
-    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, timeout_ms: float) -> PartitionReader:
+    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> PartitionReader:
         """Return a reader; see `Client.reader`."""
         try:
-            self._check_existing([offset_range.topic_partition], timeout_ms)
+            self._check_existing([offset_range.topic_partition], patience)
         except UnknownPartitionsError:  # a consumer that is assigned one may create it
             return _AbsentReader(offset_range.start)
-        return RecordReader(self._consumer, offset_range, limits, self.servers, self.timeout_ms)
+        return RecordReader(self._consumer, offset_range, limits, self.servers)
 
-    def _new_consumer(self, group: str | None) -> library.Consumer:
+    def _new_consumer(self, group: str | None, patience: Patience) -> library.Consumer:
         settings = {
             **self._settings,
             "group_id": group,
             "enable_auto_commit": False,
             "allow_auto_create_topics": False,
+            "bootstrap_timeout_ms": patience.left_ms,
         }
         clients = []
         make = settings.get("kafka_client")
@@ -92,32 +97,29 @@ class PlainClient:
 
             settings["kafka_client"] = remembered
         try:
-            consumer: library.Consumer = _in_time(lambda: KafkaConsumer(**settings), self._bootstrap_timeout_ms)
-        except BaseException as error:
+            with our_errors(self.servers):
+                consumer: library.Consumer = self._in_time(lambda: KafkaConsumer(**settings), patience)
+        except BaseException:
             for client in clients:
                 client.close()
-            if isinstance(error, Exception):
-                raise translated(error, self.servers, self._bootstrap_timeout_ms) from error
             raise
         return consumer
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets; see `Client.commit`."""
+        limit = Limit(self._timeout_ms, "kafka.default.api.timeout.ms")
+        if self._committer is None:
+            self._committer = self._new_consumer(group, Patience(self.servers, "a commit waits", limit))
         try:
-            if self._committer is None:
-                self._committer = self._new_consumer(group)
             kafka_offsets = {KafkaTopicPartition(*key): OffsetAndMetadata(at, "", -1) for key, at in offsets.items()}
-            self._committer.commit(kafka_offsets, timeout_ms=self.timeout_ms)
+            self._committer.commit(kafka_offsets, timeout_ms=self._timeout_ms)
         except kafka.errors.KafkaError as error:
             raise KafkaUnavailableError(str(error)) from error
 
-    def topics(self, names: Iterable[str] | None) -> dict[str, Topic]:
+    def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
         """Look up topics; see `Client.topics`. An invalid name is one of a topic that does not exist."""
-        return self._topics(names, self.timeout_ms)
-
-    def _topics(self, names: Iterable[str] | None, timeout_ms: float) -> dict[str, Topic]:
-        with our_errors(self.servers, self.timeout_ms):
-            visible = _in_time(self._consumer.topics, timeout_ms)  # all of them, so that none is created
+        with our_errors(self.servers, repeats=True):
+            visible = self._in_time(self._consumer.topics, patience)  # all of them, so that none is created
             found = {}
             for name in visible if names is None else names:
                 numbers = self._consumer.partitions_for_topic(name)
@@ -126,26 +128,27 @@ class PlainClient:
                     found[name] = Topic(name, topic_partitions, name not in visible)
         return found
 
-    def offsets(
-        self, times: Mapping[TopicPartition, int], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, int]:
+    def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
         """Look up offsets; see `Client.offsets`."""
-        limit_ms = self.timeout_ms if timeout_ms is None else timeout_ms
-        self._check_existing(times, limit_ms)
+        self._check_existing(times, patience)
         found: dict[TopicPartition, int] = {}
         look_ups: dict[int, Callable[..., dict[TopicPartition, int]]] = {
             EARLIEST: self._consumer.beginning_offsets,
             LATEST: self._consumer.end_offsets,
         }
-        with our_errors(self.servers, self.timeout_ms):
+        with our_errors(self.servers, repeats=True):
             for at, look_up in look_ups.items():
                 asked = [KafkaTopicPartition(*key) for key in times if times[key] == at]
-                found.update(self._complete(look_up, asked, limit_ms))
+                found.update(self._complete(look_up, asked, patience))
             at_times = {KafkaTopicPartition(*key): at for key, at in times.items() if at not in look_ups}
-            answers = self._consumer.offsets_for_times(at_times, timeout_ms=limit_ms) if at_times else {}
+            answers = {}
+            if at_times:
+                answers = self._in_time(
+                    lambda: self._consumer.offsets_for_times(at_times, timeout_ms=patience.left_ms), patience
+                )
             without = [key for key in at_times if answers.get(key) is None]
             # An answer is None also for a partition without a leader: then this one fails.
-            self._complete(self._consumer.end_offsets, without, limit_ms)
+            self._complete(self._consumer.end_offsets, without, patience)
             for key in at_times:
                 answer = answers.get(key)
                 found[key] = -1 if answer is None else answer.offset
@@ -155,56 +158,99 @@ class PlainClient:
         self,
         look_up: Callable[..., dict[TopicPartition, int]],
         topic_partitions: list[TopicPartition],
-        timeout_ms: float,
+        patience: Patience,
     ) -> dict[TopicPartition, int]:
         """Look up offsets of partitions, or fail."""
         if not topic_partitions:
             return {}
         try:
-            return look_up(topic_partitions, timeout_ms=timeout_ms)
+            return self._in_time(lambda: look_up(topic_partitions, timeout_ms=patience.left_ms), patience)
         except KeyError as error:  # kafka-python's own, for a partition without a leader
             msg = f"no leader for {', '.join(f'{key.topic}-{key.partition}' for key in topic_partitions)}"
             raise kafka.errors.LeaderNotAvailableError(msg) from error
 
-    def _check_existing(self, topic_partitions: Iterable[TopicPartition], timeout_ms: float) -> None:
+    def _check_existing(self, topic_partitions: Iterable[TopicPartition], patience: Patience) -> None:
         """Fail for partitions that do not exist: kafka-python would look them up until the time is over."""
         asked = set(topic_partitions)
         names = sorted({key.topic for key in asked})
         for is_second_look in (False, True):
-            existing = {key for topic in self._topics(names, timeout_ms).values() for key in topic.partitions}
+            existing = {key for topic in self.topics(names, patience).values() for key in topic.partitions}
             if not asked - existing:
                 return
             if not is_second_look:  # a broker that has just started may not know its topics yet
                 time.sleep(_SECOND_LOOK_SECONDS)
         raise UnknownPartitionsError(asked - existing)
 
+    def _in_time(self, call: Callable[[], Answer], patience: Patience) -> Answer:
+        """Return what a call returns that has no time-out of its own; if it takes too long, it goes on in a thread.
 
-def _in_time(call: Callable[[], Answer], timeout_ms: float) -> Answer:
-    """Return what a call returns that has no time-out of its own; if it takes too long, it goes on in a thread.
+        Closing the client ends that thread.
 
-    Closing the client ends that thread.
+        Raises:
+            KafkaUnavailableError: it took too long.
+            kafka.errors.KafkaError: whatever the call raises.
+        """
+        done = threading.Event()
+        answers: list[Answer] = []
+        errors: list[BaseException] = []
 
-    Raises:
-        kafka.errors.KafkaTimeoutError: it took too long.
-    """
-    done = threading.Event()
-    answers: list[Answer] = []
-    errors: list[BaseException] = []
+        def run() -> None:
+            try:
+                answers.append(call())
+            except BaseException as error:  # noqa: BLE001 (raised below)
+                errors.append(error)
+            done.set()
 
-    def run() -> None:
-        try:
-            answers.append(call())
-        except BaseException as error:  # noqa: BLE001 (raised below)
-            errors.append(error)
-        done.set()
+        with _failures_in_log() as failures:
+            threading.Thread(target=run, name="ticdc-look-up", daemon=True).start()
+            while not done.wait(min(patience.pause_ms, _LOOK_MS) / 1000):
+                self._tell(failures, patience)
+                patience.check()
+            self._tell(failures, patience)
+        if errors and (patience.is_over or is_timeout(errors[0])):
+            raise patience.error() from errors[0]
+        if errors:
+            raise errors[0]
+        return answers[0]
 
-    threading.Thread(target=run, name="ticdc-look-up", daemon=True).start()
-    if not done.wait(timeout_ms / 1000):
-        msg = f"no answer in {timeout_ms:.0f} ms"
-        raise kafka.errors.KafkaTimeoutError(msg)
-    if errors:
-        raise errors[0]
-    return answers[0]
+    def _tell(self, failures: list[BaseException], patience: Patience) -> None:
+        """Tell `patience` what the library has logged.
+
+        Raises:
+            kafka.errors.KafkaError: another try would not help.
+        """
+        while failures:
+            error = failures.pop(0)
+            if is_final(error):
+                raise error
+            # With SASL, a server that closes the connection again and again most likely refuses the login.
+            patience.failed(self.servers, cause_of(error, self._protocol, accepted=self._protocol.startswith("SASL")))
+        patience.tell()
+
+
+@contextmanager
+def _failures_in_log() -> Iterator[list[BaseException]]:
+    """Collect the errors that kafka-python logs meanwhile: there is no other public way to learn why it waits."""
+    failures: list[BaseException] = []
+
+    class Collector(logging.Handler):
+        last: BaseException | None = None
+
+        def emit(self, record: logging.LogRecord) -> None:
+            arguments = record.args if isinstance(record.args, tuple) else ()
+            for argument in arguments:
+                # A failure is logged several times, and the end of kafka-python's own patience is none.
+                if isinstance(argument, BaseException) and argument is not self.last and not is_timeout(argument):
+                    self.last = argument
+                    failures.append(argument)
+
+    collector = Collector(logging.WARNING)
+    logger = logging.getLogger("kafka")
+    logger.addHandler(collector)
+    try:
+        yield failures
+    finally:
+        logger.removeHandler(collector)
 
 
 class _AbsentReader:

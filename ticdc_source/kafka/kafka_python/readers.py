@@ -31,7 +31,6 @@ class RecordReader:
         offset_range: what to read.
         limits: how large a chunk is.
         servers: the bootstrap servers, for messages.
-        timeout_ms: a look-up's time-out, for messages.
     """
 
     def __init__(
@@ -40,25 +39,24 @@ class RecordReader:
         offset_range: OffsetRange,
         limits: ChunkLimits,
         servers: str,
-        timeout_ms: float,
     ) -> None:
         self._consumer = consumer
         self._topic_partition = KafkaTopicPartition(*offset_range.topic_partition)
         self._limits = limits
-        self._servers, self._timeout_ms = servers, timeout_ms
+        self._servers = servers
         self._max_records = _FIRST_RECORDS  # to ask for at a time
-        with our_errors(servers, timeout_ms):
+        with our_errors(servers):
             consumer.assign([self._topic_partition])
         self.seek(offset_range.start)
 
     def seek(self, offset: int) -> None:
         """Continue at another offset."""
-        with our_errors(self._servers, self._timeout_ms):
+        with our_errors(self._servers):
             self._consumer.seek(self._topic_partition, offset)
 
     def poll(self, timeout_ms: float, max_records: int) -> tuple[Iterator[Chunk] | None, int]:
         """Wait for records; see `PartitionReader.poll`."""
-        with our_errors(self._servers, self._timeout_ms):
+        with our_errors(self._servers):
             polled = self._consumer.poll(timeout_ms=timeout_ms, max_records=self._records_to_ask_for(max_records))
             position = self._consumer.position(self._topic_partition, timeout_ms=0)
         arrived = polled.get(self._topic_partition)
@@ -102,7 +100,7 @@ class BatchReader(RecordReader):
 
     Args:
         slices: what `slice_fetches` was given.
-        consumer, offset_range, limits, servers, timeout_ms: see `RecordReader`.
+        consumer, offset_range, limits, servers: see `RecordReader`.
     """
 
     def __init__(
@@ -112,10 +110,9 @@ class BatchReader(RecordReader):
         offset_range: OffsetRange,
         limits: ChunkLimits,
         servers: str,
-        timeout_ms: float,
     ) -> None:
         self._slices = slices
-        super().__init__(consumer, offset_range, limits, servers, timeout_ms)
+        super().__init__(consumer, offset_range, limits, servers)
 
     def seek(self, offset: int) -> None:
         """Continue at another offset, which may lie inside a record batch."""

@@ -1,0 +1,123 @@
+"""A client that is replaced when it fails: every request to Kafka is repeated here, and only here.
+
+Within a request the client library tries one server after the other. What it cannot do is to start anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ticdc_source.errors import KafkaUnavailableError, TiCDCSourceError
+from ticdc_source.kafka.api import ClientConfig, ClientFacts
+from ticdc_source.kafka.client import Client, Connect, NoAnswerError
+from ticdc_source.kafka.patience import Cause, Limit, Patience
+
+__all__ = ["RetryingClient"]
+
+Answer = TypeVar("Answer")
+
+_RETRY_SECONDS = 0.2
+
+
+class RetryingClient:
+    """Connects at the first request, and again after a failure.
+
+    A request may take `default_api_timeout_ms`, the first connection `bootstrap_timeout_ms`. A stream that has reached
+    its brokers once waits `broker_timeout_ms`, for both: it shall outlive their restart. Until then wrong options are
+    more likely than brokers that restart, and reasons that are certain end the wait after some seconds.
+
+    Args:
+        config: what `client_config` returned.
+        connect: connects with a client library.
+        reached: whether the brokers have answered before, to another process of the same read.
+    """
+
+    def __init__(self, config: ClientConfig, connect: Connect, *, reached: bool = False) -> None:
+        self._config = config
+        self._connect = connect
+        self._reached = reached
+        self.client: Client | None = None
+
+    @property
+    def servers(self) -> str:
+        """The bootstrap servers, for messages."""
+        return ",".join(self._config["bootstrap_servers"])
+
+    @property
+    def facts(self) -> ClientFacts:
+        """Which client library it is; unknown before the first connection."""
+        return ClientFacts() if self.client is None else self.client.facts
+
+    @property
+    def stream_limit(self) -> Limit | None:
+        """How long a stream waits for brokers that it has reached; None for a batch read."""
+        stream_ms = self._config.get("broker_timeout_ms")
+        return None if stream_ms is None else Limit(stream_ms, "brokerTimeoutMs")
+
+    def close(self) -> None:
+        """Close the connections; the next request connects again."""
+        client, self.client = self.client, None
+        if client is not None:
+            client.close()
+
+    def ask(
+        self,
+        ask: Callable[[Client, Patience], Answer],
+        *,
+        retries: int = 0,
+        interval_ms: float = 0,
+    ) -> Answer:
+        """Return the answer to a request; repeat it, with a new client each time, while brokers do not answer.
+
+        Args:
+            ask: asks a client.
+            retries: how often to repeat a request that brokers answered with an error.
+            interval_ms: the time before each of these.
+
+        Raises:
+            TiCDCSourceError: whatever `ask` raises, and KafkaUnavailableError if the time is over.
+        """
+        patience: Patience | None = None
+        while True:
+            try:
+                if self.client is None:
+                    self.client = self._connect(self._config, patience or self._connecting())
+                if patience is None:
+                    limit = self._limit("default_api_timeout_ms", "kafka.default.api.timeout.ms")
+                    patience = Patience(self.servers, "a request waits", limit)
+                answer = ask(self.client, patience)
+            except NoAnswerError as error:
+                self.close()
+                if patience is None:
+                    raise
+                patience.failed(error.server, Cause(error.reason))
+                pause = _RETRY_SECONDS
+            except KafkaUnavailableError:
+                self.close()
+                if retries <= 0 or patience is None or patience.is_over:
+                    raise
+                retries -= 1
+                pause = interval_ms / 1000
+            except TiCDCSourceError:
+                self.close()
+                raise
+            else:
+                self._reached = True
+                patience.answered()
+                return answer
+            time.sleep(min(pause, patience.left_ms / 1000))
+            patience.check()
+
+    def _connecting(self) -> Patience:
+        # The option that decides is named: the time of the first is that of the second unless it was given.
+        setting, option = "bootstrap_timeout_ms", "kafka.bootstrap.timeout.ms"
+        if self._config[setting] == self._config["default_api_timeout_ms"]:
+            setting, option = "default_api_timeout_ms", "kafka.default.api.timeout.ms"
+        return Patience(self.servers, "no broker answers", self._limit(setting, option))
+
+    def _limit(self, setting: str, option: str) -> Limit:
+        if self.stream_limit is not None and self._reached:
+            return self.stream_limit
+        return Limit(self._config[setting], option, ends_early=not self._reached)
