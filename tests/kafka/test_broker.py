@@ -648,7 +648,7 @@ class TestTrouble:
             try:
                 began = time.monotonic()
                 with pytest.raises(
-                    KafkaUnavailableError, match=f"Cannot fetch record for offset .* of {name}-0 in 1[5-9].*no answer"
+                    KafkaUnavailableError, match=f"Cannot fetch record for offset .* of {name}-0 in .* ms .*no answer"
                 ):
                     flat(chunks)
                 assert time.monotonic() - began < DEADLINE

@@ -123,7 +123,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType({
             Expectation("kafka.net.selector:NetworkSelector.run", parameters=("self", "coro", "args")),
             Expectation("kafka.net.compat:KafkaNetClient", members=("close",)),
             Expectation("kafka.net.compat:KafkaNetClient.__init__", parameters=("self", "net", "manager", "configs")),
-            Expectation(_MANAGER, members=("ssl_enabled", "call_soon", "wait_for")),
+            Expectation(_MANAGER, members=("bootstrapped", "ssl_enabled", "call_soon", "wait_for")),
             Expectation(
                 f"{_MANAGER}.__init__", parameters=("self", "net", "configs"), uses=("_net", "cluster", "config")
             ),
@@ -140,7 +140,6 @@ GUARDS: Mapping[str, Guard] = MappingProxyType({
                 parameters=("self", "timeout_ms", "refresh"),
                 uses=("_bootstrap_future", "is_done"),
             ),
-            Expectation(f"{_MANAGER}.bootstrapped.fget", uses=("_bootstrap_future", "succeeded")),
             Expectation(f"{_MANAGER}.least_loaded_node", parameters=("self",), uses=("_conns", "connection_delay")),
             Expectation(f"{_MANAGER}.close", parameters=("self", "node_id", "timeout_ms")),
             Expectation(f"{_MANAGER}.send", parameters=("self", "request", "node_id", "request_timeout_ms")),
