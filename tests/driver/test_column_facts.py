@@ -252,6 +252,17 @@ def test_pk_names_say_the_primary_key() -> None:
     assert of(canal(**row, pkNames=None)) == {"id": {}, "v": {}}
 
 
+def test_a_comment_that_is_not_utf_8_is_shown_with_replacements() -> None:
+    """Bytes that are not UTF-8 in a comment or default become U+FFFD: only people read them."""
+    columns = [declared("id", "INT", comment="c?"), declared("n", "VARCHAR", defaultValueExpression="d?")]
+    key, value = debezium_ddl(TSO - 9, "", columns)
+    row = debezium("c", None, {"id": 1, "n": "2"})
+
+    found = of((key, (value or b"").replace(b"?", b"\xff")), row)
+
+    assert (found["id"]["comment"], found["n"]["default"]) == ("c\ufffd", "d\ufffd")
+
+
 FIELDS = [
     {"type": "int32", "optional": False, "field": "id"},
     {"type": "int32", "optional": True, "field": "n", "default": 7},

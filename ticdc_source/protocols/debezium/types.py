@@ -12,7 +12,7 @@ from ticdc_source.events import TableName
 from ticdc_source.kernels import Wire, strings
 from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native import DECIMAL, NATIVE, NATIVE_STRING, decimal_type, wire_name
-from ticdc_source.protocols.messages import JSONObject, text
+from ticdc_source.protocols.messages import JSONObject, readable, text
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TypeVersions
 from ticdc_source.schema.types import TYPES, ColumnType, parse_type, type_of
 
@@ -89,7 +89,9 @@ def _field_facts(field: JSONObject, column: Column) -> ColumnFacts:
     exact = (type(default) is int and abs(default) < _2_53 and type_name in _PLAIN_NUMBERS) or (
         type(default) is str and type_name in _PLAIN_TEXTS and not column.vague
     )
-    return ColumnFacts(nullable=optional if type(optional) is bool else None, default=str(default) if exact else None)
+    return ColumnFacts(
+        nullable=optional if type(optional) is bool else None, default=readable(default) if exact else None
+    )
 
 
 def _typed_column(name: str, field: JSONObject, *, native: bool) -> Column:
@@ -138,7 +140,7 @@ def declared_facts(changes: Sequence[JSONObject] | None, table: TableName) -> di
             primary_key=name in keys if type(keys) is list else None,
             nullable=optional if type(optional) is bool else None,
             default=_declared_default(column),
-            comment=comment if type(comment) is str and comment else None,
+            comment=readable(comment) if type(comment) is str and comment else None,
         )
     return found
 
@@ -150,7 +152,7 @@ def _declared_default(column: JSONObject) -> str | None:
         return None
     if type_.name in ("datetime", "timestamp") and default.startswith("1970-01-01 00:00:00"):
         return None
-    return default
+    return readable(default)
 
 
 def declared_columns(changes: Sequence[JSONObject] | None, table: TableName) -> dict[str, ColumnType]:
