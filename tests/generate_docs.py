@@ -16,7 +16,7 @@ from benchmarks.results import FOLDER, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
 from ticdc_source.options.options import options_table
-from ticdc_source.pipeline.metadata import event_table, metadata_table
+from ticdc_source.pipeline.metadata import format_table, metadata_table
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.debezium import types as debezium_types
 from ticdc_source.schema.model import FIELD_METADATA
@@ -229,8 +229,9 @@ def result_table(benchmark: str) -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "options": options_table,
     "metadata": metadata_table,
-    "events": event_table,
     "column_metadata": column_metadata_table,
+    "envelope": lambda: format_table("envelope"),
+    "events": lambda: format_table("event"),
     "types": types_table,
     "conversions": conversions_table,
     "losses": losses_table,

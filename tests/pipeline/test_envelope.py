@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support.captured import Captured, load, make_options
-from tests.support.messages import TSO, canal, debezium
+from tests.support.captured import Captured, Sizes, load, make_options, single, whole
+from tests.support.messages import TSO, canal, debezium, dump
 from ticdc_source.driver.context import ReadContext
 from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.errors import SchemaError
@@ -32,7 +32,7 @@ def test_an_event_is_one_row_with_before_and_after() -> None:
 
     rows = messages.read(outputFormat="envelope").to_pylist()
 
-    assert [(row["_op"], row["before"], row["after"]) for row in rows] == [
+    assert [(row["op"], row["before"], row["after"]) for row in rows] == [
         ("c", None, {"id": 1, "v": "a"}),
         ("u", {"id": 1, "v": "a"}, {"id": 1, "v": "b"}),
         ("d", {"id": 1, "v": "b"}, None),
@@ -41,7 +41,7 @@ def test_an_event_is_one_row_with_before_and_after() -> None:
 
 
 def test_source_says_where_an_event_comes_from() -> None:
-    """`source` holds an event's table, commit-ts, protocol, Kafka address and, if the message has one, cluster id."""
+    """`source` has Debezium's members, then the commit-ts, the protocol, the Kafka address and the cluster id."""
     message = debezium("c", after={"id": 1}, fields=[{"field": "id", "type": "int32"}], key={"id": 1})
     (row,) = Captured.of(message).read(outputFormat="envelope").to_pylist()
 
@@ -49,9 +49,118 @@ def test_source_says_where_an_event_comes_from() -> None:
     moment = source.pop("commit_timestamp")
     assert round(moment.timestamp() * 1000) == TSO >> 18
     assert source == {
-        "database": "test", "table": "t", "commit_ts": TSO, "cluster_id": "default", "protocol": "debezium",
+        "version": "2.4.0.Final", "connector": "TiCDC", "name": "default", "ts_ms": TSO >> 18, "snapshot": "false",
+        "db": "test", "table": "t", "commit_ts": TSO, "cluster_id": "default", "protocol": "debezium",
         "topic": "captured", "partition": 0, "offset": 0, "index": 0,
     }  # fmt: skip
+
+
+DEBEZIUMS = ("version", "connector", "name", "ts_ms", "snapshot", "db", "table")
+
+
+@pytest.mark.parametrize("scenario", ["debezium.default.ops", "debezium.tidb-extension.disable-schema.ops"])
+@pytest.mark.parametrize("sizes", [whole, single], ids=["whole", "single"])
+def test_an_envelope_of_debezium_has_what_the_message_has(scenario: str, sizes: Sizes) -> None:
+    """Each member of the message that the envelope has, and `op` and `ts_ms`, are those of the message."""
+    captured = load(scenario).only("ops", "acct")
+
+    rows = captured.read(outputFormat="envelope", tables="ops.acct", sizes=sizes).to_pylist()
+
+    assert {row["op"] for row in rows} == {"c", "u", "d"}
+    for row in rows:
+        at = row["_sequence"]
+        payload = json.loads(captured.partitions[at["partition"]][at["offset"]].value or b"")["payload"]
+        assert {name: row["source"][name] for name in DEBEZIUMS} == {
+            name: payload["source"][name] for name in DEBEZIUMS
+        }
+        assert (row["op"], row["ts_ms"]) == (payload["op"], payload["ts_ms"])
+
+
+@pytest.mark.parametrize("scenario", ["open-protocol.default.ops", "canal-json.tidb-extension.ops"])
+def test_an_envelope_of_another_protocol_has_what_is_known(scenario: str) -> None:
+    """Version, connector and name are NULL, no row is one of a snapshot, and open-protocol has no `ts_ms`."""
+    rows = load(scenario).only("ops", "acct").read(outputFormat="envelope", tables="ops.acct").to_pylist()
+
+    for row in rows:
+        source = row["source"]
+        assert [source[name] for name in DEBEZIUMS] == [
+            None, None, None, row["_sequence"]["commit_ts"] >> 18, "false", "ops", "acct",
+        ]  # fmt: skip
+        assert (row["ts_ms"] is None) == (source["protocol"] == "open-protocol")
+
+
+NATIVE = {"version": "3.3.1.Final", "connector": "mysql", "name": "shop", "ts_ms": TSO >> 18, "snapshot": "first",
+          "db": "test", "sequence": None, "table": "t", "query": None}  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "shown"), [
+    ({}, {}),
+    ({"snapshot": True}, {"snapshot": "true"}),
+    ({"query": "select '}'"}, {}),
+    ({"name": 'a "name"'}, {"name": 'a "name"'}),
+    ({"name": None, "version": None}, {"name": None, "version": None}),
+], ids=["now", "boolean", "brace", "quote", "null"])  # fmt: skip
+def test_a_snapshot_of_native_debezium_is_read_as_r(written: dict[str, Any], shown: dict[str, Any]) -> None:
+    """Native Debezium's `r` is the op of a row without `before`, and its `source` is shown however it is written."""
+    source = {**NATIVE, **written}
+    values = [{"before": None, "after": {"id": n}, "source": source, "op": op} for n, op in enumerate("rc")]
+    messages = Captured.of(*((dump({"id": 0}), dump(value)) for value in values))
+
+    rows = messages.read(outputFormat="envelope", schemaHints="id int").to_pylist()
+
+    assert [(row["op"], row["before"], row["after"]["id"]) for row in rows] == [("r", None, 0), ("c", None, 1)]
+    for row in rows:
+        expected = {**{name: NATIVE[name] for name in DEBEZIUMS}, **shown}
+        assert {name: row["source"][name] for name in DEBEZIUMS} == expected
+
+
+def test_names_that_are_not_utf8_do_not_fail_a_read() -> None:
+    """U+FFFD replaces an invalid byte in a member of `source`."""
+    key, value = debezium("c", after={"id": 1}, source={"name": "XX"})
+
+    messages = Captured.of((key, (value or b"").replace(b"XX", b"\xff")))
+
+    (row,) = messages.read(outputFormat="envelope", schemaHints="id int").to_pylist()
+
+    assert row["source"]["name"] == "\ufffd"
+
+
+def test_a_schema_of_the_users_chooses_members_of_source() -> None:
+    """A user's schema may have some members of `source`, and the former names `_op` and `source.database`."""
+    messages = Captured.of(change("INSERT", {"id": "1", "v": "a"}))
+    inferred = messages.schema(outputFormat="envelope")
+    source = pa.struct([("table", pa.string()), ("database", pa.string()), ("ts_ms", pa.int64())])
+    schema = pa.schema([("_op", pa.string()), ("source", source), inferred.field("after"), ("op", pa.string())])
+
+    (row,) = messages.read(outputFormat="envelope", schema=schema).to_pylist()
+
+    assert row == {"_op": "c", "op": "c", "after": {"id": 1, "v": "a"},
+                   "source": {"table": "t", "database": "test", "ts_ms": TSO >> 18}}  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "message"), [
+    (pa.struct([("file", pa.string())]), r"Column source\.file: source has no such member; it has version, connector"),
+    (pa.struct([("ts_ms", pa.string())]), r"Column source\.ts_ms has the type string; it must be int64"),
+    (pa.string(), "Column source has the type string; as a metadata column it must be struct"),
+], ids=["unknown", "type", "no struct"])  # fmt: skip
+def test_a_source_of_the_users_that_is_wrong_is_refused(source: pa.DataType, message: str) -> None:
+    """A member that `source` lacks, such as a binlog position, is refused with those there are."""
+    messages = Captured.of(change("INSERT", {"id": "1", "v": "a"}))
+    schema = pa.schema([messages.schema(outputFormat="envelope").field("after"), ("source", source)])
+
+    with pytest.raises(SchemaError, match=message):
+        messages.read(outputFormat="envelope", schema=schema)
+
+
+def test_a_prefix_is_for_metadata_columns_alone() -> None:
+    """`metadataColumnPrefix` is before metadata columns and not before Debezium's names, which a table cannot take."""
+    types = {"op": "int", "source": "int", "ts_ms": "int"}
+    messages = Captured.of(canal("INSERT", [{"op": "1", "source": "2", "ts_ms": "3"}], None, types))
+
+    table = messages.read(outputFormat="envelope", metadataColumnPrefix="", includeMetadata="all")
+
+    assert table.column_names[:7] == ["before", "after", "source", "op", "ts_ms", "sequence", "topic"]
+    assert table.column("after").to_pylist() == [{"op": 1, "source": 2, "ts_ms": 3}]
 
 
 def test_preimages_false_leaves_before_out_of_updates() -> None:

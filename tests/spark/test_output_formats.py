@@ -10,10 +10,11 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from examples.local_kafka import Record, produce
 from tests.spark.conftest import MakeTopic
-from tests.support.captured import Captured, load
+from tests.support.captured import Captured, events_of, load
 from tests.support.messages import TSO, canal, dump, open_message
 
 Read = Callable[..., DataFrame]
+OPS = {"insert": "c", "update": "u", "delete": "d"}
 ORDER = ("_sequence.partition", "_sequence.offset", "_sequence.index")
 
 
@@ -110,6 +111,45 @@ def test_events_can_be_variants(batch: Read, servers: str, topic: MakeTopic) -> 
     assert (row["before"], row["id"], row["key"]) == (None, 7, '{"id":7}')
 
 
+# Debezium's documentation, "New Record State Extraction": the transformation ExtractNewRecordState with
+# add.fields=op,table,source.ts_ms and delete.handling.mode=rewrite keeps the new row, of a delete the old one, and adds
+# these fields. "Message Filtering": the condition `value.op == 'u' && value.before.id == 2`.
+NEW_RECORD_STATE = """
+    SELECT row.*, op AS __op, source.table AS __table, source.ts_ms AS __source_ts_ms, op = 'd' AS __deleted
+    FROM (SELECT *, coalesce(after, before) AS row FROM {envelope}) ORDER BY _sequence
+"""
+FILTER = "SELECT after FROM {envelope} WHERE op = 'u' AND before.id = 2"
+
+
+@pytest.mark.parametrize(
+    "scenario", ["open-protocol.default.ops", "canal-json.tidb-extension.ops", "debezium.default.ops"]
+)
+def test_queries_that_were_written_for_debezium_run(
+    spark: SparkSession, batch: Read, servers: str, topic: MakeTopic, scenario: str
+) -> None:
+    """Two transformations of Debezium's documentation, as queries, return what SQL did, whatever the protocol."""
+    name = topic(3)
+    captured = load(scenario).only("ops", "acct")
+    write(servers, name, captured)
+    envelope = batch(name, tables="ops.acct", outputFormat="envelope")
+
+    states = spark.sql(NEW_RECORD_STATE, envelope=envelope).collect()
+    updated = spark.sql(FILTER, envelope=envelope).collect()
+
+    events = [event for records in captured.partitions.values() for record in records
+              for event in events_of(record.truth) if event["op"] in OPS]  # fmt: skip
+    events.sort(key=lambda event: event["commit_ts"])
+    rows = [{column["name"]: column.get("after", column.get("before")) for column in event["columns"]}
+            for event in events]  # fmt: skip
+    assert [(row["id"], row["__op"], row["__table"], row["__source_ts_ms"], row["__deleted"]) for row in states] == [
+        (int(row["id"]), OPS[event["op"]], "acct", event["commit_ts"] >> 18, event["op"] == "delete")
+        for event, row in zip(events, rows, strict=True)
+    ]
+    assert len(updated) == sum(
+        event["op"] == "update" and row["id"] == "2" for event, row in zip(events, rows, strict=True)
+    )
+
+
 def test_the_envelope_is_typed_as_the_changelog_is(batch: Read, servers: str, topic: MakeTopic) -> None:
     """`before` and `after` have the inferred types of the table, including labels; the source is a struct."""
     name = topic()
@@ -123,7 +163,7 @@ def test_the_envelope_is_typed_as_the_changelog_is(batch: Read, servers: str, to
 
     row_type = "struct<id:decimal(20,0),c:string,d:decimal(4,2)>"
     assert dict(frame.dtypes)["before"] == dict(frame.dtypes)["after"] == row_type
-    assert (found["_op"], str(found["before"]["d"]), str(found["after"]["d"])) == ("u", "1.00", "1.50")
+    assert (found["op"], str(found["before"]["d"]), str(found["after"]["d"])) == ("u", "1.00", "1.50")
     assert (found["after"]["id"], found["after"]["c"]) == (18446744073709551615, "b")
     assert (found["source"]["commit_ts"], found["source"]["topic"]) == (TSO, name)
 

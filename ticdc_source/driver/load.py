@@ -202,6 +202,7 @@ class ReadContexts:
         self._earliest = earliest
         self._context: ReadContext | None = None
         self._sample: Sample | None = None  # set only if types or labels come from DDL events: those seen so far
+        self._ddl_helps: bool | None = None  # `ddl_texts_help` of this sample
 
     def of(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
         """Return the context of a batch, or of the next micro-batch.
@@ -216,8 +217,9 @@ class ReadContexts:
         if self._sample is not None:
             before = len(self._sample.ddl)
             with driver_fetcher(self._options) as fetcher:
-                _add_ddl(self._sample, _ranges_of_ddl(self._sample, ranges), fetcher)
+                _add_ddl(self._sample, _ranges_of_ddl(self._sample, self._ddl_helps, ranges), fetcher)
             if len(self._sample.ddl) > before:
+                self._ddl_helps = ddl_texts_help(self._sample)
                 self._context = context_of_sample(self._sample)
         elif self._context is None:
             self._context = self._infer_context(ranges, ends)
@@ -239,7 +241,7 @@ class ReadContexts:
             in_form = sample.decoder.types_in_ddl and (not sample.rows or lacks_types(sample))
             in_text = ddl_texts_help(sample)
             if in_form or in_text is not False:
-                self._sample = sample
+                self._sample, self._ddl_helps = sample, in_text
                 in_range = list(sample.ddl)
                 whole = self._add_history(sample, ranges, ends, fetcher)
                 if not whole and not in_form:  # an unseen ALTER may have changed the labels: rely on the range alone
@@ -298,7 +300,7 @@ class ReadContexts:
         return True
 
 
-def _ranges_of_ddl(sample: Sample, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+def _ranges_of_ddl(sample: Sample, helps: bool | None, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:  # noqa: FBT001 (as `ddl_texts_help` returns it)
     """Return the ranges of a micro-batch to scan for DDL events.
 
     If all partitions have a copy of a DDL event, the one of the lowest partition may come in a later micro-batch than
@@ -307,7 +309,7 @@ def _ranges_of_ddl(sample: Sample, ranges: Sequence[OffsetRange]) -> list[Offset
     only = sample.decoder.ddl_partition
     if only is not None:
         return [each for each in ranges if each.partition == only]
-    if sample.decoder.types_in_ddl or ddl_texts_help(sample):
+    if sample.decoder.types_in_ddl or helps:
         return list(ranges)
     lowest = lowest_partitions(each.topic_partition for each in ranges)
     return [each for each in ranges if each.partition == lowest[each.topic]]

@@ -14,13 +14,14 @@ import pyarrow.compute as pc
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import CHANGE_TYPES, Chunk, Corrupt, TableName, are_all, counted, repeated, taken
 from ticdc_source.pipeline.layout import Layout
-from ticdc_source.pipeline.metadata import CORRUPT_RECORD, HEADERS, SEQUENCE, SOURCE
+from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMER_SOURCE, HEADERS, SEQUENCE, SOURCE
+from ticdc_source.protocols.base import ORIGIN
 from ticdc_source.schema.types import TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ROW_FACTS", "Rows", "assemble", "concatenated", "in_order", "portions"]
+__all__ = ["ORIGIN_COLUMN", "ROW_FACTS", "Rows", "assemble", "concatenated", "in_order", "portions"]
 
 Value = TypeVar("Value")
 
@@ -34,6 +35,10 @@ _CHANGE_TYPES = pa.array(CHANGE_TYPES, pa.string())
 _EVENT_TYPES = pa.array(["row", "row", "row", "row", "ddl", "watermark"], pa.string())
 _EVENT_OPS = pa.array(["insert", "update", "update", "delete", None, None], pa.string())
 _ENVELOPE_OPS = pa.array(["c", "u", "u", "d"], pa.string())
+_READ = pa.scalar("r", pa.string())  # the op of a row of a snapshot
+_ORIGIN_OP = ORIGIN.get_field_index("op")
+# What `outputFormat=envelope` adds to the columns of `Rows`, for the assembly: the origin of each event (`ORIGIN`).
+ORIGIN_COLUMN = "origin of the event"
 
 
 # What is known of each row beside its columns: the record it comes from, as that record's position in the chunk; its
@@ -146,12 +151,36 @@ def _sequence(rows: Rows) -> pa.Array:
 
 
 def _source(rows: Rows) -> pa.Array:
-    children = [_FILL[_SOURCE_FILLS.get(field.name, field.name)](rows) for field in _SOURCE]
+    origin = rows.columns[ORIGIN_COLUMN]
+    stated = {field.name: origin.field(index) for index, field in enumerate(origin.type)}
+    children = [
+        stated[field.name] if field.name in stated else _FILL[_SOURCE_FILLS.get(field.name, field.name)](rows)
+        for field in _SOURCE
+    ]
     return pa.StructArray.from_arrays(children, fields=_SOURCE)
 
 
 _SEQUENCE, _SOURCE = list(SEQUENCE), list(SOURCE)
-_SOURCE_FILLS = {"commit_ts": "commit_version"}
+_SOURCE_FILLS = {"commit_ts": "commit_version", "ts_ms": "commit_ms", "db": "database"}
+
+
+def _chosen(source: pa.StructArray, wanted: pa.StructType) -> pa.StructArray:
+    """Return the members of `source` that a schema of the user's names."""
+    if wanted == source.type:
+        return source
+    children = [source.field(FORMER_SOURCE.get(field.name.lower(), field.name.lower())) for field in wanted]
+    return pa.StructArray.from_arrays(children, fields=list(wanted))
+
+
+def _op(rows: Rows) -> pa.Array:
+    ops = _ENVELOPE_OPS.take(rows.change_types)
+    stated = rows.columns[ORIGIN_COLUMN].field(_ORIGIN_OP)
+    read = pc.equal(stated, _READ)
+    return pc.if_else(pc.fill_null(read, False), _READ, ops) if read.true_count else ops  # noqa: FBT003 (Arrow's)
+
+
+def _commit_ms(rows: Rows) -> pa.Array:
+    return pc.shift_right(rows.commit_ts, _LOGICAL_BITS)
 
 
 def _timestamps(milliseconds: pa.Array) -> pa.Array:
@@ -176,12 +205,13 @@ def _headers(rows: Rows) -> pa.Array:
 _FILL: dict[str, Callable[[Rows], pa.Array]] = {
     "change_type": lambda rows: _CHANGE_TYPES.take(rows.change_types),
     "commit_version": lambda rows: rows.commit_ts,
-    "commit_timestamp": lambda rows: _timestamps(pc.shift_right(rows.commit_ts, _LOGICAL_BITS)),
+    "commit_ms": _commit_ms,
+    "commit_timestamp": lambda rows: _timestamps(_commit_ms(rows)),
     "sequence": _sequence,
     "index": lambda rows: rows.indexes,
     "event_type": lambda rows: _EVENT_TYPES.take(rows.change_types),
     "event_op": lambda rows: _EVENT_OPS.take(rows.change_types),
-    "envelope_op": lambda rows: _ENVELOPE_OPS.take(rows.change_types),
+    "op": _op,
     "source": _source,
     "topic": lambda rows: rows.repeated(rows.chunk.topic, pa.string()),
     "partition": lambda rows: rows.repeated(rows.chunk.partition, pa.int32()),
@@ -249,6 +279,8 @@ def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Recor
         SchemaError: a column that may not be NULL is.
     """
     arrays = [rows.columns[name] if fill is None else _FILL[fill](rows) for name, fill in layout.fields]
+    if layout.source is not None:
+        arrays[layout.source] = _chosen(arrays[layout.source], layout.schema.field(layout.source).type)
     if corrupt:
         bad = _rows_of_corrupt(corrupt, rows)
         order = in_order(concatenated([rows, bad]))

@@ -24,10 +24,11 @@ from ticdc_source.events import (
     WatermarkEvent,
     repeated,
     row_indices,
+    taken,
 )
 from ticdc_source.kernels.json_documents import json_object, member_name
 from ticdc_source.kernels.variants import variants
-from ticdc_source.pipeline.assemble import ROW_FACTS, Rows, concatenated, in_order
+from ticdc_source.pipeline.assemble import ORIGIN_COLUMN, ROW_FACTS, Rows, concatenated, in_order
 from ticdc_source.pipeline.metadata import FORMAT_COLUMNS
 from ticdc_source.pipeline.spec import ReadSpec, ReadState, decode_events, events_of_one_table, rows_of
 from ticdc_source.protocols.documents import DOCUMENT, KEY_DOCUMENT
@@ -81,10 +82,15 @@ def _changelog(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> 
 
 
 def _envelope(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> tuple[Rows, list[Corrupt]]:
-    images, failed = _changelog(chunk, split, spec, state)
+    table_events = events_of_one_table(split.tables, chunk, spec, state)
+    decoded, failed = decode_events(table_events, spec.plan, spec, state)
+    images = rows_of(table_events, decoded, spec, state)
     folded = fold(images)
     by_name = {name.lower(): array for name, array in images.columns.items()}
     columns = {}
+    if {"source", "op"} & set(spec.layout.metadata.values()):
+        events = taken(decoded.events, pc.coalesce(folded.after, folded.before))
+        columns[ORIGIN_COLUMN] = taken(spec.decoder.origins(table_events), events)
     for image, rows in (("before", folded.before), ("after", folded.after)):
         name = spec.layout.own.get(image)
         if name is not None:

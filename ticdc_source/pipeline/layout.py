@@ -10,7 +10,15 @@ import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMAT_COLUMNS, JSON_COLUMNS, METADATA, RESCUED_DATA
+from ticdc_source.pipeline.metadata import (
+    CORRUPT_RECORD,
+    FORMAT_COLUMNS,
+    FORMER_SOURCE,
+    JSON_COLUMNS,
+    METADATA,
+    RESCUED_DATA,
+    SOURCE,
+)
 from ticdc_source.schema.model import TABLE
 from ticdc_source.schema.types import VARIANT
 
@@ -36,6 +44,7 @@ class Layout:
         fields: the name of each field, and its name in `assemble._FILL` if that fills it.
         required: the fields that must not be NULL, or are structs with such members, with their indexes.
         repeated: which of a record's `key`, `value` and `headers` are in each of its rows.
+        source: the index of `source` in `outputFormat=envelope`; None if the schema has none.
     """
 
     schema: pa.Schema
@@ -47,6 +56,7 @@ class Layout:
     fields: tuple[tuple[str, str | None], ...] = dataclasses.field(init=False)
     required: tuple[tuple[int, pa.Field], ...] = dataclasses.field(init=False)
     repeated: frozenset[str] = dataclasses.field(init=False)
+    source: int | None = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         """Derive once what each chunk needs."""
@@ -54,6 +64,8 @@ class Layout:
         object.__setattr__(self, "fields", tuple((name, fills.get(name)) for name in self.schema.names))
         required = tuple((index, field) for index, field in enumerate(self.schema) if _is_required(field))
         object.__setattr__(self, "required", required)
+        source = next((index for index, (_, fill) in enumerate(self.fields) if fill == "source"), None)
+        object.__setattr__(self, "source", source)
         object.__setattr__(self, "repeated", _WHOLE_PARTS & set(self.metadata.values()))
 
     @classmethod
@@ -90,13 +102,16 @@ class Layout:
         corrupt, rescued = options.column_name_of_corrupt_record, options.rescued_data_column
         extra = {(prefix + column.name).lower(): column for column in METADATA if column.level != "core"}
         format_columns = {
-            ((prefix if column.prefixed else "") + column.name).lower(): column for column in FORMAT_COLUMNS[output]
+            ((prefix if column.prefixed else "") + column.name).lower(): column
+            for column in reversed(FORMAT_COLUMNS[output])  # a former name never hides another column
         }
         metadata, own, corrupt_name, rescued_name = {}, {}, None, None
         for field in schema:
             name = field.name.lower()
             if name in format_columns:
-                if not (output == "event" and name in JSON_COLUMNS and field.type == VARIANT):
+                if format_columns[name].fill == "source":
+                    _require_members(field)
+                elif not (output == "event" and name in JSON_COLUMNS and field.type == VARIANT):
                     _require_type(field, format_columns[name].arrow)
                 if format_columns[name].arrow is None and not pa.types.is_struct(field.type):
                     msg = f"Column {field.name} has the type {field.type}; it must be a struct of the table's columns"
@@ -116,7 +131,8 @@ class Layout:
                 _require_type(field, extra[name].arrow)
             else:
                 msg = (
-                    f"Column {field.name}: outputFormat={output} has no such column; it has {', '.join(format_columns)}"
+                    f"Column {field.name}: outputFormat={output} has no such column; it has "
+                    f"{', '.join(name for name, column in reversed(format_columns.items()) if not column.former)}"
                 )
                 raise SchemaError(msg)
         return cls(
@@ -150,6 +166,23 @@ def _require_type(field: pa.Field, expected: pa.DataType | None) -> None:
     if expected is not None and field.type != expected:
         msg = f"Column {field.name} has the type {field.type}; as a metadata column it must be {expected}"
         raise SchemaError(msg)
+
+
+def _require_members(source: pa.Field) -> None:
+    """Check the members of `source` in a schema of the user's: any of those there are, in any order."""
+    if not pa.types.is_struct(source.type):
+        _require_type(source, SOURCE)
+    known = {member.name: member.type for member in SOURCE}
+    known |= {former: known[name] for former, name in FORMER_SOURCE.items()}
+    for member in source.type:
+        arrow = known.get(member.name.lower())
+        if arrow is None:
+            listed = ", ".join(field.name for field in SOURCE)
+            msg = f"Column {source.name}.{member.name}: source has no such member; it has {listed}"
+            raise SchemaError(msg)
+        if member.type != arrow:
+            msg = f"Column {source.name}.{member.name} has the type {member.type}; it must be {arrow}"
+            raise SchemaError(msg)
 
 
 def _is_required(field: pa.Field) -> bool:

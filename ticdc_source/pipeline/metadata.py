@@ -13,6 +13,7 @@ from ticdc_source.schema.types import TIMESTAMP
 __all__ = [
     "CORRUPT_RECORD",
     "FORMAT_COLUMNS",
+    "FORMER_SOURCE",
     "HEADERS",
     "JSON_COLUMNS",
     "METADATA",
@@ -21,7 +22,7 @@ __all__ = [
     "SOURCE",
     "FormatColumn",
     "MetadataColumn",
-    "event_table",
+    "format_table",
     "metadata_columns",
     "metadata_table",
 ]
@@ -35,9 +36,15 @@ SEQUENCE = pa.struct(
         pa.field("index", pa.int32()),
     ]
 )
+# First the members for which jobs of other change feeds look, then what locates an event of TiCDC.
 SOURCE = pa.struct(
     [
-        pa.field("database", pa.string()),
+        pa.field("version", pa.string()),
+        pa.field("connector", pa.string()),
+        pa.field("name", pa.string()),
+        pa.field("ts_ms", pa.int64()),
+        pa.field("snapshot", pa.string()),
+        pa.field("db", pa.string()),
         pa.field("table", pa.string()),
         pa.field("commit_ts", pa.int64()),
         pa.field("commit_timestamp", TIMESTAMP),
@@ -49,6 +56,8 @@ SOURCE = pa.struct(
         pa.field("index", pa.int32()),
     ]
 )
+# Members that a schema of the user's may name in another way.
+FORMER_SOURCE = {"database": "db"}
 HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 
 
@@ -103,6 +112,7 @@ class FormatColumn:
         prefixed: whether `metadataColumnPrefix` precedes the name.
         fill: its name in `assemble._FILL`, if the assembly fills it from the facts of a row; "" if the rows bring it.
         meaning: one line for the README.
+        former: whether this is an older name of a column, which only a schema of the user's may have.
     """
 
     name: str
@@ -110,6 +120,7 @@ class FormatColumn:
     prefixed: bool
     fill: str
     meaning: str
+    former: bool = False
 
 
 _COMMON = {column.name: column for column in METADATA if column.level == "core"}
@@ -128,11 +139,18 @@ def _own(name: str, arrow: pa.DataType | None, meaning: str, *, fill: str = "", 
 FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
     "changelog": (),
     "envelope": (
-        _own("op", pa.string(), "`c`, `u` or `d`", fill="envelope_op", prefixed=True),
-        _own("before", None, "the row before; NULL for `c`, and if the message lacks it"),
-        _own("after", None, "the row after; NULL for `d`"),
-        _own("source", SOURCE, "where the event comes from; a member is NULL if the message lacks it", fill="source"),
-        _common("sequence"),
+        _own("before", None, "row before the change; NULL in an insert, and if the message lacks it"),
+        _own("after", None, "row after the change; NULL in a delete"),
+        _own("source", SOURCE, "where the event comes from", fill="source"),
+        _own("op", pa.string(), "`c` insert, `u` update, `d` delete; `r` a row of a snapshot", fill="op"),
+        _own(
+            "ts_ms",
+            pa.int64(),
+            "when the message was written, in milliseconds since the epoch; NULL if it does not say",
+            fill="build_ts",
+        ),
+        _common("sequence", "sortable, and unique within a topic; `rank` is 0 for a delete, and 1 otherwise"),
+        FormatColumn(name="op", arrow=pa.string(), prefixed=True, fill="op", meaning="", former=True),
     ),
     "event": (
         _own("event_type", pa.string(), "`row`, `ddl` or `watermark`", fill="event_type", prefixed=True),
@@ -208,10 +226,12 @@ def metadata_table() -> str:
     return "\n".join(lines)
 
 
-def event_table() -> str:
-    """Return README's table of the columns of `outputFormat=event`."""
+def format_table(output: str) -> str:
+    """Return README's table of the columns of an `outputFormat` other than changelog."""
     lines = ["| column | type | meaning |", "|---|---|---|"]
-    for column in FORMAT_COLUMNS["event"]:
+    for column in FORMAT_COLUMNS[output]:
+        if column.former:
+            continue
         type_ = _SPARK_NAMES[column.arrow]
         lines.append(f"| `{'_' if column.prefixed else ''}{column.name}` | `{type_}` | {column.meaning} |")
     return "\n".join(lines)
@@ -220,7 +240,7 @@ def event_table() -> str:
 _SPARK_NAMES = {
     pa.string(): "string", pa.int32(): "int", pa.int64(): "bigint", pa.binary(): "binary", TIMESTAMP: "timestamp",
     SEQUENCE: "struct<commit_ts bigint, rank int, partition int, offset bigint, index int>",
-    HEADERS: "array<struct<key string, value binary>>",
+    HEADERS: "array<struct<key string, value binary>>", SOURCE: "struct", None: "struct of the table's columns",
 }  # fmt: skip
 _BROUGHT_BY = {
     "core": "always",

@@ -19,9 +19,17 @@ from ticdc_source.options.options import Options
 from ticdc_source.protocols.plan import Plan, PlannedVersion, WireOf
 from ticdc_source.schema.model import Column, TableSchema, TypeVersions
 
-__all__ = ["Decoded", "Decoder", "Learned", "LearnedPrefixes", "LearnedTable"]
+__all__ = ["ORIGIN", "Decoded", "Decoder", "Learned", "LearnedPrefixes", "LearnedTable", "no_origins"]
 
 Layouts = TypeVar("Layouts")
+
+# What a message says of its own origin: members of `source` of `outputFormat=envelope`, and `op`; NULL if nothing.
+ORIGIN = pa.struct([pa.field(name, pa.string()) for name in ("version", "connector", "name", "snapshot", "op")])
+
+
+def no_origins(count: int) -> pa.StructArray:
+    """Return the origins of messages that say nothing of it. They are no rows of a snapshot: TiCDC sends none."""
+    return pa.repeat(pa.scalar({"snapshot": "false"}, ORIGIN), count)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -195,3 +203,6 @@ class Decoder(Protocol):
         Raises:
             SchemaError: the messages do not fit the plan's fields.
         """
+
+    def origins(self, events: TableEvents) -> pa.StructArray:
+        """Return what each event says of its own origin (`ORIGIN`). Only `outputFormat=envelope` asks for it."""

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import ClassVar
 
+import pyarrow as pa
+
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, WatermarkEvent, every_table
 from ticdc_source.kernels import Wire
 from ticdc_source.options.options import Options
-from ticdc_source.protocols.base import Decoded, Learned, LearnedTable
+from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, no_origins
 from ticdc_source.protocols.canal_json.columnar import CanalColumns
 from ticdc_source.protocols.canal_json.kernels import KERNELS
 from ticdc_source.protocols.cast import cast_images
@@ -138,6 +140,10 @@ class CanalJSON:
             if decoded is not None:
                 return decoded
         return cast_images(self._parse(events, learned_table), events, learned_table, _wire_of)
+
+    def origins(self, events: TableEvents) -> pa.StructArray:
+        """Return that messages say nothing, and that TiCDC sends no snapshots."""
+        return no_origins(len(events))
 
     def _parse(self, events: TableEvents, learned: LearnedTable) -> Parsed:
         parsed, plan = Parsed.of(len(events)), learned.plan

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import pyarrow as pa
+
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, WatermarkEvent, every_table
 from ticdc_source.kernels import Wire
 from ticdc_source.options.options import Options
@@ -23,6 +25,8 @@ from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.debezium.columnar import DebeziumColumns
 from ticdc_source.protocols.debezium.kernels import KERNELS
+from ticdc_source.protocols.debezium.native import payload_of
+from ticdc_source.protocols.debezium.origins import origins
 from ticdc_source.protocols.debezium.types import (
     declared_columns,
     declared_facts,
@@ -148,6 +152,10 @@ class Debezium:
             self._mark_keys(parsed.images, events)
         return cast_images(parsed, events, learned_table, wire_of)
 
+    def origins(self, events: TableEvents) -> pa.StructArray:
+        """Return what `source` and `op` say."""
+        return origins(events.payloads)
+
     def _mark_keys(self, images: Images, events: TableEvents) -> None:
         """Mark the handle-key columns of each image: the members of its record's key. DDL may change them."""
         keys = [_members(events.chunk.keys[events.positions[event]], self.codec) for event in images.events]
@@ -169,7 +177,7 @@ class Debezium:
             images_before = len(images.rows)
             try:
                 message = parse_object(value)
-                payload = _payload(message)
+                payload = payload_of(message)
                 parsed.commit_ts[event] = _commit_ts(payload)
                 parsed.build_ts[event], cluster_id = _written(payload)
                 parsed.cluster_id[event] = cluster_id
@@ -200,7 +208,7 @@ class Debezium:
 
 def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
     """Parse a message and add its event to the split."""
-    payload = _payload(parse_object(value))
+    payload = payload_of(parse_object(value))
     source, op = payload.get("source"), payload.get("op")
     if source is None and op is None and ("ts_ms" in payload or "status" in payload):
         split.skipped += 1  # native Debezium's heartbeats and transaction boundaries
@@ -274,15 +282,6 @@ def _facts_before(commit_ts: int, ddl: Sequence[DDLEvent], table: TableName) -> 
     return {}
 
 
-def _payload(message: JSONObject) -> JSONObject:
-    """Return the member `payload`, or the message if it is the payload itself."""
-    payload = message.get("payload", message) if "op" not in message else message
-    if not isinstance(payload, dict):
-        msg = "'payload' is not an object"
-        raise TypeError(msg)
-    return payload
-
-
 def _commit_ts(payload: JSONObject) -> int | None:
     """Return the commit-ts; for native Debezium, which has none, a lower bound made of the event's time (ms)."""
     source = payload["source"]
@@ -321,6 +320,6 @@ def _key_columns(events: TableEvents, codec: str) -> frozenset[str]:
 def _members(key: bytes | None, codec: str) -> frozenset[str]:
     """Return the names of the members of a Kafka key; none if it cannot be read."""
     try:
-        return frozenset(_payload(parse_object(decompressed(key or b"{}", codec))))
+        return frozenset(payload_of(parse_object(decompressed(key or b"{}", codec))))
     except MALFORMED:
         return frozenset()

@@ -18,7 +18,7 @@ from ticdc_source.protocols.debezium import kernels
 from ticdc_source.protocols.messages import JSONObject
 from ticdc_source.schema.types import BIGINT_UNSIGNED, DECIMAL_MAX, ColumnType
 
-__all__ = ["DECIMAL", "NATIVE", "NATIVE_STRING", "Native", "decimal_type", "wire_name"]
+__all__ = ["DECIMAL", "NATIVE", "NATIVE_STRING", "Native", "decimal_type", "payload_of", "wire_name"]
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
@@ -139,3 +139,12 @@ NATIVE: Mapping[str, Native] = {
     "io.debezium.time.NanoTimestamp": Native(("datetime",), lambda _: _through(kernels.DATETIME, _thousandth), 6),
     "io.debezium.data.FloatVector": Native(("vector",), lambda _: _through(strings.VECTOR_TEXT, _numbers_in_text)),
 }
+
+
+def payload_of(message: JSONObject) -> JSONObject:
+    """Return the member `payload`, or the message if it is the payload itself."""
+    payload = message.get("payload", message) if "op" not in message else message
+    if not isinstance(payload, dict):
+        msg = "'payload' is not an object"
+        raise TypeError(msg)
+    return payload

@@ -16,7 +16,7 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, every_table
 from ticdc_source.kernels import Wire, strings
 from ticdc_source.options.options import Options
-from ticdc_source.protocols.base import Decoded, Learned, LearnedTable
+from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, no_origins
 from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.describe import describe_images, plan_of
@@ -119,6 +119,10 @@ class OpenProtocol:
         """Parse value frames and cast the rows."""
         learned_table = (Learned() if learned is None else learned).of_table(events.table, plan)
         return cast_images(self._parse(events, learned_table), events, learned_table, _wire_of)
+
+    def origins(self, events: TableEvents) -> pa.StructArray:
+        """Return that messages say nothing, and that TiCDC sends no snapshots."""
+        return no_origins(len(events))
 
     def _parse(self, events: TableEvents, learned: LearnedTable) -> Parsed:
         parsed, plan = Parsed.of(len(events)), learned.plan

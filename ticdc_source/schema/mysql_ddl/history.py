@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.schema.model import NO_FACTS, ColumnFacts, TypeVersions
@@ -192,7 +193,7 @@ def _histories(events: Iterable[DDLEvent], level: int) -> _Histories:
     once = {(event.commit_ts or 0, event.query, event.table): event for event in events if event.query}
     for event in sorted(once.values(), key=lambda event: event.commit_ts or 0):
         try:
-            found = steps(event.query, event.table.database)
+            found = _steps(event.query, event.table.database)
         except ValueError as error:
             _log.log(level, "A DDL text of %s is passed over: %s: %.200s", event.table, error, event.query)
             histories.forget(event.table)
@@ -200,6 +201,10 @@ def _histories(events: Iterable[DDLEvent], level: int) -> _Histories:
         for step in found:
             histories.take(_routed(step, event.table), event.commit_ts or 0)
     return histories
+
+
+# A stream parses its DDL texts again whenever one is added.
+_steps = lru_cache(maxsize=1024)(steps)
 
 
 def _routed(step: Step, table: TableName) -> Step:
