@@ -92,7 +92,7 @@ def _read(bootstrap: str, topic: str, records: int, spec: ReadSpec) -> int:
     state = ReadState.of(spec)
     with KafkaFetcher(client_config(options, driver=False), fetch_settings(options)) as fetcher:
         chunks = worker._with_gc(fetcher.fetch(OffsetRange(topic, 0, 0, records)), on=True)
-        batches = coalesce_batches(read(chunks, spec, state), options.max_rows_per_batch, worker._COALESCED_BYTES)
+        batches = coalesce_batches(read(chunks, spec, state), spec.max_rows, spec.max_bytes)
         for _ in worker._with_gc(batches, on=False):
             pass
     return state.counters.records

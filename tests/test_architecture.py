@@ -33,6 +33,7 @@ LAYERS: tuple[dict[str, str], ...] = (
     {"kernels": "a column of wire values → an Arrow array", "options": "what the user typed, without I/O"},
     {"schema": "what a column is, and what DDL says of it"},
     {"events": "what travels between the stages"},
+    {"reports": "warnings and errors, as the user sees them"},
     {"errors": "the tree of errors"},
 )
 NAMES = [name for layer in LAYERS for name in layer]

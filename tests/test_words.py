@@ -42,7 +42,7 @@ PLAIN: dict[str, frozenset[str]] = {
         {"api", "base", "context", "error", "memory", "model", "parser", "parsed", "pattern", "pool", "python", "run"}
         | {"secret", "setting", "token", "limit", "framing", "data", "receiver", "receiving", "sampler", "planner"}
         | {"load", "lookup", "task", "compatibility", "connect", "expectation", "future", "guard", "legacy"}
-        | {"library", "network"}
+        | {"library", "network", "report"}
     ),
     "Names of products": frozenset({"canal", "cdc", "debezium", "open", "ti"}),
     "English": frozenset(

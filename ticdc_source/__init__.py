@@ -1,5 +1,47 @@
-"""Read TiDB's change feed, as TiCDC writes it to Kafka, into Spark: `spark.read.format("ticdc")`."""
+"""Read TiDB's change feed, as TiCDC writes it to Kafka, into Spark.
+
+    changes = (
+        spark.read.format("ticdc")                                # or spark.readStream
+        .option("kafka.bootstrap.servers", "broker:9092")
+        .option("subscribe", "tidb-shop")                         # the topic
+        .option("tables", "shop.orders")
+        .load()
+    )
+
+Spark finds the format `ticdc` by itself. If it does not, `spark.dataSource.register(ticdc_source.TiCDCDataSource)`
+makes it known. The options are in the README. Every error that the package raises on purpose is a `TiCDCSourceError`;
+its text says what was found, where, and which option changes it.
+"""
 
 from __future__ import annotations
 
+import importlib
+
+__all__ = [
+    "ClaimCheckUnavailableError",
+    "DataLossError",
+    "DecodeError",
+    "FramingError",
+    "KafkaUnavailableError",
+    "OptionError",
+    "SchemaError",
+    "TiCDCDataSource",
+    "TiCDCSourceError",
+    "UnsupportedTypeError",
+    "__version__",
+]
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Import a public class when it is first used: the package itself costs nothing, and needs no pyspark."""
+    if name not in __all__:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    module = "source" if name == "TiCDCDataSource" else "errors"
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

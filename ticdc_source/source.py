@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from collections.abc import Mapping
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from ticdc_source.driver import load
+from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.reports import from_one_frame, once_per_query
 from ticdc_source.spark.batch import TiCDCReader
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.stream import new_stream_reader
 
 __all__ = ["TiCDCDataSource"]
+
+_ONLY_READS = 'This source only reads: use spark.read.format("ticdc") or spark.readStream.format("ticdc")'
 
 
 class TiCDCDataSource(DataSource):
@@ -25,18 +37,49 @@ class TiCDCDataSource(DataSource):
         """Return the format's name."""
         return "ticdc"
 
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self._shown: set[str] = set()  # warnings: Spark pickles this object after schema(), and readers know them
+
+    @from_one_frame
     def schema(self) -> StructType:
         """Infer the schema from the messages.
 
         Raises:
             TiCDCSourceError: an option is wrong, the brokers do not answer, or the messages do not determine a schema.
         """
-        return to_spark(load.infer_schema(self.options))
+        with once_per_query(self._shown):
+            return to_spark(load.infer_schema(self.options))
 
+    @from_one_frame
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch reader."""
-        return TiCDCReader(schema, load.batch_options(self.options))
+        with once_per_query(self._shown):
+            return TiCDCReader(schema, load.batch_options(self.options), self._shown)
 
+    @from_one_frame
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Return the stream reader."""
-        return new_stream_reader(schema, load.stream_options(self.options))
+        return new_stream_reader(schema, load.stream_options(self.options), self._shown)
+
+    @from_one_frame
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001 (Spark's)
+        """Refuse to write.
+
+        Raises:
+            TiCDCSourceError: always.
+        """
+        raise TiCDCSourceError(_ONLY_READS)
+
+    @from_one_frame
+    def streamWriter(  # noqa: N802 (Spark's name)
+        self,
+        schema: StructType,  # noqa: ARG002
+        overwrite: bool,  # noqa: ARG002, FBT001
+    ) -> DataSourceStreamWriter:
+        """Refuse to write.
+
+        Raises:
+            TiCDCSourceError: always.
+        """
+        raise TiCDCSourceError(_ONLY_READS)

@@ -30,7 +30,16 @@ def missing(decoder: type) -> list[str]:
 
 def test_the_contract_is_whole() -> None:
     """The members below come from `protocols.base.Decoder` itself; this names them once, so that none gets lost."""
-    assert {"name", "options", "chunk_records", "ddl_partition", "watermarks_need", "types_in_ddl", "kernels"} == FACTS
+    assert {
+        "name",
+        "options",
+        "chunk_records",
+        "ddl_partition",
+        "watermarks_need",
+        "types_in_ddl",
+        "zoned_timestamps",
+        "kernels",
+    } == FACTS
     assert {"of", "recognizes", "claim_checks", "split", "describe", "declared", "decode"} == METHODS
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.tables import parse_table
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.reports import warn
 from ticdc_source.schema.ddl import ddl_types_of_tables, table_ddl_types, with_table_ddl
 from ticdc_source.schema.model import (
     KEY,
@@ -191,4 +191,4 @@ def warn_of_missing_ddl(context: ReadContext, options: Options) -> None:
         alone = decoder is not None and decoder.ddl_partition == 0
         what = "has its DDL in partition 0 only" if alone else "may have DDL in partition 0"
         protocol = context.protocol or "the topic"
-        warnings.warn(f"Partition 0 of {', '.join(without)} is not read; {protocol} {what}", stacklevel=2)
+        warn(f"Partition 0 of {', '.join(without)} is not read; {protocol} {what}")

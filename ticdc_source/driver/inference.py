@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import math
 import time
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -29,6 +28,7 @@ __all__ = [
     "ddl_texts_help",
     "describe_table",
     "detect_protocol",
+    "has_unread_ddl",
     "infer_table",
     "lacks_types",
     "nothing_there",
@@ -362,22 +362,18 @@ def infer_table(sample: Sample) -> TableSchema:
         raise _nothing_found(sample)
     schemas = [schema for table in found for schema in describe_table(sample, table)]
     merged = merge_schemas(schemas)
-    if merged is not None:
-        _warn_of_unread_ddl(sample, merged)
     if merged is None:  # no row can be read: decoding says what is wrong with the first
         raise _first_failure(sample, names[0])
     return with_table_ddl(with_ddl_facts(merged, sample.ddl, whole=sample.whole), sample.table_ddl)
 
 
-def _warn_of_unread_ddl(sample: Sample, merged: TableSchema) -> None:
-    """Warn if types would differ with sqlglot: a job must not change them silently on the day it is installed."""
-    explained = any(event.query and event.table.is_same(merged.table) for event in sample.ddl)
-    if explained and not sample.decoder.types_in_ddl and not available() and lack_types(merged.columns):
-        warnings.warn(
-            f"DDL in the topic may give exact types of {merged.table} that the messages leave open (precisions, "
-            "labels, lengths): pip install sqlglot on the driver, or set schemaHints",
-            stacklevel=2,
-        )
+def has_unread_ddl(sample: Sample, table: TableSchema) -> bool:
+    """Return whether DDL events may explain more of the table with sqlglot, which is not installed.
+
+    A job must not change its types silently on the day it is installed.
+    """
+    explained = any(event.query and event.table.is_same(table.table) for event in sample.ddl)
+    return explained and not sample.decoder.types_in_ddl and not available() and lack_types(table.columns)
 
 
 def nothing_there(ranges: Sequence[OffsetRange]) -> SchemaError:

@@ -26,6 +26,7 @@ from ticdc_source.driver.inference import (
     Fetch,
     Sample,
     ddl_texts_help,
+    has_unread_ddl,
     infer_table,
     lacks_types,
     nothing_there,
@@ -36,12 +37,14 @@ from ticdc_source.driver.read_spec import driver_fetcher, layout_of
 from ticdc_source.driver.resolved_ts import resolved_end
 from ticdc_source.errors import OptionError, TiCDCSourceError
 from ticdc_source.kafka import Fetcher, KafkaCluster
+from ticdc_source.options.names import refuse_misspelt, warn_of_unknown
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import validate
 from ticdc_source.options.tables import TableFilter
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols import checked_protocol, decoder_of
+from ticdc_source.reports import warn
 from ticdc_source.schema.model import TableSchema
 
 __all__ = [
@@ -63,13 +66,13 @@ def batch_options(given: Mapping[str, str]) -> Options:
     Raises:
         OptionError: an option is wrong, or not supported in batch reads.
     """
-    options = Options.of(given)
+    options = _parsed(given)
     validate(options, streaming=False)
     checked_protocol(options)
     check_types(options)
     for option in OPTIONS.values():
         if option.only == "stream" and options.is_given(option.name):
-            warnings.warn(f"Option '{option.name}' is ignored: it applies to streams only", stacklevel=2)
+            warn(f"Option '{option.name}' is ignored: it applies to streams only")
     return options
 
 
@@ -79,7 +82,7 @@ def stream_options(given: Mapping[str, str]) -> Options:
     Raises:
         OptionError: an option is wrong, or not supported in streams.
     """
-    options = replace(Options.of(given), is_stream=True)
+    options = replace(_parsed(given), is_stream=True)
     validate(options, streaming=True)
     checked_protocol(options)
     check_types(options)
@@ -89,13 +92,19 @@ def stream_options(given: Mapping[str, str]) -> Options:
     return options
 
 
+def _parsed(given: Mapping[str, str]) -> Options:
+    refuse_misspelt(given)
+    return Options.of(given)
+
+
 def infer_schema(given: Mapping[str, str]) -> pa.Schema:
     """Return the read schema that the options ask for, inferred from the messages.
 
     Raises:
         TiCDCSourceError: an option is wrong, the brokers do not answer, or the messages do not determine a schema.
     """
-    options = Options.of(given)
+    options = _parsed(given)
+    warn_of_unknown(options)
     checked_protocol(options)
     check_types(options)
     if options.output_format == "event":  # the same columns for all tables
@@ -123,7 +132,8 @@ def schema_of_ranges(ranges: Sequence[OffsetRange], fetch: Fetch, options: Optio
     sample = take_sample(ranges, fetch, options)
     if sample is None or not sample.scanned:
         raise nothing_there(ranges)
-    return read_schema(infer_table(sample), sample.decoder.name, options)
+    table = infer_table(sample)
+    return read_schema(table, sample.decoder, options, unread_ddl=has_unread_ddl(sample, table))
 
 
 def _ranges_to_sample(options: Options) -> list[OffsetRange]:
@@ -162,6 +172,7 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
         TiCDCSourceError: the brokers do not answer, requested offsets no longer exist, or the messages do not fit the
             options.
     """
+    warn_of_unknown(options)
     with KafkaCluster(options) as cluster:
         ranges = cluster.resolve_ranges()
         ends = {offset_range.topic_partition: offset_range.end for offset_range in ranges}
@@ -247,10 +258,9 @@ class ReadContexts:
                 if not whole and not in_form:  # an unseen ALTER may have changed the labels: rely on the range alone
                     sample.ddl = in_range
                 if (in_form or in_text) and not (whole and sample.whole):
-                    warnings.warn(
+                    warn(
                         "Not all DDL events were scanned (inferSchema.maxScannedRecords, inferSchema.timeoutMs): "
                         "columns whose types or labels appear only in DDL events are shown as the messages have them",
-                        stacklevel=2,
                     )
             return context_of_sample(sample)
 
@@ -269,7 +279,7 @@ class ReadContexts:
         except TiCDCSourceError as error:
             if isinstance(error, OptionError) and sample.rows:  # several tables
                 raise
-            warnings.warn(str(error), stacklevel=2)
+            warn(str(error))
             table = TableFilter(options.tables or ()).exact
             # If `tables` names one table, there is nothing more to infer, unless its types come from DDL events.
             provisional = table is None or sample.decoder.types_in_ddl
@@ -329,4 +339,4 @@ def _warn_of_absent_columns(fields: Sequence[pa.Field], found: TableSchema) -> N
             near = difflib.get_close_matches(item.name.lower(), there, n=1)
             hint = f". Did you mean {there[near[0]]}?" if near else ""
             msg = f"The schema's column {item.name} is in no message of {found.table} that was sampled"
-            warnings.warn(f"{msg}: it is NULL if a message lacks it{hint}", stacklevel=2)
+            warn(f"{msg}: it is NULL if a message lacks it{hint}")

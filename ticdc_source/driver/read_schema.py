@@ -4,27 +4,45 @@ from __future__ import annotations
 
 import difflib
 import json
-import warnings
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
-from ticdc_source.options.hints import parse_hint_type, parse_hints, spark_name, string_hint
+from ticdc_source.options.hints import hint_of, parse_hint_type, parse_hints, spark_name, string_hint
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMAT_COLUMNS, JSON_COLUMNS, RESCUED_DATA, metadata_columns
+from ticdc_source.protocols.base import Decoder
+from ticdc_source.reports import warn
 from ticdc_source.schema.ddl import check_table_ddl
 from ticdc_source.schema.model import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, Column, TableSchema
-from ticdc_source.schema.types import CONVERSIONS, TYPES, VARIANT, category_of, convertible
+from ticdc_source.schema.mysql_ddl import available
+from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, category_of, convertible
 
 __all__ = ["check_types", "format_schema", "read_schema"]
 
 
-def read_schema(table: TableSchema, protocol: str, options: Options) -> pa.Schema:
+class _Doubt(NamedTuple):
+    """A column whose type the messages leave open, and what it is read as."""
+
+    column: str
+    why: str
+    arrow: pa.DataType
+    ddl_helps: bool = True
+
+
+def read_schema(table: TableSchema, decoder: Decoder, options: Options, *, unread_ddl: bool = False) -> pa.Schema:
     """Return the columns of `outputFormat` changelog or envelope for a table.
 
     The field metadata of each table column is that of `model.FIELD_METADATA`, and `ticdc.protocol`. The reader gets it
     back from Spark and needs no second inference.
+
+    Args:
+        table: what inference found.
+        decoder: the decoder of its protocol.
+        options: the options.
+        unread_ddl: whether DDL in the topic may say more about the table, and cannot be read without sqlglot.
 
     Raises:
         OptionError: a hint or `columns` names no column, or a name is taken by a metadata column.
@@ -35,7 +53,13 @@ def read_schema(table: TableSchema, protocol: str, options: Options) -> pa.Schem
     chosen = None if options.columns is None else [name.lower() for name in options.columns]
     _refuse_unknown("columns", chosen or (), table)
     columns = [column for column in table.columns if chosen is None or column.name.lower() in chosen]
-    data = [_field(column, hints.get(column.name.lower()), table, protocol, options) for column in columns]
+    doubts: list[_Doubt] = []
+    data = [_field(column, hints.get(column.name.lower()), table, decoder.name, options, doubts) for column in columns]
+    if doubts or unread_ddl:
+        warn(_doubts_message(table, doubts, options, unread_ddl=unread_ddl))
+    zoneless = [field.name for field in data if field.type == TIMESTAMP]
+    if zoneless and not decoder.zoned_timestamps and not options.is_given("timeZone"):
+        warn(_zone_message(table, zoneless, options))
 
     if options.output_format == "envelope":
         return format_schema(options, pa.struct(data))
@@ -100,9 +124,16 @@ def check_types(options: Options) -> None:
         parse_hint_type(options.unspecified_decimal, "unspecifiedDecimal")
 
 
-def _field(column: Column, hint: pa.DataType | None, table: TableSchema, protocol: str, options: Options) -> pa.Field:
-    arrow = _arrow(column, hint, table, options)
-    metadata = {TABLE: _json_name(table), PROTOCOL: protocol}
+def _field(
+    column: Column,
+    hint: pa.DataType | None,
+    table: TableSchema,
+    protocol: str,
+    options: Options,
+    doubts: list[_Doubt],
+) -> pa.Field:
+    arrow = _arrow(column, hint, table, options, doubts)
+    metadata = {TABLE: _quoted(table), PROTOCOL: protocol}
     if column.type is not None and column.type.name in TYPES:
         metadata[MYSQL_TYPE] = str(column.type)
     if column.key:
@@ -113,14 +144,13 @@ def _field(column: Column, hint: pa.DataType | None, table: TableSchema, protoco
     return pa.field(column.name, arrow, metadata=metadata)
 
 
-def _json_name(table: TableSchema) -> str:
-    return ".".join(f"`{part.replace('`', '``')}`" for part in table.table)
-
-
-def _arrow(column: Column, hint: pa.DataType | None, table: TableSchema, options: Options) -> pa.DataType:
+def _arrow(
+    column: Column, hint: pa.DataType | None, table: TableSchema, options: Options, doubts: list[_Doubt]
+) -> pa.DataType:
+    """Return the Arrow type of a column; add to `doubts` what the user should decide."""
     where = f"Column {column.name} of {table.table}"
     if column.type is None:
-        return _arrow_of_json(column, hint, where)
+        return _arrow_of_json(column, hint, doubts)
     if column.type.name not in TYPES:
         if hint == pa.string():
             return hint
@@ -132,7 +162,8 @@ def _arrow(column: Column, hint: pa.DataType | None, table: TableSchema, options
     if hint is not None:
         numbers = column.type.family in ("enum", "set") and (pa.types.is_integer(hint) or pa.types.is_decimal(hint))
         if not (convertible(natural, hint) or numbers or (column.type.name == "decimal" and pa.types.is_decimal(hint))):
-            allowed = ", ".join(sorted({"string", *CONVERSIONS.get(category_of(natural), ())}))
+            categories = sorted({"string", *CONVERSIONS.get(category_of(natural), ())})
+            allowed = ", ".join(_CATEGORY_NAMES.get(category, category) for category in categories)
             msg = (
                 f"{where}: {column.type} cannot be read as {spark_name(hint)} without loss; it can be read as "
                 f"{spark_name(natural)}, or as {allowed}: cast it afterwards"
@@ -140,39 +171,62 @@ def _arrow(column: Column, hint: pa.DataType | None, table: TableSchema, options
             raise SchemaError(msg)
         return hint
     if column.conflict:
-        _warn(f"{where}: its versions have types of different kinds; it is read as string, as MySQL prints it")
+        why = "its versions have types of different kinds, and MySQL's text holds all of them"
+        doubts.append(_Doubt(column.name, why, pa.string(), ddl_helps=False))
         return pa.string()
     if column.type.name == "json" and options.variant_json:
         return VARIANT
-    if column.type.is_unspecified:
-        _warn_of_decimal(column, natural, where)
+    if column.type.is_unspecified and column.type.scale is None:
+        doubts.append(_Doubt(column.name, "DECIMAL without precision, only NULLs in the sample", natural))
+    elif column.type.is_unspecified and pa.types.is_string(natural):
+        why = "DECIMAL of more than 38 digits, which Spark does not have"
+        doubts.append(_Doubt(column.name, why, natural, ddl_helps=False))
     return natural
 
 
-def _arrow_of_json(column: Column, hint: pa.DataType | None, where: str) -> pa.DataType:
+def _arrow_of_json(column: Column, hint: pa.DataType | None, doubts: list[_Doubt]) -> pa.DataType:
     if hint is not None:
         return hint
-    if column.json_type is None:
-        _warn(f"{where}: the sample holds only NULLs and no type; it is read as string. schemaHints can say the type")
-        return pa.string()
-    _warn(f"{where}: the messages do not say its type; going by its values, it is read as {column.json_type}. "
-          "schemaHints can say the type")  # fmt: skip
-    return column.json_type
+    arrow = pa.string() if column.json_type is None else column.json_type
+    why = "no type, only NULLs in the sample" if column.json_type is None else "no type, only JSON values"
+    doubts.append(_Doubt(column.name, why, arrow))
+    return arrow
 
 
-def _warn_of_decimal(column: Column, arrow: pa.DataType, where: str) -> None:
-    help_ = "schemaHints or unspecifiedDecimal can say the type"
-    if column.type is not None and column.type.scale is None:
-        _warn(
-            f"{where}: the wire does not tell the precision of DECIMAL, and the sample holds only NULLs; "
-            f"it is read as {arrow}. {help_}"
-        )
-    elif pa.types.is_string(arrow):
-        _warn(f"{where}: a DECIMAL with more than 38 digits, which Spark does not have; it is read as string. {help_}")
+# Categories whose names are not those of Spark's types.
+_CATEGORY_NAMES = {"integer": "tinyint to bigint", "interval": "interval day to second", "array": "array<float>"}
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=2)
+def _doubts_message(table: TableSchema, doubts: list[_Doubt], options: Options, *, unread_ddl: bool) -> str:
+    """Return the one warning about types that the messages of a table leave open, with the lines that end it."""
+    lines = [f"The messages of {table.table} do not fully say the types of its columns:"]
+    lines += [f"  {doubt.column} is read as {spark_name(doubt.arrow)} ({doubt.why})" for doubt in doubts]
+    if unread_ddl:
+        lines.append("  DDL in the topic may say more (precisions, labels, lengths), and the driver has no sqlglot")
+    if not available() and (unread_ddl or any(doubt.ddl_helps for doubt in doubts)):
+        lines.append('To read DDL: pip install "ticdc-source[ddl]"')
+    if unread_ddl or any(doubt.ddl_helps for doubt in doubts):
+        lines.append(f"To give the types, paste what SHOW CREATE TABLE {_quoted(table)} prints:")
+        lines.append(f'  .option("tableDDL", """CREATE TABLE {_quoted(table)} (…)""")')
+    if doubts:
+        hints = [hint_of(doubt.column, doubt.arrow) for doubt in doubts]
+        given = [options.schema_hints] if options.schema_hints else []
+        lines.append("To keep these types, or to choose others:")
+        hint = json.dumps(", ".join([*given, *hints]), ensure_ascii=False)  # a literal of Python
+        lines.append(f'  .option("schemaHints", {hint})')
+    return "\n".join(lines)
+
+
+def _zone_message(table: TableSchema, columns: list[str], options: Options) -> str:
+    return (
+        f"TIMESTAMP columns of {table.table} ({', '.join(columns)}) come in the time zone of the TiCDC server, which "
+        f"the messages do not name; they are read as {options.time_zone}. Set the zone of the server (its --tz):\n"
+        f'  .option("timeZone", "{options.time_zone}")'
+    )
+
+
+def _quoted(table: TableSchema) -> str:
+    return ".".join(f"`{part.replace('`', '``')}`" for part in table.table if part)
 
 
 def _refuse_unknown(option: str, names: Iterable[str] | Mapping[str, object], table: TableSchema) -> None:

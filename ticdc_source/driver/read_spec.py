@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
 from ticdc_source.driver.context import ReadContext, TypeTexts
@@ -17,7 +19,7 @@ from ticdc_source.pipeline.layout import Layout
 from ticdc_source.pipeline.spec import ReadSpec
 from ticdc_source.protocols import PROTOCOLS, decoder_of
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema.model import ReadField
+from ticdc_source.schema.model import TABLE, ReadField
 from ticdc_source.schema.types import parse_type
 
 __all__ = ["driver_fetcher", "fetch_settings", "layout_of", "read_spec"]
@@ -111,13 +113,11 @@ def read_spec(schema: pa.Schema, options: Options, context: ReadContext) -> Read
 
 def _read_field(item: pa.Field, context: ReadContext) -> ReadField:
     name = item.name.lower()
-    return _typed_field(
-        item.name, item.type, context.types.get(name), context.versions.get(name, ()), key=name in context.keys
-    )
+    read_field = _typed_field(item.name, item.type, context.types.get(name), context.versions.get(name, ()))
+    inferred = item.metadata is not None and TABLE.encode() in item.metadata
+    return replace(read_field, key=name in context.keys, user_schema=not inferred)
 
 
-def _typed_field(
-    name: str, arrow: pa.DataType, text: str | None, versions: TypeTexts, *, key: bool = False
-) -> ReadField:
+def _typed_field(name: str, arrow: pa.DataType, text: str | None, versions: TypeTexts) -> ReadField:
     parsed = tuple((start, parse_type(version)) for start, version in versions)
-    return ReadField(name, arrow, type=parse_type(text) if text else None, versions=parsed, key=key)
+    return ReadField(name, arrow, type=parse_type(text) if text else None, versions=parsed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import logging
 import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
@@ -20,6 +19,7 @@ from ticdc_source.options.offsets import OffsetRange, clip, ranges_between
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import EARLIEST, LATEST, Moment, by_partition, end_spec, start_spec
 from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicPartition, topic_choice
+from ticdc_source.reports import warn
 
 __all__ = ["DATA_LOSS", "KafkaCluster", "report_loss"]
 
@@ -211,7 +211,7 @@ def report_loss(reason: str, *, fail: bool) -> None:
     """
     if fail:
         raise DataLossError(DATA_LOSS + reason)
-    warnings.warn(f"Data has been lost (failOnDataLoss is off, what is left is read): {reason}", stacklevel=3)
+    warn(f"Data has been lost (failOnDataLoss is off, what is left is read): {reason}")
 
 
 def _resolved(

@@ -100,7 +100,7 @@ def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: 
     if wire is None:
         if category == "string":
             return lambda cells: plain_text(cells, settings)
-        msg = f"type {type_} is not supported; schemaHints can ask for its text with 'string'"
+        msg = f"type {type_} is not supported"
         raise UnsupportedTypeError(msg)
     if target == VARIANT and type_.name == "json":
         read = wire.text(type_, settings._replace(invalid_utf8="fail"))

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options.parsers import split_names, unquote_name
-from ticdc_source.schema.types import DECIMAL_MAX, TIME, TIMESTAMP, TIMESTAMP_NTZ, VECTOR
+from ticdc_source.schema.types import DECIMAL_MAX, TIME, TIMESTAMP, TIMESTAMP_NTZ, VARIANT, VECTOR
 
-__all__ = ["parse_hint_type", "parse_hints", "spark_name", "string_hint"]
+__all__ = ["hint_of", "parse_hint_type", "parse_hints", "spark_name", "string_hint"]
 
 _TYPES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -102,13 +102,32 @@ def spark_name(arrow: pa.DataType) -> str:
     """Return the name of a type in Spark's DDL."""
     if pa.types.is_decimal(arrow):
         return f"decimal({arrow.precision},{arrow.scale})"
+    if arrow == VARIANT:
+        return "variant"
+    if pa.types.is_struct(arrow):
+        return f"struct<{', '.join(f'{field.name}: {spark_name(field.type)}' for field in arrow)}>"
+    if pa.types.is_list(arrow):
+        return f"array<{spark_name(arrow.value_type)}>"
     return next((name for name, type_ in _TYPES.items() if type_ == arrow), str(arrow))
 
 
-def string_hint(column: str) -> str:
-    """Return advice for error messages: the hint that reads a column as text, whatever its type is."""
+def hint_of(column: str, arrow: pa.DataType) -> str:
+    """Return the hint that reads a column as a type, such as `amount decimal(10,2)`."""
     name = column if re.fullmatch(r"\w+", column) else f"`{column.replace('`', '``')}`"
-    return f'schemaHints="{name} string" reads its text'
+    return f"{name} {spark_name(arrow)}"
+
+
+def string_hint(column: str, *, user_schema: bool = False) -> str:
+    """Return advice for error messages: how to read a column as text, whatever its type is.
+
+    Args:
+        column: its name.
+        user_schema: whether the user gave the schema, where hints have no effect.
+    """
+    hint = hint_of(column, pa.string())
+    if user_schema:
+        return f"{hint} in .schema(…) reads its text"
+    return f'schemaHints="{hint}" reads its text'
 
 
 def _join_brackets(parts: list[str]) -> list[str]:

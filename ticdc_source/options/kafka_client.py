@@ -5,8 +5,6 @@ The settings can be pickled, and print without secrets.
 
 from __future__ import annotations
 
-import difflib
-import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,8 +12,9 @@ from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
 from ticdc_source.options.credentials import ClientSettings, Secret, sasl, tls
 from ticdc_source.options.options import Options
+from ticdc_source.reports import warn
 
-__all__ = ["BY_NAME", "OWN_SETTINGS", "SETTINGS", "Setting", "client_config"]
+__all__ = ["BY_NAME", "OWN_SETTINGS", "REFUSED", "SETTINGS", "WITHOUT_EFFECT", "Setting", "client_config"]
 
 
 class Setting(NamedTuple):
@@ -104,7 +103,7 @@ OWN_SETTINGS = frozenset({
 BY_NAME = {key: row for row in SETTINGS for key in (row.java, row.name) if key is not None}
 
 # Java settings without effect on a reader that joins no group and names its partitions, or on Python's TLS.
-_WITHOUT_EFFECT = frozenset(
+WITHOUT_EFFECT = frozenset(
     {
         "auto.commit.interval.ms",
         "exclude.internal.topics",
@@ -130,7 +129,7 @@ _WITHOUT_EFFECT = frozenset(
     }
 )
 
-_REFUSED = {
+REFUSED = {
     "auto.offset.reset": (
         "Kafka option 'auto.offset.reset' is not supported. Instead set the source option 'startingoffsets' "
         "to 'earliest' or 'latest' to specify where to start. Structured Streaming manages which offsets "
@@ -190,16 +189,14 @@ def client_config(options: Options, *, driver: bool) -> ClientSettings:
             and does not repeat the driver's warnings.
 
     Raises:
-        OptionError: A setting is refused, malformed, or (with `strictOptions`) unknown. No message holds the value of
-            a setting that may be secret.
+        OptionError: A setting is refused or malformed. No message holds the value of a setting that may be secret.
     """
     given: ClientSettings = {}
     for name, text in options.kafka.items():
         _refuse(name)
         setting = BY_NAME.get(name)
         if setting is None:
-            _report_unknown(name, strict=options.strict_options, quiet=not driver)
-            continue
+            continue  # `options.names` reports it
         if setting.name in given:
             msg = f"Options 'kafka.{setting.java}' and 'kafka.{setting.name}' are the same: give one of them"
             raise OptionError(msg)
@@ -209,10 +206,10 @@ def client_config(options: Options, *, driver: bool) -> ClientSettings:
             msg = f"Option 'kafka.{name}': {error}"
             raise OptionError(msg) from None
     if driver and "group_id" in given:
-        warnings.warn(_GROUP_ID_WARNING, stacklevel=2)
+        warn(_GROUP_ID_WARNING)
         if options.is_given("groupIdPrefix"):
             msg = "Option 'groupIdPrefix' will be ignored as option 'kafka.group.id' has been set."
-            warnings.warn(msg, stacklevel=2)
+            warn(msg)
     config = {name: value for name, value in given.items() if not name.startswith(("sasl_", "ssl_"))}
     config = {
         **_DEFAULTS,
@@ -234,22 +231,9 @@ def _client_id(prefix: str | None, *, driver: bool) -> str:
 
 
 def _refuse(name: str) -> None:
-    reason = _REFUSED.get(name.replace("_", "."))
+    reason = REFUSED.get(name.replace("_", "."))
     if reason is not None:
         raise OptionError(reason)
-
-
-def _report_unknown(name: str, *, strict: bool, quiet: bool) -> None:
-    if name in _WITHOUT_EFFECT:
-        message = f"Kafka option '{name}' has no effect here and is ignored"
-    else:
-        near = difflib.get_close_matches(name, BY_NAME, n=1)
-        hint = f"; did you mean 'kafka.{near[0]}'?" if near else ""
-        message = f"Unknown Kafka option 'kafka.{name}' is ignored{hint}"
-        if strict:
-            raise OptionError(message)
-    if not quiet:
-        warnings.warn(message, stacklevel=3)
 
 
 def _fit_times(config: ClientSettings, given: ClientSettings) -> None:

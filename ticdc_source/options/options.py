@@ -9,9 +9,6 @@ case everywhere.
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import re
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar, overload
@@ -458,7 +455,10 @@ class Options:
         "folder to which one JSON line of counters per topic partition and micro-batch is written",
     )
     strict_options: bool = _option(
-        "strictOptions", parsers.boolean, "`true` makes unknown options an error", default="false"
+        "strictOptions",
+        parsers.boolean,
+        "`true` makes every unknown option an error; `false` only those that are nearly the name of one",
+        default="false",
     )
 
     @classmethod
@@ -466,8 +466,7 @@ class Options:
         """Parse and check options by name, in any case.
 
         Raises:
-            OptionError: A value does not parse, options contradict one another, a required one is missing, or
-                `strictOptions` is on and a name is unknown.
+            OptionError: A value does not parse, options contradict one another, or a required one is missing.
         """
         lowered = {name.lower(): str(value) for name, value in given.items()}
         # Any: each value has its own type, which `_option` ties to the annotation of its field.
@@ -480,7 +479,6 @@ class Options:
             parsed.setdefault("rescued_data_column", "_rescued_data")
         kafka = {name.removeprefix("kafka."): value for name, value in lowered.items() if name.startswith("kafka.")}
         options = cls(given=frozenset(lowered), kafka=kafka, **parsed)
-        options._report_unknown()
         options._check()
         options._check_output()
         return options
@@ -492,18 +490,6 @@ class Options:
     def is_given(self, name: str) -> bool:
         """Return whether the option was given, in any case."""
         return name.lower() in self.given
-
-    def _report_unknown(self) -> None:
-        by_lower = {option.name.lower(): option.name for option in OPTIONS.values()}
-        for name in sorted(self.given):
-            if name in by_lower or name.startswith("kafka.") or _SPARK_NOISE.match(name):
-                continue
-            near = difflib.get_close_matches(name, [*by_lower, "kafka.bootstrap.servers"], n=1)
-            hint = f"did you mean '{by_lower.get(near[0], near[0])}'?" if near else "see the README for all options"
-            message = f"Unknown option '{name}'; {hint}"
-            if self.strict_options:
-                raise OptionError(message)
-            warnings.warn(message, stacklevel=4)
 
     def _check_output(self) -> None:
         """Refuse options that do not apply to `outputFormat`, and options of batch reads beside options of streams."""
@@ -563,9 +549,6 @@ _INSTEAD = {
     "onSchemaDrift": f"{_ROWS_ARE_WHOLE}, so nothing drifts",
     "rescuedDataColumn": f"{_ROWS_ARE_WHOLE}, so nothing needs rescue",
 }
-
-# What Spark itself adds to the options: `load(path)`, and the properties of CREATE TABLE.
-_SPARK_NOISE = re.compile(r"^(option\..*|owner|provider|__.*)$")
 
 
 def options_table() -> str:

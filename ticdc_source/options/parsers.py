@@ -270,6 +270,11 @@ def offsets(value: str) -> Literal["earliest", "latest"] | PartitionNumbers:
             return "earliest"
         case "latest":
             return "latest"
+    if not value.strip().startswith("{"):
+        near = difflib.get_close_matches(value.strip().lower(), ("earliest", "latest"), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        msg = f"expected earliest | latest | JSON such as {_OFFSETS_EXAMPLE}{hint}"
+        raise ValueError(msg)
     return _partition_numbers(value, -2, "-2 (earliest)", _OFFSETS_EXAMPLE)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
+from ticdc_source.options.hints import spark_name
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.metadata import (
     CORRUPT_RECORD,
@@ -114,7 +115,10 @@ class Layout:
                 elif not (output == "event" and name in JSON_COLUMNS and field.type == VARIANT):
                     _require_type(field, format_columns[name].arrow)
                 if format_columns[name].arrow is None and not pa.types.is_struct(field.type):
-                    msg = f"Column {field.name} has the type {field.type}; it must be a struct of the table's columns"
+                    msg = (
+                        f"Column {field.name} has the type {spark_name(field.type)}; it must be a struct of the "
+                        "table's columns"
+                    )
                     raise SchemaError(msg)
                 if format_columns[name].fill:
                     metadata[field.name] = format_columns[name].fill
@@ -164,7 +168,10 @@ class Layout:
 
 def _require_type(field: pa.Field, expected: pa.DataType | None) -> None:
     if expected is not None and field.type != expected:
-        msg = f"Column {field.name} has the type {field.type}; as a metadata column it must be {expected}"
+        msg = (
+            f"Column {field.name} has the type {spark_name(field.type)}; as a metadata column it must be "
+            f"{spark_name(expected)}"
+        )
         raise SchemaError(msg)
 
 

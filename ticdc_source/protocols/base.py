@@ -149,6 +149,7 @@ class Decoder(Protocol):
         watermarks_need: the TiCDC settings without which no watermarks are sent, as an error names them; None if they
             are always sent (docs/wire.md, item 54).
         types_in_ddl: whether DDL events say in a form of their own, beside the SQL text, which types columns have.
+        zoned_timestamps: whether a TIMESTAMP comes with its time zone (docs/wire.md, item 21).
     """
 
     name: ClassVar[str]
@@ -158,6 +159,7 @@ class Decoder(Protocol):
     ddl_partition: ClassVar[int | None]
     watermarks_need: ClassVar[str | None]
     types_in_ddl: ClassVar[bool]
+    zoned_timestamps: ClassVar[bool]
 
     @classmethod
     def of(cls, options: Options) -> Decoder:

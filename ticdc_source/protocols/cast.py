@@ -144,7 +144,7 @@ def _cast(column: PlannedColumn, rows: list[Row], columns: dict[str, Cells], sta
         else:
             message = f"value {reason}. It does not fit {spark_name(column.field.arrow)}"
             if column.field.arrow != pa.string():
-                message += f": {string_hint(name)}"
+                message += f": {string_hint(name, user_schema=column.field.user_schema)}"
             cast.failures.setdefault(event, DecodeError(message, cast.events.address(event, name)))
         cells[row] = None
     try:

@@ -135,7 +135,7 @@ class Plan:
         except SchemaError as error:
             if rescued:
                 return PlannedColumn(field=read_field)
-            msg = f"Column {column.name}: {error}. {string_hint(column.name)}"
+            msg = f"Column {column.name}: {error}. {string_hint(column.name, user_schema=read_field.user_schema)}"
             raise type(error)(msg) from None
 
     def _json(self, column: Column, known: ReadField, wire_of: WireOf) -> JSONWriter:

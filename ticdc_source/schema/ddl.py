@@ -69,7 +69,10 @@ def ddl_types(ddl: Iterable[DDLEvent], table: TableName, *, whole: bool) -> Mapp
     if not ddl:
         return {}
     if not available():
-        _log.info("DDL events in the topic may tell types that the messages of %s lack: pip install sqlglot", table)
+        _log.info(
+            'DDL events in the topic may tell types that the messages of %s lack: pip install "ticdc-source[ddl]"',
+            table,
+        )
         return {}
     if not whole:
         _log.info(

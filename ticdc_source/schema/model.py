@@ -204,6 +204,7 @@ class ReadField:
         type: the MySQL type that inference found, which refines what a message tells; None if inference did not run.
         versions: the types that DDL events gave it, if they changed.
         key: whether it is part of the handle key, as far as inference knows.
+        user_schema: whether the user gave the schema, where `schemaHints` has no effect.
     """
 
     name: str
@@ -212,6 +213,7 @@ class ReadField:
     type: ColumnType | None = None
     versions: TypeVersions = ()
     key: bool = False
+    user_schema: bool = False
 
     def type_since(self, since: int) -> ColumnType | None:
         """Return the type of the version that began at `since`, the commit_ts of a DDL event; None if it is unknown."""

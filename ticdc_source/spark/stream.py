@@ -6,9 +6,10 @@ and `SupportsTriggerAvailableNow`. Before, `latestOffset` has no arguments and t
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -20,8 +21,10 @@ from ticdc_source.driver.read_spec import layout_of
 from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, offsets_of
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.kafka import KafkaCluster, report_loss
+from ticdc_source.options.names import warn_of_unknown
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.options import Options
+from ticdc_source.reports import from_one_frame, once_per_query, warn
 from ticdc_source.spark.schema import to_arrow
 from ticdc_source.spark.worker import TiCDCPartition, read_partition
 
@@ -41,12 +44,31 @@ else:
 __all__ = ["HAS_ADMISSION_CONTROL", "new_stream_reader"]
 
 
+Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
+Self = TypeVar("Self", bound="StreamReader")
+
+
+def _planning(
+    method: Callable[Concatenate[Self, Parameters], Result],
+) -> Callable[Concatenate[Self, Parameters], Result]:
+    """Return a method that shows each warning once in the query, and raises the package's errors from one frame."""
+
+    @wraps(method)
+    def once(self: Self, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with once_per_query(self._shown):
+            return method(self, *args, **kwargs)
+
+    return from_one_frame(once)
+
+
 class StreamReader(DataSourceStreamReader):
     """Plans in one long-lived process of the driver, reads on the workers. It connects at first use."""
 
-    def __init__(self, schema: StructType, options: Options) -> None:
+    def __init__(self, schema: StructType, options: Options, shown: Iterable[str] = ()) -> None:
         self._schema = schema
         self._options = options
+        self._shown = set(shown)  # warnings of load()
         self._cluster: KafkaCluster | None = None
         self._planner: StreamPlanner | None = None
         self._contexts: ReadContexts | None = None
@@ -62,6 +84,8 @@ class StreamReader(DataSourceStreamReader):
         """The planner; made at first use."""
         if self._planner is None:
             options = self._options
+            warn_of_unknown(options)
+            self._warn_of_ignored()
             self._cluster = KafkaCluster(options)
             self._planner = StreamPlanner(
                 self._cluster,
@@ -70,10 +94,15 @@ class StreamReader(DataSourceStreamReader):
             )
         return self._planner
 
+    def _warn_of_ignored(self) -> None:
+        """Warn about options that this PySpark has no use for."""
+
+    @_planning
     def initialOffset(self) -> OffsetJSON:  # noqa: N802 (Spark's name)
         """Return where a new stream starts."""
         return self.planner.initial()
 
+    @_planning
     def partitions(self, start: OffsetJSON, end: OffsetJSON) -> Sequence[InputPartition]:
         """Cut what lies between two offsets into input partitions; small ranges share one."""
         ranges = self.planner.ranges(start, end)
@@ -114,13 +143,16 @@ class StreamReader(DataSourceStreamReader):
 class UnlimitedStreamReader(StreamReader):
     """For PySpark 4.0 and 4.1: every micro-batch reads everything that is there."""
 
-    def __init__(self, schema: StructType, options: Options) -> None:
-        super().__init__(schema, options)
+    def __init__(self, schema: StructType, options: Options, shown: Iterable[str] = ()) -> None:
+        super().__init__(schema, options, shown)
         self._last: OffsetJSON | None = None
-        for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
-            if options.is_given(name):
-                warnings.warn(f"Option '{name}' is ignored: it needs PySpark 4.2 or newer", stacklevel=2)
 
+    def _warn_of_ignored(self) -> None:
+        for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
+            if self._options.is_given(name):
+                warn(f"Option '{name}' is ignored: it needs PySpark 4.2 or newer")
+
+    @_planning
     def latestOffset(self) -> OffsetJSON:  # type: ignore[override]  # noqa: N802
         """Return where the next micro-batch ends.
 
@@ -150,6 +182,7 @@ if HAS_ADMISSION_CONTROL:
                 return ReadMinRows(self._options.min_offsets_per_trigger)
             return ReadAllAvailable()
 
+        @_planning
         def latestOffset(self, start: OffsetJSON, limit: ReadLimit) -> OffsetJSON:  # noqa: N802
             """Return where the micro-batch that begins at `start` ends; `start` itself if nothing is new.
 
@@ -161,15 +194,17 @@ if HAS_ADMISSION_CONTROL:
                 return self.planner.next(start, None, limit.min_rows)
             return self.planner.next(start)
 
+        @_planning
         def reportLatestOffset(self) -> OffsetJSON | None:  # noqa: N802
             """Return the ends of all partitions, for the query's progress."""
             return self.planner.newest() or None
 
+        @_planning
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
             """Fix the end of the stream."""
             self.planner.stop_at_latest()
 
 
-def new_stream_reader(schema: StructType, options: Options) -> DataSourceStreamReader:
-    """Return the reader for the PySpark that runs."""
-    return (LimitedStreamReader if HAS_ADMISSION_CONTROL else UnlimitedStreamReader)(schema, options)
+def new_stream_reader(schema: StructType, options: Options, shown: Iterable[str] = ()) -> DataSourceStreamReader:
+    """Return the reader for the PySpark that runs; `shown` has the warnings that its query has shown."""
+    return (LimitedStreamReader if HAS_ADMISSION_CONTROL else UnlimitedStreamReader)(schema, options, shown)

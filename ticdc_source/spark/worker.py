@@ -26,6 +26,7 @@ from ticdc_source.pipeline.coalesce import coalesce_batches
 from ticdc_source.pipeline.metrics import Counters, TaskFacts, metrics_line, write_lines
 from ticdc_source.pipeline.read import ReadState, read
 from ticdc_source.protocols.large_messages import small_portions
+from ticdc_source.reports import each_from_one_frame
 
 Item = TypeVar("Item")
 
@@ -45,6 +46,7 @@ class TiCDCPartition(InputPartition):
         self.lags = tuple(lags)
 
 
+@each_from_one_frame
 def read_partition(partition: InputPartition, schema: pa.Schema, options: Options) -> Iterator[pa.RecordBatch]:
     """Read one input partition on a worker.
 

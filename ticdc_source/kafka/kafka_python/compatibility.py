@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import CodeType, MappingProxyType
@@ -18,6 +17,7 @@ from types import CodeType, MappingProxyType
 import kafka
 
 from ticdc_source.kafka.api import ClientFacts
+from ticdc_source.reports import warn
 
 __all__ = [
     "ANSWERS",
@@ -243,10 +243,9 @@ def differences() -> Mapping[str, str]:
         found = {CONNECTIONS: found[CONNECTIONS]}
     if found:
         details = "; ".join(f"{text}: {GUARDS[name].instead}" for name, text in found.items())
-        warnings.warn(
+        warn(
             f"kafka-python {kafka.__version__} is not built as {TESTED}, which ticdc_source was tested with. Rows are "
-            f"the same, but {details}",
-            stacklevel=2,
+            f"the same, but {details}"
         )
     return MappingProxyType(found)
 

@@ -87,6 +87,7 @@ class CanalJSON:
     ddl_partition: ClassVar[int | None] = 0
     watermarks_need: ClassVar[str | None] = "enable-tidb-extension=true"
     types_in_ddl: ClassVar[bool] = False
+    zoned_timestamps: ClassVar[bool] = False
 
     @classmethod
     def of(cls, options: Options) -> CanalJSON:

@@ -84,6 +84,7 @@ class Debezium:
     ddl_partition: ClassVar[int | None] = None
     watermarks_need: ClassVar[str | None] = "enable-tidb-extension=true in the new architecture (since v8.5.4)"
     types_in_ddl: ClassVar[bool] = True
+    zoned_timestamps: ClassVar[bool] = True
 
     @classmethod
     def of(cls, options: Options) -> Debezium:

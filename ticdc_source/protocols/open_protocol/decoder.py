@@ -78,6 +78,7 @@ class OpenProtocol:
     ddl_partition: ClassVar[int | None] = None
     watermarks_need: ClassVar[str | None] = None
     types_in_ddl: ClassVar[bool] = False
+    zoned_timestamps: ClassVar[bool] = False
 
     @classmethod
     def of(cls, options: Options) -> OpenProtocol:

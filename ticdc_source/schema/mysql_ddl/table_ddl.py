@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from ticdc_source.errors import OptionError
 from ticdc_source.events import TableName
 from ticdc_source.schema.mysql_ddl.statements import Create, Step, steps
+from ticdc_source.schema.mysql_ddl.tokens import available
 
 __all__ = ["declared_tables"]
 
@@ -20,6 +21,12 @@ def declared_tables(text: str) -> Mapping[TableName, Create]:
     Raises:
         OptionError: sqlglot is not installed, or the text has anything but `CREATE TABLE` statements.
     """
+    if not available():
+        msg = (
+            "Option 'tableDDL' needs sqlglot, which the driver's Python does not have: "
+            'pip install "ticdc-source[ddl]"'
+        )
+        raise OptionError(msg)
     try:
         found = _steps(text)
     except ValueError as error:

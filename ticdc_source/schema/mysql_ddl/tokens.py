@@ -48,7 +48,7 @@ def tokens_of(sql: str) -> list[Token]:
         from sqlglot import tokenize  # noqa: PLC0415 (an extra, only needed on the driver)
         from sqlglot.errors import SqlglotError  # noqa: PLC0415
     except ImportError:
-        msg = "sqlglot is needed to read DDL texts: pip install sqlglot"
+        msg = 'DDL texts are read with sqlglot, which is not installed: pip install "ticdc-source[ddl]"'
         raise OptionError(msg) from None
     try:
         found = tokenize(sql, read="mysql")

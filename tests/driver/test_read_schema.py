@@ -1,0 +1,111 @@
+"""What load() tells the user about the types of a table: one warning, with lines to paste."""
+
+import re
+import sys
+import warnings
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.support.captured import Captured, make_options
+from tests.support.messages import TSO, Message, canal, debezium
+from ticdc_source.driver.context import ReadContext
+from ticdc_source.driver.read_spec import layout_of, read_spec
+from ticdc_source.errors import DecodeError, SchemaError
+from ticdc_source.pipeline.read import read
+
+TYPES = {"id": "int", "total": "decimal", "rest": "decimal", "at": "timestamp"}
+ROW = {"id": "1", "total": None, "rest": None, "at": "2026-01-01 00:00:00"}
+
+
+def message(row: dict[str, Any] = ROW, types: dict[str, str] = TYPES) -> Message:
+    """Make an insert of canal-json."""
+    return canal("INSERT", [row], None, types, {}, _tidb={"commitTs": TSO})
+
+
+def told(*messages: Message, **options: str) -> list[str]:
+    """Return the warnings of load()."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Captured.of(*messages).schema(**options)
+    return [str(warning.message) for warning in caught]
+
+
+def test_a_table_has_one_warning_with_lines_to_paste() -> None:
+    """All columns whose types are open are in one warning, in Spark's words; tableDDL is the first remedy."""
+    (text,) = told(message(), timeZone="UTC")
+
+    assert text.splitlines() == [
+        "The messages of test.t do not fully say the types of its columns:",
+        "  total is read as decimal(38,18) (DECIMAL without precision, only NULLs in the sample)",
+        "  rest is read as decimal(38,18) (DECIMAL without precision, only NULLs in the sample)",
+        "To give the types, paste what SHOW CREATE TABLE `test`.`t` prints:",
+        '  .option("tableDDL", """CREATE TABLE `test`.`t` (…)""")',
+        "To keep these types, or to choose others:",
+        '  .option("schemaHints", "total decimal(38,18), rest decimal(38,18)")',
+    ]
+
+
+def test_the_pasted_line_ends_the_warning() -> None:
+    """The schemaHints line of the warning is valid, keeps earlier hints, and leaves nothing to warn of."""
+    first, *_ = told(message(), timeZone="UTC", schemaHints="total decimal(10,2)")
+    (line,) = re.findall(r'\.option\("schemaHints", "(.*)"\)', first)
+
+    assert line == "total decimal(10,2), rest decimal(38,18)"
+    assert told(message(), timeZone="UTC", schemaHints=line) == []
+
+
+def test_without_sqlglot_the_warning_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line comes before tableDDL, which needs it; DDL in the topic that nobody reads is in the same warning."""
+    ddl = canal("CREATE", isDdl=True, sql="create table t (id int, e enum('a'))", _tidb={"commitTs": TSO - 1})
+    row = message({"id": "1", "e": "1"}, {"id": "int", "e": "enum"})
+    assert told(ddl, row) == []
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+
+    (text,) = told(ddl, row)
+
+    assert "DDL in the topic may say more" in text
+    assert text.index('pip install "ticdc-source[ddl]"') < text.index('.option("tableDDL"')
+
+
+def test_ddl_is_no_remedy_for_what_it_does_not_change() -> None:
+    """A decimal of more than 38 digits stays text: only schemaHints is advised."""
+    (text,) = told(message({"id": "1", "d": "9" * 40}, {"id": "int", "d": "decimal"}))
+
+    assert "  d is read as string (DECIMAL of more than 38 digits, which Spark does not have)" in text.splitlines()
+    assert "tableDDL" not in text
+
+
+def test_a_timestamp_without_its_zone_is_noticed() -> None:
+    """The notice names the columns and the line to set; timeZone, a hint and a wire with zones make it needless."""
+    row = message({"id": "1", "at": "2026-01-01 00:00:00"}, {"id": "int", "at": "timestamp"})
+    (text,) = told(row)
+
+    assert text.startswith("TIMESTAMP columns of test.t (at) come in the time zone of the TiCDC server")
+    assert text.endswith('  .option("timeZone", "UTC")')
+    assert told(row, timeZone="UTC") == []
+    assert told(row, schemaHints="at string") == []
+    zoned = {"type": "string", "field": "at", "name": "io.debezium.time.ZonedTimestamp"}
+    assert told(debezium("c", after={"at": "2026-01-01T00:00:00Z"}, fields=[zoned])) == []
+
+
+def test_with_a_users_schema_advice_does_not_speak_of_hints() -> None:
+    """Where the user gave the schema, the error says what to write there, with Spark's name of the type."""
+    captured = Captured.of(message({"id": "many"}, {"id": "bigint"}))
+    schema = pa.schema([("_change_type", pa.string()), ("id", pa.int64())])
+    spec = read_spec(schema, make_options(), ReadContext(protocol="canal-json"))
+
+    with pytest.raises(DecodeError, match=r"does not fit bigint: id string in \.schema\(…\) reads its text") as caught:
+        list(read(captured.fetch(captured.ranges()[0]), spec))
+    assert "schemaHints" not in str(caught.value)
+
+
+def test_types_in_errors_are_sparks() -> None:
+    """An error about a metadata column or a hint names types as Spark's DDL does."""
+    wrong = pa.schema([("_change_type", pa.string()), ("_commit_version", pa.int32()), ("id", pa.int32())])
+
+    with pytest.raises(SchemaError, match="_commit_version has the type int; as a metadata column it must be bigint"):
+        layout_of(wrong, make_options())
+    with pytest.raises(SchemaError, match=r"can be read as int, or as boolean, .*tinyint to bigint, string"):
+        Captured.of(message()).schema(schemaHints="id date")

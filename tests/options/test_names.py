@@ -1,0 +1,116 @@
+"""Names of options: those misspelt, those of Spark, those without a meaning."""
+
+import warnings
+
+import pytest
+
+from ticdc_source.errors import OptionError
+from ticdc_source.options.kafka_client import SETTINGS
+from ticdc_source.options.names import edit_distance, refuse_misspelt, warn_of_unknown
+from ticdc_source.options.options import OPTIONS, Options
+
+REQUIRED = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
+SECRET = "hunter2"
+
+# Options that Spark passes to a source, or that users set for all sources.
+SPARKS = """
+    path paths owner provider comment collation external location option.subscribe __hidden is_managed_location
+    serialization.format mergeSchema recursiveFileLookup pathGlobFilter modifiedBefore modifiedAfter header inferSchema
+    encoding multiLine timestampFormat dateFormat ignoreCorruptFiles ignoreMissingFiles checkpointLocation queryName
+    outputMode trigger versionAsOf timestampAsOf startingVersion endingVersion readChangeFeed includeHeaders
+    kafkaConsumer.pollTimeoutMs table_type
+"""
+
+# The settings of Java's consumer (Kafka 4.1, ConsumerConfig) that the tables do not have.
+OTHER_JAVA = """
+    client.telemetry enable.metrics.push group.remote.assignor interceptor.classes metadata.recovery.strategy
+    metadata.recovery.rebootstrap.trigger.ms receive.buffer.bytes send.buffer.bytes retry.backoff.max.ms
+    sasl.client.callback.handler.class sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+    sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class
+    sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+    sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.oauthbearer.token.endpoint.url
+    sasl.oauthbearer.scope.claim.name ssl.cipher.suites ssl.engine.factory.class ssl.key.password
+    ssl.trustmanager.algorithm share.acknowledgement.mode auto.include.jmx.reporter
+"""
+
+
+def shown(given: dict[str, str]) -> list[str]:
+    """Return the warnings about the names of options."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_unknown(Options.of({**REQUIRED, **given}))
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("startingOffset", "startingOffsets"),
+        ("PROTCOL", "protocol"),
+        ("inferSchema.maxRecord", "inferSchema.maxRecords"),
+        ("table", "tables"),
+        ("subscirbe", "subscribe"),
+        (" subscribe", "subscribe"),
+        ("moed", "mode"),
+        ("kafka-bootstrap.servers", "kafka.bootstrap.servers"),
+        ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
+        ("kafka.fetch.max.byte", "kafka.fetch.max.bytes"),
+        ("kafka.sasl.mechanisms", "kafka.sasl.mechanism"),
+        ("security.protocol", "kafka.security.protocol"),
+        ("sasl.jaas.config", "kafka.sasl.jaas.config"),
+        ("bootstrap.servers", "kafka.bootstrap.servers"),
+        ("session.timeout.ms", "kafka.session.timeout.ms"),
+    ],
+)
+def test_a_misspelt_name_is_an_error(name: str, meant: str) -> None:
+    """A name that is one or two letters off, or lacks `kafka.`, is an error with the right name and without values."""
+    with pytest.raises(OptionError) as caught:
+        refuse_misspelt({**REQUIRED, name: SECRET})
+
+    assert str(caught.value) == f"Unknown option '{name}'; did you mean '{meant}'?"
+
+
+def test_no_option_is_refused_for_its_name() -> None:
+    """Every known name passes, in any case; so does what Spark and Java's client have."""
+    ours = [option.name.upper() for option in OPTIONS.values()]
+    kafkas = [f"kafka.{name}" for setting in SETTINGS for name in (setting.java, setting.name) if name]
+    others = [f"kafka.{name}" for name in OTHER_JAVA.split()]
+
+    refuse_misspelt([*ours, *kafkas, *SPARKS.split(), *others])
+
+
+def test_another_unknown_name_is_a_warning() -> None:
+    """It may have a meaning for another program. The warning has a similar name, if there is one, and no value."""
+    assert shown({"zzz": SECRET}) == ["Unknown option 'zzz' is ignored; see the README for all options"]
+    assert shown({"starting_offset": SECRET}) == [
+        "Unknown option 'starting_offset' is ignored; did you mean 'startingOffsets'?"
+    ]
+    assert shown({"kafka.no.such.name": SECRET})[0].startswith("Unknown option 'kafka.no.such.name' is ignored")
+    with pytest.raises(OptionError, match="Unknown option 'zzz'") as caught:
+        shown({"zzz": SECRET, "strictOptions": "true"})
+    assert SECRET not in str(caught.value)
+
+
+def test_a_name_without_effect_is_never_an_error() -> None:
+    """Java's settings without effect, and a path, cause a warning, even with `strictOptions`."""
+    given = {"kafka.session.timeout.ms": "1000", "path": "x", "strictOptions": "true"}
+
+    assert shown(given) == [
+        "Option 'kafka.session.timeout.ms' has no effect here and is ignored",
+        "Option 'path' has no effect: load() takes no path here. 'subscribe' names the topic",
+    ]
+
+
+def test_what_spark_adds_itself_causes_no_warning() -> None:
+    """The properties of CREATE TABLE are silent, also with `strictOptions`."""
+    assert shown({"owner": "root", "provider": "ticdc", "option.subscribe": "t", "strictOptions": "true"}) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "distance"),
+    [("", "abc", 3), ("mode", "mode", 0), ("moed", "mode", 1), ("tabel", "tables", 2), ("kitten", "sitting", 3)],
+)
+def test_swapped_neighbours_are_one_edit(first: str, second: str, distance: int) -> None:
+    """The edit distance counts changed, added, missing and swapped letters, in both directions."""
+    assert edit_distance(first, second) == edit_distance(second, first) == distance

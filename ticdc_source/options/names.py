@@ -1,0 +1,92 @@
+"""The names of options: a misspelt name is an error, any other unknown name a warning (docs/design/0011)."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from ticdc_source.errors import OptionError
+from ticdc_source.options.kafka_client import BY_NAME, REFUSED, WITHOUT_EFFECT
+from ticdc_source.options.options import OPTIONS, Options
+from ticdc_source.reports import warn
+
+__all__ = ["edit_distance", "refuse_misspelt", "warn_of_unknown"]
+
+_OWN = {option.name.lower(): option.name for option in OPTIONS.values()}
+_REFUSED = {*REFUSED, *(name.replace(".", "_") for name in REFUSED)}  # `client_config` says why
+_KAFKA = {name.lower(): name for name in (*BY_NAME, *_REFUSED, *WITHOUT_EFFECT)}
+_KNOWN = {**_OWN, **{f"kafka.{lowered}": f"kafka.{name}" for lowered, name in _KAFKA.items()}}
+
+# What Spark itself adds: the properties of CREATE TABLE, and its own way to say where a table is.
+_SPARKS_SILENT = re.compile(r"^(option\..*|owner|provider|comment|collation|external|location|__.*)$")
+# `load(path)` gives these. They have a meaning for files only.
+_SPARKS_PATHS = frozenset({"path", "paths"})
+
+_MISSPELT = 2  # letters; a name that differs more may have a meaning for another program
+_SHORT = 5  # letters; two letters are too much of a name like `mode`
+
+
+def refuse_misspelt(given: Iterable[str]) -> None:
+    """Refuse names that were surely meant to be options: those one or two letters off, and Kafka's without `kafka.`.
+
+    Raises:
+        OptionError: a name is misspelt; the message has the right one.
+    """
+    for name in sorted(given):
+        lowered = name.lower()
+        if lowered in _KNOWN or _is_sparks(lowered):
+            continue
+        meant = f"kafka.{_KAFKA[lowered]}" if lowered in _KAFKA else _nearest(lowered)
+        if meant is not None:
+            msg = f"Unknown option '{name}'; did you mean '{meant}'?"
+            raise OptionError(msg)
+
+
+def warn_of_unknown(options: Options) -> None:
+    """Warn about names without a meaning.
+
+    Raises:
+        OptionError: `strictOptions` is on.
+    """
+    for name in sorted(options.given):
+        if name in _SPARKS_PATHS:
+            warn(f"Option '{name}' has no effect: load() takes no path here. 'subscribe' names the topic")
+            continue
+        if name.startswith("kafka.") and name.removeprefix("kafka.") in WITHOUT_EFFECT:
+            warn(f"Option '{name}' has no effect here and is ignored")
+            continue
+        if name in _KNOWN or _is_sparks(name):
+            continue
+        near = difflib.get_close_matches(name, _KNOWN, n=1)
+        hint = f"did you mean '{_KNOWN[near[0]]}'?" if near else "see the README for all options"
+        message = f"Unknown option '{name}' is ignored; {hint}"
+        if options.strict_options:
+            raise OptionError(message)
+        warn(message)
+
+
+def _is_sparks(name: str) -> bool:
+    return name in _SPARKS_PATHS or _SPARKS_SILENT.match(name) is not None
+
+
+def _nearest(name: str) -> str | None:
+    allowed = {known: _MISSPELT if len(known) > _SHORT else 1 for known in _KNOWN}
+    distances = {known: edit_distance(name, known) for known in _KNOWN if abs(len(known) - len(name)) <= _MISSPELT}
+    near = [known for known, distance in distances.items() if distance <= allowed[known]]
+    return _KNOWN[min(near, key=lambda known: (distances[known], known))] if near else None
+
+
+def edit_distance(first: str, second: str) -> int:
+    """Return how many letters must be changed, added, left out or swapped with their neighbour."""
+    before: list[int] = []
+    row = list(range(len(second) + 1))
+    for i, letter in enumerate(first, 1):
+        after = [i]
+        for j, other in enumerate(second, 1):
+            cost = min(row[j] + 1, after[j - 1] + 1, row[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == second[j - 2] and first[i - 2] == other:
+                cost = min(cost, before[j - 2] + 1)
+            after.append(cost)
+        before, row = row, after
+    return row[-1]
