@@ -30,7 +30,8 @@ def mark(ts: int) -> Message:
 
 def ddl(ts: int, query: str) -> Message:
     """Make an open-protocol DDL."""
-    return open_message(({"ts": ts, "scm": "test", "tbl": "t", "t": 2}, {"q": query, "t": 4}))
+    code = 4 if query.startswith("DROP") else 61
+    return open_message(({"ts": ts, "scm": "test", "tbl": "t", "t": 2}, {"q": query, "t": code}))
 
 
 class Topics:

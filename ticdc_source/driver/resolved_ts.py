@@ -11,6 +11,7 @@ from ticdc_source.events import Chunk, Split
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols.base import Decoder
+from ticdc_source.schema.ddl_kinds import ddl_kind
 
 __all__ = ["resolved_end"]
 
@@ -24,7 +25,7 @@ _CLOCKS_DIFFER_MS = 60_000
 # TiCDC writes watermarks to all topics at once, every few seconds. A topic that lacks them for so long gets no more;
 # its range does not merely end just behind a DDL event.
 _INACTIVITY = 60_000 << _LOGICAL_BITS
-_KEPT = frozenset({"COLUMN", "INDEX", "KEY"})  # RENAME of these leaves the table where it is
+_ENDS_TABLE = frozenset({"drop_table", "rename_table", "drop_database"})
 
 Fetch = Callable[[OffsetRange], Iterable[Chunk]]
 
@@ -98,15 +99,8 @@ def _note(split: Split, seen: _Seen) -> None:
         seen.watermark = mark.ts if seen.watermark is None else max(seen.watermark, mark.ts)
     for event in split.ddl:
         seen.last_ddl = max(seen.last_ddl, event.commit_ts or 0)
-        if _ends_table(event.query):
+        if ddl_kind(event) in _ENDS_TABLE:
             seen.ends.add(event.commit_ts or 0)
-
-
-def _ends_table(query: str) -> bool:
-    words = query.upper().split()
-    return words[:2] in (["DROP", "TABLE"], ["RENAME", "TABLE"], ["DROP", "DATABASE"], ["DROP", "SCHEMA"]) or (
-        words[:2] == ["ALTER", "TABLE"] and "RENAME" in words[3:4] and not _KEPT.intersection(words[4:5])
-    )
 
 
 def _topics_without_watermarks(seen: dict[TopicPartition, _Seen]) -> set[str]:
