@@ -8,7 +8,6 @@ from pathlib import Path
 
 from examples.data import PROTOCOLS, TRUTH
 from examples.demo.screen import Screen
-from examples.local_kafka.jars import KafkaSetupError, find_java
 
 INTRODUCTION = """\
 TiCDC, TiDB's change feed, wrote these messages: the same transactions of a web shop, in three protocols. The
@@ -27,9 +26,8 @@ def main() -> int:
     protocols = [arguments.protocol] if arguments.protocol else list(PROTOCOLS)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    failures: tuple[type[Exception], ...] = (KafkaSetupError,)
+    failures: tuple[type[Exception], ...] = ()
     try:
-        find_java()  # Kafka and Spark both need it: fail at once
         with Screen() as screen, ExitStack() as stack:
             screen.title("TiDB → TiCDC → Kafka → Spark")
             screen.say(INTRODUCTION)

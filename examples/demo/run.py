@@ -28,15 +28,17 @@ from examples.local_kafka import (
 from examples.local_kafka.jars import find_java
 
 PARTITIONS = 3
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the demo ends before an optimising compiler would pay
 FAILURES = (KafkaSetupError, KafkaStartError, SparkStartError)
 
 
 def run(screen: Screen, protocols: Sequence[str], truth: Path, stack: ExitStack) -> int:
     """Start what is needed, leave it to the stack to stop, and run the demo for each protocol."""
-    _forget_an_empty_java_home()
+    _require_java()
     truths = read_truth(truth)
     screen.expect(4 + len(protocols) * (1 + len(truths)))  # calls of `part` and `step`
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ticdc-demo-", ignore_cleanup_errors=True))
+    os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JAVA)
     os.environ["TMPDIR"] = tempfile.tempdir = folder  # files that Kafka and Spark write are deleted with it
     kafka_stack = stack.enter_context(ExitStack())
     with ThreadPoolExecutor(1, "kafka") as pool:  # its end waits for the thread, also after Ctrl-C
@@ -83,10 +85,11 @@ def conclude(screen: Screen, reads: Mapping[str, Sequence[TableRead]]) -> int:
     return 0 if good else 1
 
 
-def _forget_an_empty_java_home() -> None:
-    """Let Spark use the Java that was found: it would insist on a JAVA_HOME that holds none."""
+def _require_java() -> None:
+    """Fail at once if there is no Java: Kafka and Spark both need it."""
+    java = Path(find_java())
     home = os.environ.get("JAVA_HOME")
-    if home and not Path(find_java()).is_relative_to(home):
+    if home and not java.is_relative_to(home):  # it holds no Java, but Spark would insist on it
         del os.environ["JAVA_HOME"]
 
 

@@ -43,8 +43,6 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         "spark.app.name": "ticdc demo",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": (
-            # The demo ends before Java's optimising compiler and its parallel collector would pay.
-            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
             f"-Dlog4j2.configurationFile='{HERE / 'log4j2.properties'}' -Djava.io.tmpdir='{folder}'"
         ),
         "spark.driver.host": "127.0.0.1",
