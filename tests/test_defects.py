@@ -23,7 +23,7 @@ from ticdc_source.errors import DecodeError, TiCDCSourceError
 from ticdc_source.pipeline.read import read
 from ticdc_source.protocols.compression import decompressed
 
-pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
 ID = {"id": "int"}
 KEY = {"type": "int32", "optional": False, "field": "id"}

@@ -14,7 +14,9 @@ from tests.support.captured import Captured, Sizes, load, random_sizes, single, 
 from tests.support.corpus import names_in, read_file, scenario, scenarios, streamed
 from tests.support.truth import TrueRow, expected, is_true, tables_with_rows, true_rows
 
-pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")  # inference's notes are tested elsewhere
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The messages of .*:UserWarning"
+)  # inference's notes are tested elsewhere
 
 MATRICES = [
     f"{scenario}.{matrix}"

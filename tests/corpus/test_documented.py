@@ -98,7 +98,6 @@ def test_the_log_has_its_ddl_once_and_four_watermarks() -> None:
     assert {json.loads(row["key"])["id"] for row in found if row["_event_type"] == "row"} == {1, 2, 3, 4}
 
 
-@pytest.mark.xfail(reason="without flags, an integer is taken for unsigned", strict=False)
 @pytest.mark.parametrize("table_ddl", [True, False], ids=["tableDDL", "ddl-in-the-topic"])
 def test_the_log_has_the_types_of_its_create_table(table_ddl: bool) -> None:
     """The log has no flags; the page's CREATE TABLE, in the topic or as `tableDDL`, says that `id` is an INT."""

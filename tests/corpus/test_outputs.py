@@ -14,7 +14,9 @@ from tests.corpus.test_corpus import MATRICES, STREAMS, VARIANTS, options_of, qu
 from tests.support.captured import Captured, load, whole
 from tests.support.truth import tables_with_rows
 
-pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")  # inference's notes are tested elsewhere
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The messages of .*:UserWarning"
+)  # inference's notes are tested elsewhere
 
 # Of each protocol the setting whose messages say least.
 LEAST = ["open-protocol.default.types", "canal-json.plain.types", "debezium.disable-schema.types"]

@@ -30,7 +30,9 @@ from tests.support.captured import Captured, Record, random_sizes
 from tests.support.truth import TrueRow, expected, tables_with_rows, true_rows
 from ticdc_source.errors import TiCDCSourceError
 
-pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")  # inference's notes are tested elsewhere
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The messages of .*:UserWarning"
+)  # inference's notes are tested elsewhere
 
 SEED = 20261121
 FEW_ROWS = 2_000

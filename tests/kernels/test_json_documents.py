@@ -101,7 +101,7 @@ def origin(row: Mapping[str, Any]) -> tuple[int, int, int]:
     return sequence["partition"], sequence["offset"], sequence["index"]
 
 
-@pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")
+@pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 @pytest.mark.parametrize(
     ("scenario", "zone"),
     [

@@ -1,5 +1,6 @@
 """The fast paths have the results of the general path: the same rows, or the same errors."""
 
+import json
 import random
 import re
 from dataclasses import replace
@@ -27,7 +28,7 @@ from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.open_protocol.known_layout import OpenKnownLayout
 from ticdc_source.protocols.plan import Plan
 
-pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
 SEED = 20261121
 SCENARIOS = [
@@ -405,3 +406,40 @@ def test_unseen_combinations_of_wide_values_are_read_by_columns() -> None:
     first, second = (decoder.decode(table_events, plan, learned) for table_events in tables)
     assert first.parsed
     assert not second.parsed
+
+
+def without_mysql_types(number: int, codes: dict[str, int], values: dict[str, str]) -> bytes:
+    """Return an insert whose `mysqlType` has the key only."""
+    listed, row = (
+        ",".join(f'"{name}":{json.dumps(value, ensure_ascii=False)}' for name, value in members.items())
+        for members in (codes, values)
+    )
+    return (
+        f'{{"id":0,"database":"a","table":"b","pkNames":["id"],"isDdl":false,"type":"INSERT","es":1795247640910,'
+        f'"ts":1795247640915,"sql":"","sqlType":{{"id":-5,{listed}}},"mysqlType":{{"id":"bigint"}},'
+        f'"old":null,"data":[{{"id":"{number}",{row}}}],"_tidb":{{"commitTs":470613397578743808}}}}'
+    ).encode()
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["one-sqlType", "sqlType-by-value"])
+def test_columns_that_mysql_type_lacks_have_the_rows_of_the_general_path(mixed: bool) -> None:
+    """Columns of which only the `sqlType` is known are read by columns, unless it changes, with the same rows."""
+    chooser = random.Random(SEED)
+    codes = {"t": -6, "b": 2004, "d": 3, "v": 12, "w": 93}
+    values = {"t": "7", "b": "\x01ÿ", "d": "-1.50", "v": "ä", "w": "2020-02-29 12:00:00.5"}
+    wide = ({**codes, "t": 5}, {**values, "t": "200"})
+    written = [wide if mixed and chooser.random() < 0.3 else (codes, values) for _ in range(300)]
+    captured = Captured.of(*((b"", without_mysql_types(number, *each)) for number, each in enumerate(written)))
+    schema = captured.schema()
+
+    expected = outcome(captured, schema, whole, fast_path=False)
+
+    assert isinstance(expected, pa.Table)
+    assert set(expected["b"].to_pylist()) == {b"\x01\xff"}
+    assert outcome(captured, schema, whole, fast_path=True) == expected
+    assert outcome(captured, schema, random_sizes(SEED), fast_path=True) == expected
+    plan, decoder, learned = plan_for(captured), PROTOCOLS["canal-json"], Learned()
+    (chunk,) = captured.fetch(captured.ranges()[0])
+    for part, parsed in ((chunk.part(0, 20), True), (chunk.part(20, 300), mixed)):
+        (table_events,) = decoder.split(part).tables.values()
+        assert bool(decoder.decode(table_events, plan, learned).parsed) == parsed

@@ -21,7 +21,7 @@ GOLDEN = ROOT / "tests" / "golden"
 FILES = sorted(GOLDEN.glob("*.case"))
 ITEMS = 51
 # The warnings of inference about types, which every read of such messages has.
-_NOTE = re.compile(r"Column .* of ")
+_NOTE = re.compile(r"The messages of .* do not fully say|TIMESTAMP columns of ")
 _ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.+) \|$", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)]+\.case)\)")
 

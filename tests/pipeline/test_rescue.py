@@ -15,7 +15,7 @@ from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.pipeline.read import ReadState, read
 
-pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
 BINARY = b"\x00\xff\xe9"
 CODES = {"int": 3, "bigint": 8, "varchar": 15, "decimal": 246, "datetime": 12, "varbinary": 15, "double": 5, "bit": 16}

@@ -16,7 +16,7 @@ from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.pipeline.read import read
 
-pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
 SEED = 20261121
 SCENARIOS = [

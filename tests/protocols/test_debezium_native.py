@@ -10,7 +10,7 @@ from tests.support.captured import Captured, rows
 from tests.support.messages import Message, debezium
 from ticdc_source.errors import DecodeError, UnsupportedTypeError
 
-pytestmark = pytest.mark.filterwarnings("ignore:Column .* of .*:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
 KEY = {"type": "int32", "optional": False, "field": "id"}
 MYSQL = {"connector": "mysql", "commit_ts": None, "cluster_id": None}

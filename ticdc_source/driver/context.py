@@ -22,8 +22,10 @@ from ticdc_source.schema.model import (
     PROTOCOL,
     TABLE,
     VERSIONS,
+    WRITTEN,
     TableSchema,
     TypeVersions,
+    Written,
     merge_schemas,
 )
 from ticdc_source.schema.types import TYPES, ColumnType
@@ -39,8 +41,8 @@ __all__ = [
 
 # The types that DDL events declared for a column over time, as text: (commit_ts of the DDL, MySQL type), oldest first.
 TypeTexts = Sequence[tuple[int, str]]
-# A column's name, its MySQL type (None if unknown), and its declared types over time.
-ColumnContext = tuple[str, str | None, TypeTexts]
+# A column's name, its MySQL type (None if unknown), its declared types over time, and how its strings are written.
+ColumnContext = tuple[str, str | None, TypeTexts, Written]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,7 @@ class ReadContext:
         table: the one table of the read; None if there was no row event to infer it from.
         types: MySQL types by lower-case column name.
         versions: the declared types over time, by lower-case column name.
+        written: how strings are written, by lower-case column name, if messages do not tell.
         columns: lower-case names of all columns that inference saw; None if unknown columns are not an error.
         keys: lower-case names of the handle key's columns; incomplete if the protocol does not carry them all.
         tables: with `outputFormat=event`, the columns of tables that are known beside single messages, by the table's
@@ -66,6 +69,7 @@ class ReadContext:
     table: TableName | None = None
     types: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, TypeTexts] = field(default_factory=dict)
+    written: Mapping[str, Written] = field(default_factory=dict)
     columns: frozenset[str] | None = None
     keys: frozenset[str] = frozenset()
     tables: Mapping[TableName, Sequence[ColumnContext]] = field(default_factory=dict)
@@ -95,6 +99,7 @@ def context_of_schema(schema: pa.Schema, options: Options) -> ReadContext | None
         table=parse_table(first[TABLE]),
         types={name: metadata[MYSQL_TYPE] for name, metadata in fields if MYSQL_TYPE in metadata},
         versions={name: json.loads(metadata[VERSIONS]) for name, metadata in fields if VERSIONS in metadata},
+        written={name: Written[metadata[WRITTEN].upper()] for name, metadata in fields if WRITTEN in metadata},
         columns=frozenset(name for name, _ in fields) if fails_on_unknown_columns else None,
         keys=frozenset(name for name, metadata in fields if KEY in metadata),
     )
@@ -121,7 +126,7 @@ def context_of_sample(sample: Sample) -> ReadContext:
         if sample.tables.matches(table):
             spellings.setdefault(lower_case(table), []).append(table)
     tables: dict[TableName, Sequence[ColumnContext]] = {
-        name: [(column, str(type_), ()) for column, type_ in columns.items()]
+        name: [(column, str(type_), (), Written.UNKNOWN) for column, type_ in columns.items()]
         for name, columns in table_ddl_types(sample.table_ddl).items()
     }
     for name, spelled in spellings.items():
@@ -130,19 +135,21 @@ def context_of_sample(sample: Sample) -> ReadContext:
         if merged is not None:
             tables[name] = _columns(with_table_ddl(merged, sample.table_ddl, required=False))
         declared = decoder.declared(spelled[0], sample.ddl) if decoder.types_in_ddl else in_texts.get(name, {})
-        given = {column for column, _, _ in tables.get(name) or tables.get(TableName("", name.table), ())}
+        given = {column for column, *_ in tables.get(name) or tables.get(TableName("", name.table), ())}
         rest = [_column(column, versions[-1][1], versions) for column, versions in declared.items()]
         tables[name] = [*tables.get(name, ()), *(column for column in rest if column[0] not in given)]
     return ReadContext(protocol=decoder.name, tables={name: columns for name, columns in tables.items() if columns})
 
 
 def _columns(table: TableSchema) -> list[ColumnContext]:
-    return [_column(column.name.lower(), column.type, column.versions) for column in table.columns]
+    return [_column(column.name.lower(), column.type, column.versions, column.written) for column in table.columns]
 
 
-def _column(name: str, type_: ColumnType | None, versions: TypeVersions) -> ColumnContext:
+def _column(
+    name: str, type_: ColumnType | None, versions: TypeVersions, written: Written = Written.UNKNOWN
+) -> ColumnContext:
     text = str(type_) if type_ is not None and type_.name in TYPES else None
-    return name, text, [(start, str(version)) for start, version in versions] if len(versions) > 1 else ()
+    return name, text, [(start, str(version)) for start, version in versions] if len(versions) > 1 else (), written
 
 
 def lower_case(table: TableName) -> TableName:
@@ -162,8 +169,9 @@ def context_of_table(table: TableSchema, protocol: str) -> ReadContext:
         types={
             name: str(column.type)
             for name, column in columns.items()
-            if column.type is not None and column.type.name in TYPES
+            if column.type is not None and column.type.name in TYPES and not column.is_open
         },
+        written={name: column.written for name, column in columns.items() if column.written},
         versions={
             name: [(start, str(type_)) for start, type_ in column.versions]
             for name, column in columns.items()

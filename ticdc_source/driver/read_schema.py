@@ -15,8 +15,8 @@ from ticdc_source.options.options import Options
 from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMAT_COLUMNS, JSON_COLUMNS, RESCUED_DATA, metadata_columns
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.reports import warn
-from ticdc_source.schema.ddl import check_table_ddl
-from ticdc_source.schema.model import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, Column, TableSchema
+from ticdc_source.schema.ddl import check_table_ddl, seen_type
+from ticdc_source.schema.model import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, WRITTEN, Column, TableSchema, Written
 from ticdc_source.schema.mysql_ddl import available
 from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, category_of, convertible
 
@@ -134,11 +134,13 @@ def _field(
 ) -> pa.Field:
     arrow = _arrow(column, hint, table, options, doubts)
     metadata = {TABLE: _quoted(table), PROTOCOL: protocol}
-    if column.type is not None and column.type.name in TYPES:
+    if column.type is not None and column.type.name in TYPES and not column.is_open:
         metadata[MYSQL_TYPE] = str(column.type)
     if column.key:
         metadata[KEY] = "true"
     metadata |= column.facts.as_metadata()
+    if column.written is not Written.UNKNOWN:
+        metadata[WRITTEN] = column.written.name.lower()
     if len(column.versions) > 1:
         metadata[VERSIONS] = json.dumps([[start, str(type_)] for start, type_ in column.versions])
     return pa.field(column.name, arrow, metadata=metadata)
@@ -161,7 +163,9 @@ def _arrow(
         hint = parse_hint_type(options.unspecified_decimal, "unspecifiedDecimal")
     if hint is not None:
         numbers = column.type.family in ("enum", "set") and (pa.types.is_integer(hint) or pa.types.is_decimal(hint))
-        if not (convertible(natural, hint) or numbers or (column.type.name == "decimal" and pa.types.is_decimal(hint))):
+        may_be = column.is_open and any(TYPES[name].arrow == hint for name in column.behind)
+        numbers = numbers or (column.type.name == "decimal" and pa.types.is_decimal(hint))
+        if not (convertible(natural, hint) or numbers or may_be):
             categories = sorted({"string", *CONVERSIONS.get(category_of(natural), ())})
             allowed = ", ".join(_CATEGORY_NAMES.get(category, category) for category in categories)
             msg = (
@@ -176,7 +180,9 @@ def _arrow(
         return pa.string()
     if column.type.name == "json" and options.variant_json:
         return VARIANT
-    if column.type.is_unspecified and column.type.scale is None:
+    if _is_open_to_spark(column):
+        doubts.append(_Doubt(column.name, seen_type(column), natural))
+    elif column.type.is_unspecified and column.type.scale is None:
         doubts.append(_Doubt(column.name, "DECIMAL without precision, only NULLs in the sample", natural))
     elif column.type.is_unspecified and pa.types.is_string(natural):
         why = "DECIMAL of more than 38 digits, which Spark does not have"
@@ -227,6 +233,12 @@ def _zone_message(table: TableSchema, columns: list[str], options: Options) -> s
 
 def _quoted(table: TableSchema) -> str:
     return ".".join(f"`{part.replace('`', '``')}`" for part in table.table if part)
+
+
+def _is_open_to_spark(column: Column) -> bool:
+    """Return whether the types that a column may be have different types in Spark."""
+    rows = [TYPES[name] for name in column.behind] if column.is_open else []
+    return len({arrow for row in rows for arrow in (row.arrow, row.unsigned) if arrow is not None}) > 1
 
 
 def _refuse_unknown(option: str, names: Iterable[str] | Mapping[str, object], table: TableSchema) -> None:

@@ -19,7 +19,7 @@ from ticdc_source.pipeline.layout import Layout
 from ticdc_source.pipeline.spec import ReadSpec
 from ticdc_source.protocols import PROTOCOLS, decoder_of
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema.model import TABLE, ReadField
+from ticdc_source.schema.model import TABLE, ReadField, Written
 from ticdc_source.schema.types import parse_type
 
 __all__ = ["driver_fetcher", "fetch_settings", "layout_of", "read_spec"]
@@ -86,7 +86,10 @@ def read_spec(schema: pa.Schema, options: Options, context: ReadContext) -> Read
 
     def plan_of(table: TableName) -> Plan:
         columns = context.columns_of(table)
-        fields = tuple(_typed_field(name, pa.string(), text, versions) for name, text, versions in columns)
+        fields = tuple(
+            replace(_typed_field(name, pa.string(), text, versions), written=written)
+            for name, text, versions, written in columns
+        )
         return Plan(
             fields,
             settings=settings,
@@ -115,7 +118,8 @@ def _read_field(item: pa.Field, context: ReadContext) -> ReadField:
     name = item.name.lower()
     read_field = _typed_field(item.name, item.type, context.types.get(name), context.versions.get(name, ()))
     inferred = item.metadata is not None and TABLE.encode() in item.metadata
-    return replace(read_field, key=name in context.keys, user_schema=not inferred)
+    written = context.written.get(name, Written.UNKNOWN)
+    return replace(read_field, key=name in context.keys, user_schema=not inferred, written=written)
 
 
 def _typed_field(name: str, arrow: pa.DataType, text: str | None, versions: TypeTexts) -> ReadField:

@@ -23,7 +23,7 @@ from ticdc_source.schema.mysql_ddl import (
     versions_of,
     versions_of_tables,
 )
-from ticdc_source.schema.types import ColumnType, merge_types
+from ticdc_source.schema.types import TYPES, ColumnType, merge_types
 
 __all__ = [
     "check_table_ddl",
@@ -31,6 +31,7 @@ __all__ = [
     "ddl_types",
     "ddl_types_of_tables",
     "lack_types",
+    "seen_type",
     "table_ddl_types",
     "version_at",
     "with_ddl_facts",
@@ -46,6 +47,7 @@ def lack_types(columns: Iterable[Column]) -> bool:
     """Return whether the messages lack type details that a `CREATE TABLE` has."""
     return any(
         column.type is None
+        or column.is_open
         or column.type.is_unspecified
         or (column.type.family in _LABELLED and column.type.labels is None)
         or (column.type.name == "bit" and column.type.length is None)
@@ -137,23 +139,37 @@ def completed(column: Column, exact: ColumnType) -> Column:
     type_ = column.type
     if type_ is None:
         return replace(column, type=exact, json_type=None)
-    if column.vague and _may_be(type_, exact):
-        return replace(column, type=exact, vague=False)
-    if (exact.name, exact.unsigned) != (type_.name, type_.unsigned):
+    if column.vague and _may_be(column, exact):
+        return _decided(column, exact)
+    if column.is_open or (exact.name, exact.unsigned) != (type_.name, type_.unsigned):
         return column
-    if type_.is_unspecified:  # MySQL prints every value with its column's scale
-        fits = type_.scale in (None, exact.scale) and _holds(exact, type_)
-        return replace(column, type=exact) if fits else column
+    if type_.is_unspecified:
+        return replace(column, type=exact) if _prints(exact, type_) else column
     return replace(column, type=type_.refined_by(exact))
 
 
-def _may_be(vague: ColumnType, exact: ColumnType) -> bool:
+def _decided(column: Column, exact: ColumnType) -> Column:
+    return replace(column, type=exact, vague=False, behind=frozenset())
+
+
+def _may_be(column: Column, exact: ColumnType) -> bool:
     """Return whether `exact` may be the type that messages leave open."""
+    vague = column.type
+    if vague is None:
+        return True
+    if column.behind:
+        fits = not vague.is_unspecified or exact.name != "decimal" or _prints(exact, vague)
+        return exact.name in column.behind and fits
     return (
         exact.family == vague.family
         or {exact.family, vague.family} <= _STRINGS
         or (vague.name == "double" and exact.name == "decimal")  # some protocols send a DECIMAL as a double
     )
+
+
+def _prints(exact: ColumnType, shown: ColumnType) -> bool:
+    """Return whether values of a decimal type look as in a sample: MySQL prints each with its column's scale."""
+    return shown.scale in (None, exact.scale) and _holds(exact, shown)
 
 
 def _holds(exact: ColumnType, shown: ColumnType) -> bool:
@@ -225,13 +241,23 @@ def _declared(column: Column, declared: Create, table: TableName) -> Column:
     column = _described(column, declared.facts[name])
     typed = _as_declared(column, exact)
     if typed is None:
-        seen = "types of different kinds" if column.conflict else column.type
+        seen = "types of different kinds" if column.conflict else seen_type(column)
         msg = (
             f"Column {column.name} of {table}: option 'tableDDL' says {exact}, the messages {seen}, which does not fit "
             "into that. Is it the table's present SHOW CREATE TABLE? Else leave the column out of it"
         )
         raise SchemaError(msg)
     return typed
+
+
+def seen_type(column: Column) -> str:
+    """Return the type that messages give a column, for people; all that it may be, if they leave that open."""
+    if not column.is_open:
+        return str(column.type)
+    names = sorted(column.behind, key=lambda name: (TYPES[name].family, TYPES[name].rank))
+    unsigned = any(TYPES[name].unsigned is not None or name == "decimal" for name in names)
+    listed = " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return f"{listed}, signed or unsigned" if unsigned else listed
 
 
 def _as_declared(column: Column, exact: ColumnType) -> Column | None:
@@ -244,8 +270,10 @@ def _as_declared(column: Column, exact: ColumnType) -> Column | None:
         return replace(column, type=exact, json_type=None)
     if column.conflict:
         return column if exact.arrow == pa.string() else None
+    if column.is_open:
+        return _decided(column, exact) if _may_be_now(column, exact) else None
     if column.vague:
-        return replace(column, type=exact, vague=False) if _may_be(type_, exact) else None
+        return replace(column, type=exact, vague=False) if _may_be(column, exact) else None
     if type_.is_unspecified and exact.name == "decimal":
         return replace(column, type=exact) if _holds(exact, type_) else None
     if type_.labels is not None and exact.labels is not None:  # a message may escape backslashes, or not
@@ -257,6 +285,22 @@ def _as_declared(column: Column, exact: ColumnType) -> Column | None:
     if merged is None or merged.arrow != exact.arrow or _is_narrower(exact, merged):
         return column if type_.arrow == exact.arrow == pa.string() else None
     return replace(column, type=exact)
+
+
+def _may_be_now(column: Column, exact: ColumnType) -> bool:
+    """Return whether a column whose messages leave its type open may be `exact` now, maybe altered to be wider."""
+    names = column.behind
+    if exact.name in names and exact.name != "decimal":
+        return True
+    if exact.family in _STRINGS:
+        return any(TYPES[name].family in _STRINGS for name in names)
+    readings = (ColumnType(name, unsigned=unsigned) for name in names for unsigned in (False, True))
+    if column.type is not None and column.type.name == "decimal" and exact.name == "decimal":
+        return _holds(exact, column.type)
+    return any(
+        merged is not None and merged.arrow == exact.arrow and not _is_narrower(exact, merged)
+        for merged in (merge_types(reading, exact) for reading in readings)
+    )
 
 
 def _is_narrower(exact: ColumnType, merged: ColumnType) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, fields, replace
+from enum import IntEnum
 
 import pyarrow as pa
 
@@ -19,11 +20,13 @@ __all__ = [
     "PROTOCOL",
     "TABLE",
     "VERSIONS",
+    "WRITTEN",
     "Column",
     "ColumnFacts",
     "ReadField",
     "TableSchema",
     "TypeVersions",
+    "Written",
     "merge_schemas",
 ]
 
@@ -34,6 +37,7 @@ KEY = "ticdc.key"
 TABLE = "ticdc.table"
 PROTOCOL = "ticdc.protocol"
 VERSIONS = "ticdc.versions"
+WRITTEN = "ticdc.written"
 
 # Spark's own key for the comment of a column.
 COMMENT = "comment"
@@ -99,6 +103,17 @@ class ColumnFacts:
 NO_FACTS = ColumnFacts()
 
 
+class Written(IntEnum):
+    """How strings are written, if messages do not say it. Of two samples of a column, the greater holds for both."""
+
+    UNKNOWN = 0
+    EITHER = 1  # in base64 or plain
+    BASE64 = 2
+    BASE64_OF_BYTES = 3  # of bytes that are not text
+    QUOTED = 4  # bytes, with escapes for those that are not text
+    PLAIN = 5
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column, as messages describe it.
@@ -111,6 +126,9 @@ class Column:
         json_type: the Arrow type that the JSON of the values suggests, for columns whose `type` is None.
         vague: whether the messages leave the type open (text or binary, tinyint or smallint, …); `type` is then the
             likely one.
+        behind: for a vague type, the names of the types that it may be, signed or unsigned; `type` then holds the
+            values of all of them. Empty if `type` says enough by itself.
+        written: how a sample shows that strings are written, if messages do not tell.
         conflict: whether versions of the table disagree across families; the column is then read as text.
         versions: the types that DDL events declare, if messages do not tell the whole type themselves.
         facts: what messages and DDL say about it beside its type.
@@ -124,10 +142,17 @@ class Column:
     wire: str = ""
     json_type: pa.DataType | None = None
     vague: bool = False
+    behind: frozenset[str] = frozenset()
+    written: Written = Written.UNKNOWN
     conflict: bool = False
     versions: TypeVersions = ()
     facts: ColumnFacts = NO_FACTS
     since: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the messages leave open which type this is: `type` must not be stated as the column's type."""
+        return self.vague and bool(self.behind)
 
     def merged_with(self, other: Column) -> Column:
         """Return the column that holds the values of both versions; the facts are those of the newer one, `other`."""
@@ -135,6 +160,7 @@ class Column:
             self._merged_types(other),
             versions=self.versions or other.versions,
             facts=other.facts.or_else(self.facts),
+            written=max(self.written, other.written),
         )
 
     def _merged_types(self, other: Column) -> Column:
@@ -144,13 +170,21 @@ class Column:
             return replace(typed, key=key, json_type=_merged_json_type(self.json_type, other.json_type))
         if self.conflict or other.conflict:
             return replace(self, key=key, conflict=True)
+        if self.is_open and other.is_open and self.written != other.written:  # it says text or binary, too
+            return replace(self if self.written > other.written else other, key=key)
         for vague, sure in ((self, other), (other, self)):
             if vague.vague and sure.type is not None and sure.type.family == "binary":
                 return replace(sure, key=key)
-        merged = merge_types(self.type, other.type)
+        first, second = self.type, other.type
+        if self.is_open != other.is_open and first.family == second.family == "number":  # one of them tells the sign
+            told = second if self.is_open else first
+            first, second = (replace(type_, unsigned=told.unsigned) for type_ in (first, second))
+        merged = merge_types(first, second)
         if merged is None:
             return replace(self, type=ColumnType("text"), key=key, conflict=True)
-        return replace(self, type=merged, key=key, vague=self.vague and other.vague)
+        both = self.vague and other.vague
+        behind = self.behind | other.behind if both else frozenset()
+        return replace(self, type=merged, key=key, vague=both, behind=behind)
 
 
 def _merged_json_type(first: pa.DataType | None, second: pa.DataType | None) -> pa.DataType | None:
@@ -203,6 +237,7 @@ class ReadField:
         arrow: the Arrow type that the column must have.
         type: the MySQL type that inference found, which refines what a message tells; None if inference did not run.
         versions: the types that DDL events gave it, if they changed.
+        written: how the sample showed that its strings are written, if messages do not tell.
         key: whether it is part of the handle key, as far as inference knows.
         user_schema: whether the user gave the schema, where `schemaHints` has no effect.
     """
@@ -212,6 +247,7 @@ class ReadField:
     _: KW_ONLY
     type: ColumnType | None = None
     versions: TypeVersions = ()
+    written: Written = Written.UNKNOWN
     key: bool = False
     user_schema: bool = False
 

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import pyarrow as pa
 
@@ -40,7 +40,7 @@ from ticdc_source.protocols.messages import (
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TableSchema, TypeVersions
-from ticdc_source.schema.types import ColumnType, parse_type, type_of
+from ticdc_source.schema.types import TYPES, ColumnType, convertible, parse_type, type_of
 
 __all__ = ["CanalJSON"]
 
@@ -65,7 +65,42 @@ _TEXT_TO_BINARY = {
 # TiCDC before v5.4 never wrote "unsigned" and always wrote the sqlType of the next larger type (docs/wire.md, item 75).
 # These messages do not say the sign, so the column gets the unsigned type, which holds both. Later releases
 # never write the larger sqlType for a signed column.
+_BEFORE_5_4 = "before v5.4"  # `Column.wire`
 _PROMOTED = {"tinyint": 5, "smallint": 4, "int": -5, "bigint": 3}
+_SIGNED = frozenset({*_PROMOTED, "mediumint", "decimal", "float", "double"})
+_BINARIES = frozenset(_TEXT_TO_BINARY.values())
+_TEXTS = frozenset(_TEXT_TO_BINARY)
+
+
+class _Behind(NamedTuple):
+    """What a sqlType says of a column that mysqlType lacks: the type that holds all values, and what it may be."""
+
+    type: ColumnType
+    names: frozenset[str] = frozenset()
+
+
+def _number(name: str, *names: str) -> _Behind:
+    return _Behind(ColumnType(name, unsigned=True), frozenset(names or (name,)))
+
+
+# Several types share a code, and the code of an unsigned integer depends on its value (docs/wire.md, items 19, 71, 75).
+_BEHIND = {
+    -7: _number("bigint", "bit", "set"),
+    -6: _number("tinyint"),
+    5: _number("smallint", "smallint", "tinyint"),
+    4: _number("int", "int", "mediumint", "smallint", "enum"),
+    -5: _number("bigint", "bigint", "int"),
+    3: _Behind(ColumnType("decimal"), frozenset({"decimal", "bigint"})),
+    7: _number("float"),
+    8: _number("double"),
+    1: _Behind(ColumnType("char")),
+    12: _Behind(ColumnType("varchar"), _TEXTS | {"year", "json", "vector"}),
+    2005: _Behind(ColumnType("longtext"), _TEXTS - {"char", "varchar"}),
+    _BLOB: _Behind(ColumnType("longblob"), _BINARIES),
+    91: _Behind(ColumnType("date")),
+    92: _Behind(ColumnType("time")),
+    93: _Behind(ColumnType("datetime"), frozenset({"datetime", "timestamp"})),
+}
 
 
 @dataclass(frozen=True)
@@ -283,7 +318,14 @@ def _columns(message: JSONObject, rows: list[Row]) -> tuple[Column, ...]:
     key = message.get("pkNames")
     keys = frozenset(key or ())
     keyed = None if key is None else bool(keys)
-    return tuple(_column(name, types.get(name), codes.get(name), name in keys, keyed) for name in map(text, rows[0]))
+    names = list(map(text, rows[0]))
+    columns = tuple(_column(name, types.get(name), codes.get(name), name in keys, keyed) for name in names)
+    if any(column.is_open and column.wire == _BEFORE_5_4 for column in columns):  # it says the sign of no number
+        columns = tuple(
+            _open_sign(column) if column.type and column.type.name in _SIGNED and not column.is_open else column
+            for column in columns
+        )
+    return columns
 
 
 @lru_cache(maxsize=4096)
@@ -293,17 +335,35 @@ def _column(name: str, mysql_type: str | None, code: int | None, key: bool, keye
     Without a primary key, the handle key may be another one, which is not named (docs/wire.md, item 42).
     """
     facts = NO_FACTS if keyed is None else ColumnFacts(primary_key=key, handle_key=key if keyed else None)
-    if mysql_type is None:
-        return Column(name, key=key, facts=facts)
-    type_ = parse_type(mysql_type)
+    type_ = None if mysql_type is None else parse_type(mysql_type)
+    if type_ is None or (code == _BLOB and type_.name not in TYPES):
+        behind = _BEHIND.get(code) if code is not None else None
+        if behind is None:
+            return Column(name, key=key, facts=facts)
+        return Column(name, behind.type, key=key, vague=bool(behind.names), behind=behind.names, facts=facts)
     if code == _BLOB and type_.name in _TEXT_TO_BINARY:
         type_ = ColumnType(_TEXT_TO_BINARY[type_.name], length=type_.length)
-    promoted = not type_.unsigned and code is not None and _PROMOTED.get(type_.name) == code
-    type_ = replace(type_, unsigned=True) if promoted else type_
-    return Column(name, type_, key=key, vague=promoted, facts=facts)
+    column = Column(name, type_, key=key, facts=facts)
+    if type_.unsigned or code is None or _PROMOTED.get(type_.name) != code:
+        return column
+    return replace(_open_sign(column), wire=_BEFORE_5_4)
+
+
+def _open_sign(column: Column) -> Column:
+    """Return the column with the type that holds both signs."""
+    if column.type is None:
+        return column
+    type_ = replace(column.type, unsigned=True)
+    return replace(column, type=type_, vague=True, behind=frozenset({type_.name}))
 
 
 def _wire_of(column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
     declared = read_field.type_since(column.since)
+    if column.is_open and declared is not None and declared.name in column.behind:
+        return KERNELS[declared.name], declared
+    if column.is_open and column.type and not convertible(column.type.arrow, read_field.arrow):
+        name = next((name for name in sorted(column.behind) if TYPES[name].arrow == read_field.arrow), None)
+        if name is not None:
+            return KERNELS[name], ColumnType(name)
     type_ = column.type.refined_by(declared) if column.type else declared or type_of(read_field.arrow)
     return KERNELS.get(type_.name), type_

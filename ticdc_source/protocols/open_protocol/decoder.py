@@ -14,21 +14,22 @@ import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, every_table
-from ticdc_source.kernels import Wire, strings
+from ticdc_source.kernels import Wire
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, no_origins
 from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import decompressed
 from ticdc_source.protocols.describe import describe_images, plan_of
-from ticdc_source.protocols.images import Parsed
+from ticdc_source.protocols.images import Images, Parsed
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure, parse_object, text
+from ticdc_source.protocols.open_protocol.flagless_strings import WIRES, written_in
 from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
 from ticdc_source.protocols.open_protocol.known_layout import OpenKnownLayout
 from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
 from ticdc_source.protocols.open_protocol.split import VERSION, events_of, split_frames
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TableSchema, TypeVersions
+from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TableSchema, TypeVersions, Written
 from ticdc_source.schema.types import ColumnType, type_of
 
 __all__ = ["OpenProtocol"]
@@ -49,11 +50,13 @@ _BINARY_NAMES = {
 }  # fmt: skip
 _QUOTED_NAMES = frozenset({"char", "varchar"})
 _BASE64_CODES = frozenset({249, 250, 251, 252})
+_SHORT_STRINGS = frozenset({"char", "varchar", "binary", "varbinary"})
 _UNSIGNED_NAMES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal"})
 
 # `Column.wire`: how a string column is written, if its type alone does not say so. Flags 0 are those of a plain NOT
 # NULL text, or TiCDC lost the column's flags (docs/wire.md, item 104).
-_LEGACY = "base64"  # without flags: TiCDC up to v4.0.4
+_NO_FLAGS = "no flags"  # TiCDC up to v4.0.4
+_NO_FLAGS_BASE64 = "no flags, base64"
 _UNFLAGGED = "unflagged"
 
 _CLAIM_CHECK = b'"ccl":"'  # a member of the key frame
@@ -110,6 +113,7 @@ class OpenProtocol:
     ) -> list[TableSchema]:
         """Return what type codes and flags say, completed by values and by DDL."""
         parsed = self._parse(events, LearnedTable(plan_of(declared)))
+        _look_at_strings(parsed.images)
         return describe_images(events.table, parsed.images, parsed.commit_ts, declared)
 
     def declared(self, table: TableName, ddl: Sequence[DDLEvent]) -> Mapping[str, TypeVersions]:  # noqa: ARG002
@@ -243,20 +247,51 @@ def _column(name: str, code: int, flags: int | None, handle: bool | None) -> Col
     if code == _NULL:
         return Column(name, key=key)
     type_name = _CODES.get(code, f"type code {code}")
+    if flags is None:
+        return _column_without_flags(name, code, type_name, key=key)
     wire = ""
     if code in _BINARY_NAMES:
-        if flags is None:
-            # v4.0.0 to v4.0.4 do not say whether a string is binary; TEXT may be BLOB.
-            wire = _LEGACY
-            type_name = _BINARY_NAMES[code] if code in _BASE64_CODES else type_name
-        elif flags & _BINARY:
+        if flags & _BINARY:
             type_name = _BINARY_NAMES[code]
         elif flags == 0:
             wire = _UNFLAGGED
-    # The flag is also set on YEAR and BIT (docs/wire.md, item 9). Without flags the sign is unknown: the unsigned type
-    # holds both.
-    unsigned = (flags is None or bool(flags & _UNSIGNED)) and type_name in _UNSIGNED_NAMES
+    # The flag is also set on YEAR and BIT (docs/wire.md, item 9).
+    unsigned = bool(flags & _UNSIGNED) and type_name in _UNSIGNED_NAMES
     return Column(name, ColumnType(type_name, unsigned=unsigned), key=key, wire=wire, vague=wire == _UNFLAGGED)
+
+
+def _column_without_flags(name: str, code: int, type_name: str, *, key: bool) -> Column:
+    """Return a column of TiCDC up to v4.0.4, which does not say the sign, and not whether a string is binary."""
+    if code in _BASE64_CODES:  # bytes hold a text, too
+        names = frozenset({type_name, _BINARY_NAMES[code]})
+        type_ = ColumnType(_BINARY_NAMES[code])
+        return Column(name, type_, key=key, wire=_NO_FLAGS_BASE64, vague=True, behind=names)
+    if code in _BINARY_NAMES:
+        return Column(name, ColumnType(type_name), key=key, wire=_NO_FLAGS, vague=True, behind=_SHORT_STRINGS)
+    if type_name in _UNSIGNED_NAMES:  # the unsigned type holds negative numbers, too
+        type_ = ColumnType(type_name, unsigned=True)
+        return Column(name, type_, key=key, vague=True, behind=frozenset({type_name}))
+    return Column(name, ColumnType(type_name), key=key)
+
+
+def _look_at_strings(images: Images) -> None:
+    """Say of each column without flags how its strings are written, as far as the rows show it."""
+    cells: dict[str, set[str]] = {}
+    for start, end, columns in images.spans():
+        for name in [column.name for column in columns if column.wire == _NO_FLAGS]:
+            found = (row.get(name) for row in images.rows[start:end])
+            cells.setdefault(name, set()).update(cell for cell in found if isinstance(cell, str))
+    if not cells:
+        return
+    written = written_in(cells)
+    images.runs = [(start, tuple(_as_written(column, written) for column in columns)) for start, columns in images.runs]
+
+
+def _as_written(column: Column, written: Mapping[str, tuple[Written, bool]]) -> Column:
+    if column.wire != _NO_FLAGS or column.name not in written:
+        return column
+    form, is_binary = written[column.name]
+    return replace(column, type=ColumnType("varbinary") if is_binary else column.type, written=form)
 
 
 def _wire_of(column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
@@ -268,11 +303,24 @@ def _wire_of(column: Column, read_field: ReadField) -> tuple[Wire | None, Column
         return QUOTED_BINARY, ColumnType("varbinary")
     if column.wire == _UNFLAGGED and declared is not None and declared.family == "binary":
         return KERNELS[declared.name], declared
+    if column.wire in (_NO_FLAGS, _NO_FLAGS_BASE64):
+        return _wire_without_flags(column, read_field, declared)
     type_ = column.type.refined_by(declared)
     if type_.name == "bigint" and pa.types.is_decimal(
         read_field.arrow
     ):  # its flag may be lost too; the JSON has the sign
         type_ = replace(type_, unsigned=True)
-    if column.wire == _LEGACY:
-        return (strings.BASE64_BINARY if type_.family == "binary" else strings.BASE64_TEXT), type_
     return KERNELS.get(type_.name), type_
+
+
+def _wire_without_flags(
+    column: Column, read_field: ReadField, declared: ColumnType | None
+) -> tuple[Wire | None, ColumnType]:
+    type_ = column.type or ColumnType("varchar")
+    if declared is not None and declared.family in ("text", "binary"):
+        type_ = declared
+    elif read_field.arrow == pa.binary() and type_.family == "text":
+        type_ = ColumnType("varbinary")
+    if column.wire == _NO_FLAGS_BASE64:
+        return (KERNELS[type_.name] if declared is type_ else WIRES[Written.BASE64, type_.family]), type_
+    return WIRES[read_field.written, type_.family], type_

@@ -7,7 +7,7 @@ import re
 from ticdc_source.kernels import Wire, numbers, strings, temporal
 from ticdc_source.kernels.base import text_bytes
 
-__all__ = ["KERNELS", "QUOTED_BINARY"]
+__all__ = ["KERNELS", "QUOTED_BINARY", "unquoted"]
 
 _ESCAPE = re.compile(rb'\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([abfnrtv\\"\'])|)')
 _LETTERS = {
@@ -16,7 +16,7 @@ _LETTERS = {
 }  # fmt: skip
 
 
-def _unquote(cell: str) -> bytes:
+def unquoted(cell: str) -> bytes:
     """Return the bytes whose form under Go's `strconv.Quote` has this body, without quotes (docs/wire.md, item 64).
 
     Raises:
@@ -38,7 +38,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
     return chr(int(short or long, 16)).encode()
 
 
-QUOTED_BINARY = strings.binary_wire(_unquote, "the body of a Go-quoted string")
+QUOTED_BINARY = strings.binary_wire(unquoted, "the body of a Go-quoted string")
 
 KERNELS: dict[str, Wire] = {
     "tinyint": numbers.INTEGER_NUMBER,
