@@ -51,8 +51,18 @@ def test_source_says_where_an_event_comes_from() -> None:
     assert source == {
         "version": "2.4.0.Final", "connector": "TiCDC", "name": "default", "ts_ms": TSO >> 18, "snapshot": "false",
         "db": "test", "table": "t", "commit_ts": TSO, "cluster_id": "default", "protocol": "debezium",
-        "topic": "captured", "partition": 0, "offset": 0, "index": 0,
+        "topic": "captured", "partition": 0, "offset": 0, "index": 0, "database": "test",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("prefix", "names"), [("_", ["op", "_op"]), ("meta_", ["op", "meta_op"]), ("", ["op"])])
+def test_op_has_a_second_name_under_the_prefix(prefix: str, names: list[str]) -> None:
+    """`_op` repeats `op`, unless `metadataColumnPrefix` is empty."""
+    messages = Captured.of(change("DELETE", {"id": "1", "v": "a"}))
+
+    (row,) = messages.read(outputFormat="envelope", metadataColumnPrefix=prefix).to_pylist()
+
+    assert {name: row[name] for name in row if name.endswith("op")} == dict.fromkeys(names, "d")
 
 
 DEBEZIUMS = ("version", "connector", "name", "ts_ms", "snapshot", "db", "table")
@@ -126,7 +136,7 @@ def test_names_that_are_not_utf8_do_not_fail_a_read() -> None:
 
 
 def test_a_schema_of_the_users_chooses_members_of_source() -> None:
-    """A user's schema may have some members of `source`, and the former names `_op` and `source.database`."""
+    """A user's schema may have some members of `source`, in any order, and repeated columns or not."""
     messages = Captured.of(change("INSERT", {"id": "1", "v": "a"}))
     inferred = messages.schema(outputFormat="envelope")
     source = pa.struct([("table", pa.string()), ("database", pa.string()), ("ts_ms", pa.int64())])

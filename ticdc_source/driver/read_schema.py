@@ -82,7 +82,7 @@ def format_schema(options: Options, row: pa.DataType | None = None) -> pa.Schema
         OptionError: two columns have one name.
     """
     prefix = options.metadata_column_prefix
-    format_columns = [column for column in FORMAT_COLUMNS[options.output_format] if not column.former]
+    format_columns = [column for column in FORMAT_COLUMNS[options.output_format] if prefix or not column.repeats]
     names = [(prefix if column.prefixed else "") + column.name for column in format_columns]
     as_variant = JSON_COLUMNS if options.variant_json and options.output_format == "event" else frozenset()
     fields = [

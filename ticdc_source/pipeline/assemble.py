@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import CHANGE_TYPES, Chunk, Corrupt, TableName, are_all, counted, repeated, taken
 from ticdc_source.pipeline.layout import Layout
-from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMER_SOURCE, HEADERS, SEQUENCE, SOURCE
+from ticdc_source.pipeline.metadata import CORRUPT_RECORD, HEADERS, SEQUENCE, SOURCE
 from ticdc_source.protocols.base import ORIGIN
 from ticdc_source.schema.types import TIMESTAMP
 
@@ -168,7 +168,7 @@ def _chosen(source: pa.StructArray, wanted: pa.StructType) -> pa.StructArray:
     """Return the members of `source` that a schema of the user's names."""
     if wanted == source.type:
         return source
-    children = [source.field(FORMER_SOURCE.get(field.name.lower(), field.name.lower())) for field in wanted]
+    children = [source.field(field.name.lower()) for field in wanted]
     return pa.StructArray.from_arrays(children, fields=list(wanted))
 
 

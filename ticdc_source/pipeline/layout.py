@@ -14,7 +14,6 @@ from ticdc_source.options.options import Options
 from ticdc_source.pipeline.metadata import (
     CORRUPT_RECORD,
     FORMAT_COLUMNS,
-    FORMER_SOURCE,
     JSON_COLUMNS,
     METADATA,
     RESCUED_DATA,
@@ -104,7 +103,7 @@ class Layout:
         extra = {(prefix + column.name).lower(): column for column in METADATA if column.level != "core"}
         format_columns = {
             ((prefix if column.prefixed else "") + column.name).lower(): column
-            for column in reversed(FORMAT_COLUMNS[output])  # a former name never hides another column
+            for column in reversed(FORMAT_COLUMNS[output])  # without a prefix, the column itself and not its repetition
         }
         metadata, own, corrupt_name, rescued_name = {}, {}, None, None
         for field in schema:
@@ -136,7 +135,7 @@ class Layout:
             else:
                 msg = (
                     f"Column {field.name}: outputFormat={output} has no such column; it has "
-                    f"{', '.join(name for name, column in reversed(format_columns.items()) if not column.former)}"
+                    f"{', '.join(reversed(format_columns))}"
                 )
                 raise SchemaError(msg)
         return cls(
@@ -180,7 +179,6 @@ def _require_members(source: pa.Field) -> None:
     if not pa.types.is_struct(source.type):
         _require_type(source, SOURCE)
     known = {member.name: member.type for member in SOURCE}
-    known |= {former: known[name] for former, name in FORMER_SOURCE.items()}
     for member in source.type:
         arrow = known.get(member.name.lower())
         if arrow is None:

@@ -13,7 +13,6 @@ from ticdc_source.schema.types import TIMESTAMP
 __all__ = [
     "CORRUPT_RECORD",
     "FORMAT_COLUMNS",
-    "FORMER_SOURCE",
     "HEADERS",
     "JSON_COLUMNS",
     "METADATA",
@@ -54,10 +53,9 @@ SOURCE = pa.struct(
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
         pa.field("index", pa.int32()),
+        pa.field("database", pa.string()),
     ]
 )
-# Members that a schema of the user's may name in another way.
-FORMER_SOURCE = {"database": "db"}
 HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 
 
@@ -112,7 +110,7 @@ class FormatColumn:
         prefixed: whether `metadataColumnPrefix` precedes the name.
         fill: its name in `assemble._FILL`, if the assembly fills it from the facts of a row; "" if the rows bring it.
         meaning: one line for the README.
-        former: whether this is an older name of a column, which only a schema of the user's may have.
+        repeats: whether it repeats another column under a second name. Without a prefix both have the same name.
     """
 
     name: str
@@ -120,7 +118,7 @@ class FormatColumn:
     prefixed: bool
     fill: str
     meaning: str
-    former: bool = False
+    repeats: bool = False
 
 
 _COMMON = {column.name: column for column in METADATA if column.level == "core"}
@@ -150,7 +148,7 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
             fill="build_ts",
         ),
         _common("sequence", "sortable, and unique within a topic; `rank` is 0 for a delete, and 1 otherwise"),
-        FormatColumn(name="op", arrow=pa.string(), prefixed=True, fill="op", meaning="", former=True),
+        FormatColumn(name="op", arrow=pa.string(), prefixed=True, fill="op", meaning="the same as `op`", repeats=True),
     ),
     "event": (
         _own("event_type", pa.string(), "`row`, `ddl` or `watermark`", fill="event_type", prefixed=True),
@@ -230,8 +228,6 @@ def format_table(output: str) -> str:
     """Return README's table of the columns of an `outputFormat` other than changelog."""
     lines = ["| column | type | meaning |", "|---|---|---|"]
     for column in FORMAT_COLUMNS[output]:
-        if column.former:
-            continue
         type_ = _SPARK_NAMES[column.arrow]
         lines.append(f"| `{'_' if column.prefixed else ''}{column.name}` | `{type_}` | {column.meaning} |")
     return "\n".join(lines)
