@@ -4,6 +4,7 @@ Needs Java 17 or newer, and Apache Maven the first time. `python -m examples.loc
 """
 
 from examples.local_kafka.broker import ExternalKafka, KafkaStartError, LocalKafka, connect
+from examples.local_kafka.cluster import LocalKafkaCluster
 from examples.local_kafka.jars import KafkaSetupError
 from examples.local_kafka.oldest import OldestKafka
 from examples.local_kafka.topics import Record, create_topic, delete_topic, produce
@@ -13,6 +14,7 @@ __all__ = [
     "KafkaSetupError",
     "KafkaStartError",
     "LocalKafka",
+    "LocalKafkaCluster",
     "OldestKafka",
     "Record",
     "connect",

@@ -6,6 +6,7 @@ import sys
 
 from examples.data import PROTOCOLS, read_messages
 from examples.local_kafka.broker import KafkaStartError, LocalKafka
+from examples.local_kafka.cluster import LocalKafkaCluster
 from examples.local_kafka.jars import KafkaSetupError
 from examples.local_kafka.topics import create_topic, produce
 
@@ -24,15 +25,23 @@ def main() -> int:
     """Start a broker, say where it is, and wait."""
     parser = argparse.ArgumentParser(prog="python -m examples.local_kafka", description="Start a local Kafka broker.")
     parser.add_argument("--sasl", action="store_true", help="also listen with SASL (SCRAM-SHA-256 and PLAIN)")
+    parser.add_argument("--brokers", type=int, default=1, help="how many brokers (default: %(default)s)")
     parser.add_argument("--heap", default="512m", help="the maximum size of Java's heap (default: %(default)s)")
     parser.add_argument("--fill", choices=PROTOCOLS, help=f"write the demo's messages to the topic {TOPIC}")
     arguments = parser.parse_args()
+    if arguments.brokers > 1 and arguments.sasl:
+        parser.error("--sasl is for a single broker")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
-        with LocalKafka(sasl=arguments.sasl, heap=arguments.heap) as kafka:
+        several = arguments.brokers > 1
+        with (
+            LocalKafkaCluster(arguments.brokers, heap=arguments.heap)
+            if several
+            else LocalKafka(sasl=arguments.sasl, heap=arguments.heap)
+        ) as kafka:
             print(kafka.bootstrap_servers, flush=True)
-            if arguments.sasl:
+            if isinstance(kafka, LocalKafka) and kafka.sasl_bootstrap_servers:
                 print(
                     f"SASL: {kafka.sasl_bootstrap_servers} user {kafka.user} password {kafka.password}",
                     flush=True,

@@ -86,6 +86,7 @@ class LocalKafka:
         heap: The maximum size of Java's heap, as Java writes it.
         properties: Broker settings that are added to, or replace, those of this module.
         start_seconds: How long `start()` waits for the broker to answer.
+        cluster: The id of the cluster that the broker belongs to; None for one of its own.
 
     Attributes:
         bootstrap_servers: Where clients connect; the same before and after a `restart()`.
@@ -104,6 +105,7 @@ class LocalKafka:
         heap: str = "512m",
         properties: Mapping[str, object] | None = None,
         start_seconds: float = 60.0,
+        cluster: str | None = None,
     ) -> None:
         ports = free_ports(3)
         self.bootstrap_servers = f"{HOST}:{ports[0]}"
@@ -113,6 +115,8 @@ class LocalKafka:
         self._controller = f"{HOST}:{ports[2]}"
         self._heap = heap
         self._properties = dict(properties or {})
+        # "-" would start an option
+        self._cluster = cluster or base64.b64encode(uuid.uuid4().bytes, b"AA").decode().rstrip("=")
         self._start_seconds = start_seconds
         self._owner = os.getpid()
         self._folder: Path | None = None
@@ -132,6 +136,11 @@ class LocalKafka:
     def folder(self) -> Path | None:
         """The folder with the broker's data, its settings and `broker.log`; None if there is no broker."""
         return self._folder
+
+    @property
+    def controller(self) -> str:
+        """The address of the controller, for other brokers of the same cluster."""
+        return self._controller
 
     @property
     def pid(self) -> int | None:
@@ -174,6 +183,12 @@ class LocalKafka:
             self._broker.wait()
         (self._folder / "broker.pid").unlink(missing_ok=True)
         self._broker = None
+
+    def kill(self) -> None:
+        """End the broker's process as `kill -9` does, and keep its data: `start()` starts it again."""
+        if self._broker is not None:
+            self._broker.kill()
+        self.halt()
 
     def stop(self) -> None:
         """End the broker and remove everything it has written; safe to repeat."""
@@ -230,10 +245,9 @@ class LocalKafka:
 
     def _format(self, folder: Path, java: str, jars: Path) -> None:
         """Write to the broker's storage what must be there before its first start."""
-        cluster = base64.b64encode(uuid.uuid4().bytes, b"AA").decode().rstrip("=")  # "-" starts an option
         quick = "-XX:TieredStopAtLevel=1"  # too short a life for the optimising compiler
         command = java_command(folder, java, jars, quick)
-        command += ["kafka.tools.StorageTool", "format", "-c", "server.properties", "-t", cluster]
+        command += ["kafka.tools.StorageTool", "format", "-c", "server.properties", "-t", self._cluster]
         if self.user:
             command += ["--add-scram", f"SCRAM-SHA-256=[name={self.user},password={self.password}]"]
         with (folder / "broker.log").open("ab") as log:

@@ -28,11 +28,13 @@ class _NullSerializer(Serializer):  # type: ignore[misc]  # kafka-python has no 
         return data if isinstance(data, bytes) else None
 
 
-def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
+def create_topic(
+    bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, object] | None = None, *, replicas: int = 1
+) -> None:
     """Create a topic, and return when each of its partitions has a leader."""
     settings = {key: str(value) for key, value in (config or {}).items()}
     with _admin(bootstrap) as admin:
-        admin.create_topics({name: {"num_partitions": partitions, "replication_factor": 1, "configs": settings}})
+        admin.create_topics({name: {"num_partitions": partitions, "replication_factor": replicas, "configs": settings}})
         admin.wait_for_topics([name])
 
 

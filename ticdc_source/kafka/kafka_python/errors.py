@@ -78,7 +78,7 @@ def is_final(error: BaseException) -> bool:
 
 def is_timeout(error: BaseException) -> bool:
     """Return whether kafka-python's time is over, which says nothing about the reason."""
-    return isinstance(error, _NO_ANSWER)
+    return isinstance(error, _NO_ANSWER) or "Connection timed out" in str(error)
 
 
 def _is_untrusted(error: BaseException) -> bool:

@@ -1,13 +1,15 @@
 """A client by kafka-python's public names only, for versions that are built otherwise than the tested one.
 
 It returns the same rows. It lacks what `network_client.py` adds: why a server fails is known only from the library's
-log, which says "disconnected" for a refused login; a request goes to the broker that the library chooses; every look-up
+log, which says "disconnected" for a refused login; a request goes to the broker that the library chooses, also to one
+that is frozen, which delays a read by up to half a minute or ends it; every look-up
 lists all topics; and a topic that is deleted while it is read is created anew, if the brokers create topics on request.
 """
 
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +24,7 @@ from ticdc_source.errors import KafkaUnavailableError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka.api import ClientConfig
 from ticdc_source.kafka.batches.cut import ChunkLimits
-from ticdc_source.kafka.client import PartitionReader, Topic, UnknownPartitionsError
+from ticdc_source.kafka.client import NoAnswerError, PartitionReader, Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python import library
 from ticdc_source.kafka.kafka_python.compatibility import facts
 from ticdc_source.kafka.kafka_python.errors import cause_of, is_final, is_timeout, our_errors
@@ -38,6 +40,7 @@ __all__ = ["PlainClient"]
 Answer = TypeVar("Answer")
 
 _SECOND_LOOK_SECONDS = 0.2
+_TRY_MS = 3_000.0  # how long a server may take at the first try
 _LOOK_MS = 200.0  # how often what the library logs is looked at
 
 
@@ -80,8 +83,24 @@ class PlainClient:
         return RecordReader(self._consumer, offset_range, limits, self.servers)
 
     def _new_consumer(self, group: str | None, patience: Patience) -> library.Consumer:
+        servers = self.servers.split(",")
+        random.shuffle(servers)
+        try_ms = _TRY_MS
+        while True:
+            for place, server in enumerate(servers):
+                # kafka-python tries a random one again and again, also one that is silent.
+                share = patience.left_ms / (len(servers) - place)
+                try:
+                    part = patience.part(share if len(servers) == 1 else min(try_ms, share))
+                    return self._consumer_at(server, group, part)
+                except KafkaUnavailableError:
+                    patience.check()
+            try_ms *= 2
+
+    def _consumer_at(self, server: str, group: str | None, patience: Patience) -> library.Consumer:
         settings = {
             **self._settings,
+            "bootstrap_servers": [server],
             "group_id": group,
             "enable_auto_commit": False,
             "allow_auto_create_topics": False,
@@ -98,7 +117,7 @@ class PlainClient:
             settings["kafka_client"] = remembered
         try:
             with our_errors(self.servers):
-                consumer: library.Consumer = self._in_time(lambda: KafkaConsumer(**settings), patience)
+                consumer: library.Consumer = self._in_time(lambda: KafkaConsumer(**settings), patience, server)
         except BaseException:
             for client in clients:
                 client.close()
@@ -119,7 +138,7 @@ class PlainClient:
     def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
         """Look up topics; see `Client.topics`. An invalid name is one of a topic that does not exist."""
         with our_errors(self.servers, repeats=True):
-            visible = self._in_time(self._consumer.topics, patience)  # all of them, so that none is created
+            visible = self._in_part(self._consumer.topics, patience)  # all of them, so that none is created
             found = {}
             for name in visible if names is None else names:
                 numbers = self._consumer.partitions_for_topic(name)
@@ -143,7 +162,7 @@ class PlainClient:
             at_times = {KafkaTopicPartition(*key): at for key, at in times.items() if at not in look_ups}
             answers = {}
             if at_times:
-                answers = self._in_time(
+                answers = self._in_part(
                     lambda: self._consumer.offsets_for_times(at_times, timeout_ms=patience.left_ms), patience
                 )
             without = [key for key in at_times if answers.get(key) is None]
@@ -164,7 +183,7 @@ class PlainClient:
         if not topic_partitions:
             return {}
         try:
-            return self._in_time(lambda: look_up(topic_partitions, timeout_ms=patience.left_ms), patience)
+            return self._in_part(lambda: look_up(topic_partitions, timeout_ms=patience.left_ms), patience)
         except KeyError as error:  # kafka-python's own, for a partition without a leader
             msg = f"no leader for {', '.join(f'{key.topic}-{key.partition}' for key in topic_partitions)}"
             raise kafka.errors.LeaderNotAvailableError(msg) from error
@@ -181,7 +200,19 @@ class PlainClient:
                 time.sleep(_SECOND_LOOK_SECONDS)
         raise UnknownPartitionsError(asked - existing)
 
-    def _in_time(self, call: Callable[[], Answer], patience: Patience) -> Answer:
+    def _in_part(self, call: Callable[[], Answer], patience: Patience) -> Answer:
+        """Return what a call returns, in a part of the time: then a new client may meet a broker that answers.
+
+        Raises:
+            NoAnswerError: it took longer.
+        """
+        try:
+            return self._in_time(call, patience.part(max(_TRY_MS, patience.left_ms / 2)), self.servers)
+        except KafkaUnavailableError as error:
+            patience.check()
+            raise NoAnswerError(self.servers, "no answer") from error
+
+    def _in_time(self, call: Callable[[], Answer], patience: Patience, server: str) -> Answer:
         """Return what a call returns that has no time-out of its own; if it takes too long, it goes on in a thread.
 
         Closing the client ends that thread.
@@ -204,16 +235,16 @@ class PlainClient:
         with _failures_in_log() as failures:
             threading.Thread(target=run, name="ticdc-look-up", daemon=True).start()
             while not done.wait(min(patience.pause_ms, _LOOK_MS) / 1000):
-                self._tell(failures, patience)
+                self._tell(failures, patience, server)
                 patience.check()
-            self._tell(failures, patience)
+            self._tell(failures, patience, server)
         if errors and (patience.is_over or is_timeout(errors[0])):
             raise patience.error() from errors[0]
         if errors:
             raise errors[0]
         return answers[0]
 
-    def _tell(self, failures: list[BaseException], patience: Patience) -> None:
+    def _tell(self, failures: list[BaseException], patience: Patience, server: str) -> None:
         """Tell `patience` what the library has logged.
 
         Raises:
@@ -224,7 +255,7 @@ class PlainClient:
             if is_final(error):
                 raise error
             # With SASL, a server that closes the connection again and again most likely refuses the login.
-            patience.failed(self.servers, cause_of(error, self._protocol, accepted=self._protocol.startswith("SASL")))
+            patience.failed(server, cause_of(error, self._protocol, accepted=self._protocol.startswith("SASL")))
         patience.tell()
 
 
@@ -240,7 +271,9 @@ def _failures_in_log() -> Iterator[list[BaseException]]:
             arguments = record.args if isinstance(record.args, tuple) else ()
             for argument in arguments:
                 # A failure is logged several times, and the end of kafka-python's own patience is none.
-                if isinstance(argument, BaseException) and argument is not self.last and not is_timeout(argument):
+                if not isinstance(argument, BaseException) or argument is self.last:
+                    continue
+                if argument.args and not is_timeout(argument):
                     self.last = argument
                     failures.append(argument)
 

@@ -1,0 +1,120 @@
+"""Three brokers, of which some die, freeze or start again while they are read."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+from examples.local_kafka import LocalKafka, LocalKafkaCluster, create_topic, produce
+from ticdc_source.driver.load import stream_options
+from ticdc_source.events import Chunk
+from ticdc_source.kafka import FetchSettings, KafkaCluster, KafkaFetcher
+from ticdc_source.kafka.client import Connect
+from ticdc_source.kafka.kafka_python.network_client import NetworkClient
+from ticdc_source.kafka.kafka_python.plain_client import PlainClient
+from ticdc_source.options.kafka_client import client_config
+from ticdc_source.options.options import Options
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.slow("starts three brokers"),
+    # kafka-python's own admin client, which waits for brokers to start, leaves sockets open that cannot connect.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+RECORDS = 300
+READS = 10
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalKafkaCluster]:
+    """Three brokers, and a topic `t` of three partitions with a replica on each."""
+    with LocalKafkaCluster() as brokers:
+        create_topic(brokers.bootstrap_servers, "t", 3, replicas=3)
+        produce(brokers.bootstrap_servers, "t", [(n % 3, None, b"%d" % n, [], None) for n in range(RECORDS)])
+        yield brokers
+
+
+def given(cluster: LocalKafkaCluster) -> Options:
+    """Options for the topic."""
+    return Options.of({"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": "t"})
+
+
+def read(options: Options, connect: Connect) -> set[bytes | None]:
+    """Read the topic as a driver and a worker do, each with connections of its own."""
+    with KafkaCluster(options, connect=connect) as lookup:
+        ranges = lookup.resolve_ranges()
+    settings = FetchSettings(max_records=50, max_bytes=1 << 20, poll_timeout_ms=60_000)
+    with KafkaFetcher(client_config(options, driver=False), settings, connect=connect) as fetcher:
+        chunks: list[Chunk] = [chunk for offset_range in ranges for chunk in fetcher.fetch(offset_range)]
+    return {value for chunk in chunks for value in chunk.values}
+
+
+@contextmanager
+def killed(broker: LocalKafka) -> Iterator[None]:
+    """A broker is dead for as long as the block runs."""
+    broker.kill()
+    try:
+        yield
+    finally:
+        broker.start()
+
+
+@contextmanager
+def frozen(broker: LocalKafka) -> Iterator[None]:
+    """A broker accepts connections and answers nothing."""
+    broker.pause()
+    try:
+        yield
+    finally:
+        broker.resume()
+
+
+@pytest.mark.parametrize(
+    ("trouble", "connect"), [(killed, NetworkClient), (killed, PlainClient), (frozen, NetworkClient)]
+)
+def test_one_broker_of_three_ends_no_read(
+    cluster: LocalKafkaCluster, trouble: Callable[[LocalKafka], AbstractContextManager[None]], connect: Connect
+) -> None:
+    """Whichever broker a request would go to: the reads that begin while one is dead or frozen return every record."""
+    everything = {b"%d" % number for number in range(RECORDS)}
+    with trouble(cluster.brokers[2]):
+        for _ in range(READS):
+            assert read(given(cluster), connect) == everything
+    assert read(given(cluster), connect) == everything
+
+
+def test_a_look_up_survives_the_death_of_the_broker_it_talked_to(cluster: LocalKafkaCluster) -> None:
+    """A stream's look-ups, on connections that it keeps, go on when a broker dies and when it comes back."""
+    with KafkaCluster(given(cluster)) as lookup:
+        partitions = lookup.partitions()
+        for broker in cluster.brokers[1:]:
+            with killed(broker):
+                for _ in range(READS):
+                    assert sum(lookup.latest(partitions).values()) == RECORDS
+
+
+def test_a_stream_outlives_the_restart_of_all_brokers(
+    cluster: LocalKafkaCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Longer than a batch would wait: the log says what is tried, and the look-up answers in the end."""
+    options = stream_options(
+        {
+            "kafka.bootstrap.servers": cluster.bootstrap_servers,
+            "subscribe": "t",
+            "protocol": "canal-json",
+            "kafka.default.api.timeout.ms": "2000",
+        }
+    )
+    with KafkaCluster(options) as lookup:
+        partitions = lookup.partitions()
+        cluster.halt()
+        starting = threading.Timer(6.0, cluster.start)
+        starting.start()
+        try:
+            assert sum(lookup.latest(partitions).values()) == RECORDS
+        finally:
+            starting.join()
+    assert any("ECONNREFUSED" in message for message in caplog.messages)
+    assert any("answers after" in message for message in caplog.messages)
