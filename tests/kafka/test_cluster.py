@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.slow("starts three brokers"),
     # kafka-python's own admin client, which waits for brokers to start, leaves sockets open that cannot connect.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
 RECORDS = 300
