@@ -4,6 +4,7 @@ import datetime
 import json
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -155,6 +156,30 @@ def test_a_type_code_is_its_type(name: str, code: int, binary: bool, example: An
     mysql_type = {"BOOLEAN": "tinyint", "NULL": None}.get(name, name.lower())
     assert field.metadata.get("ticdc.mysql_type") == mysql_type
     assert (str(value) if name == "DECIMAL" else value) == VALUES[name]
+
+
+# How a CREATE TABLE declares a type that needs more than its name, and what the example is then.
+DECLARED = {
+    "VARCHAR": "VARCHAR(9)", "VARBINARY": "VARBINARY(9)", "BINARY": "BINARY(8)", "BIT": "BIT(8)", "CHAR": "CHAR(4)",
+    "DECIMAL": "DECIMAL(13,7)", "ENUM": "ENUM('a','b')", "SET": "SET('a','b')",
+}  # fmt: skip
+LABELS = {"ENUM": "a", "SET": "a,b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "binary", "example"), [row for row in type_codes() if row.values[0] not in ("NULL", "GEOMETRY")]
+)
+def test_an_example_is_read_as_it_is_printed(name: str, code: int, binary: bool, example: Any) -> None:
+    """The examples have no flags: with a CREATE TABLE that has the type of the row, each is that value of that type."""
+    message = open_message(open_row({"u": {"c": {**example, "t": code}}}))
+    options = {"tableDDL": f"CREATE TABLE t (c {DECLARED.get(name, name)})"}
+
+    field = described(message, **options)["c"]
+    value = rows(message, **options)[0]["c"]
+
+    assert field.metadata["ticdc.mysql_type"].startswith({"BOOLEAN": "tinyint"}.get(name, name.lower()))
+    assert isinstance(value, bytes) == (binary and name != "BOOLEAN")
+    assert (str(value) if name == "DECIMAL" else value) == (VALUES | LABELS)[name]
 
 
 FLAGS = {name: int(value, 16) for _, value, name in table(OPEN, "Bit flags of columns")}
@@ -398,6 +423,27 @@ def test_an_integer_is_its_mysql_type_whatever_its_sql_type(name: str, ends: lis
 
     assert [row["c"] for row in found] == ends
     assert described(*messages)["c"].metadata["ticdc.mysql_type"] == name
+
+
+# A value of each Java type, which several MySQL types may have.
+OF_JAVA = {
+    "CHAR": ("a", "a"), "DECIMAL": ("1.50", Decimal("1.50")), "INTEGER": ("4294967295", 4294967295), "SMALLINT":
+    ("65535", 65535), "REAL": ("1.5", 1.5), "DOUBLE": ("0.1", 0.1), "VARCHAR": ("a", "a"), "DATE": TEXTS["Date"],
+    "TIME": TEXTS["Time"], "TIMESTAMP": TEXTS["Datetime"], "BLOB": ("aÿ", b"a\xff"), "CLOB": ("aÿ", "aÿ"),
+    "BIGINT": ("-9223372036854775808", -(2**63)), "TINYINT": ("255", 255), "Bit": ("81", 81),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:The messages of test.t do not fully say")
+@pytest.mark.parametrize(
+    ("name", "code"), [pytest.param(name, int(code), id=name) for name, code in table(CANAL, "Java SQL types")]
+)
+def test_a_sql_type_alone_gives_a_type_that_holds_its_values(name: str, code: int) -> None:
+    """Without `mysqlType`, the Java type of the row decides; it is as wide as the types that share it."""
+    text, value = OF_JAVA[name]
+    message = canal(data=[{"c": text}], mysql_type=None, sql_type={"c": code}, pkNames=[])
+
+    assert rows(message)[0]["c"] == value
 
 
 # Debezium
