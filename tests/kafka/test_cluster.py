@@ -1,6 +1,8 @@
 """Three brokers, of which some die, freeze or start again while they are read."""
 
+import gc
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -19,12 +21,20 @@ from ticdc_source.options.options import Options
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.slow("starts three brokers"),
-    # kafka-python's own admin client, which waits for brokers to start, leaves sockets open that cannot connect.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # see `sockets_of_the_library`
 ]
 
 RECORDS = 300
 READS = 10
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sockets_of_the_library() -> Iterator[None]:
+    """Ignore what kafka-python's clients leave, with which this file waits for brokers: sockets that cannot connect."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
 
 
 @pytest.fixture(scope="module")
