@@ -20,9 +20,9 @@ from ticdc_source.spark.batch import TiCDCReader
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.stream import new_stream_reader
 
-__all__ = ["TiCDCDataSource"]
+__all__ = ["ONLY_READS", "TiCDCDataSource"]
 
-_ONLY_READS = 'This source only reads: use spark.read.format("ticdc") or spark.readStream.format("ticdc")'
+ONLY_READS = 'This source only reads: use spark.read.format("ticdc") or spark.readStream.format("ticdc")'
 
 
 class TiCDCDataSource(DataSource):
@@ -69,7 +69,7 @@ class TiCDCDataSource(DataSource):
         Raises:
             TiCDCSourceError: always.
         """
-        raise TiCDCSourceError(_ONLY_READS)
+        raise TiCDCSourceError(ONLY_READS)
 
     @from_one_frame
     def streamWriter(  # noqa: N802 (Spark's name)
@@ -82,4 +82,4 @@ class TiCDCDataSource(DataSource):
         Raises:
             TiCDCSourceError: always.
         """
-        raise TiCDCSourceError(_ONLY_READS)
+        raise TiCDCSourceError(ONLY_READS)
