@@ -86,7 +86,8 @@ class OpenProtocol:
         delete_handle_key: delete-only-output-handle-key-columns.
         compression: large-message-handle-compression.
         time_zone: of the TiCDC server.
-        flags: False writes as TiCDC up to v4.0.4: no `f`, all texts in base64.
+        flags: False writes as TiCDC v4.0.0 to v4.0.4: no `f`, and binary strings as text.
+        base64: whether CHAR, VARCHAR, BINARY and VARBINARY are base64, as the documentation's log has them.
     """
 
     old_value: bool = True
@@ -95,6 +96,7 @@ class OpenProtocol:
     compression: str = "none"
     time_zone: str = "UTC"
     flags: bool = True
+    base64: bool = False
 
     def message(self, events: Sequence[Event], tables: Sequence[Table | None]) -> Record:
         """Write the record of one batch of events: rows, or (in TiCDC v4.0) several DDL or resolved events."""
@@ -169,9 +171,7 @@ class OpenProtocol:
             return float(value)
         if type_name in ("enum", "set", "bit"):
             return value["number"]
-        if type_name in (*TEXTS, *BLOBS) or (
-            not self.flags and type_name in ("char", "varchar", "binary", "varbinary")
-        ):
+        if type_name in (*TEXTS, *BLOBS) or (self.base64 and type_name in ("char", "varchar", "binary", "varbinary")):
             data = bytes.fromhex(value["hex"]) if isinstance(value, dict) else value.encode()
             return base64.b64encode(data).decode()
         if column.binary:

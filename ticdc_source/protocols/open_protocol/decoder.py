@@ -23,7 +23,7 @@ from ticdc_source.protocols.describe import describe_images, plan_of
 from ticdc_source.protocols.images import Images, Parsed
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure, parse_object, text
-from ticdc_source.protocols.open_protocol.flagless_strings import WIRES, written_in
+from ticdc_source.protocols.open_protocol.flagless_strings import wire_of_strings, written_in
 from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
 from ticdc_source.protocols.open_protocol.known_layout import OpenKnownLayout
 from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
@@ -322,5 +322,5 @@ def _wire_without_flags(
     elif read_field.arrow == pa.binary() and type_.family == "text":
         type_ = ColumnType("varbinary")
     if column.wire == _NO_FLAGS_BASE64:
-        return (KERNELS[type_.name] if declared is type_ else WIRES[Written.BASE64, type_.family]), type_
-    return WIRES[read_field.written, type_.family], type_
+        return (KERNELS[type_.name] if declared is type_ else wire_of_strings(Written.BASE64, type_)), type_
+    return wire_of_strings(read_field.written, type_), type_

@@ -6,8 +6,8 @@ CHAR, VARCHAR, BINARY and VARBINARY have three forms without flags (docs/wire.md
 * The log in TiCDC's documentation has base64, as releases before v4.0.0 wrote it.
 * The table of types in TiCDC's documentation has binary as the body of a Go-quoted string.
 
-`written_in` looks at all strings of a sample, and `WIRES` reads them. A string that can be read in two ways is an
-error: nothing is replaced or guessed.
+`written_in` looks at all strings of a sample, and `wire_of_strings` chooses how they are read. A string that can be read
+in two ways is an error: nothing is replaced or guessed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ticdc_source.protocols.open_protocol.kernels import QUOTED_BINARY, unquoted
 from ticdc_source.schema.model import Written
 from ticdc_source.schema.types import ColumnType
 
-__all__ = ["WIRES", "written_in"]
+__all__ = ["wire_of_strings", "written_in"]
 
 _BYTE = re.compile(r"(?<!\\)(?:\\\\)*\\x[0-9a-f]{2}")
 _QUOTE = re.compile(r'(?<!\\)(?:\\\\)*"')
@@ -129,19 +129,31 @@ def _text_of_any(cell: str) -> str:
     return cell
 
 
-def _bytes_of_any(cell: str) -> bytes:
+def _bytes_of_any(cell: str, type_: ColumnType) -> bytes:
     """Return the bytes that a string without flags can only be.
+
+    Args:
+        cell: the string.
+        type_: the declared type. A BINARY has as many bytes as it says, a VARBINARY no more.
 
     Raises:
         ValueError: it can be the bytes of the text, and also base64; or some of its bytes are lost.
     """
     data = _of_base64(cell)
     if data is not None and cell:
-        if not cell.endswith("="):
+        if cell.endswith("=") or (_has_length_of(data, type_) and not _has_length_of(cell.encode(), type_)):
+            return data
+        if _has_length_of(data, type_):
             raise _ambiguous(cell)
-        return data
+        return cell.encode()
     quoted = _of_quoted(cell) if _BYTE.search(cell) else None
     return _bytes_of_plain(cell) if quoted is None else quoted
+
+
+def _has_length_of(data: bytes, type_: ColumnType) -> bool:
+    if type_.length is None:
+        return True
+    return len(data) == type_.length if type_.name == "binary" else len(data) <= type_.length
 
 
 def _bytes_of_plain(cell: str) -> bytes:
@@ -176,11 +188,9 @@ def _binary(read: Callable[[str], bytes]) -> Wire:
     return Wire(strings.binary_wire(read, "").natural, _text(lambda cell: read(cell).decode()).text)
 
 
-WIRES: Mapping[tuple[Written, str], Wire] = {
+_WIRES: Mapping[tuple[Written, str], Wire] = {
     (Written.UNKNOWN, "text"): _text(_text_of_any),
-    (Written.UNKNOWN, "binary"): _binary(_bytes_of_any),
     (Written.EITHER, "text"): strings.TEXT,
-    (Written.EITHER, "binary"): _binary(_bytes_of_any),
     (Written.BASE64, "text"): _text(_text_of_base64),
     (Written.BASE64, "binary"): _binary(strings.base64_bytes),
     (Written.BASE64_OF_BYTES, "text"): strings.TEXT,
@@ -190,3 +200,10 @@ WIRES: Mapping[tuple[Written, str], Wire] = {
     (Written.PLAIN, "text"): strings.TEXT,
     (Written.PLAIN, "binary"): _binary(_bytes_of_plain),
 }
+
+
+def wire_of_strings(written: Written, type_: ColumnType) -> Wire:
+    """Return how strings are read that are written so, as a type of the family text or binary."""
+    if type_.family == "binary" and written in (Written.UNKNOWN, Written.EITHER):
+        return _binary(lambda cell: _bytes_of_any(cell, type_))
+    return _WIRES[written, type_.family]
