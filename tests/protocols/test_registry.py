@@ -40,7 +40,7 @@ def test_the_contract_is_whole() -> None:
         "zoned_timestamps",
         "kernels",
     } == FACTS
-    assert {"of", "recognizes", "claim_checks", "split", "describe", "declared", "decode"} == METHODS
+    assert {"of", "recognizes", "claim_checks", "split", "describe", "declared", "decode", "origins"} == METHODS
 
 
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: decoder.name)
