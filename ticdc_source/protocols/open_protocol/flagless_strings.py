@@ -6,8 +6,8 @@ CHAR, VARCHAR, BINARY and VARBINARY have three forms without flags (docs/wire.md
 * The log in TiCDC's documentation has base64, as releases before v4.0.0 wrote it.
 * The table of types in TiCDC's documentation has binary as the body of a Go-quoted string.
 
-`written_in` looks at all strings of a sample, and `wire_of_strings` chooses how they are read. A string that can be read
-in two ways is an error: nothing is replaced or guessed.
+`written_in` looks at all strings of a sample, and `wire_of_strings` chooses how they are read. A string that can be
+read in two ways is an error: nothing is replaced or guessed.
 """
 
 from __future__ import annotations
