@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from tests.support.captured import Captured, make_options, rows, single
-from tests.support.messages import Message, canal, cell, debezium, dump, open_message, open_row
-from ticdc_source.driver.context import context_of_schema
+from tests.support.messages import TSO, Message, canal, cell, debezium, dump, open_message, open_row
+from ticdc_source.driver.context import context_of_schema, context_of_table
+from ticdc_source.driver.inference import infer_table, take_sample
 from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.pipeline.read import ReadState, read
@@ -231,6 +232,24 @@ def test_what_a_schema_of_the_users_leaves_out_is_rescued() -> None:
     assert batch.to_pylist() == [{"id": 1, "_RESCUED_data": '{"x":5}'}]
     with pytest.raises(SchemaError, match="_rescued_data STRING"):
         read_spec(pa.schema([pa.field("id", pa.int64())]), options, context)
+
+
+def test_what_a_schema_of_the_users_leaves_out_has_its_labels() -> None:
+    """A rescued column that a user's schema lacks has the labels that DDL in the topic gives it, as in `event`."""
+    create = "create table t (id int, level enum('basic','gold'))"
+    captured = Captured.of(
+        canal("CREATE", None, None, isDdl=True, sql=create, _tidb={"commitTs": TSO - 9}),
+        canal("INSERT", [{"id": "1", "level": "2"}], None, {"id": "int", "level": "enum"}),
+    )
+    options = make_options(onSchemaDrift="rescue")
+    sample = take_sample(captured.ranges(), captured.fetch, options)
+    assert sample is not None
+    context = context_of_table(infer_table(sample), "canal-json")
+    schema = pa.schema([("id", pa.int32()), ("_rescued_data", pa.string())])
+
+    batches = list(read(captured.fetch(captured.ranges()[0]), read_spec(schema, options, context)))
+
+    assert pa.Table.from_batches(batches).to_pylist() == [{"id": 1, "_rescued_data": '{"level":"gold"}'}]
 
 
 def test_columns_left_out_by_name_are_not_rescued() -> None:

@@ -72,6 +72,7 @@ def read_spec(schema: pa.Schema, options: Options, context: ReadContext) -> Read
     rescue = options.on_schema_drift == "rescue"
     if rescue and options.columns is None:  # a column that the user's schema lacks is unknown too
         columns = frozenset(item.name.lower() for item in fields)
+    shown = {item.name.lower() for item in fields}
     settings = Settings(options.time_zone, options.zero_date, options.invalid_utf8)
     plan = Plan(
         tuple(_read_field(item, context) for item in fields),
@@ -79,6 +80,11 @@ def read_spec(schema: pa.Schema, options: Options, context: ReadContext) -> Read
         operations=options.operations,
         preimages=options.preimages,
         known_columns=columns,
+        others=tuple(
+            _typed_field(name, pa.string(), text, context.versions.get(name, ()))
+            for name, text in (context.types.items() if rescue else ())
+            if name not in shown
+        ),
         rescued=layout.rescued,
         rescue=rescue,
         build_ts="build_ts" in layout.metadata.values(),

@@ -67,6 +67,7 @@ class Plan:
         preimages: whether the rows before an update are wanted.
         known_columns: lower-case names of all columns that are expected in the messages: others are unknown. None if
             nothing says which; a column that the schema lacks is then one that the user left out.
+        others: what is known of columns that are not among the fields, for those that are rescued.
         rescued: the name of the rescued column; None if the read schema has none.
         rescue: whether values and columns that fit no field of the read schema go into that column. If not, they are
             errors.
@@ -83,6 +84,7 @@ class Plan:
     operations: frozenset[str] = frozenset({"insert", "update", "delete"})
     preimages: bool = True
     known_columns: frozenset[str] | None = None
+    others: tuple[ReadField, ...] = ()
     rescued: str | None = None
     rescue: bool = False
     documents: bool = False
@@ -92,7 +94,7 @@ class Plan:
 
     def boundaries(self) -> list[int]:
         """Return, ascending, the commit-ts of DDL at which columns change in a way that messages may not show."""
-        return sorted({start for item in self.fields for start, _ in item.versions})
+        return sorted({start for item in (*self.fields, *self.others) for start, _ in item.versions})
 
     def for_columns(self, columns: tuple[Column, ...], wire_of: WireOf) -> PlannedVersion:
         """Choose the kernels for one version of the table. `LearnedTable.planned` keeps the result.
@@ -110,10 +112,14 @@ class Plan:
             for column in planned
             if column.source is None and column.field.name.lower() in by_name
         ]
+        known = {item.name.lower(): item for item in self.others}
         return PlannedVersion(
             planned,
             tuple(
-                UnknownColumn(column.name, self._json(column, ReadField(column.name, pa.string()), wire_of))
+                UnknownColumn(
+                    column.name,
+                    self._json(column, known.get(column.name.lower()) or ReadField(column.name, pa.string()), wire_of),
+                )
                 for column in unknown
             ),
         )
