@@ -142,7 +142,10 @@ def context_of_sample(sample: Sample) -> ReadContext:
 
 
 def _columns(table: TableSchema) -> list[ColumnContext]:
-    return [_column(column.name.lower(), column.type, column.versions, column.written) for column in table.columns]
+    return [
+        _column(column.name.lower(), None if column.is_open else column.type, column.versions, column.written)
+        for column in table.columns
+    ]
 
 
 def _column(

@@ -81,8 +81,11 @@ def read_spec(schema: pa.Schema, options: Options, context: ReadContext) -> Read
         preimages=options.preimages,
         known_columns=columns,
         others=tuple(
-            _typed_field(name, pa.string(), text, context.versions.get(name, ()))
-            for name, text in (context.types.items() if rescue else ())
+            replace(
+                _typed_field(name, pa.string(), context.types.get(name), context.versions.get(name, ())),
+                written=context.written.get(name, Written.UNKNOWN),
+            )
+            for name in ({**context.types, **context.written} if rescue else ())
             if name not in shown
         ),
         rescued=layout.rescued,
