@@ -8,6 +8,7 @@ import pytest
 from ticdc_source import errors
 from ticdc_source.errors import (
     Address,
+    CheckpointError,
     ClaimCheckUnavailableError,
     DataLossError,
     DecodeError,
@@ -28,6 +29,7 @@ EXAMPLES: list[TiCDCSourceError] = [
     DecodeError("the JSON is broken", ADDRESS),
     DecodeError("the address is not known"),
     FramingError("a key frame of 9 bytes where 1 are left", Address(topic="t", partition=0, offset=7)),
+    CheckpointError("the checkpoint of the query holds -5"),
     DataLossError("offsets from 3 are asked for, but the earliest there is 9"),
     ClaimCheckUnavailableError("file a.json of claimCheckLocation s3://b cannot be read: PermissionError"),
     KafkaUnavailableError("Kafka at b:9092 did not answer in 10 ms"),

@@ -8,6 +8,7 @@
     │   └── FramingError                  the frames of a record do not add up
     ├── DataLossError                     records of an offset range are gone
     ├── KafkaUnavailableError             the brokers did not answer in time
+    ├── CheckpointError                   a stream's checkpoint does not hold offsets
     └── ClaimCheckUnavailableError        the storage of large messages cannot be read
 
 All take positional arguments only, so that they survive pickling between Spark's processes. No message contains the
@@ -20,6 +21,7 @@ from dataclasses import asdict, dataclass
 
 __all__ = [
     "Address",
+    "CheckpointError",
     "ClaimCheckUnavailableError",
     "DataLossError",
     "DecodeError",
@@ -107,6 +109,10 @@ class DataLossError(TiCDCSourceError):
 
 class KafkaUnavailableError(TiCDCSourceError):
     """The brokers did not answer in time."""
+
+
+class CheckpointError(TiCDCSourceError):
+    """A stream's checkpoint does not hold offsets: somebody has edited it."""
 
 
 class ClaimCheckUnavailableError(TiCDCSourceError):

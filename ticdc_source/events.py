@@ -148,6 +148,8 @@ class Chunk:
         keys: the records' keys; None is Kafka's null, b"" an empty key.
         values: the records' values; None is Kafka's null. They may be an array if none is null.
         headers: one list of (key, value) per record; None if headers were not asked for.
+        failure: why the only record of the chunk could not be taken out of its record batch; its key and value are
+            None then.
     """
 
     topic: str
@@ -157,6 +159,7 @@ class Chunk:
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] | Binaries = field(default_factory=list)
     headers: list[list[tuple[str, bytes | None]]] | None = None
+    failure: str | None = None
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -178,6 +181,7 @@ class Chunk:
             self.keys[first:after],
             list(self.values[first:after]),
             None if self.headers is None else self.headers[first:after],
+            self.failure,
         )
 
     def address(self, position: int, table: TableName | None = None, column: str | None = None) -> Address:
@@ -347,6 +351,8 @@ class Split:
         corrupt: records and events that cannot be cut, in order.
         skipped: the number of records without an event (tombstones, header-only and bootstrap messages).
         others: the number of row events of tables that are not wanted.
+        unpacked: the number of bytes that its events have and the chunk has not: those of decompressed messages.
+        rest: the other events of the chunk, if all together would be too large.
     """
 
     tables: dict[TableName, TableEvents] = field(default_factory=dict)
@@ -355,6 +361,8 @@ class Split:
     corrupt: list[Corrupt] = field(default_factory=list)
     skipped: int = 0
     others: int = 0
+    unpacked: int = 0
+    rest: Iterator[Split] = field(default_factory=lambda: iter(()))
 
     def table_events(self, chunk: Chunk, table: TableName) -> TableEvents:
         """Return the events of a table; none at first."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ticdc_source.driver.streaming import StreamLimits, StreamPlanner
-from ticdc_source.errors import DataLossError
+from ticdc_source.driver.streaming import INITIAL, StreamLimits, StreamPlanner
+from ticdc_source.errors import CheckpointError, DataLossError
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.topics import TopicPartition
 
@@ -305,3 +305,24 @@ def test_small_ranges_share_a_task() -> None:
     assert len(pack(small, 8)) == 16
     assert [[each.size for each in task] for task in pack(small[:4], None, 250)] == [[100, 100], [100, 100]]
     assert [[each.size for each in task] for task in pack([OffsetRange("t", 0, 0, 300)], None, 100)] == [[100]] * 3
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        {"t": {"0": -5}}, {"t": {"0": 1.5}}, {"t": {"0": "5"}}, {"t": {"0": None}}, {"t": {"0": True}},
+        {"t": {"0": 1 << 63}}, {"t": {"zero": 5}}, {"t": 5}, {"t": [5]}, [5], 5, None,
+        {INITIAL: True, "t": {"0": -5}},
+    ],
+)  # fmt: skip
+def test_an_edited_checkpoint_is_an_error_that_names_it(offset: Any) -> None:
+    """Its offsets may be no offsets, or no JSON object; the error says what to do."""
+    stream = planner(FakeCluster({TopicPartition("t", 0): 0}, {TopicPartition("t", 0): 9}))
+
+    for plan in (
+        lambda: stream.next(offset),
+        lambda: stream.ranges(offset, {"t": {"0": 7}}),
+        lambda: stream.ranges({"t": {"0": 0}}, offset),
+    ):
+        with pytest.raises(CheckpointError, match=r"checkpointLocation.*Restore the file; or delete the checkpoint"):
+            plan()

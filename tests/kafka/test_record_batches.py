@@ -1,5 +1,6 @@
 """The two record paths are one: what kafka-python unpacks record by record is what we cut out of its record batches."""
 
+import json
 import random
 import struct
 from collections.abc import Iterator
@@ -14,11 +15,16 @@ from kafka.record import MemoryRecords
 from kafka.record.memory_records import MemoryRecordsBuilder
 from kafka.record.util import decode_varint
 
+from tests.support.captured import Captured, make_options
+from tests.support.messages import canal
 from tests.support.record_batches import CODECS, CONTROL, HEADER, LOG_APPEND_TIME, at_offset, changed, made, next_offset
 from ticdc_source.errors import DecodeError
+from ticdc_source.events import Chunk
 from ticdc_source.kafka.batches import cut as cutting
-from ticdc_source.kafka.batches.cut import ChunkLimits
+from ticdc_source.kafka.batches.cut import ChunkLimits, chunks_of
+from ticdc_source.kafka.batches.record_batches import Fetched, record_batches
 from ticdc_source.kafka.kafka_python.slicing import Slice, SliceLimits
+from ticdc_source.pipeline.read import read
 
 TOPIC_PARTITION = TopicPartition("t", 3)
 END = 1 << 63  # of a range without an end
@@ -391,3 +397,46 @@ def test_a_batch_cannot_hold_more_records_than_offsets(records: int) -> None:
     _, _, error = cut(changed(bytes(batch)), 0, limits_of(100))
     assert isinstance(error, DecodeError)
     assert f"with {records} records" in str(error)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_record_that_becomes_too_large_is_a_chunk_that_says_so(codec: str) -> None:
+    """Of a compressed record batch no more than the limit is held for one record; the records around it are read."""
+    builder = MemoryRecordsBuilder(2, 0, 1 << 30, 0, False, -1, -1, -1)
+    sizes = [10, 5 << 20, 20, 6 << 20, (2 << 20) - 100, 30]
+    for size in sizes:
+        builder.append(1_700_000_000_000, b"k", b"v" * size, [])
+    builder.close()
+    data = at_offset(changed(bytes(builder.buffer()), codec=codec), 7)
+
+    def found(start: int) -> list[tuple[int, int | None, bool]]:
+        fetched = Fetched(topic="t", partition=3, start=start, data=data, read_legacy=lambda *_: ())
+        batches, damage = record_batches(data, start)
+        limits = ChunkLimits(max_records=100, max_bytes=4 << 20, include_headers=True, max_record_bytes=2 << 20)
+        return [
+            (offset, None if value is None else len(value), "maxMessageBytes" in (chunk.failure or ""))
+            for chunk in chunks_of(fetched, batches, damage, limits, END)
+            for offset, value in zip(chunk.offsets, chunk.values, strict=True)
+        ]
+
+    expected = [(7 + index, size if size < 2 << 20 else None, size > 2 << 20) for index, size in enumerate(sizes)]
+    assert found(7) == expected
+    assert found(9) == expected[2:]
+
+
+def test_such_a_record_is_a_bad_record() -> None:
+    """`mode` decides about it."""
+    message = canal("INSERT", [{"id": "7"}], None, {"id": "int"})
+    captured = Captured.of(message, message, message)
+    options = make_options(mode="PERMISSIVE")
+    schema = captured.schema(mode="PERMISSIVE")
+    (chunk,) = captured.fetch(captured.ranges()[0])
+    too_large = Chunk("captured", 0, [1], [-1], [None], [None], failure="the record is too large")
+    chunks = [chunk.part(0, 1), too_large, chunk.part(2, 3)]
+
+    spec = captured.spec(schema, options, captured.context(schema, options), captured.ranges()[0])
+    found = pa.Table.from_batches(read(chunks, spec)).to_pylist()
+
+    assert [row["id"] for row in found] == [7, None, 7]
+    bad = json.loads(found[1]["_corrupt_record"])
+    assert (bad["reason"], bad["offset"], bad["key"]) == ("the record is too large", 1, None)

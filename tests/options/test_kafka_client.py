@@ -286,3 +286,19 @@ def test_a_secret_is_never_formatted() -> None:
     secret = Secret(SECRET)
     assert secret.reveal() == SECRET
     assert {str(secret), repr(secret), f"{secret}", f"{secret!r}"} == {"Secret(***)"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"me:{SECRET}@proxy:1080", f"//me:{SECRET}@proxy:1080", f"ftp://me:{SECRET}@proxy:1080",
+        f"socks5://me:{SECRET}/x@proxy:1080", f"socks5://me:{SECRET}@proxy",
+        f"socks5://me:{SECRET}@[proxy:1080", SECRET,
+    ],
+)  # fmt: skip
+def test_a_malformed_proxy_is_refused_without_its_password(url: str) -> None:
+    """kafka-python would put such a URL into its error."""
+    with pytest.raises(OptionError, match=r"'kafka.proxy_url': expected a URL such as socks5") as raised:
+        config({"proxy_url": url})
+
+    assert SECRET not in str(raised.value)

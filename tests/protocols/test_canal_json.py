@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.captured import rows
+from tests.support.captured import Captured, rows
 from tests.support.messages import TSO, Message, canal, dump
-from ticdc_source.errors import DecodeError, UnsupportedTypeError
+from ticdc_source.errors import DecodeError, SchemaError, UnsupportedTypeError
 
 ID = {"id": "int"}
 
@@ -218,3 +218,19 @@ def test_a_message_that_breaks_half_way_gives_none_of_its_rows() -> None:
     found = rows(broken, also_broken, canal("INSERT", [{"id": "9"}], None, types), mode="PERMISSIVE")
 
     assert [(row["id"], row["_corrupt_record"] is None) for row in found] == [(None, False), (None, False), (9, True)]
+
+
+@pytest.mark.parametrize("names", [("İ", "i̇"), ("ÀB", "àb"), ("K", "k")])
+def test_columns_that_spark_cannot_tell_apart_are_refused(names: tuple[str, str]) -> None:
+    """They are two columns for TiDB or for the message; one of them would be lost in silence."""
+    both = canal("INSERT", [{"id": "1", names[0]: "2", names[1]: "3"}], None, dict.fromkeys(("id", *names), "int"))
+    one = canal("INSERT", [{"id": "1", names[0]: "2"}], None, dict.fromkeys(("id", names[0]), "int"))
+
+    with pytest.raises(SchemaError, match=f"Columns {names[0]} and {names[1]} of test.t: Spark compares") as raised:
+        SchemaError, match=f"Columns {names[0]} and {names[1]} of test.t: Spark compares names without"
+    ) as raised:
+        Captured.of(one, both).schema()
+    assert "offset=1" in str(raised.value)
+    with pytest.raises(SchemaError, match=f"Columns {names[0]} and {names[1]}"):
+        Captured.of(both).read(schema=Captured.of(one).schema())
+    assert json.loads(Captured.of(both).read(outputFormat="event").to_pylist()[0]["after"])[names[1]] == 3

@@ -1,6 +1,7 @@
 """Large messages: claim check and handle-key-only, as TiCDC's encoders write them, and broken ones."""
 
 import base64
+import errno
 import json
 import random
 import sys
@@ -118,7 +119,9 @@ def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     captured = Captured(captured.header, {**captured.partitions, 9: [Record(*other)]}, captured.files)
     opened: Counter[str] = Counter()
     original = large_messages._read
-    monkeypatch.setattr(large_messages, "_read", lambda where, name: (opened.update([name]), original(where, name))[1])
+    monkeypatch.setattr(
+        large_messages, "_read", lambda where, name, most: (opened.update([name]), original(where, name, most))[1]
+    )
 
     captured.read(tables=TABLE, schema=schema, claimCheckLocation=location)
 
@@ -351,7 +354,7 @@ def test_a_folder_without_permission_is_such_an_error(tmp_path: Path, monkeypatc
     def refuse(*_: Any, **__: Any) -> Any:
         raise PermissionError(13, "Permission denied", f"{tmp_path}?token=secret")
 
-    monkeypatch.setattr(local.LocalFileSystem, "cat_file", refuse)
+    monkeypatch.setattr(local.LocalFileSystem, "open", refuse)
     with pytest.raises(ClaimCheckUnavailableError, match=r"PermissionError \(Permission denied\)$") as raised:
         rows(claimed_canal("s3://b/a.json"), claimCheckLocation=str(tmp_path))
 
@@ -447,7 +450,7 @@ def test_not_null_in_a_users_schema_is_kept() -> None:
 
 
 def test_chunks_name_few_files() -> None:
-    """The records of a chunk name sixteen files at most; no record is lost or moved."""
+    """One record of a chunk names files at most; no record is lost or moved."""
     stub, plain = claimed_canal("s3://b/a.json"), canal("INSERT", [{"id": "1"}], None, {"id": "int"})
     opened = open_message(*[open_row({"u": {"id": cell(3, 1)}}, ohk=True, ccl="s3://b/a.json") for _ in range(5)])
     files = {stub[1]: 1, plain[1]: 0, opened[1]: 5}
@@ -460,7 +463,7 @@ def test_chunks_name_few_files() -> None:
     assert [offset for portion in portions for offset in portion.offsets] == chunk.offsets
     assert [value for portion in portions for value in portion.values] == chunk.values
     assert [key for portion in portions for key in portion.keys] == chunk.keys
-    assert all(0 < sum(files[value] for value in portion.values) <= 16 for portion in portions)
+    assert all(sum(map(bool, (files[value] for value in portion.values))) == 1 for portion in portions)
 
 
 def test_chunks_without_large_messages_stay_as_they_are() -> None:
@@ -510,3 +513,45 @@ def test_a_mangled_file_gives_rows_or_a_known_error(scenario: str, tmp_path: Pat
 
     assert len(addresses) > 30, others
     assert all(address.offset is not None for address in addresses)
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, "a" * 256, "é" * 128])
+def test_a_name_that_no_file_can_have_is_a_bad_record(name: str, tmp_path: Path) -> None:
+    """The file system refuses it, and that is no fault of the storage: one such message must not end each read."""
+    captured = Captured.of(canal("INSERT", [{"id": "7"}], None, {"id": "int"}), claimed_canal(f"file:///x/{name}.json"))
+    options: dict[str, Any] = {"claimCheckLocation": str(tmp_path)}
+
+    assert [row["id"] for row in captured.read(mode="DROPMALFORMED", **options).to_pylist()] == [7]
+    with pytest.raises(DecodeError, match="does not end in the name of a file") as raised:
+        captured.read(**options)
+    assert raised.value.address.offset == 1
+    assert len(str(raised.value)) < 600
+
+
+def test_a_name_that_is_too_long_for_the_storage_is_a_bad_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some storages have shorter names than most."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENAMETOOLONG, "File name too long")
+
+    monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.open", refuse)
+    captured = Captured.of(canal("INSERT", [{"id": "7"}], None, {"id": "int"}), claimed_canal("file:///x/a.json"))
+
+    assert len(captured.read(mode="DROPMALFORMED", claimCheckLocation=str(tmp_path))) == 1
+
+
+def test_a_symbolic_link_in_the_folder_is_followed(tmp_path: Path) -> None:
+    """Who may write to the folder decides what rows say, with links or without; the file must be the message's."""
+    (tmp_path / "elsewhere").write_bytes(whole_canal())
+    (folder := tmp_path / "claims").mkdir()
+    (folder / "a.json").symlink_to(tmp_path / "elsewhere")
+    (folder / "b.json").symlink_to("/etc/hostname")
+    plain = canal("INSERT", [{"id": "7"}], None, {"id": "int"})
+
+    found = Captured.of(plain, claimed_canal("s3://x/a.json")).read(claimCheckLocation=str(folder)).to_pylist()
+
+    assert [row["id"] for row in found] == [7, 1]
+    with pytest.raises(DecodeError, match="is not the message"):
+        Captured.of(plain, claimed_canal("s3://x/b.json")).read(claimCheckLocation=str(folder))

@@ -9,6 +9,7 @@ from tests.support.messages import TSO, Message, open_message, open_row
 from tests.support.mutations import mangled
 from ticdc_source.events import Chunk, Split, TableName, every_table
 from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols.base import splits_of
 from ticdc_source.protocols.open_protocol import split as open_splitting
 
 SEED = 20261121
@@ -38,14 +39,14 @@ def assert_same(records: list[Message], monkeypatch: pytest.MonkeyPatch, wanted:
     count, keys, values = len(records), [key for key, _ in records], [value for _, value in records]
     chunk = Chunk("t", 0, list(range(count)), [-1] * count, keys, values)
     wants = (lambda table: table.table == wanted) if wanted else every_table
-    found = contents(PROTOCOLS["open-protocol"].split(chunk, wants))
+    found = [contents(split) for split in splits_of(PROTOCOLS["open-protocol"], chunk, wants)]
     fast = [
         key is not None and value is not None and open_splitting._rows_of_one_table(key, value)
         for key, value in records
     ]
     with monkeypatch.context() as patch:
         patch.setattr(open_splitting, "_rows_of_one_table", lambda *_: None)
-        expected = contents(PROTOCOLS["open-protocol"].split(chunk, wants))
+        expected = [contents(split) for split in splits_of(PROTOCOLS["open-protocol"], chunk, wants)]
     assert found == expected, SEED
     return sum(map(bool, fast))
 

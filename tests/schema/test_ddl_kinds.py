@@ -1,6 +1,8 @@
 """The kind of a DDL event; DDL that removes rows upstream without delete events is found, and logged or refused."""
 
+import contextlib
 import logging
+import re
 
 import pytest
 
@@ -8,7 +10,8 @@ from tests.support.captured import Captured, load
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, open_message, open_row
 from ticdc_source.errors import DataLossError
 from ticdc_source.events import DDLEvent, TableName
-from ticdc_source.schema.ddl_kinds import KINDS, ddl_kind, removes_rows_of
+from ticdc_source.schema.ddl_kinds import KINDS, LONGEST_TEXT, ddl_kind, removes_rows_of
+from ticdc_source.schema.mysql_ddl.statements import steps
 
 SCENARIOS = ("open-protocol.default.ops", "canal-json.tidb-extension.ops", "debezium.tidb-extension.ops")
 T = TableName("test", "t")
@@ -179,3 +182,34 @@ def test_a_truncate_event_of_debezium_is_reported(caplog: pytest.LogCaptureFixtu
         messages.read(schemaHints="id int")
 
     assert "TRUNCATE has removed rows of test.t" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        ";", "RENAME ", "'", "\\'", "`", '"', "/*", "/* DROP ", "DROP /*", "# DROP ", "DROP PARTITION (",
+        "EXCHANGE PARTITION `",
+    ],
+)  # fmt: skip
+def test_a_long_ddl_text_is_read_in_one_pass(part: str) -> None:
+    """Half a megabyte of what once took minutes: the time must not grow with the square of the length."""
+    for begin in ("", "RENAME TABLE ", "ALTER TABLE t "):
+        text = (begin + part * LONGEST_TEXT)[:LONGEST_TEXT]
+
+        assert ddl_kind(event(text, "")) in KINDS
+        removes_rows_of(event(text, "", code=42), T)
+        with contextlib.suppress(ValueError):
+            steps(text[:50_000], "test")  # sqlglot reads a character in a microsecond
+
+
+def test_a_ddl_text_that_is_too_long_is_not_looked_into(caplog: pytest.LogCaptureFixture) -> None:
+    """A warning says so, with the address, at load() and in the read; the rows are read."""
+    text = "ALTER TABLE test.t ADD COLUMN a int COMMENT 'x', " + "DROP PARTITION p" + ";" * LONGEST_TEXT
+    captured = Captured.of(ROW, canal("ALTER", None, None, None, isDdl=True, sql=text), ROW)
+
+    with caplog.at_level(logging.WARNING):
+        found = captured.read(onDestructiveDDL="fail")
+
+    assert len(found) == 2
+    assert re.search(r"not looked into for types \(topic=captured partition=0 offset=1 .*table=test\.t", caplog.text)
+    assert re.search(r"whether it removes rows is not known \(topic=captured partition=0 offset=1", caplog.text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,11 +16,12 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.tables import TableFilter
 from ticdc_source.protocols import PROTOCOLS, decoder_of, describe_unknown, possible_decoders
-from ticdc_source.protocols.base import Decoder
+from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.ddl import ddl_types, ddl_types_of_tables, lack_types, with_ddl_facts, with_table_ddl
-from ticdc_source.schema.model import TableSchema, TypeVersions, merge_schemas
+from ticdc_source.schema.ddl_kinds import is_too_long
+from ticdc_source.schema.model import TableSchema, TypeVersions, check_names, merge_schemas
 from ticdc_source.schema.mysql_ddl import available
 
 __all__ = [
@@ -35,8 +37,10 @@ __all__ = [
     "take_sample",
 ]
 
+_log = logging.getLogger(__name__)
 _FIRST_WINDOW = 16  # records of each topic partition to read first, at least
 _PARTITIONS_AT_A_TIME = 32  # topic partitions to read before looking whether that is enough
+_MOST_UNPACKED = 32 << 20  # bytes of decompressed messages that a sample keeps, unless the first is larger
 
 Fetch = Callable[[OffsetRange], Iterable[Chunk]]
 
@@ -146,22 +150,29 @@ class Sample:
     scanned: int = 0
     whole: bool = True
     table_ddl: str | None = None
-    _tail: dict[TableName, list[TableEvents]] = field(default_factory=dict)
+    _unpacked: int = 0
 
     def add(self, chunk: Chunk, *, rows: bool = True) -> int:
         """Add the events of a chunk; return the number of row events of wanted tables."""
-        split = self.decoder.split(chunk)
         self.scanned += len(chunk)
-        if split.corrupt and self.corrupt is None:
-            self.corrupt = split.corrupt[0]
-        self.ddl += split.ddl
         found = 0
-        for table, table_events in split.tables.items():
-            if not self.tables.matches(table):
-                self.others.add(table)
-            elif rows:
-                self.rows.setdefault(table, []).append(table_events)
-                found += len(table_events)
+        for split in splits_of(self.decoder, chunk):
+            if split.corrupt and self.corrupt is None:
+                self.corrupt = split.corrupt[0]
+            self.ddl += split.ddl
+            for event in filter(is_too_long, split.ddl):
+                where = chunk.address(event.position, event.table)
+                _log.warning("A DDL text of %d characters is not looked into for types (%s)", len(event.query), where)
+            for table, table_events in split.tables.items():
+                if not self.tables.matches(table):
+                    self.others.add(table)
+                elif rows:
+                    found += len(table_events)
+                    parts = self.rows.setdefault(table, [])
+                    size = sum(map(len, table_events.payloads)) if split.unpacked else 0
+                    if not parts or self._unpacked + size <= _MOST_UNPACKED:
+                        parts.append(table_events)
+                        self._unpacked += size
         return found
 
 
@@ -361,10 +372,28 @@ def infer_table(sample: Sample) -> TableSchema:
     if not names:
         raise _nothing_found(sample)
     schemas = [schema for table in found for schema in describe_table(sample, table)]
+    for schema in schemas:
+        try:
+            check_names(schema.table, schema.columns)
+        except SchemaError as error:
+            raise _with_address(error, sample, schema) from None
     merged = merge_schemas(schemas)
     if merged is None:  # no row can be read: decoding says what is wrong with the first
         raise _first_failure(sample, names[0])
     return with_table_ddl(with_ddl_facts(merged, sample.ddl, whole=sample.whole), sample.table_ddl)
+
+
+def _with_address(error: SchemaError, sample: Sample, shown: TableSchema) -> SchemaError:
+    """Return the error with the address of the first event that has the same columns."""
+    names = [column.name for column in shown.columns]
+    for part in sample.rows[shown.table]:
+        for event, payload in enumerate(part.payloads):
+            alone = TableEvents(part.chunk, part.table)
+            alone.append(part.positions[event], part.indexes[event], payload, part.event_keys[event])
+            if any([column.name for column in schema.columns] == names for schema in sample.decoder.describe(alone)):
+                msg = f"{error} ({part.address(event)})"
+                return SchemaError(msg)
+    return error
 
 
 def has_unread_ddl(sample: Sample, table: TableSchema) -> bool:

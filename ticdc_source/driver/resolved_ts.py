@@ -10,7 +10,7 @@ from ticdc_source.errors import SchemaError
 from ticdc_source.events import Chunk, Split
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.protocols.base import Decoder
+from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.schema.ddl_kinds import ddl_kind
 
 __all__ = ["resolved_end"]
@@ -83,7 +83,8 @@ def _look(offset_range: OffsetRange, fetch: Fetch, decoder: Decoder) -> _Seen:
         start = max(offset_range.start, end - _WINDOW)
         oldest: int | None = None
         for chunk in fetch(OffsetRange(offset_range.topic, offset_range.partition, start, end)):
-            _note(decoder.split(chunk), seen)
+            for split in splits_of(decoder, chunk):
+                _note(split, seen)
             if chunk.timestamps and oldest is None:
                 oldest = chunk.timestamps[0]
         if seen.watermark is not None and oldest is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -113,8 +114,8 @@ class StreamPlanner:
         Raises:
             DataLossError: partitions are gone, or their offsets went back.
         """
-        first = bool(start.get(INITIAL))
         begins = self._offsets(start)
+        first = bool(start.get(INITIAL))
         ends = self._target_of(begins) if self._stops_at_target else self._look()
         # A loss is reported at once, without waiting.
         intact = all(tp in ends and ends[tp] >= begins[tp] for tp in begins)
@@ -140,7 +141,8 @@ class StreamPlanner:
         Raises:
             DataLossError: partitions are gone, or their offsets went back.
         """
-        begins, ends = self._offsets(start, end), self._offsets(end)
+        ends = self._offsets(end)
+        begins = self._offsets(start, end)
         begins = self._with_new_partitions(begins, ends)
         self._report_gone(begins, ends)
         for tp in sorted(ends):
@@ -150,9 +152,8 @@ class StreamPlanner:
 
     def _offsets(self, offset: OffsetJSON, end: OffsetJSON | None = None) -> Offsets:
         """Return an offset by topic partition; for an initial one, the start that its end offset carries."""
-        if end is not None and offset.get(INITIAL) and START in end:
-            offset = end[START]
-        return offsets_of(offset)
+        found = offsets_of(offset)
+        return offsets_of(end[START]) if end is not None and offset.get(INITIAL) and START in end else found
 
     def _look(self) -> Offsets:
         """Return the ends of all topic partitions, from a look-up if the last one is too old.
@@ -244,5 +245,11 @@ class StreamPlanner:
 
 
 def offsets_of(offset: OffsetJSON) -> Offsets:
-    """Return an offset of Spark's checkpoint by topic partition."""
-    return from_json_dict({name: value for name, value in offset.items() if name not in (INITIAL, START)})
+    """Return an offset of Spark's checkpoint by topic partition.
+
+    Raises:
+        CheckpointError: it is none.
+    """
+    with suppress(AttributeError):  # it may be other JSON: `from_json_dict` says so
+        offset = {name: value for name, value in offset.items() if name not in (INITIAL, START)}
+    return from_json_dict(offset)

@@ -43,6 +43,8 @@ class FetchSettings:
         include_headers: whether chunks have headers.
         poll_timeout_ms: how many milliseconds to wait for a record that should be there.
         fail_on_data_loss: whether missing records are an error, or a warning.
+        max_record_bytes: bytes of a record of a compressed record batch at most; a larger one is a chunk of its own,
+            without key and value and with `Chunk.failure`.
     """
 
     max_records: int
@@ -50,6 +52,7 @@ class FetchSettings:
     include_headers: bool = False
     poll_timeout_ms: int = 120_000
     fail_on_data_loss: bool = True
+    max_record_bytes: int = 72 << 20
 
 
 class Cluster(AbstractContextManager["Cluster"], Protocol):

@@ -95,6 +95,7 @@ class _RangeRead:
             max_records=settings.max_records,
             max_bytes=min(settings.max_bytes, _MAX_CHUNK_BYTES),
             include_headers=settings.include_headers,
+            max_record_bytes=settings.max_record_bytes,
         )
 
         def reader(client: Client, patience: Patience) -> tuple[Client, PartitionReader]:

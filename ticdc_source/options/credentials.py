@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 from ticdc_source.errors import OptionError
 
-__all__ = ["ClientSettings", "Secret", "sasl", "tls"]
+__all__ = ["ClientSettings", "Secret", "proxy_url", "sasl", "tls"]
 
 ClientSettings: TypeAlias = dict[str, Any]  # by name; Any: each setting of kafka-python has a type of its own
 
@@ -30,6 +31,26 @@ class Secret:
     def __repr__(self) -> str:
         """Hide the text; `str` and formats use this method too."""
         return "Secret(***)"
+
+
+_PROXIES = ("socks5", "socks5h", "http")  # of kafka-python
+
+
+def proxy_url(text: str) -> Secret:
+    """Parse the URL of a proxy, which may hold a password: kafka-python's errors would show one that is malformed.
+
+    Raises:
+        ValueError: it is not the URL of a proxy.
+    """
+    try:
+        parsed = urlsplit(text.strip())
+        complete = parsed.scheme in _PROXIES and bool(parsed.hostname) and parsed.port is not None
+    except ValueError:
+        complete = False
+    if not complete:
+        msg = "expected a URL such as socks5://user:password@host:1080 (or socks5h://…, http://…), with a port"
+        raise ValueError(msg)
+    return Secret(text.strip())
 
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "AWS_MSK_IAM")

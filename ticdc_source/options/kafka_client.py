@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
-from ticdc_source.options.credentials import ClientSettings, Secret, sasl, tls
+from ticdc_source.options.credentials import ClientSettings, Secret, proxy_url, sasl, tls
 from ticdc_source.options.options import Options
 from ticdc_source.reports import warn
 
@@ -64,7 +64,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("send.buffer.bytes", "send_buffer_bytes", parsers.buffer_bytes),
     Setting(None, "receive_message_max_bytes", parsers.whole_number(1)),
     Setting(None, "api_version", parsers.broker_version),
-    Setting(None, "proxy_url", Secret),  # may hold a password
+    Setting(None, "proxy_url", proxy_url),
     Setting("security.protocol", "security_protocol", parsers.one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
     Setting("sasl.mechanism", "sasl_mechanism", parsers.upper_case),
     Setting("sasl.jaas.config", "sasl_jaas_config", Secret),

@@ -5,10 +5,11 @@ The arithmetic is that of Spark's Kafka source (`KafkaOffsetRangeCalculator`, `K
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import CheckpointError, OptionError
 from ticdc_source.options.topics import TopicPartition
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
 _WORTH_A_TASK = 5_000
 
 Key = TypeVar("Key", bound=Hashable)
+_2_63 = 1 << 63
 
 
 class OffsetRange(NamedTuple):
@@ -188,9 +190,29 @@ def to_json_dict(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, i
 
 
 def from_json_dict(by_topic: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Return offsets from the form of Spark's checkpoints; the inverse of `to_json_dict`."""
-    return {
-        TopicPartition(topic, int(partition)): offset
-        for topic, offsets in by_topic.items()
-        for partition, offset in offsets.items()
-    }
+    """Return offsets from the form of Spark's checkpoints; the inverse of `to_json_dict`.
+
+    Raises:
+        CheckpointError: they do not have that form; somebody has edited them.
+    """
+    try:
+        found = {
+            TopicPartition(topic, int(partition)): offset
+            for topic, offsets in by_topic.items()
+            for partition, offset in offsets.items()
+        }
+    except (AttributeError, ValueError):
+        raise _unreadable(json.dumps(by_topic)) from None
+    for topic_partition, offset in found.items():
+        if type(offset) is not int or not 0 <= offset < _2_63:
+            found_there = f"{json.dumps(offset)} for {topic_partition}"
+            raise _unreadable(found_there)
+    return found
+
+
+def _unreadable(found: str) -> CheckpointError:
+    return CheckpointError(
+        f"The checkpoint of the query (the folder 'offsets' of its checkpointLocation) holds {found:.200}, and "
+        'expected are offsets such as {"topic": {"0": 42}}. Has somebody edited it? Restore the file; or delete the '
+        "checkpoint and start the query with 'startingOffsets' at the last offsets that were written"
+    )

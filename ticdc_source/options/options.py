@@ -379,6 +379,14 @@ class Options:
         "value of TiCDC's `large-message-handle-compression`; `auto` detects it from the first bytes of each message",
         default="auto",
     )
+    max_message_bytes: int = _option(
+        "maxMessageBytes",
+        parsers.size_bytes,
+        "maximum size of a message after decompression, by TiCDC's codec, by Kafka's, or from a claim-check file; "
+        "`mode` decides about a larger one. The default fits all rows that TiDB accepts by default: 6 MiB "
+        "(`txn-entry-size-limit`), twice in an update, and up to 6 bytes in JSON for each byte",
+        default="72m",
+    )
     claim_check_location: str | None = _option(
         "claimCheckLocation",
         parsers.folder,

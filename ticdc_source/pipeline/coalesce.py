@@ -31,7 +31,7 @@ def coalesce_chunks(splits: Iterable[tuple[Chunk, Split]]) -> Iterator[tuple[Chu
         events = sum(map(len, split.tables.values())) + len(split.ddl) + len(split.watermarks) + len(split.corrupt)
         if not events:
             continue
-        is_few = 2 * events < len(chunk)
+        is_few = 2 * events < len(chunk) and split.unpacked < _MOST_BYTES
         if coalesced is not None and not (is_few and coalesced.takes(chunk)):
             yield coalesced.chunk, coalesced.split
             coalesced = None
@@ -40,6 +40,7 @@ def coalesce_chunks(splits: Iterable[tuple[Chunk, Split]]) -> Iterator[tuple[Chu
             coalesced.append(chunk, split)
         else:
             yield chunk, split
+        del chunk, split
     if coalesced is not None:
         yield coalesced.chunk, coalesced.split
 
@@ -75,7 +76,7 @@ class _Coalesced:
         mine.listed_values().extend(chunk.values[position] for position in positions)
         if mine.headers is not None and chunk.headers is not None:
             mine.headers += [chunk.headers[position] for position in positions]
-        self._bytes += sum(
+        self._bytes += split.unpacked + sum(
             len(chunk.keys[position] or b"") + len(chunk.values[position] or b"") for position in positions
         )
         for table, table_events in split.tables.items():

@@ -76,10 +76,13 @@ class Counters:
     max_commit_ts: int | None = None
     watermark: int | None = None
 
-    def count_chunk(self, chunk: Chunk, split: Split) -> None:
-        """Count a chunk's records and the events that are not rows of this read."""
+    def count_chunk(self, chunk: Chunk) -> None:
+        """Count a chunk's records."""
         self.records += len(chunk)
         self.bytes += _bytes(chunk.keys) + _bytes(chunk.values)
+
+    def count_split(self, split: Split) -> None:
+        """Count the events that are not rows of this read."""
         self.ddl += len(split.ddl)
         self.watermarks += len(split.watermarks)
         self.skipped += split.skipped
@@ -89,7 +92,7 @@ class Counters:
             self.watermark = event.ts if self.watermark is None else max(self.watermark, event.ts)
 
     def count_events(self, events: int) -> None:
-        """Count so many row events, which `count_chunk` counted as those of other tables, as wanted."""
+        """Count so many row events, which `count_split` counted as those of other tables, as wanted."""
         self.other_rows -= events
 
     def count_rows(self, change_types: pa.Array, commit_ts: pa.Array) -> None:

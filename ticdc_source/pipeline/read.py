@@ -16,7 +16,8 @@ from ticdc_source.pipeline.assemble import Rows, assemble, portions
 from ticdc_source.pipeline.coalesce import coalesce_chunks
 from ticdc_source.pipeline.formats import OUTPUT_FORMATS
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
-from ticdc_source.schema.ddl_kinds import removes_rows_of
+from ticdc_source.protocols.base import splits_of
+from ticdc_source.schema.ddl_kinds import is_too_long, removes_rows_of
 
 __all__ = ["ReadSpec", "ReadState", "read"]
 
@@ -39,22 +40,9 @@ def read(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState | None = None
     """
     state = ReadState.of(spec) if state is None else state
     counters = state.counters
-    make = OUTPUT_FORMATS[spec.layout.output]
     for chunk, split in coalesce_chunks(_splits(chunks, spec, state)):
-        rows, failed = make(chunk, split, spec, state)
-        if spec.commits:
-            rows = _within_commit_range(rows, spec)
-        counters.count_rows(rows.change_types, rows.commit_ts)
-        if spec.keeps_ddl:
-            for event in split.ddl:
-                _report_destruction(chunk, event, spec, state)
-        corrupt = _apply_mode([*split.corrupt, *failed], spec, state)
-        if len(rows) or corrupt:
-            for portion, bad in portions(rows, corrupt, spec.layout, spec.max_bytes):
-                batch = assemble(portion, bad, spec.layout)
-                counters.rows += batch.num_rows
-                for start in range(0, batch.num_rows, spec.max_rows):
-                    yield batch.slice(start, spec.max_rows)
+        yield from _record_batches(chunk, split, spec, state)
+        del chunk, split  # they may be large, and the next ones too
     if counters.rescued:
         _log.warning("%d rows have values in the rescued column", counters.rescued)
     if counters.invalid_utf8:
@@ -63,12 +51,32 @@ def read(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState | None = None
         _log.warning("mode=DROPMALFORMED dropped %d records or events that cannot be read", counters.dropped)
 
 
+def _record_batches(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
+    """Decode and assemble the events of one split."""
+    rows, failed = OUTPUT_FORMATS[spec.layout.output](chunk, split, spec, state)
+    if spec.commits:
+        rows = _within_commit_range(rows, spec)
+    state.counters.count_rows(rows.change_types, rows.commit_ts)
+    if spec.keeps_ddl:
+        for event in split.ddl:
+            _report_destruction(chunk, event, spec, state)
+    corrupt = _apply_mode([*split.corrupt, *failed], spec, state)
+    if len(rows) or corrupt:
+        for portion, bad in portions(rows, corrupt, spec.layout, spec.max_bytes):
+            batch = assemble(portion, bad, spec.layout)
+            state.counters.rows += batch.num_rows
+            for start in range(0, batch.num_rows, spec.max_rows):
+                yield batch.slice(start, spec.max_rows)
+
+
 def _splits(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[tuple[Chunk, Split]]:
     wants = lru_cache(maxsize=4096)(spec.tables.matches)  # asked for each table of each chunk
     for chunk in chunks:
-        split = spec.decoder.split(chunk, wants, state.learned)
-        state.counters.count_chunk(chunk, split)
-        yield chunk, split
+        state.counters.count_chunk(chunk)
+        for split in splits_of(spec.decoder, chunk, wants, state.learned):
+            state.counters.count_split(split)
+            yield chunk, split
+            del split
 
 
 def _within_commit_range(rows: Rows, spec: ReadSpec) -> Rows:
@@ -86,6 +94,12 @@ def _report_destruction(chunk: Chunk, event: DDLEvent, spec: ReadSpec, state: Re
     """Report a DDL event that removes rows of the table that is read (of any table, with `outputFormat=event`)."""
     if event.commit_ts is not None and not spec.commits.contains(event.commit_ts):
         return
+    if is_too_long(event) and event.type_code is None:
+        _log.warning(
+            "A DDL text of %d characters is not looked into: whether it removes rows is not known (%s)",
+            len(event.query),
+            chunk.address(event.position, event.table),
+        )
     table = event.table if spec.layout.output == "event" else state.table
     if table is None or not removes_rows_of(event, table):
         return

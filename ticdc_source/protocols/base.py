@@ -6,20 +6,20 @@ What a read learns of its messages is in one object, `Learned`, which the reader
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, every_table
+from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, Wants, every_table
 from ticdc_source.kernels import Wire
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.plan import Plan, PlannedVersion, WireOf
 from ticdc_source.schema.model import Column, TableSchema, TypeVersions
 
-__all__ = ["ORIGIN", "Decoded", "Decoder", "Learned", "LearnedPrefixes", "LearnedTable", "no_origins"]
+__all__ = ["ORIGIN", "Decoded", "Decoder", "Learned", "LearnedPrefixes", "LearnedTable", "no_origins", "splits_of"]
 
 Layouts = TypeVar("Layouts")
 
@@ -174,6 +174,9 @@ class Decoder(Protocol):
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
         """Cut a chunk into events. Nothing is raised: `Split.corrupt` gets what cannot be cut.
 
+        If messages are compressed, the events may be too large together: `Split.rest` then has the later ones. Call
+        `splits_of`, which returns all.
+
         Args:
             chunk: the records.
             wants: which tables are wanted. Row events of the others are only counted.
@@ -208,3 +211,17 @@ class Decoder(Protocol):
 
     def origins(self, events: TableEvents) -> pa.StructArray:
         """Return what each event says of its own origin (`ORIGIN`). Only `outputFormat=envelope` asks for it."""
+
+
+def splits_of(
+    decoder: Decoder, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None
+) -> Iterator[Split]:
+    """Yield all events of a chunk, in one piece if they are not too large together; see `Decoder.split`."""
+    if chunk.failure is not None:
+        yield Split(corrupt=[Corrupt(0, 0, DecodeError(chunk.failure, chunk.address(0)))])
+        return
+    split = decoder.split(chunk, wants, learned)
+    rest = split.rest
+    yield split
+    del split
+    yield from rest

@@ -6,25 +6,68 @@ of record batches is another thing: `kafka.batches.decompress` undoes that.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import pyarrow as pa
+
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import promised_size
+from ticdc_source.options.options import Options
 
-__all__ = ["decompressed", "looks_compressed"]
+__all__ = ["Compression", "decompressed", "is_json", "looks_compressed", "too_large"]
 
+_JSON = (b'{"', b"{}")
 _LZ4_FRAME = b"\x04\x22\x4d\x18"
+_LZ4_MOST = 255  # a byte of a block stands for so many at most (LZ4's block format: a match's length is a sum of bytes)
 _SNAPPY_MOST = 32  # a snappy block of 3 bytes becomes 64 bytes at most: one that promises more is not snappy
 _SNAPPY_LITERAL = 0b00  # the low bits of the first tag, behind the length: a block begins with plain bytes
 
 
-def decompressed(value: bytes, codec: str) -> bytes:
+@dataclass(frozen=True)
+class Compression:
+    """How messages are decompressed.
+
+    Attributes:
+        codec: the option `valueCompression`: `none`, `snappy`, `lz4`, or `auto`, which looks at the first bytes.
+        max_bytes: the option `maxMessageBytes`.
+        max_together: the number of bytes of decompressed messages that are in memory together, unless one is larger:
+            as many as a chunk has at most.
+    """
+
+    codec: str = "auto"
+    max_bytes: int = 72 << 20
+    max_together: int = 4 << 20
+
+    @classmethod
+    def of(cls, options: Options) -> Compression:
+        """Return how these options want messages to be decompressed."""
+        most = options.max_message_bytes
+        return cls(options.value_compression, most, min(cls().max_together, options.max_bytes_per_batch))
+
+    def decompressed(self, value: bytes) -> bytes:
+        """Return the JSON text of a value, or of a value frame; see `decompressed`."""
+        return decompressed(value, self.codec, self.max_bytes)
+
+
+def too_large(max_bytes: int) -> str:
+    """Return why a message that decompresses to more than `max_bytes` is not read."""
+    return (
+        f"the message decompresses to more than {max_bytes} bytes: set 'maxMessageBytes' higher to read it, if the "
+        "workers have the memory"
+    )
+
+
+def decompressed(value: bytes, codec: str, max_bytes: int = Compression().max_bytes) -> bytes:
     """Return the JSON text of a value, or of a value frame.
 
     Args:
         value: the bytes.
-        codec: the option `valueCompression`: `none`, `snappy`, `lz4`, or `auto`, which looks at the first bytes.
+        codec: see `Compression`.
+        max_bytes: how many bytes the text may have; no more are held in memory. Text that is not compressed may have
+            more.
 
     Raises:
-        DecodeError: the value is not compressed like this, or the library is not installed.
+        DecodeError: the value is not compressed like this, the text is too large, or the library is not installed.
     """
     if codec == "none" or not value:
         return value
@@ -46,14 +89,29 @@ def decompressed(value: bytes, codec: str) -> bytes:
             return value
         msg = f"the message is not compressed with snappy: {len(value)} bytes cannot become {promised_size(value)}"
         raise DecodeError(msg)
+    if codec == "snappy" and promised_size(value) > max_bytes:
+        raise DecodeError(too_large(max_bytes))
     try:
-        plain = cramjam.lz4.decompress(value) if codec == "lz4" else cramjam.snappy.decompress_raw(value)
-    except cramjam.DecompressionError as error:
+        if codec == "snappy":
+            plain = cramjam.snappy.decompress_raw(value)
+        elif len(value) * _LZ4_MOST <= max_bytes:
+            plain = cramjam.lz4.decompress(value)
+        else:
+            plain = pa.CompressedInputStream(pa.BufferReader(value), "lz4").read(max_bytes + 1)
+    except (cramjam.DecompressionError, pa.ArrowException, OSError) as error:
         if guessed:  # it only looked compressed
             return value
         msg = f"the message is not compressed with {codec} (TiCDC's large-message-handle-compression): {error}"
         raise DecodeError(msg) from None
+    if len(plain) > max_bytes:
+        del plain  # an error keeps what its frames hold
+        raise DecodeError(too_large(max_bytes))
     return bytes(plain)
+
+
+def is_json(value: bytes) -> bool:
+    """Return whether a value begins as the JSON text that TiCDC writes; it is not compressed then."""
+    return value[:2] in _JSON
 
 
 def looks_compressed(value: bytes) -> bool:
@@ -65,7 +123,7 @@ def _guess(value: bytes) -> str:
     """Return `lz4` for an LZ4 frame, `snappy` for a raw snappy block, `none` for JSON and for anything else."""
     if value[:4] == _LZ4_FRAME:
         return "lz4"
-    if value[:2] in (b'{"', b"{}"):
+    if is_json(value):
         return "none"
     length_ends = next((index for index, byte in enumerate(value[:5]) if byte < 0x80), None)  # noqa: PLR2004 (a varint)
     if length_ends is None or len(value) <= length_ends + 1 or value[length_ends + 1] & 0b11 != _SNAPPY_LITERAL:

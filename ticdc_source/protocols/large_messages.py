@@ -8,6 +8,7 @@ the only module that imports fsspec.
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError
 from ticdc_source.events import Chunk
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import Decoder
+from ticdc_source.protocols.compression import Compression, too_large
 from ticdc_source.protocols.messages import MALFORMED, text
 
 __all__ = ["LargeMessages", "redacted", "small_portions"]
@@ -26,7 +28,8 @@ Event = TypeVar("Event")
 
 # TiCDC's names are `<uuid>.json`. A name that could lead out of the folder is refused.
 _NAME = re.compile(r"[\w. -]*[\w-][\w. -]*")
-_MOST_FILES = 16
+_LONGEST_NAME = 255  # bytes, in most file systems; in object storage a whole path has at most 1024
+_MARGIN = 1 << 20  # for the key and the names in a file
 _WRAPPER = frozenset({"key", "value"})
 
 
@@ -37,15 +40,17 @@ class LargeMessages:
     Attributes:
         location: the option `claimCheckLocation`.
         on_key_only: the option `onHandleKeyOnly`.
+        max_bytes: the option `maxMessageBytes`, which also limits the files.
     """
 
     location: str | None = None
     on_key_only: str = "fail"
+    max_bytes: int = Compression().max_bytes
 
     @classmethod
     def of(cls, options: Options) -> LargeMessages:
         """Return how these options want large messages to be read."""
-        return cls(options.claim_check_location, options.on_handle_key_only)
+        return cls(options.claim_check_location, options.on_handle_key_only, options.max_message_bytes)
 
     def claimed(self, address: object, parse: Callable[[bytes | None, bytes], Event]) -> Event:
         """Read the file behind a message and parse it.
@@ -70,15 +75,25 @@ class LargeMessages:
             )
             raise DecodeError(msg)
         name = address.rsplit("/", 1)[-1]
-        if not _NAME.fullmatch(name):
-            msg = f"the claim-check location {redacted(address)!r} does not end in the name of a file"
+        if not _NAME.fullmatch(name) or len(name.encode()) > _LONGEST_NAME:
+            shown = redacted(address)
+            shown = shown if len(shown) <= _LONGEST_NAME else f"{shown[:100]}…{shown[-100:]}"
+            msg = f"the claim-check location {shown!r} does not end in the name of a file"
             raise DecodeError(msg)
-        data = _read(self.location, name)
+        data = _read(self.location, name, _file_bytes(self.max_bytes))
+        file = f"the claim-check file {name} in {redacted(self.location)}"
+        if len(data) > _file_bytes(self.max_bytes):
+            msg = f"{file}: {too_large(self.max_bytes)}"
+            raise DecodeError(msg)
         try:
-            return parse(*_unwrapped(data))
+            key, value = _unwrapped(data)
+            del data  # it may be as large as the message
+            if len(value) > self.max_bytes:
+                raise DecodeError(too_large(self.max_bytes))
+            return parse(key, value)
         except MALFORMED as error:
             reason = error.reason if isinstance(error, DecodeError) else _detail(error)
-            msg = f"the claim-check file {name} in {redacted(self.location)} is not the message: {reason}"
+            msg = f"{file} is not the message: {reason}"
             raise DecodeError(msg) from None
 
     def accept_key_only(self) -> None:
@@ -96,7 +111,7 @@ class LargeMessages:
 
 
 def small_portions(chunks: Iterable[Chunk], decoders: Sequence[Decoder]) -> Iterator[Chunk]:
-    """Cut chunks so that the records of each name few files of claim-check storage.
+    """Cut chunks so that one record of each names files of claim-check storage.
 
     A file is larger than Kafka's limit, which is 10 MiB by default, and its message is some hundred bytes long. A
     thousand such messages are one chunk, and their files would be in memory together.
@@ -109,7 +124,7 @@ def small_portions(chunks: Iterable[Chunk], decoders: Sequence[Decoder]) -> Iter
         start, files = 0, 0
         for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
             more = max(decoder.claim_checks(key, value) for decoder in decoders)
-            if more and files and files + more > _MOST_FILES:
+            if more and files:
                 yield chunk.part(start, position)
                 start, files = position, 0
             files += more
@@ -122,7 +137,13 @@ def redacted(location: str) -> str:
     return "::".join(parts)
 
 
-def _read(location: str, name: str) -> bytes:
+def _file_bytes(max_bytes: int) -> int:
+    """Return the size of the largest file that holds a message of `max_bytes`: in base64, and beside its key."""
+    return max_bytes * 4 // 3 + _MARGIN
+
+
+def _read(location: str, name: str, most: int) -> bytes:
+    """Return the first bytes of a file, `most` and one more."""
     try:
         import fsspec  # noqa: PLC0415 (only topics with large messages need it)
     except ImportError:
@@ -134,7 +155,8 @@ def _read(location: str, name: str) -> bytes:
     file = f"file {name} of claimCheckLocation {redacted(location)}"
     try:
         storage, folder = fsspec.core.url_to_fs(location)
-        return bytes(storage.cat_file(f"{folder.rstrip('/')}/{name}"))
+        with storage.open(f"{folder.rstrip('/')}/{name}", "rb") as opened:
+            return bytes(opened.read(most + 1))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         msg = f"no {file}: is that the folder TiCDC writes to (claim-check-storage-uri), and has nothing deleted it?"
         raise DecodeError(msg) from None
@@ -142,6 +164,9 @@ def _read(location: str, name: str) -> bytes:
         msg = f"{file} cannot be read: {error}"
         raise ClaimCheckUnavailableError(msg) from None
     except Exception as error:  # noqa: BLE001 (storages may raise anything, and the text of an error may show secrets)
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            msg = f"no {file}: its name is too long for that storage"
+            raise DecodeError(msg) from None
         reason = error.strerror if isinstance(error, OSError) and error.strerror else ""
         msg = f"{file} cannot be read: {type(error).__name__}{reason and f' ({reason})'}"
         raise ClaimCheckUnavailableError(msg) from None

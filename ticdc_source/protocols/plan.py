@@ -12,7 +12,7 @@ from ticdc_source.errors import SchemaError
 from ticdc_source.kernels import Kernel, Settings, Wire, arrays_taken, kernel
 from ticdc_source.kernels.json_documents import JSONWriter, rescue_writer
 from ticdc_source.options.hints import string_hint
-from ticdc_source.schema.model import Column, ReadField
+from ticdc_source.schema.model import Column, ReadField, check_names
 from ticdc_source.schema.types import ColumnType
 
 __all__ = ["Plan", "PlannedColumn", "PlannedVersion", "UnknownColumn", "WireOf"]
@@ -100,8 +100,10 @@ class Plan:
         """Choose the kernels for one version of the table. `LearnedTable.planned` keeps the result.
 
         Raises:
-            SchemaError: a column is new, or cannot be read as the read schema wants it, and is not rescued.
+            SchemaError: a column is new, or cannot be read as the read schema wants it, and is not rescued; or Spark
+                takes two columns for one.
         """
+        check_names(None, columns)
         unknown = self._unknown(columns)
         if unknown and not self.rescue:
             raise _drift(unknown)

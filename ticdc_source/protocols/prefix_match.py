@@ -8,7 +8,8 @@ is enough. One call does so for many messages.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import compress, repeat
 from operator import itemgetter
@@ -21,7 +22,7 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.events import Binaries, Chunk, Corrupt, Split, TableEvents, TableName, Wants, merged
 from ticdc_source.protocols.base import Learned, LearnedPrefixes
 from ticdc_source.protocols.byte_template import bytes_of
-from ticdc_source.protocols.compression import decompressed
+from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, table_name
 
 __all__ = ["Classify", "PrefixMatch", "object_bytes", "split_by_prefix"]
@@ -166,19 +167,19 @@ def split_by_prefix(
     classify: Classify,
     what: str,
     *,
-    codec: str,
+    compression: Compression,
     tombstones: bool,
     wants: Wants,
     learned: Learned | None,
 ) -> Split:
-    """Split a chunk whose messages are one event each.
+    """Split a chunk whose messages are one event each; see `Decoder.split`.
 
     Args:
         chunk: the records.
         prefix: what a row message begins with.
         classify: the general path.
         what: what a message should be, for errors.
-        codec: the option `valueCompression`.
+        compression: how messages are decompressed.
         tombstones: whether a null value is a tombstone, which carries no event. If not, it is an error.
         wants: which tables are wanted.
         learned: what the read has learned so far.
@@ -197,15 +198,13 @@ def split_by_prefix(
     else:
         messages = cast("list[bytes]", values) if all(values) else [value or b"" for value in values]
     # Most chunks hold rows of one table for the most part. These are selected together, the rest one by one.
-    most: TableEvents | None = None
     rest: Sequence[int] = range(len(messages))
+    positions: Sequence[int] = ()
+    payloads: Sequence[bytes] = ()
     if (common := _most_frequent(messages, prefix)) is not None:
         positions, payloads = common.select(messages)
-        if wants(common.table):
-            most = split.tables[common.table] = TableEvents.of_records(chunk, common.table, positions, payloads)
-        else:
-            split.others += len(positions)
         if len(positions) == len(messages):
+            _add_selected(split, chunk, common.table, positions, payloads, wants)
             return split
         selected = set(positions)
         rest = [position for position in rest if position not in selected]
@@ -213,26 +212,49 @@ def split_by_prefix(
         messages if common is None else [messages[position] for position in rest],
         (Learned() if learned is None else learned).prefixes,
     )
-    events_of = {
-        table: split.table_events(chunk, table) if wants(table) else None for table in set(tables) if table is not None
-    }
-    others = 0
-    for position, table in zip(rest, tables, strict=True):
-        if table is None:
+
+    def parts() -> Iterator[Split]:
+        """Yield the events, up to those that are too large together; `start` and `end` are indices of `positions`."""
+        split, start = Split(), 0
+        for position, table in zip(rest, tables, strict=True):
+            if table is not None:
+                if wants(table):
+                    split.table_events(chunk, table).append(position, 0, messages[position])
+                else:
+                    split.others += 1
+                continue
             if tombstones and chunk.values[position] is None:
                 split.skipped += 1
-            else:
-                _parse(split, chunk, position, prefix, classify, what, codec)
-        elif (table_events := events_of[table]) is not None:
-            table_events.append(position, 0, messages[position])
-        else:
-            others += 1
-    split.others += others
-    split.keep(wants)
-    if most is not None and len(most) > len(positions):  # the rest had more of it
-        split.tables[most.table] = merged([most])
-    split.tables = dict(sorted(split.tables.items(), key=lambda item: item[1].positions[0]))
+                continue
+            _parse(split, chunk, position, prefix, classify, what, compression)
+            if split.unpacked >= compression.max_together:
+                end = bisect_left(positions, position)
+                yield _finished(split, start, end)
+                split, start = Split(), end
+        yield _finished(split, start, len(positions))
+
+    def _finished(split: Split, start: int, end: int) -> Split:
+        split.keep(wants)
+        if common is not None and start < end:
+            _add_selected(split, chunk, common.table, positions[start:end], payloads[start:end], wants)
+        split.tables = dict(sorted(split.tables.items(), key=lambda item: item[1].positions[0]))
+        return split
+
+    found = parts()
+    split = next(found)
+    split.rest = found
     return split
+
+
+def _add_selected(
+    split: Split, chunk: Chunk, table: TableName, positions: Sequence[int], payloads: Sequence[bytes], wants: Wants
+) -> None:
+    """Add row events of one table that were selected together; others of it may be there already."""
+    if not wants(table):
+        split.others += len(positions)
+        return
+    selected, more = TableEvents.of_records(chunk, table, positions, payloads), split.tables.get(table)
+    split.tables[table] = selected if more is None else merged([selected, more])
 
 
 def _most_frequent(messages: Sequence[bytes], prefix: PrefixMatch) -> _RowPrefix | None:
@@ -243,26 +265,35 @@ def _most_frequent(messages: Sequence[bytes], prefix: PrefixMatch) -> _RowPrefix
 
 
 def _parse(
-    split: Split, chunk: Chunk, position: int, prefix: PrefixMatch, classify: Classify, what: str, codec: str
+    split: Split,
+    chunk: Chunk,
+    position: int,
+    prefix: PrefixMatch,
+    classify: Classify,
+    what: str,
+    compression: Compression,
 ) -> None:
     """Add the event of a message whose first bytes, as Kafka holds them, do not identify its table."""
     value = chunk.values[position] or b""
     try:
-        plain = decompressed(value, codec)
-        found = None if plain is value else prefix.match(plain)
+        plain = compression.decompressed(value)
+        found = None
+        if plain is not value:
+            split.unpacked += len(plain)
+            found = prefix.match(plain)
         if found is not None:
             split.table_events(chunk, table_name(found[1].decode(), found[2].decode())).append(position, 0, plain)
         else:
             classify(split, chunk, position, plain)
     except MALFORMED as error:
-        failure = parse_failure(error, what)
-        split.corrupt.append(Corrupt(position, 0, failure.at(chunk.address(position))))
+        # No name for the new error: with one, this frame and the text in it would wait for the garbage collector.
+        split.corrupt.append(Corrupt(position, 0, parse_failure(error, what).at(chunk.address(position))))
 
 
-def object_bytes(value: bytes | None, codec: str) -> bytes:
+def object_bytes(value: bytes | None, compression: Compression) -> bytes:
     """Return the plain bytes of a value that begins as a JSON object, else b"". Protocols recognize records by it."""
     try:
-        plain = decompressed(value or b"", codec)
+        plain = compression.decompressed(value or b"")
     except DecodeError:
         return b""
     return plain if plain[:1] == b"{" else b""

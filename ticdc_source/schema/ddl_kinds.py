@@ -6,7 +6,7 @@ import re
 
 from ticdc_source.events import DDLEvent, TableName
 
-__all__ = ["KINDS", "ddl_kind", "removes_rows_of"]
+__all__ = ["KINDS", "LONGEST_TEXT", "ddl_kind", "is_too_long", "removes_rows_of"]
 
 _OTHER = "other"
 
@@ -33,39 +33,50 @@ _REMOVES_ROWS = frozenset(
     {"drop_database", "drop_table", "truncate_table", "drop_partition", "truncate_partition", "exchange_partition"}
 )
 
-# What may stand between the words of a statement, blanks and comments; and a name. Each pattern matches a text in only
-# one way: with more ways, the time to find that nothing matches would double with each comment.
-_GAP = r"(?:\s|/\*(?:[^*]|\*(?!/))*\*/|(?:#|--(?=\s))[^\n]*\n)+"
+# A longer text is not looked into: a read must not be slow because of one message. TiDB's longest that are sensible are
+# those of tables with thousands of partitions.
+LONGEST_TEXT = 512 << 10  # characters
+
+# What is no word of a statement: comments, texts and names in quotes. Each also ends with the whole text: a search that
+# began again behind every quote that is not closed would take the square of the time.
+_NO_WORDS = re.compile(
+    r"(/\*T?!(?:\[[\w,]*\]|\d*)|\*/)"  # 1: around a comment that TiDB or MySQL executes
+    r"|(/\*(?:[^*]|\*(?!/))*(?:\*/|\Z)|(?:#|--(?=\s))[^\n]*)"  # 2: a comment
+    r"|(`(?:[^`]|``)*(?:`|\Z))"  # 3: a name
+    r"|'(?:[^'\\]|\\(?:.|\Z)|'')*(?:'|\Z)"
+    r"|\"(?:[^\"\\]|\\(?:.|\Z)|\"\")*(?:\"|\Z)",
+    re.DOTALL,
+)
+_QUOTED_NAME = 3  # the group
 _NAME = r"(?:`(?:[^`]|``)*`|[^\s`.(,;]+)"
 _TABLE = rf"({_NAME})(?:\s*\.\s*({_NAME}))?"
 _EXCHANGED = re.compile(
-    rf"^(?:{_GAP})?ALTER{_GAP}TABLE{_GAP}{_TABLE}\s.*?\bEXCHANGE{_GAP}PARTITION{_GAP}{_NAME}{_GAP}WITH{_GAP}TABLE{_GAP}{_TABLE}",
+    rf"\s*ALTER\s+TABLE\s+{_TABLE}\s.*?\bEXCHANGE\s+PARTITION\s+{_NAME}\s+WITH\s+TABLE\s+{_TABLE}",
     re.IGNORECASE | re.DOTALL,
 )
-_QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"", re.DOTALL)
-_ALTER_TABLE = rf"ALTER{_GAP}(?:IGNORE{_GAP})?TABLE{_GAP}"
+_ALTER_TABLE = r"ALTER\s+(?:IGNORE\s+)?TABLE\s+"
 # The kind by the first words of a text whose quoted parts are all `x`; the first pattern that matches counts.
 _KIND_OF_TEXT = tuple(
-    (re.compile(rf"(?:{_GAP})?{pattern}", re.IGNORECASE | re.DOTALL), kind)
+    (re.compile(rf"\s*{pattern}", re.IGNORECASE | re.DOTALL), kind)
     for pattern, kind in (
-        *((rf"{verb}{_GAP}(?:DATABASE|SCHEMA)\b", f"{verb.lower()}_database") for verb in ("CREATE", "ALTER", "DROP")),
-        (rf"CREATE{_GAP}(?:OR{_GAP}REPLACE{_GAP})?(?:GLOBAL{_GAP})?(?:TEMPORARY{_GAP})?TABLE\b", "create_table"),
-        (rf"DROP{_GAP}(?:GLOBAL{_GAP})?(?:TEMPORARY{_GAP})?TABLE\b", "drop_table"),
+        *((rf"{verb}\s+(?:DATABASE|SCHEMA)\b", f"{verb.lower()}_database") for verb in ("CREATE", "ALTER", "DROP")),
+        (r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:GLOBAL\s+)?(?:TEMPORARY\s+)?TABLE\b", "create_table"),
+        (r"DROP\s+(?:GLOBAL\s+)?(?:TEMPORARY\s+)?TABLE\b", "drop_table"),
         (r"TRUNCATE\b", "truncate_table"),
-        (rf"RENAME{_GAP}TABLE\b", "rename_table"),
+        (r"RENAME\s+TABLE\b", "rename_table"),
         *(
-            (rf"{_ALTER_TABLE}{_TABLE}\s.*?\b{verb}{_GAP}PARTITION\b", f"{verb.lower()}_partition")
+            (rf"{_ALTER_TABLE}{_TABLE}\s.*?\b{verb}\s+PARTITION\b", f"{verb.lower()}_partition")
             for verb in ("DROP", "TRUNCATE", "EXCHANGE")
         ),
-        (rf"{_ALTER_TABLE}{_TABLE}{_GAP}RENAME\b(?!{_GAP}(?:COLUMN|INDEX|KEY)\b)", "rename_table"),
+        (rf"{_ALTER_TABLE}{_TABLE}\s+RENAME\b(?!\s+(?:COLUMN|INDEX|KEY)\b)", "rename_table"),
         (_ALTER_TABLE, "alter_table"),
-        (rf"CREATE{_GAP}(?:(?:UNIQUE|FULLTEXT|SPATIAL|VECTOR|COLUMNAR){_GAP})?INDEX\b", "alter_table"),
-        (rf"DROP{_GAP}INDEX\b", "alter_table"),
-        (rf"CREATE{_GAP}(?:VIEW|(?:OR{_GAP}REPLACE|ALGORITHM|DEFINER|SQL)\b.*?\bVIEW)\b", "create_view"),
-        (rf"DROP{_GAP}VIEW\b", "drop_view"),
-        *((rf"{verb}{_GAP}SEQUENCE\b", f"{verb.lower()}_sequence") for verb in ("CREATE", "ALTER", "DROP")),
-        (rf"(?:RECOVER|FLASHBACK){_GAP}TABLE\b", "recover_table"),
-        (rf"FLASHBACK{_GAP}(?:DATABASE|SCHEMA)\b", "recover_database"),
+        (r"CREATE\s+(?:(?:UNIQUE|FULLTEXT|SPATIAL|VECTOR|COLUMNAR)\s+)?INDEX\b", "alter_table"),
+        (r"DROP\s+INDEX\b", "alter_table"),
+        (r"CREATE\s+(?:VIEW|(?:OR\s+REPLACE|ALGORITHM|DEFINER|SQL)\b.*?\bVIEW)\b", "create_view"),
+        (r"DROP\s+VIEW\b", "drop_view"),
+        *((rf"{verb}\s+SEQUENCE\b", f"{verb.lower()}_sequence") for verb in ("CREATE", "ALTER", "DROP")),
+        (r"(?:RECOVER|FLASHBACK)\s+TABLE\b", "recover_table"),
+        (r"FLASHBACK\s+(?:DATABASE|SCHEMA)\b", "recover_database"),
     )
 )
 
@@ -80,9 +91,27 @@ def ddl_kind(event: DDLEvent) -> str:
         kind = _KIND_OF_CODE.get(event.type_code)
         if kind is not None or event.type_code in _ALTERS_TABLE:
             return kind or "alter_table"
-    text = _QUOTED.sub("`x`", event.query)
+    if is_too_long(event):
+        return _KIND_OF_WORD.get(event.type, _OTHER)
+    text = _words(event.query, keep_names=False)
     found = next((kind for pattern, kind in _KIND_OF_TEXT if pattern.match(text)), None)
     return found or _KIND_OF_WORD.get(event.type, _OTHER)
+
+
+def is_too_long(event: DDLEvent) -> bool:
+    """Return whether a DDL event's text is too long to be looked into."""
+    return len(event.query) > LONGEST_TEXT
+
+
+def _words(query: str, *, keep_names: bool) -> str:
+    """Return a text without comments, and `x` for each text in quotes, also for names unless they are kept."""
+
+    def replaced(found: re.Match[str]) -> str:
+        if found.lastindex is None or found.lastindex == _QUOTED_NAME:
+            return found[0] if keep_names and found.lastindex else "`x`"
+        return " "
+
+    return _NO_WORDS.sub(replaced, query)
 
 
 def removes_rows_of(event: DDLEvent, table: TableName) -> bool:
@@ -96,7 +125,7 @@ def removes_rows_of(event: DDLEvent, table: TableName) -> bool:
 
 def _exchanged(event: DDLEvent) -> list[TableName]:
     """Return both tables of an EXCHANGE PARTITION: the event names only one of them (docs/wire.md, items 46 and 51)."""
-    found = _EXCHANGED.match(event.query)
+    found = None if is_too_long(event) else _EXCHANGED.match(_words(event.query, keep_names=True))
     if found is None:
         return []
     return [

@@ -8,6 +8,7 @@ from enum import IntEnum
 
 import pyarrow as pa
 
+from ticdc_source.errors import SchemaError
 from ticdc_source.events import TableName
 from ticdc_source.schema.types import ColumnType, merge_types
 
@@ -27,6 +28,7 @@ __all__ = [
     "TableSchema",
     "TypeVersions",
     "Written",
+    "check_names",
     "merge_schemas",
 ]
 
@@ -200,6 +202,27 @@ class TableSchema:
 
     table: TableName
     columns: tuple[Column, ...]
+
+
+def check_names(table: TableName | None, columns: Iterable[Column]) -> None:
+    """Check that Spark can tell the columns of one version of a table apart.
+
+    TiDB compares names without case too, but not by the same rules: it has `İ` beside `i̇`, which Spark, with Java's
+    `toLowerCase(Locale.ROOT)`, takes for one name. Python's `str.lower` gives the same as that.
+
+    Raises:
+        SchemaError: it cannot.
+    """
+    seen: dict[str, str] = {}
+    for column in columns:
+        other = seen.setdefault(column.name.lower(), column.name)
+        if other != column.name:
+            msg = (
+                f"Columns {other} and {column.name}{f' of {table}' if table else ''}: Spark compares names without "
+                "case, and takes both for one column. Rename one of them in TiDB, leave one out of the changefeed "
+                "(column-selectors), or read with outputFormat=event"
+            )
+            raise SchemaError(msg)
 
 
 def merge_schemas(schemas: Iterable[TableSchema]) -> TableSchema | None:

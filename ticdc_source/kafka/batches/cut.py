@@ -11,7 +11,7 @@ from ticdc_source.events import Chunk
 from ticdc_source.kafka.batches.columnar import Run, add_runs, walk
 from ticdc_source.kafka.batches.decompress import Decompressed
 from ticdc_source.kafka.batches.record_batches import Fetched, RecordBatch, visible
-from ticdc_source.kafka.batches.records import cut_records
+from ticdc_source.kafka.batches.records import cut_records, offset_of
 
 __all__ = ["ChunkLimits", "between", "chunks_of"]
 
@@ -27,11 +27,13 @@ class ChunkLimits:
         max_records: records in a chunk at most.
         max_bytes: bytes of keys and values in a chunk at most, unless it is a single record.
         include_headers: whether chunks have headers.
+        max_record_bytes: bytes of a record of a compressed record batch at most; see `FetchSettings`.
     """
 
     max_records: int
     max_bytes: int
     include_headers: bool
+    max_record_bytes: int = 72 << 20
 
 
 def chunks_of(
@@ -169,11 +171,19 @@ class _Cutter:
             self._bytes_left -= after - at
             at = after
             self._drop_early()
-            if missing:
+            if missing and compressed is not None and end - at + missing > self._limits.max_record_bytes:
+                offset = offset_of(batch, self._data, at)
+                if self.chunk.offsets:
+                    yield self.chunk
+                    self._begin()
+                at, end = 0, self._continue_with(_behind(batch, compressed, end - at + missing, self._data[at:]))
+                left -= 1
+                if offset >= self._fetched.start:
+                    yield self._too_large(offset)
+            elif missing:
                 more = b"" if compressed is None else compressed.read(max(_PIECE, min(missing, _LARGE_PIECE)))
                 if not more:
-                    msg = f"Record batch at offset {batch.offset} ends before its last record"
-                    raise DecodeError(msg)
+                    raise _cut_off(batch)
                 at, end = 0, self._continue_with(self._data[at:] + more)
             elif not taken:
                 yield self.chunk
@@ -181,6 +191,16 @@ class _Cutter:
         if at != end or (compressed is not None and compressed.read(1)):
             msg = f"Record batch at offset {batch.offset} has unconsumed bytes after its last record"
             raise DecodeError(msg)
+
+    def _too_large(self, offset: int) -> Chunk:
+        """Return the chunk of a record that is larger than the limits allow."""
+        limits = self._limits
+        reason = (
+            f"the record decompresses to more than {limits.max_record_bytes} bytes: set 'maxMessageBytes' higher to "
+            "read it, if the workers have the memory"
+        )
+        headers: list[list[tuple[str, bytes | None]]] | None = [[]] if limits.include_headers else None
+        return Chunk(self._fetched.topic, self._fetched.partition, [offset], [-1], [None], [None], headers, reason)
 
     def flush(self) -> None:
         """Put the records that were found into the chunk.
@@ -210,3 +230,17 @@ class _Cutter:
             self.chunk = between(self.chunk, self._fetched.start)
             if not self.chunk.offsets:
                 self._begin()
+
+
+def _cut_off(batch: RecordBatch) -> DecodeError:
+    return DecodeError(f"Record batch at offset {batch.offset} ends before its last record")
+
+
+def _behind(batch: RecordBatch, compressed: Decompressed, size: int, data: bytes) -> bytes:
+    """Skip so many of the next bytes, the first of which are `data`; return what else has been read."""
+    while size > len(data):
+        size -= len(data)
+        data = compressed.read(min(size, _LARGE_PIECE))
+        if not data:
+            raise _cut_off(batch)
+    return data[size:]

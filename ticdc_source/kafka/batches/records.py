@@ -9,7 +9,7 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka.batches.record_batches import LOG_APPEND_TIME, RecordBatch, read_varint
 
-__all__ = ["cut_records"]
+__all__ = ["cut_records", "offset_of"]
 
 
 def cut_records(
@@ -73,6 +73,21 @@ def cut_records(
             chunk.headers.append(headers)
         at = after
     return at, 0
+
+
+def offset_of(batch: RecordBatch, data: bytes, at: int) -> int:
+    """Return the offset of the record that begins at `at`; its last bytes may be cut off.
+
+    Raises:
+        DecodeError: even its offset is cut off.
+    """
+    try:
+        _, body = read_varint(data, at)
+        _, part = read_varint(data, body + 1)
+        return batch.offset + _signed(read_varint(data, part)[0])
+    except IndexError:
+        msg = f"Record batch at offset {batch.offset} ends inside a record"
+        raise DecodeError(msg) from None
 
 
 def _signed(number: int) -> int:

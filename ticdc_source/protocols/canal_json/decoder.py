@@ -22,7 +22,7 @@ from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, no_origi
 from ticdc_source.protocols.canal_json.columnar import CanalColumns
 from ticdc_source.protocols.canal_json.kernels import KERNELS
 from ticdc_source.protocols.cast import cast_images
-from ticdc_source.protocols.compression import decompressed
+from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.describe import describe_images, plan_of
 from ticdc_source.protocols.images import Images, Parsed, Row
 from ticdc_source.protocols.large_messages import LargeMessages
@@ -108,15 +108,17 @@ class CanalJSON:
     """The canal-json decoder.
 
     Attributes:
-        codec: the option `valueCompression`.
+        compression: how messages are decompressed.
         large: how messages are read that were too large for Kafka.
     """
 
-    codec: str = "auto"
+    compression: Compression = field(default_factory=Compression)
     large: LargeMessages = field(default_factory=LargeMessages)
 
     name: ClassVar[str] = "canal-json"
-    options: ClassVar[frozenset[str]] = frozenset({"valueCompression", "claimCheckLocation", "onHandleKeyOnly"})
+    options: ClassVar[frozenset[str]] = frozenset(
+        {"valueCompression", "maxMessageBytes", "maxBytesPerBatch", "claimCheckLocation", "onHandleKeyOnly"}
+    )
     kernels: ClassVar[Mapping[str, Wire]] = KERNELS
     chunk_records: ClassVar[int] = 4000
     ddl_partition: ClassVar[int | None] = 0
@@ -127,17 +129,17 @@ class CanalJSON:
     @classmethod
     def of(cls, options: Options) -> CanalJSON:
         """Return the decoder that these options ask for."""
-        return cls(options.value_compression, LargeMessages.of(options))
+        return cls(Compression.of(options), LargeMessages.of(options))
 
     def recognizes(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (the value is enough)
         """Look for members that only canal-json has."""
-        plain = object_bytes(value, self.codec)
+        plain = object_bytes(value, self.compression)
         return b'"isDdl"' in plain and (b'"mysqlType"' in plain or b'"sqlType"' in plain)
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
         """Look for the address in the value; a record of this wire format has an empty key, or none."""
         try:
-            return 0 if key else int(_CLAIM_CHECK in decompressed(value or b"", self.codec))
+            return 0 if key else int(_CLAIM_CHECK in self.compression.decompressed(value or b""))
         except DecodeError:  # `split` reports it
             return 0
 
@@ -148,7 +150,7 @@ class CanalJSON:
             _PREFIX,
             _classify,
             "a canal-json message",
-            codec=self.codec,
+            compression=self.compression,
             tombstones=False,
             wants=wants,
             learned=learned,
@@ -239,7 +241,7 @@ class CanalJSON:
         Raises:
             DecodeError, ValueError: the file does not hold that message.
         """
-        whole = parse_object(decompressed(value, self.codec))
+        whole = parse_object(self.compression.decompressed(value))
         extension = whole.get("_tidb") or {}
         same = all(whole.get(member) == expected.get(member) for member in ("database", "table", "type"))
         if not same or extension.get("commitTs") != expected["_tidb"].get("commitTs"):

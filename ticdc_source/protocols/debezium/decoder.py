@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from ticdc_source.kernels import Wire
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable
 from ticdc_source.protocols.cast import cast_images
-from ticdc_source.protocols.compression import decompressed
+from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.debezium.columnar import DebeziumColumns
 from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native import payload_of
@@ -72,13 +72,15 @@ class Debezium:
     """The debezium decoder.
 
     Attributes:
-        codec: the option `valueCompression`.
+        compression: how messages are decompressed.
     """
 
-    codec: str = "auto"
+    compression: Compression = field(default_factory=Compression)
 
     name: ClassVar[str] = "debezium"
-    options: ClassVar[frozenset[str]] = frozenset({"valueCompression"})  # it has no large messages
+    options: ClassVar[frozenset[str]] = frozenset(
+        {"valueCompression", "maxMessageBytes", "maxBytesPerBatch"}
+    )  # it has no large messages
     kernels: ClassVar[Mapping[str, Wire]] = KERNELS
     chunk_records: ClassVar[int] = 4000
     ddl_partition: ClassVar[int | None] = None
@@ -89,11 +91,11 @@ class Debezium:
     @classmethod
     def of(cls, options: Options) -> Debezium:
         """Return the decoder that these options ask for."""
-        return cls(options.value_compression)
+        return cls(Compression.of(options))
 
     def recognizes(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (the value is enough)
         """Look for members that only debezium has."""
-        plain = object_bytes(value, self.codec)
+        plain = object_bytes(value, self.compression)
         return b'"source"' in plain and (b'"op"' in plain or b'"ddl"' in plain)
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:  # noqa: ARG002 (it has no large messages)
@@ -107,7 +109,7 @@ class Debezium:
             _PREFIX,
             _classify,
             "a debezium message",
-            codec=self.codec,
+            compression=self.compression,
             tombstones=True,
             wants=wants,
             learned=learned,
@@ -122,7 +124,7 @@ class Debezium:
         """Return what schema, `tidb_type` and the `tableChanges` of this table say; key columns from the Kafka key."""
         versions = self.declared(events.table, ddl)
         parsed = self._parse(events, LearnedTable(plan_of(versions)))
-        keys = _key_columns(events, self.codec)
+        keys = _key_columns(events, self.compression)
         events_of_images = parsed.images.events
         firsts = [parsed.commit_ts[events_of_images[start]] or 0 for start, _, _ in parsed.images.spans()]
         return [
@@ -159,7 +161,7 @@ class Debezium:
 
     def _mark_keys(self, images: Images, events: TableEvents) -> None:
         """Mark the handle-key columns of each image: the members of its record's key. DDL may change them."""
-        keys = [_members(events.chunk.keys[events.positions[event]], self.codec) for event in images.events]
+        keys = [_members(events.chunk.keys[events.positions[event]], self.compression) for event in images.events]
         runs: list[tuple[int, tuple[Column, ...]]] = []
         for start, end, columns in images.spans():
             for image in range(start, end):
@@ -312,15 +314,15 @@ def _columns(fields: list[JSONObject] | None, row: JSONObject, since: int, *, na
     return tuple(replace(wire_column(name, by_name.get(name), native=native), since=since) for name in map(text, row))
 
 
-def _key_columns(events: TableEvents, codec: str) -> frozenset[str]:
+def _key_columns(events: TableEvents, compression: Compression) -> frozenset[str]:
     """Return the handle-key columns: the members of the first Kafka key that has any."""
-    found = (_members(events.chunk.keys[position], codec) for position in events.positions)
+    found = (_members(events.chunk.keys[position], compression) for position in events.positions)
     return next((names for names in found if names), frozenset())
 
 
-def _members(key: bytes | None, codec: str) -> frozenset[str]:
+def _members(key: bytes | None, compression: Compression) -> frozenset[str]:
     """Return the names of the members of a Kafka key; none if it cannot be read."""
     try:
-        return frozenset(payload_of(parse_object(decompressed(key or b"{}", codec))))
+        return frozenset(payload_of(parse_object(compression.decompressed(key or b"{}"))))
     except MALFORMED:
         return frozenset()

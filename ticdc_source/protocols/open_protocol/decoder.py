@@ -18,7 +18,7 @@ from ticdc_source.kernels import Wire
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, no_origins
 from ticdc_source.protocols.cast import cast_images
-from ticdc_source.protocols.compression import decompressed
+from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.describe import describe_images, plan_of
 from ticdc_source.protocols.images import Images, Parsed
 from ticdc_source.protocols.large_messages import LargeMessages
@@ -67,15 +67,17 @@ class OpenProtocol:
     """The open-protocol decoder.
 
     Attributes:
-        codec: the option `valueCompression`.
+        compression: how messages are decompressed.
         large: how messages are read that were too large for Kafka.
     """
 
-    codec: str = "auto"
+    compression: Compression = field(default_factory=Compression)
     large: LargeMessages = field(default_factory=LargeMessages)
 
     name: ClassVar[str] = "open-protocol"
-    options: ClassVar[frozenset[str]] = frozenset({"valueCompression", "claimCheckLocation", "onHandleKeyOnly"})
+    options: ClassVar[frozenset[str]] = frozenset(
+        {"valueCompression", "maxMessageBytes", "maxBytesPerBatch", "claimCheckLocation", "onHandleKeyOnly"}
+    )
     kernels: ClassVar[Mapping[str, Wire]] = KERNELS
     chunk_records: ClassVar[int] = 500  # a record holds several events
     ddl_partition: ClassVar[int | None] = None
@@ -86,7 +88,7 @@ class OpenProtocol:
     @classmethod
     def of(cls, options: Options) -> OpenProtocol:
         """Return the decoder that these options ask for."""
-        return cls(options.value_compression, LargeMessages.of(options))
+        return cls(Compression.of(options), LargeMessages.of(options))
 
     def recognizes(self, key: bytes | None, value: bytes | None) -> bool:
         """Look at the key: the version, then frames. Without frames there must be no value: Maxwell has such keys."""
@@ -102,8 +104,8 @@ class OpenProtocol:
         wants: Wants = every_table,
         learned: Learned | None = None,  # noqa: ARG002 (key frames say everything)
     ) -> Split:
-        """Cut records into frames and parse key frames. Value frames stay as they are."""
-        return split_frames(chunk, self.codec, wants)
+        """Cut records into frames, parse key frames, and decompress value frames."""
+        return split_frames(chunk, self.compression, wants)
 
     def describe(
         self,
@@ -133,16 +135,14 @@ class OpenProtocol:
         parsed, plan = Parsed.of(len(events)), learned.plan
         images, parsed.commit_ts = parsed.images, [key_frame["ts"] for key_frame in events.event_keys]
         layouts = learned.layouts(OpenKnownLayout)
-        fast = plan.fast_path and self.codec in ("auto", "none")  # the other codecs refuse plain text
         last_signature: Signature | None = None
         boundaries, last_version = plan.boundaries(), 0
-        for event in layouts.unread(events, parsed, plan) if fast else range(len(events)):
+        for event in layouts.unread(events, parsed, plan) if plan.fast_path else range(len(events)):
             value_frame, key_frame = events.payloads[event], events.event_keys[event]
             images_before = len(images.rows)
             try:
                 if "ccl" in key_frame or "ohk" in key_frame:
                     value_frame = self._whole_value(key_frame, value_frame, parsed)
-                value_frame = decompressed(value_frame, self.codec)
                 message = parse_object(value_frame)
                 after, before, deleted = (message.get(member) for member in ("u", "p", "d"))
                 update = before is not None
@@ -156,7 +156,7 @@ class OpenProtocol:
                 if signature != last_signature or version != last_version:
                     columns = _columns(signature, boundaries[version - 1] if version else 0)
                     last_signature, last_version = signature, version
-                    if fast:
+                    if plan.fast_path:
                         layouts.learn(signature, version, columns)
                 images.continue_run(columns)
                 if after is not None and deleted is not None:
@@ -183,7 +183,9 @@ class OpenProtocol:
     def _whole_value(self, key_frame: JSONObject, value_frame: bytes, parsed: Parsed) -> bytes:
         """Return the whole value frame of a large message; its own one if the key columns are all there is."""
         if key_frame.get("ccl"):
-            value_frame = self.large.claimed(key_frame["ccl"], lambda key, value: _claimed(key, value, key_frame))
+            value_frame = self.large.claimed(
+                key_frame["ccl"], lambda key, value: self.compression.decompressed(_claimed(key, value, key_frame))
+            )
             parsed.claimed += 1
         elif key_frame.get("ohk"):
             self.large.accept_key_only()

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from functools import lru_cache
 
 from ticdc_source.errors import DecodeError, FramingError
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, Wants, WatermarkEvent
-from ticdc_source.protocols.compression import decompressed
+from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableName, Wants, WatermarkEvent
+from ticdc_source.protocols.compression import Compression, is_json
 from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
@@ -70,25 +71,43 @@ _REST = re.compile(rb',"scm":"([^"\\\x00-\x1f]+)","tbl":"([^"\\\x00-\x1f]+)","t"
 _length_at = struct.Struct(">Q").unpack_from
 
 
-def split_frames(chunk: Chunk, codec: str, wants: Wants) -> Split:
-    """Cut records into frames and parse key frames. Value frames of rows stay as they are.
+def split_frames(chunk: Chunk, compression: Compression, wants: Wants) -> Split:
+    """Cut records into frames, parse key frames, and decompress the value frames of rows; see `Decoder.split`.
 
     Args:
         chunk: the records.
-        codec: the option `valueCompression`.
+        compression: how value frames are decompressed.
         wants: which tables are wanted.
     """
+    found = _parts(chunk, compression, wants)
+    split = next(found)
+    split.rest = found
+    return split
+
+
+def _parts(chunk: Chunk, compression: Compression, wants: Wants) -> Iterator[Split]:
+    """Yield the events of a chunk, up to those whose value frames are too large together."""
     split = Split()
-    events_of_names: dict[tuple[object, object], TableEvents] = {}  # by names that were checked
+    checked: dict[tuple[object, object], TableName] = {}  # tables by names that were checked
     for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
+        if split.unpacked >= compression.max_together:
+            yield split
+            split = Split()
         rows = None if key is None or value is None else _rows_of_one_table(key, value)
         if rows is not None:
             table, commit_ts, value_frames = rows
-            if wants(table):
-                key_frames = [{"ts": int(digits)} for digits in commit_ts]
-                split.table_events(chunk, table).extend(position, value_frames, key_frames)
-            else:
+            if not wants(table):
                 split.others += len(value_frames)
+                continue
+            key_frames: list[JSONObject] = [{"ts": int(digits)} for digits in commit_ts]
+            if compression.codec == "none" or (compression.codec == "auto" and all(map(is_json, value_frames))):
+                split.table_events(chunk, table).extend(position, value_frames, key_frames)
+                continue
+            for index, (row_key, value_frame) in enumerate(zip(key_frames, value_frames, strict=True)):
+                if split.unpacked >= compression.max_together:
+                    yield split
+                    split = Split()
+                _add_row(split, chunk, position, index, table, row_key, value_frame, compression)
             continue
         try:
             events = events_of(key, value)
@@ -98,22 +117,54 @@ def split_frames(chunk: Chunk, codec: str, wants: Wants) -> Split:
         if not events:
             split.skipped += 1
         for index, (key_frame, value_frame) in enumerate(events):
+            if split.unpacked >= compression.max_together:
+                yield split
+                split = Split()
             try:
                 if isinstance(key_frame, DecodeError):
                     raise key_frame
                 names, timestamp = (key_frame.get("scm"), key_frame.get("tbl")), key_frame.get("ts")
-                table_events = events_of_names.get(names) if key_frame.get("t") == _ROW else None
-                if table_events is not None and type(timestamp) is int and 0 <= timestamp < _2_63:
-                    table_events.append(position, index, value_frame, key_frame)
-                    continue
-                _classify(split, chunk, position, index, key_frame, value_frame, codec)
-                if key_frame["t"] == _ROW:
-                    events_of_names[names] = split.table_events(chunk, table_name(*names))
+                named = checked.get(names) if key_frame.get("t") == _ROW else None
+                if named is None or type(timestamp) is not int or not 0 <= timestamp < _2_63:
+                    named = _classify(split, position, index, key_frame, value_frame, compression)
+                    if named is None:
+                        continue
+                    checked[names] = named
+                if wants(named):
+                    _add_row(split, chunk, position, index, named, key_frame, value_frame, compression)
+                else:
+                    split.others += 1
             except MALFORMED as error:
-                failure = parse_failure(error, "an open-protocol event")
-                split.corrupt.append(Corrupt(position, index, failure.at(chunk.address(position))))
-    split.keep(wants)
-    return split
+                address = chunk.address(position)
+                split.corrupt.append(
+                    Corrupt(position, index, parse_failure(error, "an open-protocol event").at(address))
+                )
+    yield split
+
+
+def _add_row(
+    split: Split,
+    chunk: Chunk,
+    position: int,
+    index: int,
+    table: TableName,
+    key_frame: JSONObject,
+    value_frame: bytes,
+    compression: Compression,
+) -> None:
+    """Add one row event to the split, with its value frame decompressed."""
+    if "ccl" in key_frame:  # the row is in a file, and may be as large as a message
+        split.unpacked += compression.max_bytes
+        plain = value_frame
+    else:
+        try:
+            plain = compression.decompressed(value_frame)
+        except DecodeError as error:
+            split.corrupt.append(Corrupt(position, index, error.at(chunk.address(position, table))))
+            return
+        if plain is not value_frame:
+            split.unpacked += len(plain)
+    split.table_events(chunk, table).append(position, index, plain, key_frame)
 
 
 def _rows_of_one_table(key: bytes, value: bytes) -> tuple[TableName, list[bytes], list[bytes]] | None:
@@ -149,16 +200,16 @@ def _table_of(rest: bytes) -> TableName | None:
 
 
 def _classify(
-    split: Split, chunk: Chunk, position: int, index: int, key_frame: JSONObject, value_frame: bytes, codec: str
-) -> None:
-    """Add one event to the split."""
+    split: Split, position: int, index: int, key_frame: JSONObject, value_frame: bytes, compression: Compression
+) -> TableName | None:
+    """Return the table of a row event; add any other event to the split."""
     table = table_name(key_frame.get("scm"), key_frame.get("tbl"))  # tiflow leaves out empty names
     timestamp = tso(key_frame["ts"])
     match key_frame["t"]:
         case 1:
-            split.table_events(chunk, table).append(position, index, value_frame, key_frame)
+            return table
         case 2:
-            ddl = parse_object(decompressed(value_frame, codec))
+            ddl = parse_object(compression.decompressed(value_frame))
             code = int(ddl["t"])  # TiCDC's documentation prints it as a string
             if not 0 <= code <= _MOST_CODE:
                 msg = f"DDL type {code}"
@@ -180,6 +231,7 @@ def _classify(
         case other:
             msg = f"event type {other!r}; 1 (row), 2 (DDL) and 3 (resolved) are known"
             raise ValueError(msg)
+    return None
 
 
 def events_of(key: bytes | None, value: bytes | None) -> list[tuple[JSONObject | DecodeError, bytes]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.schema.ddl_kinds import is_too_long
 from ticdc_source.schema.model import NO_FACTS, ColumnFacts, TypeVersions
 from ticdc_source.schema.mysql_ddl.statements import (
     Add,
@@ -161,7 +162,8 @@ def versions_of(events: Iterable[DDLEvent], table: TableName) -> dict[str, TypeV
 
     A row has the last type whose commit_ts is below its own: a row with the commit-ts of a DDL belongs to the schema
     before it (docs/wire.md, item 31). TiCDC may send a DDL more than once; it counts once. A text that cannot be parsed
-    is skipped and logged. It may have changed the table, so all types of its table so far are dropped with it.
+    is skipped and logged, and so is one that is too long. It may have changed the table, so all types of its table so
+    far are dropped with it.
 
     Raises:
         OptionError: sqlglot is not installed.
@@ -192,6 +194,9 @@ def _histories(events: Iterable[DDLEvent], level: int) -> _Histories:
     histories = _Histories()
     once = {(event.commit_ts or 0, event.query, event.table): event for event in events if event.query}
     for event in sorted(once.values(), key=lambda event: event.commit_ts or 0):
+        if is_too_long(event):  # the sample has said so
+            histories.forget(event.table)
+            continue
         try:
             found = _steps(event.query, event.table.database)
         except ValueError as error:

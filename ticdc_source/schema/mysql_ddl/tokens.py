@@ -50,27 +50,33 @@ def tokens_of(sql: str) -> list[Token]:
     except ImportError:
         msg = 'DDL texts are read with sqlglot, which is not installed: pip install "ticdc-source[ddl]"'
         raise OptionError(msg) from None
-    try:
-        found = tokenize(sql, read="mysql")
-    except SqlglotError as error:
-        raise ValueError(str(error)) from None
     out: list[Token] = []
     command = False
-    for token in found:
-        type_ = _TYPES.get(token.token_type.name)
-        if type_ == "text" and command:  # sqlglot makes one text of everything after RENAME TABLE
-            out += tokens_of(token.text)
-        elif type_ is not None:
-            out.append(Token(type_, token.text, token.text))
-        elif token.token_type.name in _BITS:
-            literal = f"{_BITS[token.token_type.name]}'{token.text}'"
-            out.append(Token("word", literal, literal))
-        else:
-            # sqlglot makes one token of some pairs of words: `PRIMARY KEY`, `CHARACTER SET`.
-            for word in token.text.split() or [token.text]:
-                out.append(Token("word" if re.match(r"\w", word) else "sign", word.upper(), word))
-        command = token.text.upper() == "RENAME"
+    try:
+        for token in tokenize(sql, read="mysql"):
+            name, text = token.token_type.name, token.text
+            if command and _TYPES.get(name) == "text":
+                # sqlglot makes one text of everything after a RENAME that begins a statement. After the `x` no other
+                # RENAME begins one: each text is read twice at most.
+                for part in tokenize(f"x {text}", read="mysql")[1:]:
+                    out += _tokens(part.token_type.name, part.text)
+            else:
+                out += _tokens(name, text)
+            command = text.upper() == "RENAME"
+    except SqlglotError as error:
+        raise ValueError(str(error)) from None
     return out
+
+
+def _tokens(name: str, text: str) -> list[Token]:
+    """Return what one token of sqlglot is here: it makes one token of some pairs of words, such as `PRIMARY KEY`."""
+    type_ = _TYPES.get(name)
+    if type_ is not None:
+        return [Token(type_, text, text)]
+    if name in _BITS:
+        literal = f"{_BITS[name]}'{text}'"
+        return [Token("word", literal, literal)]
+    return [Token("word" if re.match(r"\w", word) else "sign", word.upper(), word) for word in text.split() or [text]]
 
 
 class Reader:
