@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 
 __all__ = [
+    "CheckpointError",
     "ClaimCheckUnavailableError",
     "DataLossError",
     "DecodeError",
