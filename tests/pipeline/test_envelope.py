@@ -150,9 +150,10 @@ def test_a_schema_of_the_users_chooses_members_of_source() -> None:
 
 @pytest.mark.parametrize(("source", "message"), [
     (pa.struct([("file", pa.string())]), r"Column source\.file: source has no such member; it has version, connector"),
-    (pa.struct([("ts_ms", pa.string())]), r"Column source\.ts_ms has the type string; it must be int64"),
+    (pa.struct([("ts_ms", pa.string())]), r"Column source\.ts_ms has the type string; it must be bigint"),
+    (pa.struct([]), "Column source has the type struct<>; as a metadata column it must be struct"),
     (pa.string(), "Column source has the type string; as a metadata column it must be struct"),
-], ids=["unknown", "type", "no struct"])  # fmt: skip
+], ids=["unknown", "type", "no member", "no struct"])  # fmt: skip
 def test_a_source_of_the_users_that_is_wrong_is_refused(source: pa.DataType, message: str) -> None:
     """A member that `source` lacks, such as a binlog position, is refused with those there are."""
     messages = Captured.of(change("INSERT", {"id": "1", "v": "a"}))

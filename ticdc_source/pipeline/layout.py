@@ -176,7 +176,7 @@ def _require_type(field: pa.Field, expected: pa.DataType | None) -> None:
 
 def _require_members(source: pa.Field) -> None:
     """Check the members of `source` in a schema of the user's: any of those there are, in any order."""
-    if not pa.types.is_struct(source.type):
+    if not pa.types.is_struct(source.type) or not source.type.num_fields:
         _require_type(source, SOURCE)
     known = {member.name: member.type for member in SOURCE}
     for member in source.type:
@@ -186,7 +186,8 @@ def _require_members(source: pa.Field) -> None:
             msg = f"Column {source.name}.{member.name}: source has no such member; it has {listed}"
             raise SchemaError(msg)
         if member.type != arrow:
-            msg = f"Column {source.name}.{member.name} has the type {member.type}; it must be {arrow}"
+            has = f"Column {source.name}.{member.name} has the type {spark_name(member.type)}"
+            msg = f"{has}; it must be {spark_name(arrow)}"
             raise SchemaError(msg)
 
 

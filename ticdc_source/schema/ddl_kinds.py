@@ -54,16 +54,19 @@ _EXCHANGED = re.compile(
     rf"\s*ALTER\s+TABLE\s+{_TABLE}\s.*?\bEXCHANGE\s+PARTITION\s+{_NAME}\s+WITH\s+TABLE\s+{_TABLE}",
     re.IGNORECASE | re.DOTALL,
 )
-_ALTER_TABLE = r"ALTER\s+(?:IGNORE\s+)?TABLE\s+"
+_ALTER_TABLE = r"ALTER\s+(?:(?:ONLINE|OFFLINE|IGNORE)\s+)*TABLE\s+"
 # The kind by the first words of a text whose quoted parts are all `x`; the first pattern that matches counts.
 _KIND_OF_TEXT = tuple(
     (re.compile(rf"\s*{pattern}", re.IGNORECASE | re.DOTALL), kind)
     for pattern, kind in (
         *((rf"{verb}\s+(?:DATABASE|SCHEMA)\b", f"{verb.lower()}_database") for verb in ("CREATE", "ALTER", "DROP")),
         (r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:GLOBAL\s+)?(?:TEMPORARY\s+)?TABLE\b", "create_table"),
-        (r"DROP\s+(?:GLOBAL\s+)?(?:TEMPORARY\s+)?TABLE\b", "drop_table"),
+        (r"DROP\s+(?:GLOBAL\s+)?(?:TEMPORARY\s+)?TABLES?\b", "drop_table"),
         (r"TRUNCATE\b", "truncate_table"),
-        (r"RENAME\s+TABLE\b", "rename_table"),
+        (r"RENAME\s+TABLES?\b", "rename_table"),
+        # FIRST PARTITION LESS THAN drops the older partitions of TiDB's interval partitioning; MERGE keeps their rows.
+        (rf"{_ALTER_TABLE}{_TABLE}\s+MERGE\s+FIRST\s+PARTITION\b", "alter_table"),
+        (rf"{_ALTER_TABLE}{_TABLE}\s+FIRST\s+PARTITION\s+LESS\b", "drop_partition"),
         *(
             (rf"{_ALTER_TABLE}{_TABLE}\s.*?\b{verb}\s+PARTITION\b", f"{verb.lower()}_partition")
             for verb in ("DROP", "TRUNCATE", "EXCHANGE")
@@ -108,7 +111,7 @@ def _words(query: str, *, keep_names: bool) -> str:
 
     def replaced(found: re.Match[str]) -> str:
         if found.lastindex is None or found.lastindex == _QUOTED_NAME:
-            return found[0] if keep_names and found.lastindex else "`x`"
+            return f" {found[0] if keep_names and found.lastindex else '`x`'} "
         return " "
 
     return _NO_WORDS.sub(replaced, query)

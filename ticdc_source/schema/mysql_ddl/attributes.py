@@ -64,11 +64,18 @@ def attributes(reader: Reader) -> ColumnFacts:
 
 
 def default_value(reader: Reader) -> str | None:
-    """Step over a default; return it without quotes. None stands for NULL."""
+    """Step over a default; return it without quotes.
+
+    None stands for NULL, and for what would not be the same without quotes or without the words behind it.
+    """
     token = reader.next
     if token.type == "sign" and token.text == "(":
-        return "".join(inside.plain for inside in reader.bracket().tokens)
+        inside = reader.bracket().tokens
+        is_plain = all(part.type != "text" for part in inside) and [part.text for part in inside] != ["NULL"]
+        return "".join(part.plain for part in inside) if is_plain else None
     reader.take()
+    if token.text == "NEXT" and token.type == "word":  # …VALUE FOR a sequence
+        return None
     if token.type == "sign" and token.text in ("-", "+"):
         return ("-" if token.text == "-" else "") + reader.take().plain
     if token.type == "text":
@@ -81,8 +88,10 @@ def default_value(reader: Reader) -> str | None:
         return "1" if token.text == "TRUE" else "0"
     name = "CURRENT_TIMESTAMP" if token.text in _NOW else token.text
     if token.type == "word" and reader.next.type == "sign" and reader.next.text == "(":
-        inside = "".join(part.plain for part in reader.bracket().tokens)
-        return f"{name}({inside})" if inside else name
+        inside = reader.bracket().tokens
+        if any(part.type == "text" for part in inside):
+            return None
+        return f"{name}({''.join(part.plain for part in inside)})" if inside else name
     return name
 
 

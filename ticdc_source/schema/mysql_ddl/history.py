@@ -18,6 +18,7 @@ from ticdc_source.schema.mysql_ddl.statements import (
     DropKey,
     DropTable,
     Forget,
+    KeepKeys,
     Like,
     Rename,
     RenameTable,
@@ -64,7 +65,8 @@ class _History:
         before = self.facts.get(column, NO_FACTS)
         if defines:
             before = ColumnFacts(primary_key=before.primary_key, unique_key=before.unique_key)
-        self.facts[column] = facts.or_else(before)
+        known = facts.or_else(before)
+        self.facts[column] = replace(known, nullable=False) if known.primary_key else known
 
     def drop_key(self, *, primary: bool) -> None:
         """End the primary key, or an index: of which columns, its name alone does not say."""
@@ -127,6 +129,9 @@ class _Histories:
                 history.facts.pop(to, None)
                 if known is not None:
                     history.facts[to] = known
+            case KeepKeys(_, column, to):
+                known = history.facts.get(column, NO_FACTS)
+                history.facts[to] = ColumnFacts(primary_key=known.primary_key, unique_key=known.unique_key)
             case RenameTable(_, to):
                 if not history.columns:
                     self.forget(to)

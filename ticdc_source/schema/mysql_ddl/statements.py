@@ -23,6 +23,7 @@ __all__ = [
     "DropKey",
     "DropTable",
     "Forget",
+    "KeepKeys",
     "Like",
     "Rename",
     "RenameTable",
@@ -99,6 +100,14 @@ class Rename(NamedTuple):
     to: str
 
 
+class KeepKeys(NamedTuple):
+    """A column that was dropped lives on under another name and with another definition; it stays in its keys."""
+
+    table: TableName
+    column: str
+    to: str
+
+
 class RenameTable(NamedTuple):
     """A table gets another name."""
 
@@ -118,7 +127,9 @@ class Forget(NamedTuple):
     table: TableName
 
 
-Step = Create | Like | Add | Describe | SetDefault | DropKey | Drop | Rename | RenameTable | DropTable | Forget
+Step = (
+    Create | Like | Add | Describe | SetDefault | DropKey | Drop | Rename | KeepKeys | RenameTable | DropTable | Forget
+)
 
 
 # What begins an element of a table that is not a column (unquoted; all but the last two are reserved words).
@@ -298,7 +309,11 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
         old, new = action.column(), action.column()
         if old != new:
             yield Drop(table, old)
-        yield from _defined(action, table, new, new=old != new)
+        type_, defined = _definition(action, binary=False)
+        yield Add(table, new, type_, new=old != new)
+        if old != new:
+            yield KeepKeys(table, old, new)
+        yield Describe(table, new, defined, defines=True)
     elif action.skip("DROP"):
         column = action.skip("COLUMN")
         action.skip("IF", "EXISTS")
