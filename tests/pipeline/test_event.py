@@ -14,7 +14,8 @@ import pytest
 from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, dump, open_message
 from tests.support.truth import expected, is_true
-from ticdc_source.driver.context import ReadContext, lowest_partitions, warn_of_missing_ddl
+from ticdc_source.driver.context import ReadContext, lowest_partitions, warn_of_absent_tables, warn_of_missing_ddl
+from ticdc_source.driver.inference import take_sample
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.events import TableName
 from ticdc_source.options.options import Options
@@ -271,6 +272,35 @@ def test_table_ddl_gives_labels_to_a_table_that_no_sample_shows() -> None:
     assert [(name, text) for name, text, *_ in context.columns_of(TableName("test", "T"))] == [
         ("id", "int"), ("level", "enum('basic','gold')"), ("tags", "set('a','b')"),
     ]  # fmt: skip
+
+
+def test_table_ddl_of_a_table_that_does_not_occur_is_warned_of() -> None:
+    """`tableDDL` of a table that no message of the sample is about is one warning, which names the table."""
+
+    def told(statements: str) -> list[str]:
+        create = canal("CREATE", None, None, isDdl=True, sql="create table u (id int)", table="u")
+        captured = Captured.of(insert({"id": "1"}, INT), create)
+        options = make_options(outputFormat="event", tableDDL=statements)
+        sample = take_sample(captured.ranges(), captured.fetch, options)
+        assert sample is not None
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warn_of_absent_tables(sample)
+        return [str(warning.message) for warning in caught]
+
+    assert told("create table T (id int); create table test.u (id int)") == []
+    (text,) = told("create table t (id int); create table x (id int); create table other.t (id int)")
+    assert text.startswith("Option 'tableDDL' creates x, other.t, and no message of the sample is about x, other.t")
+
+
+@pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
+def test_go_quoted_binary_is_base64() -> None:
+    """Binary that messages write with Go's escapes, without flags, is base64 of its bytes, as `changelog` has them."""
+    key, value = {"ts": TSO, "scm": "test", "tbl": "t", "t": 1}, {"u": {"v": {"t": 15, "v": "\\x89PNG"}}}
+    captured = Captured.of(open_message((key, value)))
+
+    assert captured.read().column("v").to_pylist() == [b"\x89PNG"]
+    assert captured.read(outputFormat="event").column("after").to_pylist() == ['{"v":"iVBORw=="}']
 
 
 def test_table_ddl_that_contradicts_the_messages_is_an_error() -> None:

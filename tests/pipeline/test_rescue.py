@@ -252,6 +252,21 @@ def test_what_a_schema_of_the_users_leaves_out_has_its_labels() -> None:
     assert pa.Table.from_batches(batches).to_pylist() == [{"id": 1, "_rescued_data": '{"level":"gold"}'}]
 
 
+def test_what_a_schema_of_the_users_leaves_out_is_binary_as_the_sample_shows() -> None:
+    """A rescued column of Go-quoted binary without flags is base64 of its bytes, as in `event`."""
+    key, value = {"ts": TSO, "scm": "test", "tbl": "t", "t": 1}, {"u": {"v": {"t": 15, "v": "\\x89PNG"}}}
+    captured = Captured.of(open_message((key, value)))
+    options = make_options(onSchemaDrift="rescue")
+    sample = take_sample(captured.ranges(), captured.fetch, options)
+    assert sample is not None
+    context = context_of_table(infer_table(sample), "open-protocol")
+    schema = pa.schema([("id", pa.int32()), ("_rescued_data", pa.string())])
+
+    batches = list(read(captured.fetch(captured.ranges()[0]), read_spec(schema, options, context)))
+
+    assert pa.Table.from_batches(batches).to_pylist() == [{"id": None, "_rescued_data": '{"v":"iVBORw=="}'}]
+
+
 def test_columns_left_out_by_name_are_not_rescued() -> None:
     """Table columns that the option `columns` leaves out are not rescued."""
     row = rows(

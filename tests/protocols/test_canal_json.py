@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import warnings
 from decimal import Decimal
 from typing import Any
 
@@ -207,6 +208,58 @@ def test_decimals_without_precision_have_the_sampled_scale() -> None:
     assert one_value("decimal", "12.34", unspecifiedDecimal="decimal(20,4)") == Decimal("12.3400")
     with pytest.raises(DecodeError, match="column=c"):
         one_value("decimal", "12.345", schemaHints="c decimal(10,2)")
+
+
+def coded(value: str, code: int, **options: str) -> Any:
+    """Read one value of a column of which the message has the `sqlType` only."""
+    message = canal("INSERT", [{"id": "1", "c": value}], None, ID, {"id": 4, "c": code})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return rows(message, **options)[0]["c"]
+
+
+@pytest.mark.parametrize(("code", "value", "hint", "expected"), [
+    (-7, "1", "boolean", True),
+    (-5, "1", "boolean", True),
+    (12, "2024", "bigint", 2024),
+    (12, "2024", "smallint", 2024),
+    (12, "2024-01-02", "date", datetime.date(2024, 1, 2)),
+    (1, "7", "int", 7),
+    (3, "1.50", "double", 1.5),
+    (7, "1.5", "decimal(10,2)", Decimal("1.50")),
+    (8, "1.5", "decimal(10,2)", Decimal("1.50")),
+    (8, "1.1", "float", pytest.approx(1.1)),
+    (93, "2024-01-02 00:00:00", "timestamp", datetime.datetime(2024, 1, 2, tzinfo=datetime.timezone.utc)),
+])  # fmt: skip
+def test_a_hint_reads_the_text_of_a_column_without_mysqltype(code: int, value: str, hint: str, expected: Any) -> None:
+    """A hint may ask for any type that the `sqlType` may stand for, or that the text of the value is."""
+    assert coded(value, code, schemaHints=f"c {hint}", timeZone="UTC") == expected
+
+
+@pytest.mark.parametrize(("code", "value", "hint"), [(8, "1.23456789012", "float"), (3, "0." + "1" * 20, "double")])
+def test_a_hint_does_not_round_the_text_of_a_column_without_mysqltype(code: int, value: str, hint: str) -> None:
+    """A text with more digits than the float of the hint holds is an error."""
+    with pytest.raises(DecodeError, match="does not hold all of its digits"):
+        coded(value, code, schemaHints=f"c {hint}")
+
+
+def test_a_refused_hint_names_no_type_that_the_message_does_not_say() -> None:
+    """The error lists the types that the `sqlType` may stand for."""
+    with pytest.raises(SchemaError, match=r"test\.t: int or bigint, signed or unsigned cannot be read as date without"):
+        coded("1", -5, schemaHints="c date")
+
+
+@pytest.mark.parametrize(("code", "value", "declared"), [
+    (12, "b", "varbinary(3)"), (1, "b", "binary(1)"), (2005, "b", "blob"), (2004, "Ã©", "varchar(3)"),
+])  # fmt: skip
+def test_table_ddl_does_not_contradict_the_sqltype_of_binary(code: int, value: str, declared: str) -> None:
+    """`sqlType` 2004 marks exactly the binary columns, so `tableDDL` cannot make text of them, or binary of others."""
+    statement = f"create table t (id int, c {declared})"
+    for output in ("changelog", "event"):
+        with pytest.raises(SchemaError, match="which does not fit into that"):
+            Captured.of(canal("INSERT", [{"id": "1", "c": value}], None, ID, {"id": 4, "c": code})).read(
+                tableDDL=statement, outputFormat=output
+            )
 
 
 def test_a_message_that_breaks_half_way_gives_none_of_its_rows() -> None:

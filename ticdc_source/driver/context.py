@@ -23,6 +23,7 @@ from ticdc_source.schema.model import (
     TABLE,
     VERSIONS,
     WRITTEN,
+    Column,
     TableSchema,
     TypeVersions,
     Written,
@@ -36,6 +37,7 @@ __all__ = [
     "context_of_schema",
     "context_of_table",
     "lowest_partitions",
+    "warn_of_absent_tables",
     "warn_of_missing_ddl",
 ]
 
@@ -55,6 +57,7 @@ class ReadContext:
         types: MySQL types by lower-case column name.
         versions: the declared types over time, by lower-case column name.
         written: how strings are written, by lower-case column name, if messages do not tell.
+        binary: lower-case names of the columns whose strings are binary, as a sample shows, if messages do not tell.
         columns: lower-case names of all columns that inference saw; None if unknown columns are not an error.
         keys: lower-case names of the handle key's columns; incomplete if the protocol does not carry them all.
         tables: with `outputFormat=event`, the columns of tables that are known beside single messages, by the table's
@@ -70,6 +73,7 @@ class ReadContext:
     types: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, TypeTexts] = field(default_factory=dict)
     written: Mapping[str, Written] = field(default_factory=dict)
+    binary: frozenset[str] = frozenset()
     columns: frozenset[str] | None = None
     keys: frozenset[str] = frozenset()
     tables: Mapping[TableName, Sequence[ColumnContext]] = field(default_factory=dict)
@@ -143,9 +147,19 @@ def context_of_sample(sample: Sample) -> ReadContext:
 
 def _columns(table: TableSchema) -> list[ColumnContext]:
     return [
-        _column(column.name.lower(), None if column.is_open else column.type, column.versions, column.written)
+        _column(
+            column.name.lower(),
+            None if column.is_open and not _is_shown_binary(column) else column.type,
+            column.versions,
+            column.written,
+        )
         for column in table.columns
     ]
+
+
+def _is_shown_binary(column: Column) -> bool:
+    """Return whether a sample shows that the strings of a column are binary; its messages do not say it."""
+    return column.type is not None and column.type.family == "binary" and column.written is not Written.UNKNOWN
 
 
 def _column(
@@ -175,6 +189,7 @@ def context_of_table(table: TableSchema, protocol: str) -> ReadContext:
             if column.type is not None and column.type.name in TYPES and not column.is_open
         },
         written={name: column.written for name, column in columns.items() if column.written},
+        binary=frozenset(name for name, column in columns.items() if column.is_open and _is_shown_binary(column)),
         versions={
             name: [(start, str(type_)) for start, type_ in column.versions]
             for name, column in columns.items()
@@ -190,6 +205,23 @@ def lowest_partitions(topic_partitions: Iterable[TopicPartition]) -> dict[str, i
     for topic, partition in topic_partitions:
         lowest[topic] = min(partition, lowest.get(topic, partition))
     return lowest
+
+
+def warn_of_absent_tables(sample: Sample) -> None:
+    """Warn about tables of the option `tableDDL` that no message of a sample is about, for `outputFormat=event`."""
+    found = {lower_case(table) for table in {*sample.rows, *(event.table for event in sample.ddl)}}
+    names = {name.table for name in found}
+    absent = [
+        str(name) if name.database else name.table
+        for name in table_ddl_types(sample.table_ddl)
+        if (name.table not in names if not name.database else name not in found)
+    ]
+    if absent and found:
+        listed = ", ".join(absent)
+        warn(
+            f"Option 'tableDDL' creates {listed}, and no message of the sample is about {listed}: it is of use "
+            "only if rows of that table come later"
+        )
 
 
 def warn_of_missing_ddl(context: ReadContext, options: Options) -> None:

@@ -20,6 +20,7 @@ from ticdc_source.driver.context import (
     context_of_schema,
     context_of_table,
     lowest_partitions,
+    warn_of_absent_tables,
     warn_of_missing_ddl,
 )
 from ticdc_source.driver.inference import (
@@ -262,6 +263,7 @@ class ReadContexts:
                         "Not all DDL events were scanned (inferSchema.maxScannedRecords, inferSchema.timeoutMs): "
                         "columns whose types or labels appear only in DDL events are shown as the messages have them",
                     )
+            warn_of_absent_tables(sample)
             return context_of_sample(sample)
 
     def _of_schema_or_sample(self, ranges: Sequence[OffsetRange]) -> ReadContext:

@@ -18,7 +18,7 @@ from ticdc_source.reports import warn
 from ticdc_source.schema.ddl import check_table_ddl, seen_type
 from ticdc_source.schema.model import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, WRITTEN, Column, TableSchema, Written
 from ticdc_source.schema.mysql_ddl import available
-from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, category_of, convertible
+from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, category_of
 
 __all__ = ["check_types", "format_schema", "read_schema"]
 
@@ -162,14 +162,11 @@ def _arrow(
     if column.type.is_unspecified and hint is None and options.unspecified_decimal:
         hint = parse_hint_type(options.unspecified_decimal, "unspecifiedDecimal")
     if hint is not None:
-        numbers = column.type.family in ("enum", "set") and (pa.types.is_integer(hint) or pa.types.is_decimal(hint))
-        may_be = column.is_open and any(TYPES[name].arrow == hint for name in column.behind)
-        numbers = numbers or (column.type.name == "decimal" and pa.types.is_decimal(hint))
-        if not (convertible(natural, hint) or numbers or may_be):
-            categories = sorted({"string", *CONVERSIONS.get(category_of(natural), ())})
+        if not column.is_readable_as(hint):
+            categories = sorted({"string"}.union(*(CONVERSIONS.get(category_of(each), ()) for each in column.readings)))
             allowed = ", ".join(_CATEGORY_NAMES.get(category, category) for category in categories)
             msg = (
-                f"{where}: {column.type} cannot be read as {spark_name(hint)} without loss; it can be read as "
+                f"{where}: {seen_type(column)} cannot be read as {spark_name(hint)} without loss; it can be read as "
                 f"{spark_name(natural)}, or as {allowed}: cast it afterwards"
             )
             raise SchemaError(msg)

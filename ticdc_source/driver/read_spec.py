@@ -83,7 +83,12 @@ def read_spec(schema: pa.Schema, options: Options, context: ReadContext) -> Read
         known_columns=columns,
         others=tuple(
             replace(
-                _typed_field(name, pa.string(), context.types.get(name), context.versions.get(name, ())),
+                _typed_field(
+                    name,
+                    pa.string(),
+                    "varbinary" if name in context.binary else context.types.get(name),
+                    context.versions.get(name, ()),
+                ),
                 written=context.written.get(name, Written.UNKNOWN),
             )
             for name in ({**context.types, **context.written} if rescue else ())

@@ -149,7 +149,7 @@ def completed(column: Column, exact: ColumnType) -> Column:
 
 
 def _decided(column: Column, exact: ColumnType) -> Column:
-    return replace(column, type=exact, vague=False, behind=frozenset())
+    return replace(column, type=exact, vague=False, behind=frozenset(), coded=False)
 
 
 def _may_be(column: Column, exact: ColumnType) -> bool:
@@ -247,7 +247,7 @@ def _declared(column: Column, declared: Create, table: TableName) -> Column:
             "into that. Is it the table's present SHOW CREATE TABLE? Else leave the column out of it"
         )
         raise SchemaError(msg)
-    return typed
+    return replace(typed, coded=False)
 
 
 def seen_type(column: Column) -> str:
@@ -293,7 +293,7 @@ def _may_be_now(column: Column, exact: ColumnType) -> bool:
     if exact.name in names and exact.name != "decimal":
         return True
     if exact.family in _STRINGS:
-        return any(TYPES[name].family in _STRINGS for name in names)
+        return any(TYPES[name].family == exact.family for name in names)
     readings = (ColumnType(name, unsigned=unsigned) for name in names for unsigned in (False, True))
     if column.type is not None and column.type.name == "decimal" and exact.name == "decimal":
         return _holds(exact, column.type)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import TableName
-from ticdc_source.schema.types import ColumnType, merge_types
+from ticdc_source.schema.types import TYPES, ColumnType, convertible, is_text_of, merge_types
 
 __all__ = [
     "COMMENT",
@@ -130,6 +130,7 @@ class Column:
             likely one.
         behind: for a vague type, the names of the types that it may be, signed or unsigned; `type` then holds the
             values of all of them. Empty if `type` says enough by itself.
+        coded: whether messages have a code of the type only, and all values as text: any type is read from that.
         written: how a sample shows that strings are written, if messages do not tell.
         conflict: whether versions of the table disagree across families; the column is then read as text.
         versions: the types that DDL events declare, if messages do not tell the whole type themselves.
@@ -145,6 +146,7 @@ class Column:
     json_type: pa.DataType | None = None
     vague: bool = False
     behind: frozenset[str] = frozenset()
+    coded: bool = False
     written: Written = Written.UNKNOWN
     conflict: bool = False
     versions: TypeVersions = ()
@@ -156,6 +158,24 @@ class Column:
         """Whether the messages leave open which type this is: `type` must not be stated as the column's type."""
         return self.vague and bool(self.behind)
 
+    @property
+    def readings(self) -> list[pa.DataType]:
+        """The Arrow types of the types that a schema may choose from."""
+        mine = [] if self.type is None else [self.type.arrow]
+        return [*mine, *(TYPES[name].arrow for name in self.behind)] if self.coded else mine
+
+    def is_readable_as(self, target: pa.DataType) -> bool:
+        """Return whether a schema may ask for this type: it holds a value without loss, or an error names the value."""
+        if self.type is None:
+            return True
+        if any(convertible(arrow, target) for arrow in self.readings):
+            return True
+        if self.type.family in ("enum", "set"):
+            return bool(pa.types.is_integer(target) or pa.types.is_decimal(target))
+        if self.type.name == "decimal" and pa.types.is_decimal(target):
+            return True
+        return self.coded and any(is_text_of(arrow, target) for arrow in self.readings)
+
     def merged_with(self, other: Column) -> Column:
         """Return the column that holds the values of both versions; the facts are those of the newer one, `other`."""
         return replace(
@@ -163,6 +183,7 @@ class Column:
             versions=self.versions or other.versions,
             facts=other.facts.or_else(self.facts),
             written=max(self.written, other.written),
+            coded=self.coded and other.coded,
         )
 
     def _merged_types(self, other: Column) -> Column:

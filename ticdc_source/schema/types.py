@@ -27,6 +27,7 @@ __all__ = [
     "TypeRow",
     "category_of",
     "convertible",
+    "is_text_of",
     "merge_types",
     "parse_type",
     "quote_labels",
@@ -314,6 +315,16 @@ def category_of(arrow: pa.DataType) -> str:
 def convertible(source: pa.DataType, target: pa.DataType) -> bool:
     """Return whether a column of Arrow type `source` can be read as `target`."""
     return category_of(target) == "string" or category_of(target) in CONVERSIONS.get(category_of(source), ())
+
+
+_NUMERIC = frozenset({"integer", "decimal", "float", "double", "boolean"})
+
+
+def is_text_of(source: pa.DataType, target: pa.DataType) -> bool:
+    """Return whether MySQL's text of a value of `source` may be the text of a value of `target`."""
+    if category_of(source) == "string":
+        return category_of(target) in _TYPE_OF_CATEGORY or category_of(target) in _NUMERIC
+    return {category_of(source), category_of(target)} <= _NUMERIC
 
 
 _TYPE_OF_CATEGORY = {

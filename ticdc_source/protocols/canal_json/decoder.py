@@ -20,7 +20,7 @@ from ticdc_source.kernels import Wire
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, no_origins
 from ticdc_source.protocols.canal_json.columnar import CanalColumns
-from ticdc_source.protocols.canal_json.kernels import KERNELS
+from ticdc_source.protocols.canal_json.kernels import EXACT_FLOAT_TEXT, KERNELS
 from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.describe import describe_images, plan_of
@@ -342,7 +342,8 @@ def _column(name: str, mysql_type: str | None, code: int | None, key: bool, keye
         behind = _BEHIND.get(code) if code is not None else None
         if behind is None:
             return Column(name, key=key, facts=facts)
-        return Column(name, behind.type, key=key, vague=bool(behind.names), behind=behind.names, facts=facts)
+        vague = bool(behind.names)
+        return Column(name, behind.type, key=key, vague=vague, behind=behind.names, facts=facts, coded=True)
     if code == _BLOB and type_.name in _TEXT_TO_BINARY:
         type_ = ColumnType(_TEXT_TO_BINARY[type_.name], length=type_.length)
     column = Column(name, type_, key=key, facts=facts)
@@ -363,9 +364,8 @@ def _wire_of(column: Column, read_field: ReadField) -> tuple[Wire | None, Column
     declared = read_field.type_since(column.since)
     if column.is_open and declared is not None and declared.name in column.behind:
         return KERNELS[declared.name], declared
-    if column.is_open and column.type and not convertible(column.type.arrow, read_field.arrow):
-        name = next((name for name in sorted(column.behind) if TYPES[name].arrow == read_field.arrow), None)
-        if name is not None:
-            return KERNELS[name], ColumnType(name)
+    if column.coded and column.type and not convertible(column.type.arrow, read_field.arrow):
+        type_ = type_of(read_field.arrow)
+        return (EXACT_FLOAT_TEXT if type_.family == "float" else KERNELS[type_.name]), type_
     type_ = column.type.refined_by(declared) if column.type else declared or type_of(read_field.arrow)
     return KERNELS.get(type_.name), type_

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.kernels import Wire, numbers, strings, temporal
+from ticdc_source.kernels import Cells, Kernel, Settings, Wire, numbers, strings, temporal
+from ticdc_source.schema.types import ColumnType
 
-__all__ = ["KERNELS"]
+__all__ = ["EXACT_FLOAT_TEXT", "KERNELS"]
 
 
 def _latin1(cell: str) -> bytes:
@@ -41,6 +43,23 @@ def _latin1_array(text: pa.StringArray) -> pa.Array | None:
         pa.binary(), len(text), [text.buffers()[0], offsets.buffers()[1], pa.py_buffer(written)], text.null_count
     )
 
+
+def _exact_floats(type_: ColumnType, settings: Settings) -> Kernel:
+    """Read FLOAT and DOUBLE from the text of another type: a text with more digits than they hold is refused."""
+    read = numbers.FLOAT_TEXT.natural(type_, settings)
+
+    def cast(cells: Cells) -> pa.Array:
+        array = read(cells)
+        for text, shortest in zip(cells, array.cast(pa.string()).to_pylist(), strict=True):
+            if shortest is not None and Decimal(str(text)) != Decimal(shortest):
+                msg = f"a {type_} does not hold all of its digits"
+                raise ValueError(msg)
+        return array
+
+    return cast
+
+
+EXACT_FLOAT_TEXT = Wire(_exact_floats, numbers.FLOAT_TEXT.text)
 
 LATIN1_BINARY = strings.binary_wire(_latin1, "the text that the bytes are in ISO-8859-1", _latin1_array)
 
