@@ -115,7 +115,7 @@ def test_events_can_be_variants(batch: Read, servers: str, topic: MakeTopic) -> 
 # add.fields=op,table,source.ts_ms and delete.handling.mode=rewrite keeps the new row, of a delete the old one, and adds
 # these fields. "Message Filtering": the condition `value.op == 'u' && value.before.id == 2`.
 NEW_RECORD_STATE = """
-    SELECT row.*, op AS __op, source.table AS __table, source.ts_ms AS __source_ts_ms, op = 'd' AS __deleted
+    SELECT row.*, op AS __op, source.table AS __table, source.ts_ms AS __source_ts_ms, string(op = 'd') AS __deleted
     FROM (SELECT *, coalesce(after, before) AS row FROM {envelope}) ORDER BY _sequence
 """
 FILTER = "SELECT after FROM {envelope} WHERE op = 'u' AND before.id = 2"
@@ -143,7 +143,7 @@ def test_queries_that_were_written_for_debezium_run(
     rows = [{column["name"]: column.get("after", column.get("before")) for column in event["columns"]}
             for event in events]  # fmt: skip
     assert [(row["id"], row["__op"], row["__table"], row["__source_ts_ms"], row["__deleted"]) for row in states] == [
-        (int(row["id"]), OPS[event["op"]], "acct", event["commit_ts"] >> 18, event["op"] == "delete")
+        (int(row["id"]), OPS[event["op"]], "acct", event["commit_ts"] >> 18, str(event["op"] == "delete").lower())
         for event, row in zip(events, rows, strict=True)
     ]
     assert len(updated) == sum(

@@ -236,7 +236,8 @@ class Options:
     preimages: bool = _option(
         "preimages",
         parsers.boolean,
-        "`false` drops `update_preimage` rows; needed for AUTO CDC in declarative pipelines, which would apply them",
+        "`false` drops `update_preimage` rows (in `envelope` and `event`, `before` of updates); needed for AUTO CDC in "
+        "declarative pipelines, which would apply them",
         default="true",
     )
     operations: frozenset[Literal["insert", "update", "delete"]] = _option(
@@ -586,5 +587,7 @@ def _parse(option: Option, text: str) -> object:
         if str(error) == "must be positive":
             msg = f"{option.name} must be positive, got {text}"
         else:
-            msg = f"Option '{option.name}': {error}" + ("" if option.secret else f", got '{text}'")
+            expected, did_you_mean, name = str(error).partition("; did you mean ")
+            got = "" if option.secret or f"'{text}'" in expected else f", got '{text}'"
+            msg = f"Option '{option.name}': {expected}{got}{did_you_mean}{name}"
         raise OptionError(msg) from None

@@ -18,9 +18,9 @@ from ticdc_source.schema.mysql_ddl.statements import (
     DropKey,
     DropTable,
     Forget,
-    KeepKeys,
     Like,
     Rename,
+    RenameKey,
     RenameTable,
     SetDefault,
     Step,
@@ -129,7 +129,7 @@ class _Histories:
                 history.facts.pop(to, None)
                 if known is not None:
                     history.facts[to] = known
-            case KeepKeys(_, column, to):
+            case RenameKey(_, column, to):
                 known = history.facts.get(column, NO_FACTS)
                 history.facts[to] = ColumnFacts(primary_key=known.primary_key, unique_key=known.unique_key)
             case RenameTable(_, to):

@@ -23,9 +23,9 @@ __all__ = [
     "DropKey",
     "DropTable",
     "Forget",
-    "KeepKeys",
     "Like",
     "Rename",
+    "RenameKey",
     "RenameTable",
     "SetDefault",
     "Step",
@@ -100,8 +100,8 @@ class Rename(NamedTuple):
     to: str
 
 
-class KeepKeys(NamedTuple):
-    """A column that was dropped lives on under another name and with another definition; it stays in its keys."""
+class RenameKey(NamedTuple):
+    """A column that was dropped lives on under another name, which its keys now have."""
 
     table: TableName
     column: str
@@ -128,7 +128,7 @@ class Forget(NamedTuple):
 
 
 Step = (
-    Create | Like | Add | Describe | SetDefault | DropKey | Drop | Rename | KeepKeys | RenameTable | DropTable | Forget
+    Create | Like | Add | Describe | SetDefault | DropKey | Drop | Rename | RenameKey | RenameTable | DropTable | Forget
 )
 
 
@@ -312,7 +312,7 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
         type_, defined = _definition(action, binary=False)
         yield Add(table, new, type_, new=old != new)
         if old != new:
-            yield KeepKeys(table, old, new)
+            yield RenameKey(table, old, new)
         yield Describe(table, new, defined, defines=True)
     elif action.skip("DROP"):
         column = action.skip("COLUMN")
