@@ -274,13 +274,13 @@ def test_table_ddl_gives_labels_to_a_table_that_no_sample_shows() -> None:
     ]  # fmt: skip
 
 
-def test_table_ddl_of_a_table_that_does_not_occur_is_warned_of() -> None:
-    """`tableDDL` of a table that no message of the sample is about is one warning, which names the table."""
+def test_a_table_that_does_not_occur_is_warned_of() -> None:
+    """A table of `tableDDL` or `tables` that no message of the sample is about is one warning, which names it."""
 
-    def told(statements: str) -> list[str]:
+    def told(statements: str, tables: str = "test.*") -> list[str]:
         create = canal("CREATE", None, None, isDdl=True, sql="create table u (id int)", table="u")
         captured = Captured.of(insert({"id": "1"}, INT), create)
-        options = make_options(outputFormat="event", tableDDL=statements)
+        options = make_options(outputFormat="event", tableDDL=statements, tables=tables)
         sample = take_sample(captured.ranges(), captured.fetch, options)
         assert sample is not None
         with warnings.catch_warnings(record=True) as caught:
@@ -291,6 +291,8 @@ def test_table_ddl_of_a_table_that_does_not_occur_is_warned_of() -> None:
     assert told("create table T (id int); create table test.u (id int)") == []
     (text,) = told("create table t (id int); create table x (id int); create table other.t (id int)")
     assert text.startswith("Option 'tableDDL' creates x, other.t, and no message of the sample is about x, other.t")
+    (text,) = told("create table u (id int)", "test.tt")
+    assert text.startswith("No row of test.tt among 2 records; the tables there are: test.t. Did you mean test.t?")
 
 
 @pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")

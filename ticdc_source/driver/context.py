@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ticdc_source.driver.inference import Sample, describe_table
+from ticdc_source.driver.inference import Sample, describe_table, only_others
 from ticdc_source.events import TableName
 from ticdc_source.options.options import Options
 from ticdc_source.options.tables import parse_table
@@ -208,7 +208,9 @@ def lowest_partitions(topic_partitions: Iterable[TopicPartition]) -> dict[str, i
 
 
 def warn_of_absent_tables(sample: Sample) -> None:
-    """Warn about tables of the option `tableDDL` that no message of a sample is about, for `outputFormat=event`."""
+    """Warn about tables of the options `tables` and `tableDDL` that no message is about, for `outputFormat=event`."""
+    if sample.others and not sample.rows:
+        warn(only_others(sample))
     found = {lower_case(table) for table in {*sample.rows, *(event.table for event in sample.ddl)}}
     names = {name.table for name in found}
     absent = [

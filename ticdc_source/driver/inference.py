@@ -34,6 +34,7 @@ __all__ = [
     "infer_table",
     "lacks_types",
     "nothing_there",
+    "only_others",
     "take_sample",
 ]
 
@@ -415,19 +416,24 @@ def nothing_there(ranges: Sequence[OffsetRange]) -> SchemaError:
     return SchemaError(msg)
 
 
+def only_others(sample: Sample) -> str:
+    """Return what to say of a sample with rows of other tables only."""
+    wanted = ", ".join(".".join(pattern) for pattern in sample.tables.patterns)
+    others = sorted(map(str, sample.others))
+    near = difflib.get_close_matches(wanted.lower(), [name.lower() for name in others], n=1)
+    hint = f" Did you mean {next(name for name in others if name.lower() == near[0])}?" if near else ""
+    return (
+        f"No row of {wanted} among {sample.scanned} records; the tables there are: {', '.join(others)}.{hint} "
+        "(inferSchema.maxScannedRecords and inferSchema.timeoutMs say how far it looks)"
+    )
+
+
 def _nothing_found(sample: Sample) -> Exception:
     if sample.corrupt is not None and not sample.others:
         return sample.corrupt.error
     wanted = ", ".join(".".join(pattern) for pattern in sample.tables.patterns)
     if sample.others:
-        others = sorted(map(str, sample.others))
-        near = difflib.get_close_matches(wanted.lower(), [name.lower() for name in others], n=1)
-        hint = f" Did you mean {next(name for name in others if name.lower() == near[0])}?" if near else ""
-        msg = (
-            f"No row of {wanted} among {sample.scanned} records; the tables there are: {', '.join(others)}.{hint} "
-            "(inferSchema.maxScannedRecords and inferSchema.timeoutMs say how far it looks)"
-        )
-        return OptionError(msg)
+        return OptionError(only_others(sample))
     what = f"row of {wanted}" if wanted else "row"
     msg = (
         f"No {what} among {sample.scanned} records of the range: the schema cannot be inferred. Give it with "
