@@ -184,12 +184,12 @@ def test_nothing_waits_in_silence(caplog: pytest.LogCaptureFixture) -> None:
     told = []
     for second in range(30):
         clock.now = 1000.0 + second
-        wait.part(500).failed("a:1", Cause("ECONNREFUSED"))
+        wait.limited_to(500).failed("a:1", Cause("ECONNREFUSED"))
         if caplog.records:
             told.append(second)
             assert caplog.records[0].levelno == logging.WARNING
-            waited = f"no broker answers for {second} s of at most 30 s (an.option)"
-            assert caplog.messages == [f"Kafka at a:1,b:1: {waited}; a:1: ECONNREFUSED ({second + 1} tries)"]
+            waited = f"no broker answers; waited {second} s of at most 30 s (an.option)"
+            assert caplog.messages == [f"Kafka at a:1,b:1: {waited}: a:1: ECONNREFUSED ({second + 1} tries)"]
             caplog.clear()
     assert told == [3, 13, 23]
     wait.answered()
@@ -207,14 +207,14 @@ def test_what_is_answered_soon_is_not_in_the_log(caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.parametrize(
-    ("is_certain", "ends_early", "seconds"), [(True, True, 5), (False, True, 30), (True, False, 30)]
+    ("is_permanent", "ends_early", "seconds"), [(True, True, 5), (False, True, 30), (True, False, 30)]
 )
-def test_a_certain_cause_ends_the_wait_early(is_certain: bool, ends_early: bool, seconds: int) -> None:
+def test_a_permanent_cause_ends_the_wait_early(is_permanent: bool, ends_early: bool, seconds: int) -> None:
     """If all servers fail for certain, more time would not help; unless the brokers have answered before."""
     clock = Clock()
     wait = patience(clock, Limit(30_000, "an.option", ends_early))
-    wait.failed("a:1", Cause("no such host", is_certain=True))
-    wait.failed("b:1", Cause("a reason", is_certain))
+    wait.failed("a:1", Cause("no such host", is_permanent=True))
+    wait.failed("b:1", Cause("a reason", is_permanent))
     clock.now = 1000.0 + seconds - 0.1
     wait.check()
     clock.now = 1000.0 + seconds

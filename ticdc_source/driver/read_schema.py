@@ -23,8 +23,15 @@ from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, ca
 __all__ = ["check_types", "format_schema", "read_schema"]
 
 
-class _Doubt(NamedTuple):
-    """A column whose type the messages leave open, and what it is read as."""
+class _UncertainType(NamedTuple):
+    """A column whose type the messages do not determine.
+
+    Attributes:
+        column: the name of the column.
+        why: why the type is uncertain, for the warning.
+        arrow: the type that is used.
+        ddl_helps: whether `tableDDL` or DDL events could determine the type.
+    """
 
     column: str
     why: str
@@ -33,27 +40,28 @@ class _Doubt(NamedTuple):
 
 
 def read_schema(table: TableSchema, decoder: Decoder, options: Options, *, unread_ddl: bool = False) -> pa.Schema:
-    """Return the columns of `outputFormat` changelog or envelope for a table.
+    """Return the read schema of a table for `outputFormat=changelog` or `envelope`.
 
-    The field metadata of each table column is that of `model.FIELD_METADATA`, and `ticdc.protocol`. The reader gets it
-    back from Spark and needs no second inference.
+    Each table column carries field metadata: the public keys of `model.FIELD_METADATA`, and for the reader
+    `ticdc.protocol`, `ticdc.versions` and `ticdc.written`. Spark passes it to the reader, so inference runs only once.
 
     Args:
         table: what inference found.
         decoder: the decoder of its protocol.
         options: the options.
-        unread_ddl: whether DDL in the topic may say more about the table, and cannot be read without sqlglot.
+        unread_ddl: whether the topic has DDL events that could refine the types, but sqlglot is not installed.
 
     Raises:
-        OptionError: a hint or `columns` names no column, or a name is taken by a metadata column.
-        UnsupportedTypeError: the type of a column is not supported.
+        OptionError: a hint or `columns` names an unknown column, or a table column has the name of a metadata column.
+        SchemaError: a hint asks for a type that cannot hold the column's values without loss.
+        UnsupportedTypeError: a column has an unsupported type.
     """
     hints = parse_hints(options.schema_hints or "")
     _refuse_unknown("schemaHints", hints, table)
     chosen = None if options.columns is None else [name.lower() for name in options.columns]
     _refuse_unknown("columns", chosen or (), table)
     columns = [column for column in table.columns if chosen is None or column.name.lower() in chosen]
-    doubts: list[_Doubt] = []
+    doubts: list[_UncertainType] = []
     data = [_field(column, hints.get(column.name.lower()), table, decoder.name, options, doubts) for column in columns]
     if doubts or unread_ddl:
         warn(_doubts_message(table, doubts, options, unread_ddl=unread_ddl))
@@ -76,7 +84,9 @@ def read_schema(table: TableSchema, decoder: Decoder, options: Options, *, unrea
 
 
 def format_schema(options: Options, row: pa.DataType | None = None) -> pa.Schema:
-    """Return the columns of an `outputFormat` other than changelog; `row` is the struct of the table's columns.
+    """Return the read schema for `outputFormat=envelope` or `event`.
+
+    `row` is the struct of the table's columns, for envelope only.
 
     Raises:
         OptionError: two columns have one name.
@@ -105,7 +115,7 @@ def format_schema(options: Options, row: pa.DataType | None = None) -> pa.Schema
         if field.name.lower() in seen:
             msg = (
                 f"outputFormat={options.output_format} has two columns {field.name}: choose another "
-                "'metadataColumnPrefix' or 'columnNameOfCorruptRecord'"
+                "'metadataColumnPrefix', 'columnNameOfCorruptRecord' or 'rescuedDataColumn'"
             )
             raise OptionError(msg)
         seen.add(field.name.lower())
@@ -130,7 +140,7 @@ def _field(
     table: TableSchema,
     protocol: str,
     options: Options,
-    doubts: list[_Doubt],
+    doubts: list[_UncertainType],
 ) -> pa.Field:
     arrow = _arrow(column, hint, table, options, doubts)
     metadata = {TABLE: _quoted(table), PROTOCOL: protocol}
@@ -147,7 +157,7 @@ def _field(
 
 
 def _arrow(
-    column: Column, hint: pa.DataType | None, table: TableSchema, options: Options, doubts: list[_Doubt]
+    column: Column, hint: pa.DataType | None, table: TableSchema, options: Options, doubts: list[_UncertainType]
 ) -> pa.DataType:
     """Return the Arrow type of a column; add to `doubts` what the user should decide."""
     where = f"Column {column.name} of {table.table}"
@@ -173,26 +183,26 @@ def _arrow(
         return hint
     if column.conflict:
         why = "its versions have types of different kinds, and MySQL's text holds all of them"
-        doubts.append(_Doubt(column.name, why, pa.string(), ddl_helps=False))
+        doubts.append(_UncertainType(column.name, why, pa.string(), ddl_helps=False))
         return pa.string()
     if column.type.name == "json" and options.variant_json:
         return VARIANT
-    if _is_open_to_spark(column):
-        doubts.append(_Doubt(column.name, seen_type(column), natural))
+    if _has_several_spark_types(column):
+        doubts.append(_UncertainType(column.name, seen_type(column), natural))
     elif column.type.is_unspecified and column.type.scale is None:
-        doubts.append(_Doubt(column.name, "DECIMAL without precision, only NULLs in the sample", natural))
+        doubts.append(_UncertainType(column.name, "DECIMAL without precision, only NULLs in the sample", natural))
     elif column.type.is_unspecified and pa.types.is_string(natural):
         why = "DECIMAL of more than 38 digits, which Spark does not have"
-        doubts.append(_Doubt(column.name, why, natural, ddl_helps=False))
+        doubts.append(_UncertainType(column.name, why, natural, ddl_helps=False))
     return natural
 
 
-def _arrow_of_json(column: Column, hint: pa.DataType | None, doubts: list[_Doubt]) -> pa.DataType:
+def _arrow_of_json(column: Column, hint: pa.DataType | None, doubts: list[_UncertainType]) -> pa.DataType:
     if hint is not None:
         return hint
     arrow = pa.string() if column.json_type is None else column.json_type
     why = "no type, only NULLs in the sample" if column.json_type is None else "no type, only JSON values"
-    doubts.append(_Doubt(column.name, why, arrow))
+    doubts.append(_UncertainType(column.name, why, arrow))
     return arrow
 
 
@@ -200,12 +210,12 @@ def _arrow_of_json(column: Column, hint: pa.DataType | None, doubts: list[_Doubt
 _CATEGORY_NAMES = {"integer": "tinyint to bigint", "interval": "interval day to second", "array": "array<float>"}
 
 
-def _doubts_message(table: TableSchema, doubts: list[_Doubt], options: Options, *, unread_ddl: bool) -> str:
-    """Return the one warning about types that the messages of a table leave open, with the lines that end it."""
+def _doubts_message(table: TableSchema, doubts: list[_UncertainType], options: Options, *, unread_ddl: bool) -> str:
+    """Return the one warning about uncertain column types, with the options that silence it."""
     lines = [f"The messages of {table.table} do not fully say the types of its columns:"]
     lines += [f"  {doubt.column} is read as {spark_name(doubt.arrow)} ({doubt.why})" for doubt in doubts]
     if unread_ddl:
-        lines.append("  DDL in the topic may say more (precisions, labels, lengths), and the driver has no sqlglot")
+        lines.append("  DDL in the topic may say more (precisions, labels, lengths), but the driver has no sqlglot")
     if not available() and (unread_ddl or any(doubt.ddl_helps for doubt in doubts)):
         lines.append('To read DDL: pip install "ticdc-source[ddl]"')
     if unread_ddl or any(doubt.ddl_helps for doubt in doubts):
@@ -223,7 +233,8 @@ def _doubts_message(table: TableSchema, doubts: list[_Doubt], options: Options, 
 def _zone_message(table: TableSchema, columns: list[str], options: Options) -> str:
     return (
         f"TIMESTAMP columns of {table.table} ({', '.join(columns)}) come in the time zone of the TiCDC server, which "
-        f"the messages do not name; they are read as {options.time_zone}. Set the zone of the server (its --tz):\n"
+        f"the messages do not name; they are read as {options.time_zone}. Set 'timeZone' to the server's --tz, also if "
+        "it is this:\n"
         f'  .option("timeZone", "{options.time_zone}")'
     )
 
@@ -232,8 +243,8 @@ def _quoted(table: TableSchema) -> str:
     return ".".join(f"`{part.replace('`', '``')}`" for part in table.table if part)
 
 
-def _is_open_to_spark(column: Column) -> bool:
-    """Return whether the types that a column may be have different types in Spark."""
+def _has_several_spark_types(column: Column) -> bool:
+    """Return whether the MySQL types that a column may have map to different Spark types."""
     rows = [TYPES[name] for name in column.behind] if column.is_open else []
     return len({arrow for row in rows for arrow in (row.arrow, row.unsigned) if arrow is not None}) > 1
 
@@ -243,7 +254,7 @@ def _refuse_unknown(option: str, names: Iterable[str] | Mapping[str, object], ta
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean '{known[near[0]]}'?" if near else ""
+            hint = f"; did you mean '{known[near[0]]}'?" if near else "."
             msg = f"Option '{option}': {table.table} has no column '{name}'{hint} It has: {', '.join(known.values())}"
             raise OptionError(msg)
 

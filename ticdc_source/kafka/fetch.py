@@ -194,19 +194,19 @@ class _RangeRead:
         if self._patience is None:
             self._patience = self._new_patience(self._waiting_since)
         patience = self._patience
-        patience.tell()
+        patience.log_if_due()
         waited_ms = (now - self._waiting_since) * 1000
         if waited_ms >= self._timeout_ms and (self._is_answered or patience.is_over):
             option = "kafkaConsumer.pollTimeoutMs" if self._is_answered else self._limit.option
             msg = (
                 f"Cannot fetch record for offset {self._expected} of {self._topic_partition} in {waited_ms:.0f} ms "
-                f"(Kafka at {self._client.servers}; option {option}): {patience.tried()}"
+                f"(Kafka at {self._client.servers}; option {option}): {patience.failures_text()}"
             )
             raise KafkaUnavailableError(msg)
         if now - self._looked_at < _LOOK_AFTER_SECONDS:
             return
         try:
-            bounds = self._bounds(patience.part(_LOOK_TIMEOUT_MS))
+            bounds = self._bounds(patience.limited_to(_LOOK_TIMEOUT_MS))
         except TiCDCSourceError:
             self._looks = 0  # no answer says nothing about the partition: start counting again
             self._is_answered = False
@@ -221,7 +221,9 @@ class _RangeRead:
                 reason = (
                     f"{self._topic_partition}: offsets to {self._range.end} were there, now the latest is {bounds[1]}"
                 )
-            patience.lacks(reason or (bounds and f"the brokers answer that it ends at {bounds[1]}, but send no record"))
+            patience.set_missing(
+                reason or (bounds and f"the brokers answer that it ends at {bounds[1]}, but send no record")
+            )
             self._looks = self._looks + 1 if reason else 0
             if reason and self._looks >= _LOOKS:
                 self._lost(reason)
@@ -229,8 +231,8 @@ class _RangeRead:
         self._looked_at = time.monotonic()
 
     def _new_patience(self, began: float) -> Patience:
-        waits_for = f"offset {self._expected} of {self._topic_partition} has not come"
-        return Patience(self._client.servers, waits_for, self._limit, began=began)
+        status = f"offset {self._expected} of {self._topic_partition} has not come"
+        return Patience(self._client.servers, status, self._limit, began=began)
 
     def _bounds(self, patience: Patience | None = None) -> tuple[int, int] | None:
         """Return the partition's earliest and latest offset; None if there is no such partition."""

@@ -1,7 +1,7 @@
-"""How long brokers are waited for, and what is said meanwhile.
+"""A wait for brokers: its time limit, its log lines and its final error.
 
-A client library tries the servers that it knows, and tells a `Patience` why each of them failed. That object knows when
-to stop, writes to the log while the wait lasts, and makes the final error. `retry.py` decides how long a wait is.
+The client library tries the servers that it knows and reports each failure to a `Patience`. The `Patience` decides when
+to give up, logs progress, and builds the final error. The caller sets the time limit with a `Limit`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ __all__ = ["Cause", "Limit", "Patience"]
 
 _log = logging.getLogger(__name__)
 
-# Nothing waits in silence for longer than the first; the second is the time from one line in the log to the next.
-_FIRST_LINE_SECONDS, _NEXT_LINE_SECONDS = 3.0, 10.0
-# So long it is tried if another try is most unlikely to help: a name server and a broker that is just starting may be
-# wrong for a moment.
-_CERTAIN_SECONDS = 5.0
+# Seconds of waiting before the first log line, and between later log lines.
+_FIRST_LOG_SECONDS, _LOG_INTERVAL_SECONDS = 3.0, 10.0
+# Give up after this time if all failures look permanent. Not at once: DNS, or a broker that starts, may fail briefly.
+_PERMANENT_FAILURE_SECONDS = 5.0
 
 
 class Cause(NamedTuple):
@@ -29,20 +28,20 @@ class Cause(NamedTuple):
 
     Attributes:
         text: for a log line or an error.
-        is_certain: whether the next try will end in the same way, unless somebody corrects an option.
+        is_permanent: whether a retry is expected to fail the same way until somebody corrects the options or DNS.
     """
 
     text: str
-    is_certain: bool = False
+    is_permanent: bool = False
 
 
 class Limit(NamedTuple):
     """How long to wait.
 
     Attributes:
-        ms: so many milliseconds.
-        option: the option that says so.
-        ends_early: whether to wait no longer than some seconds if every server fails for a reason that is certain.
+        ms: the time limit, in milliseconds.
+        option: the name of the option that sets the limit, for messages.
+        ends_early: whether to give up after `_PERMANENT_FAILURE_SECONDS` if every server failed permanently.
     """
 
     ms: float
@@ -55,7 +54,7 @@ class Patience:
 
     Args:
         servers: the bootstrap servers.
-        waits_for: what is waited for.
+        status: what is happening, for log lines, such as "no broker answers" or "a request is pending".
         limit: how long.
         clock: a monotonic clock, in seconds.
         began: when the wait began by that clock; now if None.
@@ -64,26 +63,26 @@ class Patience:
     def __init__(
         self,
         servers: str,
-        waits_for: str,
+        status: str,
         limit: Limit,
         *,
         clock: Callable[[], float] = time.monotonic,
         began: float | None = None,
     ) -> None:
         self._servers = servers
-        self._waits_for = waits_for
+        self._status = status
         self._limit = limit
         self._clock = clock
         self._began = clock() if began is None else began
         self._deadline = self._began + limit.ms / 1000
-        self._record = _Record(self._began + _FIRST_LINE_SECONDS)
+        self._record = _Record(self._began + _FIRST_LOG_SECONDS)
 
-    def part(self, ms: float) -> Patience:
-        """Return a shorter wait within this one, for one of several tries: what is tried there is tried here, too."""
-        part = object.__new__(Patience)
-        part.__dict__.update(self.__dict__)
-        part._deadline = min(self._deadline, self._clock() + ms / 1000)
-        return part
+    def limited_to(self, ms: float) -> Patience:
+        """Return a wait with an earlier deadline, for one of several tries. Both share failures and log times."""
+        limited = object.__new__(Patience)
+        limited.__dict__.update(self.__dict__)
+        limited._deadline = min(self._deadline, self._clock() + ms / 1000)
+        return limited
 
     @property
     def left_ms(self) -> float:
@@ -102,43 +101,43 @@ class Patience:
 
     @property
     def pause_ms(self) -> float:
-        """How many milliseconds a caller may block before it calls `tell`."""
+        """How many milliseconds a caller may block before it calls `log_if_due`."""
         return min(self.left_ms, max(0.0, self._record.next_line - self._clock()) * 1000) + 1
 
     def failed(self, server: str, cause: Cause) -> None:
-        """Remember that a server failed, and why; `tell` if it is time."""
+        """Add a failure of a server, and log it if a line is due."""
         tries, _ = self._record.servers.get(server, (0, cause))
         self._record.servers[server] = tries + 1, cause
-        self.tell()
+        self.log_if_due()
 
-    def lacks(self, text: str | None) -> None:
-        """Remember what is missing although brokers answer, None for nothing."""
+    def set_missing(self, text: str | None) -> None:
+        """Set what is still missing although brokers answer; None if nothing is."""
         self._record.missing = text
 
-    def tell(self) -> None:
+    def log_if_due(self) -> None:
         """Write a line to the log, if it is time for one."""
         now = self._clock()
         if now < self._record.next_line:
             return
-        self._record.next_line = now + _NEXT_LINE_SECONDS
-        self._record.told = True
+        self._record.next_line = now + _LOG_INTERVAL_SECONDS
+        self._record.has_logged = True
         _log.warning(
-            "Kafka at %s: %s for %.0f s of at most %.0f s (%s); %s",
+            "Kafka at %s: %s; waited %.0f s of at most %.0f s (%s): %s",
             self._servers,
-            self._waits_for,
+            self._status,
             now - self._began,
             self._limit.ms / 1000,
             self._limit.option,
-            self.tried(),
+            self.failures_text(),
         )
 
     def answered(self) -> None:
-        """End the wait: the brokers have answered. A log line says so if one has said that they did not."""
-        if self._record.told:
+        """End the wait. If this wait has logged a warning, log that the brokers answer again."""
+        if self._record.has_logged:
             _log.warning("Kafka at %s answers after %.0f s", self._servers, self._clock() - self._began)
 
-    def tried(self) -> str:
-        """Return which servers failed, and why."""
+    def failures_text(self) -> str:
+        """Return a text that lists what is missing, and which servers failed and why."""
         record = self._record
         causes = [
             f"{server}: {cause.text}" + (f" ({tries} tries)" if tries > 1 else "")
@@ -147,23 +146,23 @@ class Patience:
         return "; ".join(filter(None, [record.missing, *causes])) or "no answer"
 
     def check(self) -> None:
-        """Fail if there is nothing to wait for.
+        """Raise the error if it is pointless to wait longer.
 
         Raises:
-            KafkaUnavailableError: the time is over, or all servers fail for a reason that is certain.
+            KafkaUnavailableError: the time is over, or all servers fail permanently.
         """
         seconds = self._clock() - self._began
         causes = [cause for _, cause in self._record.servers.values()]
-        is_certain = self._limit.ends_early and bool(causes) and all(cause.is_certain for cause in causes)
-        if self.is_over or (is_certain and seconds >= _CERTAIN_SECONDS):
+        is_permanent = self._limit.ends_early and bool(causes) and all(cause.is_permanent for cause in causes)
+        if self.is_over or (is_permanent and seconds >= _PERMANENT_FAILURE_SECONDS):
             raise self.error()
 
     def error(self) -> KafkaUnavailableError:
-        """Return the error of a wait that was in vain."""
+        """Return the error that ends an unsuccessful wait."""
         seconds = self._clock() - self._began
         limit = f"{self._limit.option} = {self._limit.ms:.0f} ms" if self.is_over else "more time would not help"
         return KafkaUnavailableError(
-            f"Kafka at {self._servers} did not answer in {seconds:.1f} s ({limit}): {self.tried()}. Check "
+            f"Kafka at {self._servers} did not answer in {seconds:.1f} s ({limit}): {self.failures_text()}. Check "
             "kafka.bootstrap.servers, kafka.security.protocol and the network"
         )
 
@@ -175,4 +174,4 @@ class _Record:
         self.servers: dict[str, tuple[int, Cause]] = {}  # the tries and the last failure of each
         self.missing: str | None = None
         self.next_line = next_line
-        self.told = False
+        self.has_logged = False

@@ -86,7 +86,7 @@ class RetryingClient:
                     self.client = self._connect(self._config, patience or self._connecting())
                 if patience is None:
                     limit = self._limit("default_api_timeout_ms", "kafka.default.api.timeout.ms")
-                    patience = Patience(self.servers, "a request waits", limit)
+                    patience = Patience(self.servers, "a request is pending", limit)
                 answer = ask(self.client, patience)
             except NoAnswerError as error:
                 self.close()

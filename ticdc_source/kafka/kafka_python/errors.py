@@ -101,10 +101,10 @@ def cause_of(error: BaseException, protocol: str, *, accepted: bool = False) -> 
     name_error = next((found for found in _chain(error) if isinstance(found, socket.gaierror)), None)
     if name_error is not None:
         if name_error.errno == socket.EAI_NONAME:
-            return Cause("no such host", is_certain=True)
+            return Cause("no such host", is_permanent=True)
         return Cause(f"the host name is not resolved: {name_error.strerror}")
     if "DNS Resolution failure" in text:  # kafka-python's own words, without the reason
-        return Cause("no such host", is_certain=True)
+        return Cause("no such host", is_permanent=True)
     if is_timeout(error):
         return Cause("no answer")
     if "ECONNREFUSED" in text:
@@ -117,7 +117,7 @@ def cause_of(error: BaseException, protocol: str, *, accepted: bool = False) -> 
     if _HANG_UP.search(text):
         return Cause(f"closes the connection: {question}", accepted)
     if "WRONG_VERSION_NUMBER" in text:
-        return Cause(f"answers, but not with TLS: {question}", is_certain=True)
+        return Cause(f"answers, but not with TLS: {question}", is_permanent=True)
     return Cause(text)
 
 

@@ -86,10 +86,10 @@ class NetworkClient:
         while True:
             answer = self._ask(_metadata_request(()), patience)
             if answer.brokers:
-                patience.lacks(None)
+                patience.set_missing(None)
                 self._net.run(self._manager.bootstrapped_by, answer)
                 return
-            patience.lacks("the answer has no brokers")
+            patience.set_missing("the answer has no brokers")
             self._pause(patience)
 
     def close(self) -> None:
@@ -141,9 +141,11 @@ class NetworkClient:
                 unready = {} if names is None else {name: found[name] for name in names if _is_unready(found.get(name))}
                 if not unready:
                     break
-                patience.lacks(", ".join(f"{name}: {_error_of(topic).__name__}" for name, topic in unready.items()))
+                patience.set_missing(
+                    ", ".join(f"{name}: {_error_of(topic).__name__}" for name, topic in unready.items())
+                )
                 self._pause(patience)
-            patience.lacks(None)
+            patience.set_missing(None)
             existing = found.keys() if names is None else [name for name in names if _exists(name, found.get(name))]
         return {name: _topic(found[name]) for name in existing}
 
@@ -174,7 +176,7 @@ class NetworkClient:
                 found.update(self._list_offsets(leader, {key: pending[key] for key in led}, patience))
             pending = {key: at for key, at in pending.items() if key not in found}
             if not pending:
-                patience.lacks(None)
+                patience.set_missing(None)
                 return found
             now = time.monotonic()
             unknown_since = unknown_since if unknown & unknown_before else now
@@ -182,7 +184,7 @@ class NetworkClient:
             if unknown & unknown_before and (not patience.has_failures or now - unknown_since >= _GONE_SECONDS):
                 raise UnknownPartitionsError(unknown)
             unknown_before = unknown
-            patience.lacks(f"no leader answers for {', '.join(map(str, sorted(pending)))}")
+            patience.set_missing(f"no leader answers for {', '.join(map(str, sorted(pending)))}")
             self._pause(patience)
 
     def _leaders(
@@ -221,7 +223,7 @@ class NetworkClient:
         )
         try:
             # Not all of the time: while a leader does not answer, another one may be elected.
-            response = self._send(request, leader, patience.part(max(_TRY_MS, patience.left_ms / 2)))
+            response = self._send(request, leader, patience.limited_to(max(_TRY_MS, patience.left_ms / 2)))
         except _NodeFailedError:
             return {}  # to be asked again
         found = {}
@@ -249,7 +251,7 @@ class NetworkClient:
                 # A server that is silent takes no more than its share of the time.
                 share = min(try_ms, patience.left_ms / (len(nodes) - place)) if len(nodes) > 1 else patience.left_ms
                 try:
-                    return self._send(new_request(), node, patience.part(share))
+                    return self._send(new_request(), node, patience.limited_to(share))
                 except _NodeFailedError:
                     patience.check()
             self._pause(patience)
@@ -263,7 +265,7 @@ class NetworkClient:
         """
         patience.check()
         time.sleep(min(_PAUSE_SECONDS, patience.left_ms / 1000))
-        patience.tell()
+        patience.log_if_due()
 
     def _send(self, request: object, node: library.NodeId, patience: Patience) -> Any:
         """Return a node's response to a request, whose attributes depend on the request: hence `Any`.
@@ -286,7 +288,7 @@ class NetworkClient:
             except kafka.errors.KafkaError as error:
                 is_pause = isinstance(error, kafka.errors.KafkaTimeoutError) and sent and not sent[0].is_done
                 if (is_pause and not patience.is_over) or (sent and sent[0].succeeded()):
-                    patience.tell()
+                    patience.log_if_due()
                     continue
                 if is_final(error):
                     raise

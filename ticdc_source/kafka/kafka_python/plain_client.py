@@ -91,7 +91,7 @@ class PlainClient:
                 # kafka-python tries a random one again and again, also one that is silent.
                 share = patience.left_ms / (len(servers) - place)
                 try:
-                    part = patience.part(share if len(servers) == 1 else min(try_ms, share))
+                    part = patience.limited_to(share if len(servers) == 1 else min(try_ms, share))
                     return self._consumer_at(server, group, part)
                 except KafkaUnavailableError:
                     patience.check()
@@ -128,7 +128,7 @@ class PlainClient:
         """Commit offsets; see `Client.commit`."""
         limit = Limit(self._timeout_ms, "kafka.default.api.timeout.ms")
         if self._committer is None:
-            self._committer = self._new_consumer(group, Patience(self.servers, "a commit waits", limit))
+            self._committer = self._new_consumer(group, Patience(self.servers, "a commit is pending", limit))
         try:
             kafka_offsets = {KafkaTopicPartition(*key): OffsetAndMetadata(at, "", -1) for key, at in offsets.items()}
             self._committer.commit(kafka_offsets, timeout_ms=self._timeout_ms)
@@ -207,7 +207,7 @@ class PlainClient:
             NoAnswerError: it took longer.
         """
         try:
-            return self._in_time(call, patience.part(max(_TRY_MS, patience.left_ms / 2)), self.servers)
+            return self._in_time(call, patience.limited_to(max(_TRY_MS, patience.left_ms / 2)), self.servers)
         except KafkaUnavailableError as error:
             patience.check()
             raise NoAnswerError(self.servers, "no answer") from error
@@ -256,7 +256,7 @@ class PlainClient:
                 raise error
             # With SASL, a server that closes the connection again and again most likely refuses the login.
             patience.failed(server, cause_of(error, self._protocol, accepted=self._protocol.startswith("SASL")))
-        patience.tell()
+        patience.log_if_due()
 
 
 @contextmanager
