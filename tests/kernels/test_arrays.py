@@ -14,6 +14,7 @@ import pytest
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.kernels import Settings, Wire, arrays_taken, kernel
+from ticdc_source.kernels.base import decimals_of_text
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.types import TYPES, ColumnType
 
@@ -137,3 +138,13 @@ def test_doubles_are_read_to_the_bit() -> None:
         text for text, one, other in zip(written, expected, table["a"].to_pylist(), strict=True) if one != other
     ]
     assert not differing, (SEED, differing[:5])
+
+
+@pytest.mark.parametrize("text", [" 10", "10 ", "1_0", "\uff11", "NaN"])
+@pytest.mark.parametrize("others", [[], ["1"], ["1" * 39], ["1e1"]], ids=["alone", "short", "long", "exponent"])
+def test_a_decimal_is_refused_whatever_stands_beside_it(text: str, others: list[str]) -> None:
+    """A text that is no decimal is refused, also if a longer one beside it takes another way."""
+    with pytest.raises((ValueError, ArithmeticError)):
+        decimals_of_text(
+            pa.array([*others, text]), pa.decimal256(50, 0) if "1" * 39 in others else pa.decimal128(38, 0)
+        )

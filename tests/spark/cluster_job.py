@@ -27,7 +27,7 @@ def main(bootstrap: str, topic: str, folder: str) -> None:
     spark.dataSource.register(TiCDCDataSource)
     given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
 
-    batch = spark.read.format("ticdc").options(**given).load()
+    batch = spark.read.format("ticdc").options(**given, minPartitions="4").load()
     workers = batch.rdd.mapPartitions(package_folder).distinct().collect()
 
     stream = spark.readStream.format("ticdc").options(**given, startingOffsets="earliest", minPartitions="4").load()

@@ -222,6 +222,9 @@ def decimals_of_text(text: pa.Array, target: pa.DataType) -> pa.Array:
     written = bytes_of_texts(text)
     if longest + target.scale <= DECIMAL_MAX and b"e" not in written and b"E" not in written:
         return text.cast(target)
+    if written.translate(None, b"0123456789+-.eE"):  # Decimal would read " 1_0" as 10, which Arrow refuses
+        msg = "not a decimal"
+        raise ValueError(msg)
     return pa.array([None if cell is None else Decimal(cell) for cell in text.to_pylist()], target)
 
 
