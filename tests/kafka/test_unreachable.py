@@ -210,7 +210,7 @@ def test_what_is_answered_soon_is_not_in_the_log(caplog: pytest.LogCaptureFixtur
     ("is_permanent", "ends_early", "seconds"), [(True, True, 5), (False, True, 30), (True, False, 30)]
 )
 def test_a_permanent_cause_ends_the_wait_early(is_permanent: bool, ends_early: bool, seconds: int) -> None:
-    """If all servers fail for certain, more time would not help; unless the brokers have answered before."""
+    """If all servers fail permanently, the wait ends after 5 s, unless the brokers have answered before."""
     clock = Clock()
     wait = patience(clock, Limit(30_000, "an.option", ends_early))
     wait.failed("a:1", Cause("no such host", is_permanent=True))

@@ -245,14 +245,16 @@ def portions(
         layout: which columns repeat the record.
         max_bytes: how many bytes they may take in a portion; a single row may take more.
     """
-    has_many = bool((pc.max(rows.indexes).as_py() or 0) > 0 or any(item.index for item in corrupt))
-    if not has_many or not layout.repeated:
-        yield rows, corrupt
+    if not layout.repeated or not ((pc.max(rows.indexes).as_py() or 0) > 0 or any(item.index for item in corrupt)):
+        yield rows, corrupt  # a record has one event: its rows hold it twice at most
         return
     facts = concatenated([rows, _rows_of_corrupt(corrupt, rows)])
+    sizes = pa.array(_record_sizes(rows.chunk, layout), pa.int64()).take(facts.column("position"))
+    if (pc.sum(sizes).as_py() or 0) <= max_bytes:
+        yield rows, corrupt
+        return
     order = in_order(facts)
-    sizes = pa.array(_record_sizes(rows.chunk, layout), pa.int64()).take(facts.column("position").take(order))
-    numbers = pc.divide(pc.cumulative_sum(sizes), pa.scalar(max_bytes, pa.int64()))
+    numbers = pc.divide(pc.cumulative_sum(sizes.take(order)), pa.scalar(max_bytes, pa.int64()))
     for number in numbers.unique():
         mine = order.filter(pc.equal(numbers, number))
         good, bad = (mine.filter(part) for part in (pc.less(mine, len(rows)), pc.greater_equal(mine, len(rows))))
