@@ -19,7 +19,7 @@ timed = @began=$$(date +%s); $(RUN) $(1); code=$$?; took=$$(($$(date +%s) - bega
 	echo "make $@: $$((took / 60)) min $$((took % 60)) s"; exit $$code
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-core test-restarts fuzz lint types bench bench-quick docs clean
+.PHONY: help demo test test-all test-core test-restarts fuzz soak lint types bench bench-quick docs clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -41,6 +41,9 @@ test-restarts: $(VENV)/.dev  ## Kill streams at 20 moments, where `make test-all
 
 fuzz: $(VENV)/.dev  ## Read 20,000 damaged messages in all modes and formats; ARGS="--mutants 1000000 --seed 7" for more
 	$(RUN) $(PY) -m tests.fuzz $(ARGS)
+
+soak: $(VENV)/.dev  ## Three minutes of a Spark program, three brokers and faults (Linux); ARGS="--minutes 30 --seed 7" for more
+	$(RUN) $(PY) -m tests.soak $(ARGS)
 
 lint: $(VENV)/.dev  ## Check style and formatting
 	$(RUN) $(PY) -m ruff check .

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.captured import Captured, Sizes, load, random_sizes, single, whole
 from tests.support.corpus import names_in, read_file, scenario, scenarios, streamed
-from tests.support.truth import TrueRow, expected, is_true, tables_with_rows, true_rows
+from tests.support.truth import TrueRow, expected, is_left, tables_with_rows, true_rows
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The messages of .*:UserWarning"
@@ -126,11 +126,7 @@ def differences(protocol: str, true: TrueRow, row: dict[str, Any], losses: Count
         if loss is not None:
             losses[loss.name] += 1
         value = row[name]
-        if isinstance(left, dict) and "double" in left:
-            ok = float(value) == left["double"]
-        else:
-            ok = is_true(value, left, true.columns[name]["mysql_type"])
-        if not ok:
+        if not is_left(value, left, true.columns[name]["mysql_type"]):
             out.append(f"{name} {true.columns[name]['mysql_type']}: {value!r}, not {left!r} ({truth!r})")
     return out
 

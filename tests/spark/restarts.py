@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,13 +53,22 @@ class Query:
 
         Args:
             spark: the session.
-            more: options that replace others; `availableNow=True` ends it after the last record.
+            more: options that replace others; and a trigger, of which `availableNow=True` ends after the last record.
         """
-        available_now = more.pop("availableNow", False)
+        trigger = {name: more.pop(name) for name in ("availableNow", "processingTime") if name in more}
         reader = spark.readStream.format("ticdc").options(**{**self.options, **more})
         frame = (reader.schema(self.schema) if self.schema else reader).load()
         writer = frame.writeStream.format("parquet").option("checkpointLocation", str(self.checkpoint))
-        return (writer.trigger(availableNow=True) if available_now else writer).start(str(self.output))
+        return (writer.trigger(**trigger) if trigger else writer).start(str(self.output))
+
+    def forget_an_empty_checkpoint(self) -> None:
+        """Remove a checkpoint whose first entry Spark was killed writing: nothing has been read.
+
+        Spark asks users to delete such a checkpoint (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY).
+        """
+        begun = self.checkpoint / "offsets"
+        if State.of(self.checkpoint).planned < 0 and begun.is_dir() and any(begun.iterdir()):
+            shutil.rmtree(self.checkpoint)
 
 
 @dataclass(frozen=True)
@@ -102,11 +112,12 @@ class Child:
     Args:
         queries: the queries that it runs.
         folder: its current folder, with its output.
+        module: the program.
     """
 
-    def __init__(self, queries: Iterable[Query], folder: Path) -> None:
+    def __init__(self, queries: Iterable[Query], folder: Path, module: str = "tests.spark.restarts") -> None:
         folder.mkdir(parents=True)
-        self._log_file = folder / "log"
+        self.log_file = folder / "log"
         (folder / "queries.json").write_text(json.dumps([dataclasses.asdict(query) for query in queries]))
         environment = {
             **os.environ,
@@ -114,9 +125,9 @@ class Child:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             "TMPDIR": str(folder),
         }
-        with self._log_file.open("wb") as log:
+        with self.log_file.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.restarts", "queries.json"],
+                [sys.executable, "-m", module, "queries.json"],
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.PIPE,  # the child ends when this is closed, also if this process dies
@@ -150,6 +161,26 @@ class Child:
             time.sleep(0.001)
 
     @property
+    def pid(self) -> int:
+        """The process id of the driver's Python."""
+        return self._process.pid
+
+    @property
+    def code(self) -> int | None:
+        """The exit code; None if it runs."""
+        return self._process.poll()
+
+    def end(self, seconds: float = 60.0) -> int:
+        """Close its input, which asks it to end, and return its exit code.
+
+        Raises:
+            TimeoutExpired: it has not ended.
+        """
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        return self._process.wait(seconds)
+
+    @property
     def has_started(self) -> bool:
         """Whether all queries have been started."""
         return re.search(f"(?m)^{STARTED}$", self.log) is not None
@@ -157,7 +188,7 @@ class Child:
     @property
     def log(self) -> str:
         """The output of the child and its JVM."""
-        return self._log_file.read_text(errors="replace")
+        return self.log_file.read_text(errors="replace")
 
     def kill(self) -> None:
         """Kill the driver, the JVM and all Python workers, and return when they are gone."""
@@ -211,19 +242,24 @@ def _descendants(pid: int) -> set[int]:
     return found
 
 
-def main(path: str) -> None:
-    """Run the queries of a file until killed."""
+def session(master: str = "local[2]", java: str = "") -> "SparkSession":
+    """Return a session that writes nothing outside the current folder.
+
+    Args:
+        master: Spark's master.
+        java: more options of the driver's Java.
+    """
     from pyspark.sql import SparkSession
 
     from ticdc_source.source import TiCDCDataSource
 
-    builder = SparkSession.builder.master("local[2]")
+    builder = SparkSession.builder.master(master)
     here = os.getcwd()  # noqa: PTH109 (as text)
     for name, value in {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={here}",
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={here} {java}",
         "spark.local.dir": here,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
@@ -234,6 +270,12 @@ def main(path: str) -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.dataSource.register(TiCDCDataSource)
+    return spark
+
+
+def main(path: str) -> None:
+    """Run the queries of a file until killed."""
+    spark = session()
     for entry in json.loads(Path(path).read_text()):
         query = Query(**entry)
         running = query.start(spark)

@@ -71,14 +71,19 @@ class Stream:
 
     def files(self) -> set[str]:
         """Return the Parquet files that committed micro-batches have written, from the sink's log."""
-        logs = (self.folder / "output" / "_spark_metadata").glob("[0-9]*")
-        entries = [json.loads(line) for log in logs for line in log.read_text().splitlines()[1:]]
-        return {unquote(urlparse(entry["path"]).path) for entry in entries if entry["action"] == "add"}
+        return written_files(self.folder / "output")
 
     def offsets(self) -> list[Any]:
         """Return the end offsets of all micro-batches, from the checkpoint."""
         files = sorted((int(path.name), path) for path in (self.folder / "checkpoint" / "offsets").glob("[0-9]*"))
         return [json.loads(path.read_text().splitlines()[2]) for _, path in files]
+
+
+def written_files(output: Path) -> set[str]:
+    """Return the Parquet files that committed micro-batches have written to a folder, from the sink's log."""
+    logs = (output / "_spark_metadata").glob("[0-9]*")
+    entries = [json.loads(line) for log in logs for line in log.read_text().splitlines()[1:]]
+    return {unquote(urlparse(entry["path"]).path) for entry in entries if entry["action"] == "add"}
 
 
 def sizes(query: StreamingQuery) -> list[int]:

@@ -2,7 +2,6 @@
 
 import os
 import random
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -76,11 +75,7 @@ def live(child: Child, queries: list[Query], watched: Query, moment: str, choose
     states = [str(State.of(query.checkpoint)) for query in queries]
     child.kill()
     for query in queries:
-        begun = query.checkpoint / "offsets"
-        if State.of(query.checkpoint).planned < 0 and begun.is_dir() and any(begun.iterdir()):
-            # Spark was killed while it wrote the first entry: nothing has been read, and Spark asks users to delete
-            # such a checkpoint (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY).
-            shutil.rmtree(query.checkpoint)
+        query.forget_an_empty_checkpoint()
     return states
 
 

@@ -96,6 +96,13 @@ def expected(protocol: str, column: Mapping[str, Any], truth: Any) -> tuple[Any,
     return truth, None
 
 
+def is_left(value: Any, left: Any, mysql_type: str) -> bool:
+    """Return whether a decoded value is what the message still says of a true value."""
+    if isinstance(left, dict) and "double" in left:
+        return bool(float(value) == left["double"])
+    return is_true(value, left, mysql_type)
+
+
 _ZERO_DATE = re.compile(r"(0000-|\d{4}-00|\d{4}-\d\d-00)")
 
 
