@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ticdc_source.driver.streaming import INITIAL, StreamLimits, StreamPlanner
+from ticdc_source.driver.streaming import IDS, INITIAL, StreamLimits, StreamPlanner
 from ticdc_source.errors import CheckpointError, DataLossError
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.topics import TopicPartition
@@ -24,6 +24,7 @@ class FakeCluster:
     first: dict[TopicPartition, int]
     last: dict[TopicPartition, int]
     begin_at: str = "latest"
+    ids: dict[str, str] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
 
     def partitions(self, *, missing: bool = False) -> list[TopicPartition]:
@@ -45,6 +46,9 @@ class FakeCluster:
         if gone:
             raise DataLossError(gone)
         return {each: self.last[each] for each in topic_partitions}
+
+    def topic_ids(self) -> dict[str, str]:
+        return self.ids
 
 
 @dataclass
@@ -294,6 +298,129 @@ def test_a_topic_that_is_not_there_yet_is_waited_for() -> None:
     assert plan.ranges(offset, end) == [OffsetRange("t", 0, 0, 7)]
 
 
+def test_topic_ids_are_kept_in_offsets_and_an_offset_without_them_gets_them_with_the_next_batch() -> None:
+    """Ids are in lexical order; an idle stream returns an offset without ids unchanged, down to its text."""
+    cluster = FakeCluster({U0: 0, T0: 0}, {U0: 1, T0: 5}, "earliest")
+    plan = planner(cluster)
+    old = {"t": {"0": 5}, "u": {"0": 1}}
+    cluster.ids = {"u": "U", "t": "T"}
+
+    assert json.dumps(plan.next(old)) == json.dumps(old)
+    cluster.last[T0] = 9
+    end = via_json(plan.next(old))
+    assert json.dumps(end) == '{"$ids": {"t": "T", "u": "U"}, "t": {"0": 9}, "u": {"0": 1}}'
+    assert json.dumps(plan.next(end)) == json.dumps(end)
+    assert plan.ranges(old, end) == [OffsetRange("t", 0, 5, 9)]
+    assert json.dumps(plan.next(plan.initial())) == (
+        '{"$init": {"t": {"0": 0}, "u": {"0": 0}}, "$ids": {"t": "T", "u": "U"}, "t": {"0": 9}, "u": {"0": 1}}'
+    )
+    cluster.ids = {}  # the look-up tells none, as that of another client library
+    cluster.last[U0] = 2
+    assert json.dumps(plan.next(end)) == '{"$ids": {"t": "T", "u": "U"}, "t": {"0": 9}, "u": {"0": 2}}'
+
+
+RECREATED = r"Deleted and created again: topic t \(its id was OLD and is NEW\)"
+
+
+@pytest.mark.parametrize("last", [0, 3, 5, 9])
+def test_a_recreated_topic_is_data_loss_whatever_its_length(last: int) -> None:
+    """A topic with another id fails the query and names both ids; or all of the new topic is read, and warned of."""
+    cluster = FakeCluster({T0: 0, U0: 0}, {T0: last, U0: 7}, ids={"t": "NEW", "u": "U"})
+    offset = {"$ids": {"t": "OLD", "u": "U"}, "t": {"0": 5, "1": 2}, "u": {"0": 4}}
+
+    with pytest.raises(DataLossError, match=f"{RECREATED}.*failOnDataLoss=false.*startingOffsets"):
+        planner(cluster).next(offset, None, 1000)  # at once, without waiting for a minimum
+
+    tolerant = planner(cluster, fail=False)
+    with pytest.warns(UserWarning, match=RECREATED):
+        end = via_json(tolerant.next(offset))
+    assert end == {"$ids": {"t": "NEW", "u": "U"}, "t": {"0": last}, "u": {"0": 7}}
+    for plan in (tolerant, planner(cluster, fail=False)):  # also after a crash
+        with pytest.warns(UserWarning, match=RECREATED):
+            ranges = plan.ranges(offset, end)
+        assert [each for each in ranges if each.topic == "t"] == [OffsetRange("t", 0, 0, last)][: last > 0]
+        assert [each for each in ranges if each.topic == "u"] == [OffsetRange("u", 0, 4, 7)]
+    assert tolerant.next(end) == end
+    with pytest.raises(DataLossError, match=RECREATED):
+        planner(cluster).ranges(offset, end)
+
+
+def test_a_recreated_topic_is_read_within_limits() -> None:
+    """The offsets of the old topic do not count towards the backlog, and every offset of the new one is read."""
+    cluster = FakeCluster({T0: 2}, {T0: 9}, ids={"t": "NEW"})
+    plan = planner(cluster, fail=False)
+    plan.stop_at_latest()
+    offset, seen = {"$ids": {"t": "OLD"}, "t": {"0": 700}}, []
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        while (end := plan.next(offset, 3)) != offset:
+            seen += plan.ranges(offset, end)
+            offset = end
+
+    assert any("do not start from offset 0: t-0 at 2" in str(warning.message) for warning in caught)
+    assert [(each.start, each.end) for each in seen] == [(2, 5), (5, 8), (8, 9)]
+
+
+def test_a_topic_that_is_recreated_after_planning_is_not_read_at_old_offsets() -> None:
+    """A batch that was planned before a restart reads nothing of a topic that is another now; the next one reads it."""
+    cluster = FakeCluster({T0: 0, U0: 0}, {T0: 9, U0: 7}, ids={"t": "NEW", "u": "U"})
+    start = {"$ids": {"t": "OLD", "u": "U"}, "t": {"0": 2}, "u": {"0": 4}}
+    planned = {"$ids": {"t": "OLD", "u": "U"}, "t": {"0": 5}, "u": {"0": 7}}
+
+    with pytest.raises(DataLossError, match=RECREATED):
+        planner(cluster).ranges(start, planned)
+
+    plan = planner(cluster, fail=False)
+    with pytest.warns(UserWarning, match=RECREATED):
+        assert plan.ranges(start, planned) == [OffsetRange("u", 0, 4, 7)]
+    with pytest.warns(UserWarning, match=RECREATED):
+        assert plan.ranges(planned, plan.next(planned)) == [OffsetRange("t", 0, 0, 9)]
+
+
+def test_available_now_refuses_a_topic_that_is_recreated() -> None:
+    """A topic that is recreated while the query runs is an error that says to restart, also if it has more records."""
+    cluster = FakeCluster({T0: 0}, {T0: 10}, "earliest", {"t": "OLD"})
+    plan = planner(cluster, fail=False)
+    plan.stop_at_latest()
+    offset = plan.next({"t": {"0": 0}}, 4)
+    cluster.ids, cluster.last = {"t": "NEW"}, {T0: 99}
+
+    with (
+        pytest.warns(UserWarning, match="Deleted and created again"),
+        pytest.raises(DataLossError, match=r"t-0 changed.*restart your query"),
+    ):
+        plan.next(offset, 4)
+
+
+def test_a_broker_that_lags_behind_does_not_bring_an_old_topic_back() -> None:
+    """One answer with the id of before is looked at twice, and no id comes back once it was replaced."""
+    cluster = FakeCluster({T0: 0}, {T0: 9}, ids={"t": "NEW"})
+    plan = planner(cluster, fail=False)
+    with pytest.warns(UserWarning, match=RECREATED):
+        end = plan.next({"$ids": {"t": "OLD"}, "t": {"0": 5}})
+    cluster.ids = {"t": "OLD"}
+    assert plan.next(end) == end
+
+    answers = iter(["OLD", "NEW"])
+    cluster.topic_ids = lambda: {"t": next(answers)}  # type: ignore[method-assign]
+    assert planner(cluster).next(end) == end
+
+
+def test_a_look_up_without_topic_ids_is_told_once_and_fails_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Brokers before 2.8 have no ids: the offsets are as before, and one line at level DEBUG says so."""
+    plan = planner(FakeCluster({T0: 0}, {T0: 5}, "earliest"))
+
+    with caplog.at_level("DEBUG", "ticdc_source"):
+        end = plan.next(plan.initial())
+        plan.next(end)
+
+    assert IDS not in end
+    assert [record.message for record in caplog.records] == [
+        "The brokers or the client library tell no topic ids: a recreated topic is known by its offsets"
+    ]
+
+
 def test_small_ranges_share_a_task() -> None:
     """Small ranges share a task, big ones do not, every range is read once, and minPartitions is kept."""
     small = [OffsetRange("t", n, 0, 100) for n in range(16)]
@@ -312,7 +439,7 @@ def test_small_ranges_share_a_task() -> None:
     [
         {"t": {"0": -5}}, {"t": {"0": 1.5}}, {"t": {"0": "5"}}, {"t": {"0": None}}, {"t": {"0": True}},
         {"t": {"0": 1 << 63}}, {"t": {"zero": 5}}, {"t": 5}, {"t": [5]}, [5], 5, None,
-        {INITIAL: True, "t": {"0": -5}},
+        {INITIAL: True, "t": {"0": -5}}, {IDS: 5, "t": {"0": 5}}, {IDS: {"t": 5}, "t": {"0": 5}},
     ],
 )  # fmt: skip
 def test_an_edited_checkpoint_is_an_error_that_names_it(offset: Any) -> None:

@@ -1,9 +1,11 @@
 """Look-ups and fetching on a real broker: what is read, lost, waited for, and left behind."""
 
+import base64
 import json
 import random
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import astuple
@@ -22,7 +24,8 @@ from tests.support.record_batches import CODECS, changed, made, next_offset
 from ticdc_source.errors import DataLossError, DecodeError, KafkaUnavailableError, OptionError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka import FetchSettings, KafkaCluster, KafkaFetcher
-from ticdc_source.kafka.kafka_python import network_client
+from ticdc_source.kafka.batches.record_batches import record_batches
+from ticdc_source.kafka.kafka_python import network_client, slicing
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -282,6 +285,28 @@ class TestRanges:
             producer.abort_transaction()
         assert ends == {"read_uncommitted": 7, "read_committed": 5}
 
+    def test_topic_ids_come_with_every_look_up(self, servers: str, topic: MakeTopic) -> None:
+        """A topic has the id that Kafka's tools show, another one once it is made anew, and none when it is gone."""
+        name = topic()
+        seen = []
+        with KafkaCluster(options(servers, subscribe=name)) as cluster:
+            assert cluster.topic_ids() == {}
+            topic_partitions = cluster.partitions()
+            for _ in range(2):
+                cluster.latest(topic_partitions)
+                with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
+                    (described,) = admin.describe_topics([name])
+                padded = cluster.topic_ids()[name] + "=="
+                assert uuid.UUID(bytes=base64.urlsafe_b64decode(padded)) == uuid.UUID(str(described["topic_id"]))
+                seen.append(padded)
+                delete_topic(servers, name)
+                create_topic(servers, name)
+            delete_topic(servers, name)
+            with pytest.raises(DataLossError):
+                cluster.latest(topic_partitions)
+            assert cluster.topic_ids() == {}
+        assert len(set(seen)) == 2
+
     def test_a_topic_that_goes_away_is_data_loss(self, servers: str, topic: MakeTopic) -> None:
         """Partitions that are gone between two look-ups are named."""
         name = topic()
@@ -488,6 +513,52 @@ class TestInvisibleRecords:
                 if kept == before:
                     break  # else the broker has compacted more meanwhile
             assert rows == [offset for offset in kept if start <= offset < end]
+
+
+@pytest.mark.slow("waits for the cleaner")
+def test_compaction_that_empties_the_marker_of_an_aborted_transaction(
+    servers: str, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read of committed records passes over a marker's batch that the cleaner has left without a record.
+
+    It keeps such a batch if it is the last of its producer, as after a transaction that another producer has ended.
+    """
+    name = topic(
+        config={
+            "cleanup.policy": "compact",
+            "segment.ms": 100,
+            "min.cleanable.dirty.ratio": 0.001,
+            "min.compaction.lag.ms": 0,
+            "max.compaction.lag.ms": 100,
+            "delete.retention.ms": 0,
+        }
+    )
+    produce(servers, name, [(0, b"a", b"1", [], None)])
+    with closing(KafkaProducer(bootstrap_servers=servers, transactional_id=name)) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(name, b"aborted", b"b", partition=0).get(DEADLINE)
+        with closing(KafkaProducer(bootstrap_servers=servers, transactional_id=name)) as other:
+            other.init_transactions()
+    produce(servers, name, [(0, b"c", b"2", [], None)])  # at offset 3, behind the marker
+    emptied: set[int] = set()
+
+    def watched(*given: Any, **named: Any) -> Any:
+        batches, damage = record_batches(*given, **named)
+        emptied.update(batch.offset for batch in batches if batch.producer_id >= 0 and not batch.records)
+        return batches, damage
+
+    monkeypatch.setattr(slicing, "record_batches", watched)
+    deadline = time.monotonic() + 60
+    while 2 not in emptied:
+        assert time.monotonic() < deadline, "the broker does not empty the marker's batch"
+        produce(servers, name, [(0, b"roll", b"x", [], None)])  # an active segment is not compacted
+        time.sleep(0.5)
+        rows = by_path(servers, OffsetRange(name, 0, 0, 4), monkeypatch, "sliced", isolation__level="read_committed")
+
+    assert [(row[0], row[3]) for row in rows] == [(0, b"1"), (3, b"2")]
+    with pytest.raises(KafkaUnavailableError, match="StopIteration"):  # kafka-python's own way
+        by_path(servers, OffsetRange(name, 0, 0, 4), monkeypatch, "record by record", isolation__level="read_committed")
 
 
 @pytest.mark.usefixtures("path")

@@ -4,6 +4,7 @@ import random
 from collections import namedtuple
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple
+from types import MappingProxyType
 from typing import Any
 
 import kafka.errors
@@ -78,6 +79,7 @@ class StubClient:
     """A client whose consumer and log bounds are given."""
 
     servers, facts = "stub:1", ClientFacts("stub", None)
+    topic_ids: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, consumer: Any, earliest: int = 0, latest: int = 1 << 40) -> None:
         self._consumer, self.bounds = consumer, {-2: earliest, -1: latest}

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 import kafka.errors
 import pytest
@@ -33,6 +34,7 @@ class StubClients:
         return self
 
     servers, facts = "b:1", ClientFacts("stub", None)
+    topic_ids: Mapping[str, str] = MappingProxyType({})
 
     def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
         raise NotImplementedError

@@ -224,6 +224,7 @@ def test_choices_are_read_without_case() -> None:
 def test_offsets_are_a_word_or_json() -> None:
     """Offsets are `earliest`, `latest`, or JSON by partition, as in Spark."""
     assert value("startingOffsets", "Earliest") == "earliest"
+    assert value("startingOffsets", '{"$ids": {"t": "a"}, "$init": {"t": {"0": 1}}, "t": {"0": 12}}') == {"t": {0: 12}}
     assert value("endingOffsets", '{"t":{"0":-1}}') == {"t": {0: -1}}
 
 

@@ -25,8 +25,8 @@ def stream(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator[MakeS
     """A function that returns a stream of a topic with options and a schema; its queries end with the test."""
     made: list[Stream] = []
 
-    def make(topic: str, schema: str | None = None, **options: object) -> Stream:
-        given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}
+    def make(topic: str | None, schema: str | None = None, **options: object) -> Stream:
+        given = {"kafka.bootstrap.servers": broker.bootstrap_servers} | ({"subscribe": topic} if topic else {})
         given |= {name.replace("__", "."): str(value) for name, value in options.items()}
         reader = spark.readStream.format("ticdc").options(**given)
         frame = (reader.schema(schema) if schema else reader).load()

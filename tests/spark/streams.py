@@ -74,7 +74,14 @@ class Stream:
         return written_files(self.folder / "output")
 
     def offsets(self) -> list[Any]:
-        """Return the end offsets of all micro-batches, from the checkpoint."""
+        """Return the end offsets of all micro-batches, from the checkpoint, without the ids of the topics."""
+        return [{name: offset[name] for name in offset if name != "$ids"} for offset in self._offsets()]
+
+    def topic_id(self, topic: str) -> str:
+        """Return the id of a topic as the last micro-batch has it in the checkpoint."""
+        return str(self._offsets()[-1]["$ids"][topic])
+
+    def _offsets(self) -> list[Any]:
         files = sorted((int(path.name), path) for path in (self.folder / "checkpoint" / "offsets").glob("[0-9]*"))
         return [json.loads(path.read_text().splitlines()[2]) for _, path in files]
 

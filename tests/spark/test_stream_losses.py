@@ -5,6 +5,7 @@ from contextlib import closing
 import pytest
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
+from pyspark.sql import DataFrame
 
 from examples.local_kafka import create_topic, delete_topic
 from tests.spark.conftest import MakeStream, MakeTopic
@@ -41,24 +42,69 @@ def test_records_that_aged_out_between_batches(stream: MakeStream, servers: str,
 
 @pytest.mark.slow("four streams, one after the other")
 def test_a_topic_that_was_recreated_between_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """Offsets that went back fail the stream with partition and offsets; or the stream continues with new records."""
+    """A restarted stream fails and names both topic ids, although the new topic is longer; or it reads all of that."""
     name = topic()
     write_rows(servers, name, *range(5))
     one = stream(name, startingOffsets="earliest")
     one.finish()
+    old = one.topic_id(name)
     delete_topic(servers, name)
     create_topic(servers, name)
-    write_rows(servers, name, 100, 101)
+    write_rows(servers, name, *range(100, 126))
 
-    failure = failure_of(one.start(availableNow=True))
+    failure = failure_of(one.start(once=True))
 
     assert "DataLossError" in failure
-    assert f"Partition {name}-0's offset was changed from 5 to 2" in failure
+    assert f"Deleted and created again: topic {name} (its id was {old} and is " in failure
+    assert "failOnDataLoss=false the stream goes on at the earliest offset" in failure
     tolerant = Stream(one.spark, stream(name, failOnDataLoss="false").frame, one.folder)
     tolerant.finish()
-    write_rows(servers, name, 102)
-    tolerant.finish()
-    assert tolerant.ids() == [*range(5), 102]
+    write_rows(servers, name, 200)
+    one.finish(once=True)
+    assert one.ids() == [*range(5), *range(100, 126), 200]
+
+
+@pytest.mark.slow("three streams, one after the other")
+def test_a_topic_that_was_recreated_while_a_batch_was_pending(
+    stream: MakeStream, servers: str, topic: MakeTopic
+) -> None:
+    """A batch that failed in the sink is not read again from another topic: the stream fails, or reads all of that."""
+    name = topic()
+    write_rows(servers, name, *range(5))
+    one = stream(name, startingOffsets="earliest")
+    one.finish()
+    write_rows(servers, name, *range(5, 10))
+
+    def fail(_: DataFrame, __: int) -> None:
+        message = "on purpose"
+        raise RuntimeError(message)
+
+    assert "on purpose" in failure_of(one.start(fail, availableNow=True))
+    delete_topic(servers, name)
+    create_topic(servers, name)
+    write_rows(servers, name, *range(100, 126))
+
+    assert f"Deleted and created again: topic {name}" in failure_of(one.start(availableNow=True))
+    Stream(one.spark, stream(name, failOnDataLoss="false").frame, one.folder).finish()
+    assert one.ids() == [*range(5), *range(100, 126)]
+
+
+@pytest.mark.slow("waits for micro-batches")
+def test_a_topic_that_is_recreated_under_a_running_stream(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """With failOnDataLoss=false, a stream of a pattern reads all of a topic that replaces a shorter one meanwhile."""
+    name = topic()
+    write_rows(servers, name, *range(5))
+    given = {"subscribePattern": f"{name[:-1]}.", "startingOffsets": "earliest", "failOnDataLoss": "false", **TYPED}
+    one = stream(None, SCHEMA, **given)
+    query = one.start(processingTime="3 seconds")
+    wait_for(query, lambda: sum(sizes(query)) == 5)
+
+    delete_topic(servers, name)
+    create_topic(servers, name)
+    write_rows(servers, name, *range(100, 126))
+
+    wait_for(query, lambda: sum(sizes(query)) == 31)
+    assert one.ids() == [*range(5), *range(100, 126)]
 
 
 def test_a_topic_that_is_deleted_under_a_running_stream(stream: MakeStream, servers: str, topic: MakeTopic) -> None:

@@ -1,34 +1,38 @@
 """Planning a stream: where the next micro-batch ends, and which ranges lie between two offsets.
 
-The offset has the layout of Spark's Kafka source, `{"topic": {"0": 42}}`: the next offset to read. Two members, whose
-names no topic can have, carry what Spark's Python API has no place for (docs/design/0005-streams.md):
+The offset has the layout of Spark's Kafka source, `{"topic": {"0": 42}}`: the next offset to read. Three members, whose
+names no topic can have, carry what has no place in it (docs/design/0005-streams.md):
 
     "$initial": true        the offset that `initialOffset()` resolved; Spark does not keep it
     "$init": {"topic": …}   in the first end offset: where the stream started. After a crash in batch 0, or a restart
                             before any data, the stream starts there again and not at a "latest" that has moved.
+    "$ids": {"topic": "…"}  the ids of the topics, as far as they are known: a topic that is deleted and created again
+                            has another one, and its offsets are those of other records.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from ticdc_source.errors import DataLossError
-from ticdc_source.options.offsets import OffsetRange, from_json_dict, shares, to_json_dict
+from ticdc_source.options.offsets import OffsetRange, from_json_dict, ids_from_json, shares, to_json_dict
 from ticdc_source.options.topics import TopicPartition
 
-__all__ = ["INITIAL", "Lookup", "OffsetJSON", "StreamLimits", "StreamPlanner", "offsets_of"]
+__all__ = ["IDS", "INITIAL", "Lookup", "OffsetJSON", "StreamLimits", "StreamPlanner", "offsets_of"]
 
-INITIAL, START = "$initial", "$init"
+_log = logging.getLogger(__name__)
+
+INITIAL, START, IDS = "$initial", "$init", "$ids"
 
 # The maximum age of the list of topics and partitions. New ones start at their first record, so none is missed.
 _LIST_EVERY_S = 10.0
 
 Offsets = dict[TopicPartition, int]
-# An offset as Spark keeps it in a checkpoint: offsets by partition number by topic, and the two members above.
+# An offset as Spark keeps it in a checkpoint: offsets by partition number by topic, and the members above.
 OffsetJSON = dict[str, Any]
 
 
@@ -46,6 +50,9 @@ class Lookup(Protocol):
 
     def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the end of each partition."""
+
+    def topic_ids(self) -> Mapping[str, str]:
+        """Return the topics' ids as the last look-up had them, as far as there are any."""
 
 
 class StreamLimits(NamedTuple):
@@ -77,12 +84,16 @@ class StreamPlanner:
     clock: Callable[[], float] = time.monotonic
     _start: Offsets | None = None
     _latest: Offsets = field(default_factory=dict)
+    _ids: dict[str, str] = field(default_factory=dict)
+    _old_ids: set[str] = field(default_factory=set)
+    _has_told_of_ids: bool = False
     _partitions: list[TopicPartition] = field(default_factory=list)
     _looked_at: float | None = None
     _listed_at: float | None = None
     _idle: bool = False
     _stops_at_target: bool = False
     _target: Offsets | None = None
+    _target_ids: dict[str, str] = field(default_factory=dict)
     _waiting_since: float | None = None
 
     def initial(self) -> OffsetJSON:
@@ -112,13 +123,18 @@ class StreamPlanner:
             min_offsets: the number of offsets to wait for; None for none.
 
         Raises:
-            DataLossError: partitions are gone, or their offsets went back.
+            DataLossError: partitions are gone, or their offsets went back, or a topic was deleted and created again.
         """
         begins = self._offsets(start)
+        ids = _ids_of(start)
         first = bool(start.get(INITIAL))
-        ends = self._target_of(begins) if self._stops_at_target else self._look()
+        self._look()
+        recreated = self._recreated(ids)
+        # Its partitions are like added ones: they start at their earliest record.
+        begins = {tp: offset for tp, offset in begins.items() if tp.topic not in recreated}
+        ends = self._target_of(begins) if self._stops_at_target else self._latest
         # A loss is reported at once, without waiting.
-        intact = all(tp in ends and ends[tp] >= begins[tp] for tp in begins)
+        intact = not recreated and all(tp in ends and ends[tp] >= begins[tp] for tp in begins)
         if min_offsets is not None and intact and not first and not self._stops_at_target:
             new = sum(ends[tp] - begins.get(tp, 0) for tp in ends)
             if self._must_wait(new, min_offsets):
@@ -130,19 +146,30 @@ class StreamPlanner:
         if max_offsets is not None and backlog > max_offsets:
             granted = shares(behind, max_offsets)
             ends = {tp: begins[tp] + granted[tp] if behind[tp] > 0 else ends[tp] for tp in ends}
-        end = to_json_dict(ends)
-        if first:
-            return {START: {name: start[name] for name in start if name != INITIAL}, **end}
-        return dict(start) if end == {name: start[name] for name in start if name != START} else end
+        if not first and not recreated and ends == self._offsets(start):
+            return dict(start)
+        ids = {**ids, **self._ids}
+        ids = {topic: ids[topic] for topic in sorted(_topics(ends)) if topic in ids}
+        end = {**({IDS: ids} if ids else {}), **to_json_dict(ends)}
+        return {START: {name: start[name] for name in start if name != INITIAL}, **end} if first else end
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
         """Return the offset ranges between two offsets, by topic and partition, without empty ones.
 
         Raises:
-            DataLossError: partitions are gone, or their offsets went back.
+            DataLossError: partitions are gone, or their offsets went back, or a topic was deleted and created again.
         """
         ends = self._offsets(end)
-        begins = self._offsets(start, end)
+        planned = _ids_of(end)
+        if planned and self._looked_at is None:  # a batch that was planned before a restart
+            self._look()
+        # The records of the batch are gone, and the next one reads the new topic from its earliest offset.
+        gone = self._recreated(planned)
+        ends = {tp: offset for tp, offset in ends.items() if tp.topic not in gone}
+        begins = {tp: offset for tp, offset in self._offsets(start, end).items() if tp.topic not in gone}
+        recreated = {topic: ids for topic, ids in _changed(_ids_of(start), planned).items() if topic not in gone}
+        self._report_recreated(recreated)
+        begins = {tp: offset for tp, offset in begins.items() if tp.topic not in recreated}
         begins = self._with_new_partitions(begins, ends)
         self._report_gone(begins, ends)
         for tp in sorted(ends):
@@ -158,7 +185,7 @@ class StreamPlanner:
     def _look(self) -> Offsets:
         """Return the ends of all topic partitions, from a look-up if the last one is too old.
 
-        Spark asks some 90 times a second while a stream is idle.
+        The same look-up tells the topics' ids. Spark asks some 90 times a second while a stream is idle.
         """
         now = self.clock()
         interval = self.limits.min_interval * (2.5 if self._idle else 1)
@@ -172,8 +199,41 @@ class StreamPlanner:
                 found = self.lookup.latest(self._partitions) if self._partitions else {}
             self._idle = found == self._latest
             self._latest = found
+            self._learn_ids()
             self._looked_at = self.clock()
         return self._latest
+
+    def _learn_ids(self) -> None:
+        found = self.lookup.topic_ids()
+        topics = _topics(self._latest)
+        ids = {topic: found[topic] for topic in sorted(topics) if topic in found}
+        for topic, (old, new) in _changed(self._ids, ids).items():
+            if new in self._old_ids:  # from a broker that lags behind: no id ever comes back
+                ids[topic] = old
+        self._ids = ids
+        if len(ids) < len(topics) and not self._has_told_of_ids:
+            self._has_told_of_ids = True
+            _log.debug("The brokers or the client library tell no topic ids: a recreated topic is known by its offsets")
+
+    def _recreated(self, ids: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
+        """Return the topics that now have other ids, with the old and the new id, and report them."""
+        if _changed(ids, self._ids):
+            self._looked_at = None  # a broker that lags behind may answer with the id of before: look again
+            self._look()
+        changed = _changed(ids, self._ids)
+        self._old_ids.update(old for old, _ in changed.values())
+        self._report_recreated(changed)
+        return changed
+
+    def _report_recreated(self, changed: Mapping[str, tuple[str, str]]) -> None:
+        if changed:
+            topics = ", ".join(f"{topic} (its id was {old} and is {new})" for topic, (old, new) in changed.items())
+            self.report_loss(
+                f"Deleted and created again: topic {topics}. The checkpoint's offsets are those of the old topic. With "
+                "failOnDataLoss=false the stream goes on at the earliest offset of the new one. If that has the same "
+                "records at the same offsets, such as a copy that was restored, start the query with a new checkpoint, "
+                "and with the last offset of the old checkpoint as 'startingOffsets'"
+            )
 
     def _list(self, now: float) -> None:
         self._partitions = self.lookup.partitions(missing=True)
@@ -181,11 +241,12 @@ class StreamPlanner:
 
     def _target_of(self, begins: Offsets) -> Offsets:
         """Return the fixed end of the stream, checked against the present ends."""
+        now = self._latest
         if self._target is None:
-            self._target = self._look()
-            return self._target
-        now = self._look()
-        moved = {tp for tp in self._target if tp in now and now[tp] < self._target[tp]}
+            self._target, self._target_ids = now, self._ids
+            return now
+        recreated = _changed(self._target_ids, self._ids)
+        moved = {tp for tp in self._target if tp.topic in recreated or (tp in now and now[tp] < self._target[tp])}
         changed = sorted((set(now) ^ set(self._target)) | moved)
         if changed:
             msg = (
@@ -245,11 +306,25 @@ class StreamPlanner:
 
 
 def offsets_of(offset: OffsetJSON) -> Offsets:
-    """Return an offset of Spark's checkpoint by topic partition.
+    """Return an offset of Spark's checkpoint by topic partition, without what a later release may add to it.
 
     Raises:
         CheckpointError: it is none.
     """
-    with suppress(AttributeError):  # it may be other JSON: `from_json_dict` says so
-        offset = {name: value for name, value in offset.items() if name not in (INITIAL, START)}
+    if isinstance(offset, dict):  # it may be other JSON: `from_json_dict` says so
+        offset = {name: value for name, value in offset.items() if not name.startswith("$")}
     return from_json_dict(offset)
+
+
+def _ids_of(offset: OffsetJSON) -> dict[str, str]:
+    """Return the topic ids of an offset, by topic; none for an offset of an earlier release."""
+    return ids_from_json(offset.get(IDS, {}))
+
+
+def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the topics that have another id now, with both ids."""
+    return {topic: (old, now[topic]) for topic, old in sorted(before.items()) if topic in now and now[topic] != old}
+
+
+def _topics(topic_partitions: Iterable[TopicPartition]) -> set[str]:
+    return {topic_partition.topic for topic_partition in topic_partitions}

@@ -93,6 +93,14 @@ class Cluster(AbstractContextManager["Cluster"], Protocol):
         """
         ...
 
+    def topic_ids(self) -> Mapping[str, str]:
+        """Return the ids of the topics as the last look-ups had them, by name; this asks nothing.
+
+        A topic that is deleted and created again has another id. Those without an id are left out: brokers before
+        Kafka 2.8 have none, and a client library may not ask for them.
+        """
+        ...
+
     def resolve_ranges(self) -> list[OffsetRange]:
         """Return the offset ranges of a batch read: one for each partition, empty ones too, by topic and partition.
 

@@ -120,10 +120,13 @@ class Client(Protocol):
     Attributes:
         servers: the bootstrap servers, for messages.
         facts: which library this is.
+        topic_ids: the id of each topic as the last answer about the topic has it, as Kafka's tools print it; without
+            topics of which it has none (brokers before 2.8, a library that does not ask for ids, a deleted topic).
     """
 
     servers: str
     facts: ClientFacts
+    topic_ids: Mapping[str, str]
 
     def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
         """Return the topics with these names that exist (all visible topics for None), by name. Creates none.

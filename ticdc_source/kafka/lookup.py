@@ -107,6 +107,11 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         """Return the end offsets; see `Cluster.latest`."""
         return self._offsets(dict.fromkeys(topic_partitions, LATEST))
 
+    def topic_ids(self) -> Mapping[str, str]:
+        """Return the ids of the topics; see `Cluster.topic_ids`."""
+        client = self._brokers.client
+        return {} if client is None else client.topic_ids
+
     def by_timestamp(self, times: Mapping[TopicPartition, int], *, or_latest: bool) -> dict[TopicPartition, int]:
         """Return the offset of each partition's first record at or after a time.
 

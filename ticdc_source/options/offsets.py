@@ -16,6 +16,7 @@ __all__ = [
     "OffsetRange",
     "clip",
     "from_json_dict",
+    "ids_from_json",
     "pack",
     "ranges_between",
     "shares",
@@ -208,6 +209,17 @@ def from_json_dict(by_topic: Mapping[str, Mapping[str, int]]) -> dict[TopicParti
             found_there = f"{json.dumps(offset)} for {topic_partition}"
             raise _unreadable(found_there)
     return found
+
+
+def ids_from_json(ids: object) -> dict[str, str]:
+    """Return topic ids by topic, from their form in a checkpoint, which is the same.
+
+    Raises:
+        CheckpointError: they do not have that form; somebody has edited them.
+    """
+    if not isinstance(ids, dict) or not all(isinstance(topic_id, str) for topic_id in ids.values()):
+        raise _unreadable(json.dumps(ids))
+    return ids
 
 
 def _unreadable(found: str) -> CheckpointError:

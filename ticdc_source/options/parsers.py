@@ -264,7 +264,10 @@ def folder(value: str) -> str:
 
 
 def offsets(value: str) -> Literal["earliest", "latest"] | PartitionNumbers:
-    """Parse `earliest`, `latest`, or JSON with an offset for each partition: -2 is the earliest, -1 the latest."""
+    """Parse `earliest`, `latest`, or JSON with an offset for each partition: -2 is the earliest, -1 the latest.
+
+    The JSON may be an offset of a checkpoint: what it holds beside offsets (`$ids`) does not matter here.
+    """
     match value.strip().lower():
         case "earliest":
             return "earliest"
@@ -296,6 +299,8 @@ def partition_lists(value: str) -> PartitionLists:
 def _partition_numbers(value: str, minimum: int, minimum_name: str, example: str) -> PartitionNumbers:
     found: dict[str, dict[int, int]] = {}
     for topic, partitions in _json_object(value, example).items():
+        if topic.startswith("$"):  # no topic: a member of a checkpoint's offset
+            continue
         if not isinstance(partitions, dict):
             raise _unexpected_json(example)
         numbers = found.setdefault(topic, {})

@@ -8,10 +8,13 @@ were young enough) and spin on partitions that do not exist. Private names are u
 
 from __future__ import annotations
 
+import base64
 import math
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import kafka.errors
@@ -63,6 +66,8 @@ class NetworkClient:
     def __init__(self, config: ClientConfig, patience: Patience) -> None:
         self.servers = ",".join(config["bootstrap_servers"])
         self.facts = facts()
+        self._topic_ids: dict[str, str] = {}
+        self.topic_ids: Mapping[str, str] = MappingProxyType(self._topic_ids)
         self._timeout_ms: int = config["default_api_timeout_ms"]
         self._protocol: str = config.get("security_protocol", "PLAINTEXT")
         self._isolation = IsolationLevel.build_from(config["isolation_level"])
@@ -158,6 +163,12 @@ class NetworkClient:
         response = self._ask(_metadata_request(None if names is None else tuple(names)), patience)
         if names is not None:
             self._manager.call_soon(self._manager.cluster.update_metadata, response)
+        for topic in response.topics:
+            topic_id = _topic_id_of(topic)
+            if topic_id is None:
+                self._topic_ids.pop(topic.name, None)
+            else:
+                self._topic_ids[topic.name] = topic_id
         return {topic.name: topic for topic in response.topics}
 
     def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
@@ -317,6 +328,14 @@ def _metadata_request(names: Iterable[str] | None) -> Callable[[], MetadataReque
 def _error_of(topic: library.TopicMetadata) -> type[kafka.errors.KafkaError]:
     error: type[kafka.errors.KafkaError] = kafka.errors.for_code(topic.error_code)
     return error
+
+
+def _topic_id_of(topic: library.TopicMetadata) -> str | None:
+    """Return a topic's id as `kafka-topics.sh --describe` prints it, None if the answer has none."""
+    topic_id = getattr(topic, "topic_id", None)  # other versions of the library may leave it out
+    if _error_of(topic) is not kafka.errors.NoError or not isinstance(topic_id, uuid.UUID) or not topic_id.int:
+        return None
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
 def _is_unready(topic: library.TopicMetadata | None) -> bool:

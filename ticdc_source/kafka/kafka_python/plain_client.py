@@ -3,7 +3,8 @@
 It returns the same rows. It lacks what `network_client.py` adds: why a server fails is known only from the library's
 log, which says "disconnected" for a refused login; a request goes to the broker that the library chooses, also to one
 that is frozen, which delays a read by up to half a minute or ends it; every look-up
-lists all topics; and a topic that is deleted while it is read is created anew, if the brokers create topics on request.
+lists all topics; a topic that is deleted while it is read is created anew, if the brokers create topics on request; and
+no public name of `KafkaConsumer` tells the ids of topics.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class PlainClient:
     def __init__(self, config: ClientConfig, patience: Patience) -> None:
         self.servers = ",".join(config["bootstrap_servers"])
         self.facts = facts()
+        self.topic_ids: Mapping[str, str] = {}
         self._timeout_ms: int = config["default_api_timeout_ms"]
         self._protocol: str = config.get("security_protocol", "PLAINTEXT")
         self._settings = consumer_settings(connection_settings(config))
