@@ -211,13 +211,15 @@ def test_a_long_ddl_text_is_read_in_one_pass(part: str) -> None:
 
 
 def test_a_ddl_text_that_is_too_long_is_not_looked_into(caplog: pytest.LogCaptureFixture) -> None:
-    """A warning says so, with the address, at load() and in the read; the rows are read."""
+    """A warning says so, with the address, at load() and in the read; `onDestructiveDDL=fail` fails."""
     text = "ALTER TABLE test.t ADD COLUMN a int COMMENT 'x', " + "DROP PARTITION p" + ";" * LONGEST_TEXT
     captured = Captured.of(ROW, canal("ALTER", None, None, None, isDdl=True, sql=text), ROW)
 
     with caplog.at_level(logging.WARNING):
-        found = captured.read(onDestructiveDDL="fail")
+        found = captured.read()
 
     assert len(found) == 2
     assert re.search(r"not looked into for types \(topic=captured partition=0 offset=1 .*table=test\.t", caplog.text)
     assert re.search(r"whether it removes rows is not known \(topic=captured partition=0 offset=1", caplog.text)
+    with pytest.raises(DataLossError, match="whether it removes rows is not known .*offset=1"):
+        captured.read(onDestructiveDDL="fail")

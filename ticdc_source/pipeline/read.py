@@ -94,18 +94,15 @@ def _report_destruction(chunk: Chunk, event: DDLEvent, spec: ReadSpec, state: Re
     """Report a DDL event that removes rows of the table that is read (of any table, with `outputFormat=event`)."""
     if event.commit_ts is not None and not spec.commits.contains(event.commit_ts):
         return
-    if is_too_long(event) and event.type_code is None:
-        _log.warning(
-            "A DDL text of %d characters is not looked into: whether it removes rows is not known (%s)",
-            len(event.query),
-            chunk.address(event.position, event.table),
-        )
     table = event.table if spec.layout.output == "event" else state.table
-    if table is None or not removes_rows_of(event, table):
-        return
-    state.counters.destructive_ddl += 1
-    reason = f"{event.query or event.type} has removed rows of {table} upstream, and no delete events tell which"
     where = chunk.address(event.position, event.table)
+    if table is not None and removes_rows_of(event, table):
+        state.counters.destructive_ddl += 1
+        reason = f"{event.query or event.type} has removed rows of {table} upstream, and no delete events tell which"
+    elif is_too_long(event) and event.type_code is None:
+        reason = f"A DDL text of {len(event.query)} characters is not looked into: whether it removes rows is not known"
+    else:
+        return
     if spec.on_destructive_ddl == "fail":
         msg = (
             f"{reason} ({where}). Do the same to what this feed is applied to, and go on from the next offset, or "
