@@ -221,5 +221,5 @@ def test_a_ddl_text_that_is_too_long_is_not_looked_into(caplog: pytest.LogCaptur
     assert len(found) == 2
     assert re.search(r"not looked into for types \(topic=captured partition=0 offset=1 .*table=test\.t", caplog.text)
     assert re.search(r"whether it removes rows is not known \(topic=captured partition=0 offset=1", caplog.text)
-    with pytest.raises(DataLossError, match="whether it removes rows is not known .*offset=1"):
+    with pytest.raises(DataLossError, match=r"whether it removes rows is not known .*offset=1"):
         captured.read(onDestructiveDDL="fail")
