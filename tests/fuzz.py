@@ -99,6 +99,17 @@ def mutant(chooser: random.Random, records: list[Record]) -> Record:
     return Record(record.key, change(record.value or b" ", chooser))
 
 
+def choices_of(scenario: str, seed: int) -> list[tuple[str, str, str]]:
+    """Return the tables, output formats and choices of `onSchemaDrift`, in the order in which rounds take them.
+
+    The output formats take turns: three rounds have all of them.
+    """
+    chooser = random.Random(f"choices {seed} {scenario}")
+    each = [(table, drift) for table in TABLES for drift in ("fail", "rescue")]
+    turns = [[(table, output, drift) for table, drift in chooser.sample(each, len(each))] for output in OUTPUTS]
+    return [choice for turn in zip(*chooser.sample(turns, len(turns)), strict=True) for choice in turn]
+
+
 def fuzz(scenario: str, mutants: int, seed: int, *, around: int = GOOD) -> Iterator[Report]:
     """Fuzz one scenario; yield what each round of mutants has found.
 
@@ -111,8 +122,7 @@ def fuzz(scenario: str, mutants: int, seed: int, *, around: int = GOOD) -> Itera
     chooser = random.Random(f"{seed} {scenario}")
     captured = load(f"{scenario}.types")
     records = [record for part in captured.partitions.values() for record in part]
-    choices = [(table, output, drift) for table in TABLES for output in OUTPUTS for drift in ("fail", "rescue")]
-    chooser.shuffle(choices)
+    choices = choices_of(scenario, seed)
     for number in range(-(-mutants // ROUND)):
         report = Report()
         table, output, drift = choice = choices[number % len(choices)]

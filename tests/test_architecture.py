@@ -18,6 +18,14 @@ EMPTY_CONTAINERS = frozenset({"{}", "[]", "dict()", "list()", "set()"})
 CLIENT_LIBRARY = f"{PACKAGE}.kafka.kafka_python"
 # kafka-python has no types, and each request has a response of its own.
 MAY_BE_ANY = frozenset({f"{CLIENT_LIBRARY}.network_client.{name}" for name in ("_ask", "_send")})
+# Calls that read the wall clock, which somebody may set while a query runs: deadlines and intervals are measured with
+# `time.monotonic`.
+WALL_CLOCK = frozenset({
+    *("time.time", "time.time_ns", "time.localtime", "time.gmtime", "time.ctime"),
+    *("datetime.now", "datetime.utcnow", "datetime.today", "date.today"),
+})  # fmt: skip
+# Who may read it, with the reason.
+MAY_READ_THE_WALL_CLOCK = {f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended"}
 LONGEST_TUPLE = 4  # fields
 LONGEST = 600  # lines: a longer file has two subjects
 MOST_AT_THE_TOP = 5  # files directly in the package: folders show the layers
@@ -267,6 +275,34 @@ def untyped(sources: Sources) -> Iterator[str]:
                 yield f"{module}.{name} has Any in its signature: say what it takes or returns"
 
 
+@cache
+def wall_clock_readers(source: str) -> tuple[str, ...]:
+    """Return the name of the function around each use of the wall clock; "" at the top of the module."""
+    found = []
+    waiting: list[tuple[ast.AST, str]] = [(parsed(source), "")]
+    while waiting:
+        node, name = waiting.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            name = node.name
+        elif isinstance(node, ast.Attribute):
+            owner = node.value
+            last = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+            found += [name] if f"{last}.{node.attr}" in WALL_CLOCK else []
+        elif isinstance(node, ast.ImportFrom):
+            found += [name for one in node.names if f"{node.module}.{one.name}" in WALL_CLOCK]
+        waiting += ((child, name) for child in ast.iter_child_nodes(node))
+    return tuple(found)
+
+
+def wall_clock(sources: Sources) -> Iterator[str]:
+    """Report uses of the wall clock, beside those with a reason in MAY_READ_THE_WALL_CLOCK."""
+    found = {f"{module}.{name}" for module, source in sources.items() for name in wall_clock_readers(source)}
+    for name in sorted(found - MAY_READ_THE_WALL_CLOCK.keys()):
+        yield f"{name} reads the wall clock, which jumps: measure time with time.monotonic"
+    for name in sorted(MAY_READ_THE_WALL_CLOCK.keys() - found):
+        yield f"{name} does not read the wall clock any more: take it out of MAY_READ_THE_WALL_CLOCK"
+
+
 GUARDS = (
     in_a_layer,
     downwards,
@@ -279,6 +315,7 @@ GUARDS = (
     globals_that_change,
     one_way_in,
     untyped,
+    wall_clock,
 )
 
 
@@ -329,6 +366,10 @@ def test_imports_follow_the_layers() -> None:
         ("pipeline.read", "CACHE: dict[str, int] = {}", "pipeline.read, line 1: a module keeps no state"),
         ("kafka.lookup", "import ticdc_source.kafka.kafka_python.network_client", "connect is for others"),
         ("schema.types", "def of(value: Any) -> int: ...", "schema.types.of has Any in its signature"),
+        ("kafka.pool", "import time\ndef idle():\n    return time.time()", "kafka.pool.idle reads the wall clock"),
+        ("kafka.pool", "def now():\n    return datetime.datetime.now()", "kafka.pool.now reads the wall clock"),
+        ("driver.load", "from time import time_ns", "driver.load. reads the wall clock"),
+        ("spark.worker", "", "worker._task_facts does not read the wall clock any more"),
         (
             "errors",
             "class Where(NamedTuple):" + "".join(f"\n    {name}: int" for name in "abcde"),

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests import fuzz as fuzzing
-from tests.fuzz import SCENARIOS, fuzz
+from tests.fuzz import OUTPUTS, ROUND, SCENARIOS, choices_of, fuzz
 from ticdc_source.events import Chunk
 from ticdc_source.pipeline.read import ReadSpec, read
 
@@ -28,6 +28,17 @@ def test_what_must_hold_of_damaged_messages_holds(scenario: str, mutants: int, a
 
     assert [fault for report in reports for fault in report.faults] == []
     assert sum(report.outcomes.total() for report in reports) == mutants
+
+
+def test_all_outputs_have_the_same_fuzz() -> None:
+    """The long run reads every scenario in every output format, the short one has every output format somewhere."""
+    rounds = MUTANTS // len(SCENARIOS) // ROUND
+
+    long = {(name, output) for name in SCENARIOS for _, output, _ in choices_of(name, SEED)[:rounds]}
+    short = {choices_of(name, SEED)[0][1] for name in SCENARIOS}
+
+    assert long == {(name, output) for name in SCENARIOS for output in OUTPUTS}
+    assert short == set(OUTPUTS)
 
 
 def _forgets_a_row(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

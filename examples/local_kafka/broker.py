@@ -249,7 +249,11 @@ class LocalKafka:
         command = java_command(folder, java, jars, quick)
         command += ["kafka.tools.StorageTool", "format", "-c", "server.properties", "-t", self._cluster]
         if self.user:
-            command += ["--add-scram", f"SCRAM-SHA-256=[name={self.user},password={self.password}]"]
+            for mechanism in (
+                "SCRAM-SHA-256",
+                "SCRAM-SHA-512",
+            ):  # only the first is enabled, unless `properties` say so
+                command += ["--add-scram", f"{mechanism}=[name={self.user},password={self.password}]"]
         with (folder / "broker.log").open("ab") as log:
             answer = subprocess.run(command, check=False, cwd=folder, stdout=log, stderr=log)
         if answer.returncode != 0:

@@ -2,7 +2,6 @@
 
 import logging
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 
 from examples.local_kafka import ExternalKafka, LocalKafka, create_topic, produce
 from tests.kafka.reading import fetch
+from tests.support.secure_kafka import certificates_in, secure_kafka
 from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.kafka import KafkaCluster
 from ticdc_source.options.kafka_client import client_config
@@ -154,54 +154,19 @@ class TestSASL:
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an authority (ca.pem), and a key with its certificate for broker and client."""
+    """A folder with certificates."""
     if which("openssl") is None:
         pytest.skip("openssl is not installed")
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test authority",
-            "-keyout", "ca.key", "-out", "ca.pem")  # fmt: skip
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-    for name in ("broker", "client"):
-        openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key",
-                "-out", f"{name}.csr")  # fmt: skip
-        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
-                "-days", "2", "-extfile", "names", "-out", f"{name}.crt")  # fmt: skip
-        both = (folder / f"{name}.key").read_text() + (folder / f"{name}.crt").read_text()
-        (folder / f"{name}.pem").write_text(both)
-    openssl("pkcs8", "-topk8", "-in", "client.key", "-passout", "pass:k3y-s3cr3t", "-out", "encrypted.key")
-    return folder
+    return certificates_in(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")
 def tls_broker(certificates: Path) -> Iterator[str]:
     """A broker with a TLS listener that wants certificates of its clients."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
-        port = probe.getsockname()[1]
-    servers = f"127.0.0.1:{port}"
-    kafka = LocalKafka()
-    plain = f"PLAINTEXT://{kafka.bootstrap_servers}"
-    broker = LocalKafka(
-        properties={
-            "listeners": f"{plain},SSL://{servers},CONTROLLER://{kafka._controller}",
-            "advertised.listeners": f"{plain},SSL://{servers}",
-            "controller.quorum.voters": f"1@{kafka._controller}",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": certificates / "broker.pem",
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": certificates / "ca.pem",
-            "ssl.client.auth": "required",
-        }
-    )
-    broker.bootstrap_servers, broker._controller = kafka.bootstrap_servers, kafka._controller
-    with broker:
-        create_topic(broker.bootstrap_servers, "t")
-        produce(broker.bootstrap_servers, "t", [(0, None, b"secret?", [], None)])
-        yield servers
+    with secure_kafka(certificates) as kafka:
+        create_topic(kafka.bootstrap_servers, "t")
+        produce(kafka.bootstrap_servers, "t", [(0, None, b"secret?", [], None)])
+        yield kafka.ssl
 
 
 class TestTLS:

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import random
 import threading
 import time
 import uuid
@@ -154,6 +155,29 @@ def test_a_read_that_ends_early_closes_its_connection(
 
     assert one.read(start, end) == list(range(3000))
     assert proxy.connections.count(EXECUTOR) - begun == 2
+
+
+@needs_admission_control
+def test_a_clock_that_jumps_changes_nothing(
+    counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the wall clock jumps by hours, forward and backward, no row and no connection is lost, and nothing waits."""
+    kafka, proxy = counted
+    create_topic(kafka.bootstrap_servers, "jumps")
+    one = driven("jumps", startingOffsets="earliest", **{"fetchOffset.minIntervalMs": "0"})
+    begun = proxy.connections.count(EXECUTOR)
+    real, chooser = time.time, random.Random(20261122)
+    offset, rows = one.reader.initialOffset(), list[int]()
+
+    monkeypatch.setattr(time, "time", lambda: real() + chooser.uniform(-12, 12) * 3600)
+    for number in range(5):
+        write_rows(kafka.bootstrap_servers, "jumps", *range(10 * number, 10 * number + 10))
+        end = one.next(offset)
+        rows += one.read(offset, end)
+        offset = end
+
+    assert rows == list(range(50))
+    assert proxy.connections.count(EXECUTOR) - begun == 1
 
 
 @needs_admission_control

@@ -1,4 +1,4 @@
-"""A TCP proxy that counts the requests of Kafka clients, and a broker behind it."""
+"""A TCP proxy that counts the requests of Kafka clients, and can hold answers back; and a broker behind it."""
 
 import socket
 import struct
@@ -6,12 +6,43 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from examples.local_kafka import LocalKafka
 
 HOST = "127.0.0.1"
 FETCH = 1  # the API key of a fetch request
+
+
+@dataclass(eq=False)
+class Connection:
+    """A client's connection, and the one to the broker behind it.
+
+    Attributes:
+        client: the client's socket.
+        broker: the broker's socket.
+        name: the client's id; empty before its first request.
+        answered: how many bytes the client has been sent.
+        is_held: whether answers to it are held back.
+        is_open: whether neither end has closed it.
+    """
+
+    client: socket.socket
+    broker: socket.socket
+    name: str = ""
+    answered: int = 0
+    is_held: bool = False
+    is_open: bool = True
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Whose answers are held back: those of `most` connections of a client, each after so many bytes."""
+
+    name: str
+    after: int
+    most: int
 
 
 class CountingProxy:
@@ -28,8 +59,9 @@ class CountingProxy:
         self.target = target
         self.requests: Counter[tuple[int, str]] = Counter()
         self.connections: list[str] = []
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
+        self._lock = threading.Condition()
+        self._hold: Hold | None = None
+        self._all: list[Connection] = []
         self._threads: list[threading.Thread] = []
         self._listener = socket.create_server((HOST, 0))
         self.port: int = self._listener.getsockname()[1]
@@ -40,10 +72,10 @@ class CountingProxy:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self.release()
         with self._lock:
-            for one in self._open:
-                with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+            for one in self._all:
+                self._end(one)
             threads = list(self._threads)
         for thread in threads:
             thread.join(10)
@@ -52,6 +84,30 @@ class CountingProxy:
         """Return how many requests clients of this id have sent."""
         with self._lock:
             return sum(number for (_, client), number in self.requests.items() if client == client_id)
+
+    def hold(self, client_id: str, *, after: int, most: int = 1_000_000) -> None:
+        """Hold back the answers to a client from now on, until `release()`.
+
+        Args:
+            client_id: the client's id.
+            after: how many bytes of answers each connection still gets.
+            most: how many connections are held at most, also when these have been closed.
+        """
+        with self._lock:
+            self._hold = Hold(client_id, after, most)
+            for one in self._all:
+                one.answered, one.is_held = 0, False
+
+    def release(self) -> None:
+        """Send what was held back."""
+        with self._lock:
+            self._hold = None
+            self._lock.notify_all()
+
+    def held(self) -> list[Connection]:
+        """Return the connections whose answers were held back since `hold()`, also closed ones, in the order made."""
+        with self._lock:
+            return [one for one in self._all if one.is_held]
 
     def _run(self, work: Callable[..., None], *arguments: Any) -> None:
         thread = threading.Thread(target=work, args=arguments, name="counting-proxy", daemon=True)
@@ -70,35 +126,63 @@ class CountingProxy:
             except OSError:  # the broker does not run: the client sees a closed connection
                 client.close()
                 continue
+            connection = Connection(client, broker)
             with self._lock:
-                self._open |= {client, broker}
-            for way in ((client, broker, True), (broker, client, False)):
-                self._run(self._pass_on, *way)
+                self._all.append(connection)
+            for work in (self._pass_requests_on, self._pass_answers_on):
+                self._run(work, connection)
 
-    def _pass_on(self, source: socket.socket, sink: socket.socket, counting: bool) -> None:
-        buffered, first = b"", True
+    def _pass_requests_on(self, connection: Connection) -> None:
+        buffered = b""
         with suppress(OSError):
-            while data := source.recv(1 << 16):
-                buffered += data if counting else b""
-                while counting and len(buffered) >= 4 and len(buffered) >= 4 + int.from_bytes(buffered[:4], "big"):
+            while data := connection.client.recv(1 << 16):
+                buffered += data
+                while len(buffered) >= 4 and len(buffered) >= 4 + int.from_bytes(buffered[:4], "big"):
                     size = 4 + int.from_bytes(buffered[:4], "big")
-                    self._count(buffered[4:size], first)
-                    buffered, first = buffered[size:], False
-                sink.sendall(data)
-        for one in (source, sink):
+                    self._count(buffered[4:size], connection)
+                    buffered = buffered[size:]
+                connection.broker.sendall(data)
+        with self._lock:
+            self._end(connection)
+        connection.client.close()
+
+    def _pass_answers_on(self, connection: Connection) -> None:
+        with suppress(OSError):
+            while data := connection.broker.recv(1 << 16):
+                self._wait(connection)
+                connection.client.sendall(data)
+                connection.answered += len(data)
+        with self._lock:
+            self._end(connection)
+        connection.broker.close()
+
+    def _wait(self, connection: Connection) -> None:
+        """Wait while answers to a connection are held back."""
+        with self._lock:
+            while connection.is_open and (hold := self._hold) and connection.name == hold.name:
+                if not connection.is_held:
+                    others = sum(one.is_held for one in self._all)
+                    if connection.answered < hold.after or others >= hold.most:
+                        return
+                    connection.is_held = True
+                self._lock.wait()
+
+    def _end(self, connection: Connection) -> None:
+        """Shut both sockets: their threads close them."""
+        connection.is_open = False
+        self._lock.notify_all()
+        for one in (connection.client, connection.broker):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-        source.close()
-        with self._lock:
-            self._open.discard(source)
 
-    def _count(self, frame: bytes, first: bool) -> None:
+    def _count(self, frame: bytes, connection: Connection) -> None:
         """Read the head of a request: API key, version, correlation id, and the client's id with its length."""
         api_key, _, _, length = struct.unpack(">hhih", frame[:10])
         client = frame[10 : 10 + max(0, length)].decode()
         with self._lock:
             self.requests[api_key, client] += 1
-            if first:
+            if not connection.name:
+                connection.name = client
                 self.connections.append(client)
 
 

@@ -1,0 +1,98 @@
+"""A broker with TLS and logins, and the certificates for it and its clients."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from examples.local_kafka import LocalKafka
+from examples.local_kafka.broker import HOST, free_ports
+
+KEY_PASSWORD = "k3y-s3cr3t"
+
+
+@dataclass(frozen=True)
+class SecureKafka:
+    """Where clients connect, and a login.
+
+    Attributes:
+        bootstrap_servers: without TLS and login.
+        ssl: with TLS and a client's certificate.
+        sasl_ssl: with TLS and a login.
+        sasl: with a login, without TLS.
+        user: the user, for SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN.
+        password: the user's password.
+    """
+
+    bootstrap_servers: str
+    ssl: str
+    sasl_ssl: str
+    sasl: str
+    user: str
+    password: str
+
+    def jaas(self, password: str | None = None) -> str:
+        """Return `sasl.jaas.config` for SCRAM, with the user's password or another one."""
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        return f'{module} required username="{self.user}" password="{password or self.password}";'
+
+
+def certificates_in(folder: Path) -> Path:
+    """Make an authority (`ca.pem`), and a key with its certificate for broker and client, each also in one file.
+
+    `encrypted.key` is the client's key behind `KEY_PASSWORD`.
+    """
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test authority",
+            "-keyout", "ca.key", "-out", "ca.pem")  # fmt: skip
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    for name in ("broker", "client"):
+        openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key",
+                "-out", f"{name}.csr")  # fmt: skip
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+                "-days", "2", "-extfile", "names", "-out", f"{name}.crt")  # fmt: skip
+        both = (folder / f"{name}.key").read_text() + (folder / f"{name}.crt").read_text()
+        (folder / f"{name}.pem").write_text(both)
+    openssl("pkcs8", "-topk8", "-in", "client.key", "-passout", f"pass:{KEY_PASSWORD}", "-out", "encrypted.key")
+    return folder
+
+
+@contextmanager
+def secure_kafka(certificates: Path) -> Iterator[SecureKafka]:
+    """Run a broker with these certificates; `ssl` wants one of its clients, too."""
+    kafka = LocalKafka(sasl=True)
+    ssl, sasl_ssl = (f"{HOST}:{port}" for port in free_ports(2))
+    listeners = (
+        f"PLAINTEXT://{kafka.bootstrap_servers},SASL_PLAINTEXT://{kafka.sasl_bootstrap_servers},"
+        f"SSL://{ssl},SASL_SSL://{sasl_ssl}"
+    )
+    protocols = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    kafka._properties = {
+        "listeners": f"{listeners},CONTROLLER://{kafka.controller}",
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": ",".join(["CONTROLLER:PLAINTEXT", *(f"{one}:{one}" for one in protocols)]),
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN",
+        "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config": scram,
+        "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": scram,
+        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": scram,
+        "listener.name.sasl_ssl.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": certificates / "broker.pem",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": certificates / "ca.pem",
+        "ssl.client.auth": "required",
+    }
+    with kafka:
+        yield SecureKafka(
+            kafka.bootstrap_servers,
+            ssl,
+            sasl_ssl,
+            str(kafka.sasl_bootstrap_servers),
+            str(kafka.user),
+            str(kafka.password),
+        )
