@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-TRIGGER = "1 second"
+TRIGGER = "2 seconds"
 # A heap that never grows: what grows then is outside of it, or is what collections leave.
 JAVA = "-Xms512m -XX:+AlwaysPreTouch -XX:+UseSerialGC"
 COLLECT = 20.0  # seconds between two full collections; one takes a fifth of a second
+PATIENCE = 30.0  # seconds
 TASK_TRIES = 4  # as on a cluster: a task whose worker was killed runs again
 
 
@@ -31,12 +32,16 @@ def say(**what: Any) -> None:
 
 
 def started(spark: "SparkSession", query: Query) -> "StreamingQuery | None":
-    """Start a query, or say why not."""
+    """Start a query, or say why not; return when it plans micro-batches, because several that start take long."""
     try:
-        return query.start(spark, processingTime=TRIGGER)
+        current = query.start(spark, processingTime=TRIGGER)
+        deadline = time.monotonic() + PATIENCE
+        while current.isActive and not current.recentProgress and time.monotonic() < deadline:
+            time.sleep(0.1)
     except Exception as error:  # noqa: BLE001 (whatever it is, the parent judges it)
         say(ended=query.folder, error=f"not started: {error}")
         return None
+    return current
 
 
 def main(path: str) -> None:

@@ -145,6 +145,8 @@ def _cast(column: PlannedColumn, rows: list[Row], columns: dict[str, Cells], sta
             message = f"value {reason}. It does not fit {spark_name(column.field.arrow)}"
             if column.field.arrow != pa.string():
                 message += f": {string_hint(name, user_schema=column.field.user_schema)}"
+            if not column.field.user_schema:
+                message += "; if the column was altered, load the source again, a stream by restarting its query"
             cast.failures.setdefault(event, DecodeError(message, cast.events.address(event, name)))
         cells[row] = None
     try:
