@@ -1,6 +1,7 @@
 """Fetching without a broker: a stand-in with a log full of holes, and errors that no broker makes at will."""
 
 import random
+import time
 from collections import namedtuple
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple
@@ -251,6 +252,71 @@ def test_the_error_in_the_midst_of_a_read_names_the_cause(monkeypatch: pytest.Mo
     stream = {**CONFIG, "broker_timeout_ms": 90}
     with pytest.raises(KafkaUnavailableError, match=r"in (9\d|1\d\d) ms .*brokerTimeoutMs\): b:1: ECONNREFUSED"):
         run(Unreachable(silent), OffsetRange("t", 0, 3, 10), stream, poll_timeout_ms=50)
+
+
+class Flapping(StubClient):
+    """A client whose brokers answer every second look-up of a partition's bounds, and send no record."""
+
+    def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        found = super().offsets(times, patience)
+        if self.lookups % 3 == 1:  # then the two of the next bounds are answered
+            raise patience.error()
+        return found
+
+
+def test_brokers_that_answer_look_ups_only_do_not_hold_a_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait ends after both of its limits, although brokers that come back start one of them anew."""
+    monkeypatch.setattr("ticdc_source.kafka.fetch._LOOK_AFTER_SECONDS", 0.001)
+    client = Flapping(StubConsumer([], 3, random.Random(0)))
+    with pytest.raises(KafkaUnavailableError, match=r"Cannot fetch record for offset 3 of t-0 in \d+ ms"):
+        run(client, OffsetRange("t", 0, 3, 10), poll_timeout_ms=100)
+    assert client.lookups > 3
+
+
+class SlowLink(StubConsumer):
+    """A consumer whose large fetches never come."""
+
+    def __init__(self) -> None:
+        super().__init__(list(range(3000)), 3000, random.Random(13))
+        self.sizes: list[int] = []
+
+    def connect(self, config: Mapping[str, Any], _: Patience) -> StubClient:
+        self.sizes.append(config.get("max_partition_fetch_bytes", 3 << 20))
+        return StubClient(self)
+
+    def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
+        if self.sizes[-1] > 200_000 and len(self.sizes) < 4:
+            time.sleep(timeout_ms / 1000)
+            return {}
+        return super().poll(timeout_ms=timeout_ms, max_records=max_records)
+
+
+def test_fetches_shrink_when_none_comes_in_time_and_grow_again() -> None:
+    """The second and third are a quarter of the one before; after fast ones they double, up to what was asked for."""
+    link = SlowLink()
+    config = {**CONFIG, "request_timeout_ms": 100}
+    settings = FetchSettings(max_records=7, max_bytes=1000, poll_timeout_ms=1000)
+
+    with KafkaFetcher(config, settings, connect=link.connect) as fetcher:
+        offsets = [offset for chunk in fetcher.fetch(OffsetRange("t", 0, 0, 3000)) for offset in chunk.offsets]
+
+    assert offsets == list(range(3000))
+    assert [size >> 10 for size in link.sizes] == [3072, 768, 192, 384, 768, 1536, 3072]
+
+
+def test_fetches_are_no_smaller_than_the_least_nor_than_they_were() -> None:
+    """They stop at 64 KiB, or at the size that was asked for if that is less; the error names the last size."""
+    for asked, sizes in ((300_000, [300_000, 75_000, 65_536]), (1000, [1000])):
+        link = SlowLink()
+        link.visible = []
+        config = {**CONFIG, "request_timeout_ms": 10, "max_partition_fetch_bytes": asked}
+        settings = FetchSettings(max_records=7, max_bytes=1000, poll_timeout_ms=200)
+        with (
+            KafkaFetcher(config, settings, connect=link.connect) as fetcher,
+            pytest.raises(KafkaUnavailableError, match="asked for 65536 bytes at most$" if sizes[1:] else "no answer$"),
+        ):
+            list(fetcher.fetch(OffsetRange("t", 0, 0, 5000)))
+        assert link.sizes == sizes
 
 
 def test_a_refused_login_is_an_error_of_the_options() -> None:

@@ -1,8 +1,9 @@
-"""A TCP proxy that counts the requests of Kafka clients, and can hold answers back; and a broker behind it."""
+"""A TCP proxy that counts the requests of Kafka clients, and can be slow or hold answers; and a broker behind it."""
 
 import socket
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -53,12 +54,14 @@ class CountingProxy:
         port: the port that clients connect to.
         requests: how often each request was sent, by its API key and the client's id.
         connections: the client id of each connection, in the order of their first requests.
+        rate: how many bytes a second each connection passes on to its client, None for any number.
     """
 
     def __init__(self, target: int = 0) -> None:
         self.target = target
         self.requests: Counter[tuple[int, str]] = Counter()
         self.connections: list[str] = []
+        self.rate: int | None = None
         self._lock = threading.Condition()
         self._hold: Hold | None = None
         self._all: list[Connection] = []
@@ -148,7 +151,9 @@ class CountingProxy:
 
     def _pass_answers_on(self, connection: Connection) -> None:
         with suppress(OSError):
-            while data := connection.broker.recv(1 << 16):
+            while data := connection.broker.recv(1 << 16 if self.rate is None else 1 << 12):
+                if self.rate is not None:
+                    time.sleep(len(data) / self.rate)
                 self._wait(connection)
                 connection.client.sendall(data)
                 connection.answered += len(data)

@@ -40,6 +40,10 @@ _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 5, 500
 # knows no such topic.
 _LOOK_AFTER_SECONDS, _LOOKS = 1.0, 3
 _LOOK_TIMEOUT_MS = 5_000
+# A fetch that has not come within the client's request time-out is asked for again with a part of its bytes, down to
+# the smallest. After some that came in a quarter of that time, the next ones are twice as large.
+_SMALLEST_FETCH, _SHRINK, _GROW = 64 << 10, 4, 2
+_FAST_FETCHES, _FAST_PART = 8, 0.25
 # A chunk is at most as large as an uncompressed fetch: a compressed one may unpack to a hundred times its size.
 _MAX_CHUNK_BYTES = 4 << 20
 
@@ -59,6 +63,7 @@ class KafkaFetcher(AbstractContextManager["KafkaFetcher"]):
         # A worker of a stream has the patience of a stream from the beginning: the driver has reached the brokers.
         self._brokers = RetryingClient(config, connect, reached="broker_timeout_ms" in config)
         self._settings = settings
+        self._size = _FetchSize(config)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -76,13 +81,62 @@ class KafkaFetcher(AbstractContextManager["KafkaFetcher"]):
         """Yield the records of a range; see `Fetcher.fetch`."""
         if offset_range.size == 0:
             return
-        yield from _RangeRead(self._brokers, offset_range, self._settings).chunks()
+        yield from _RangeRead(self._brokers, offset_range, self._settings, self._size).chunks()
+
+
+class _FetchSize:
+    """How many bytes a fetch asks for. Brokers send a single record batch even if it is larger.
+
+    Args:
+        config: what `client_config` returned.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        largest: int = config.get("max_partition_fetch_bytes", 3 << 20)
+        self._largest: int = min(largest, config.get("fetch_max_bytes", largest))
+        self._bytes: int = self._largest
+        self._fast = 0  # how many fetches in a row were fast
+        self.timeout_seconds: float = config.get("request_timeout_ms", 30_000) / 1000
+
+    @property
+    def settings(self) -> ClientConfig:
+        """The settings of a client with this size."""
+        return {"max_partition_fetch_bytes": self._bytes, "fetch_max_bytes": self._bytes}
+
+    def __str__(self) -> str:
+        """Return the size, if it has been reduced, for messages."""
+        return "" if self._bytes == self._largest else f"; the last fetch asked for {self._bytes} bytes at most"
+
+    def shrink(self) -> bool:
+        """Ask for fewer bytes, if that is possible; return whether it is."""
+        before = self._bytes
+        self._bytes = min(before, max(_SMALLEST_FETCH, before // _SHRINK))
+        self._fast = 0
+        return self._bytes < before
+
+    def grow(self, seconds: float) -> bool:
+        """Ask for more bytes, if the last fetches came fast enough; return whether it is so.
+
+        Args:
+            seconds: how long the last one was waited for.
+        """
+        if self._bytes == self._largest:
+            return False
+        self._fast = self._fast + 1 if seconds <= _FAST_PART * self.timeout_seconds else 0
+        if self._fast < _FAST_FETCHES:
+            return False
+        self._bytes, self._fast = min(self._largest, _GROW * self._bytes), 0
+        return True
 
 
 class _RangeRead:
     """One pass through one range: its position, and how long it has waited."""
 
-    def __init__(self, brokers: RetryingClient, offset_range: OffsetRange, settings: FetchSettings) -> None:
+    def __init__(
+        self, brokers: RetryingClient, offset_range: OffsetRange, settings: FetchSettings, size: _FetchSize
+    ) -> None:
+        self._brokers = brokers
+        self._size = size
         self._range = offset_range
         self._topic_partition = offset_range.topic_partition
         self._timeout_ms = settings.poll_timeout_ms
@@ -91,19 +145,31 @@ class _RangeRead:
         self._fail = settings.fail_on_data_loss
         self._expected = offset_range.start  # the first offset not yet accounted for
         self._log_start: int | None = None  # as it was after the records in hand had arrived
-        limits = ChunkLimits(
+        self._limits = ChunkLimits(
             max_records=settings.max_records,
             max_bytes=min(settings.max_bytes, _MAX_CHUNK_BYTES),
             include_headers=settings.include_headers,
             max_record_bytes=settings.max_record_bytes,
         )
 
-        def reader(client: Client, patience: Patience) -> tuple[Client, PartitionReader]:
-            return client, client.reader(offset_range, limits, patience)
-
-        self._start_waiting()
+        self._progressed()
         with self._addressed_errors():
-            self._client, self._reader = brokers.ask(reader)
+            self._connect()
+
+    def _connect(self, limit: Limit | None = None) -> None:
+        """Begin to fetch at the position."""
+        rest = self._range._replace(start=self._expected)
+
+        def reader(client: Client, patience: Patience) -> tuple[Client, PartitionReader]:
+            return client, client.reader(rest, self._limits, patience)
+
+        self._client, self._reader = self._brokers.ask(reader, limit=limit)
+        self._asked_at = time.monotonic()
+
+    def _progressed(self) -> None:
+        """Start the clocks anew: records have come."""
+        self._asked_at = self._progress_at = time.monotonic()
+        self._start_waiting()
 
     def _start_waiting(self) -> None:
         """Start the clock anew: the time that the caller took is not the brokers'."""
@@ -120,13 +186,17 @@ class _RangeRead:
             while self._expected < end:
                 arrived, position = self._poll()
                 if arrived is not None:
+                    is_larger = self._size.grow(time.monotonic() - self._asked_at)
                     yield from self._accepted(arrived, position)
-                    self._start_waiting()
+                    self._progressed()
+                    if is_larger and self._expected < end:
+                        self._brokers.change(self._size.settings)
+                        self._connect(self._limit)
                 elif position > self._expected:
                     # The position advanced without visible records: transaction markers, aborted or compacted records.
                     self._account_for_hole(self._expected)
                     self._expected = position
-                    self._start_waiting()
+                    self._progressed()
                 else:
                     self._wait()
 
@@ -196,13 +266,19 @@ class _RangeRead:
         patience = self._patience
         patience.log_if_due()
         waited_ms = (now - self._waiting_since) * 1000
-        if waited_ms >= self._timeout_ms and (self._is_answered or patience.is_over):
+        # Brokers that answer look-ups only start the wait anew, but not for ever.
+        is_endless = (now - self._progress_at) * 1000 >= self._timeout_ms + self._limit.ms
+        if is_endless or (waited_ms >= self._timeout_ms and (self._is_answered or patience.is_over)):
+            waited_ms = (now - self._progress_at) * 1000 if is_endless else waited_ms
             option = "kafkaConsumer.pollTimeoutMs" if self._is_answered else self._limit.option
             msg = (
                 f"Cannot fetch record for offset {self._expected} of {self._topic_partition} in {waited_ms:.0f} ms "
-                f"(Kafka at {self._client.servers}; option {option}): {patience.failures_text()}"
+                f"(Kafka at {self._client.servers}; option {option}): {patience.failures_text()}{self._size}"
             )
             raise KafkaUnavailableError(msg)
+        if now - self._asked_at >= self._size.timeout_seconds:
+            self._fetch_less()
+            return
         if now - self._looked_at < _LOOK_AFTER_SECONDS:
             return
         try:
@@ -229,6 +305,18 @@ class _RangeRead:
                 self._lost(reason)
                 self._expected = self._range.end
         self._looked_at = time.monotonic()
+
+    def _fetch_less(self) -> None:
+        """Fetch anew, with fewer bytes: on a slow link what was asked for cannot come before the client gives it up.
+
+        The connections are closed, because an answer that is under way holds up all others.
+        """
+        self._asked_at = time.monotonic()
+        if self._size.shrink():
+            self._brokers.change(self._size.settings)
+            self._connect(self._limit)
+            if not self._is_answered:
+                self._start_waiting()
 
     def _new_patience(self, began: float) -> Patience:
         status = f"offset {self._expected} of {self._topic_partition} has not come"

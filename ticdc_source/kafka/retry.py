@@ -56,6 +56,11 @@ class RetryingClient:
         stream_ms = self._config.get("broker_timeout_ms")
         return None if stream_ms is None else Limit(stream_ms, "brokerTimeoutMs")
 
+    def change(self, settings: ClientConfig) -> None:
+        """Close the connections; the next request connects again, with some settings changed."""
+        self.close()
+        self._config = {**self._config, **settings}
+
     def close(self) -> None:
         """Close the connections; the next request connects again."""
         client, self.client = self.client, None
@@ -68,6 +73,7 @@ class RetryingClient:
         *,
         retries: int = 0,
         interval_ms: float = 0,
+        limit: Limit | None = None,
     ) -> Answer:
         """Return the answer to a request; repeat it, with a new client each time, while brokers do not answer.
 
@@ -75,6 +81,7 @@ class RetryingClient:
             ask: asks a client.
             retries: how often to repeat a request that brokers answered with an error.
             interval_ms: the time before each of these.
+            limit: how long to wait for a connection, and then for the answer; by default as said above.
 
         Raises:
             TiCDCSourceError: whatever `ask` raises, and KafkaUnavailableError if the time is over.
@@ -83,10 +90,10 @@ class RetryingClient:
         while True:
             try:
                 if self.client is None:
-                    self.client = self._connect(self._config, patience or self._connecting())
+                    self.client = self._connect(self._config, patience or self._connecting(limit))
                 if patience is None:
-                    limit = self._limit("default_api_timeout_ms", "kafka.default.api.timeout.ms")
-                    patience = Patience(self.servers, "a request is pending", limit)
+                    pending = limit or self._limit("default_api_timeout_ms", "kafka.default.api.timeout.ms")
+                    patience = Patience(self.servers, "a request is pending", pending)
                 answer = ask(self.client, patience)
             except NoAnswerError as error:
                 self.close()
@@ -110,12 +117,12 @@ class RetryingClient:
             time.sleep(min(pause, patience.left_ms / 1000))
             patience.check()
 
-    def _connecting(self) -> Patience:
+    def _connecting(self, limit: Limit | None) -> Patience:
         # The option that decides is named: the time of the first is that of the second unless it was given.
         setting, option = "bootstrap_timeout_ms", "kafka.bootstrap.timeout.ms"
         if self._config[setting] == self._config["default_api_timeout_ms"]:
             setting, option = "default_api_timeout_ms", "kafka.default.api.timeout.ms"
-        return Patience(self.servers, "no broker answers", self._limit(setting, option))
+        return Patience(self.servers, "no broker answers", limit or self._limit(setting, option))
 
     def _limit(self, setting: str, option: str) -> Limit:
         if self.stream_limit is not None and self._reached:
