@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 # Seconds of waiting before the first log line, and between later log lines.
 _FIRST_LOG_SECONDS, _LOG_INTERVAL_SECONDS = 3.0, 10.0
-# Give up after this time if all failures look permanent. Not at once: DNS, or a broker that starts, may fail briefly.
+# Give up after this time if all failures look permanent. Not at once: DNS or a starting broker may fail for a moment.
 _PERMANENT_FAILURE_SECONDS = 5.0
 
 
@@ -28,7 +28,7 @@ class Cause(NamedTuple):
 
     Attributes:
         text: for a log line or an error.
-        is_permanent: whether a retry is expected to fail the same way until somebody corrects the options or DNS.
+        is_permanent: whether a retry is expected to fail until somebody changes the options or DNS.
     """
 
     text: str
@@ -41,7 +41,7 @@ class Limit(NamedTuple):
     Attributes:
         ms: the time limit, in milliseconds.
         option: the name of the option that sets the limit, for messages.
-        ends_early: whether to give up after `_PERMANENT_FAILURE_SECONDS` if every server failed permanently.
+        ends_early: whether to give up after `_PERMANENT_FAILURE_SECONDS` if every failure so far is permanent.
     """
 
     ms: float
@@ -50,12 +50,12 @@ class Limit(NamedTuple):
 
 
 class Patience:
-    """One wait for brokers: its end, what was tried, and what of that is in the log.
+    """One wait for brokers: its deadline, the failures so far, and when to log next.
 
     Args:
         servers: the bootstrap servers.
         status: what is happening, for log lines, such as "no broker answers" or "a request is pending".
-        limit: how long.
+        limit: how long to wait.
         clock: a monotonic clock, in seconds.
         began: when the wait began by that clock; now if None.
     """
@@ -75,10 +75,10 @@ class Patience:
         self._clock = clock
         self._began = clock() if began is None else began
         self._deadline = self._began + limit.ms / 1000
-        self._record = _Record(self._began + _FIRST_LOG_SECONDS)
+        self._progress = _Progress(self._began + _FIRST_LOG_SECONDS)
 
     def limited_to(self, ms: float) -> Patience:
-        """Return a wait with an earlier deadline, for one of several tries. Both share failures and log times."""
+        """Return a shorter wait for one attempt. Both share failures and log times."""
         limited = object.__new__(Patience)
         limited.__dict__.update(self.__dict__)
         limited._deadline = min(self._deadline, self._clock() + ms / 1000)
@@ -91,36 +91,36 @@ class Patience:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is over."""
+        """Whether the deadline has passed."""
         return self._clock() >= self._deadline
 
     @property
     def has_failures(self) -> bool:
         """Whether a server has failed."""
-        return bool(self._record.servers)
+        return bool(self._progress.failures)
 
     @property
     def pause_ms(self) -> float:
-        """How many milliseconds a caller may block before it calls `log_if_due`."""
-        return min(self.left_ms, max(0.0, self._record.next_line - self._clock()) * 1000) + 1
+        """How many milliseconds pass until the next log line or the deadline, plus one so that it is past."""
+        return min(self.left_ms, max(0.0, self._progress.next_line - self._clock()) * 1000) + 1
 
     def failed(self, server: str, cause: Cause) -> None:
         """Add a failure of a server, and log it if a line is due."""
-        tries, _ = self._record.servers.get(server, (0, cause))
-        self._record.servers[server] = tries + 1, cause
+        tries, _ = self._progress.failures.get(server, (0, cause))
+        self._progress.failures[server] = tries + 1, cause
         self.log_if_due()
 
     def set_missing(self, text: str | None) -> None:
         """Set what is still missing although brokers answer; None if nothing is."""
-        self._record.missing = text
+        self._progress.missing = text
 
     def log_if_due(self) -> None:
         """Write a line to the log, if it is time for one."""
         now = self._clock()
-        if now < self._record.next_line:
+        if now < self._progress.next_line:
             return
-        self._record.next_line = now + _LOG_INTERVAL_SECONDS
-        self._record.has_logged = True
+        self._progress.next_line = now + _LOG_INTERVAL_SECONDS
+        self._progress.has_logged = True
         _log.warning(
             "Kafka at %s: %s; waited %.0f s of at most %.0f s (%s): %s",
             self._servers,
@@ -132,27 +132,27 @@ class Patience:
         )
 
     def answered(self) -> None:
-        """End the wait. If this wait has logged a warning, log that the brokers answer again."""
-        if self._record.has_logged:
+        """Note that the brokers have answered: log it, if this wait has logged a warning."""
+        if self._progress.has_logged:
             _log.warning("Kafka at %s answers after %.0f s", self._servers, self._clock() - self._began)
 
     def failures_text(self) -> str:
         """Return a text that lists what is missing, and which servers failed and why."""
-        record = self._record
+        progress = self._progress
         causes = [
             f"{server}: {cause.text}" + (f" ({tries} tries)" if tries > 1 else "")
-            for server, (tries, cause) in record.servers.items()
+            for server, (tries, cause) in progress.failures.items()
         ]
-        return "; ".join(filter(None, [record.missing, *causes])) or "no answer"
+        return "; ".join(filter(None, [progress.missing, *causes])) or "no answer"
 
     def check(self) -> None:
-        """Raise the error if it is pointless to wait longer.
+        """Raise the error if the deadline has passed, or every failure so far is permanent.
 
         Raises:
-            KafkaUnavailableError: the time is over, or all servers fail permanently.
+            KafkaUnavailableError: one of these is so.
         """
         seconds = self._clock() - self._began
-        causes = [cause for _, cause in self._record.servers.values()]
+        causes = [cause for _, cause in self._progress.failures.values()]
         is_permanent = self._limit.ends_early and bool(causes) and all(cause.is_permanent for cause in causes)
         if self.is_over or (is_permanent and seconds >= _PERMANENT_FAILURE_SECONDS):
             raise self.error()
@@ -167,11 +167,11 @@ class Patience:
         )
 
 
-class _Record:
-    """What a wait and its parts share."""
+class _Progress:
+    """What a wait shares with the shorter waits that `limited_to` makes."""
 
     def __init__(self, next_line: float) -> None:
-        self.servers: dict[str, tuple[int, Cause]] = {}  # the tries and the last failure of each
+        self.failures: dict[str, tuple[int, Cause]] = {}  # by server: how often it failed, and why it last did
         self.missing: str | None = None
         self.next_line = next_line
         self.has_logged = False

@@ -1,7 +1,4 @@
-"""A client that is replaced when it fails: every request to Kafka is repeated here, and only here.
-
-Within a request the client library tries one server after the other. What it cannot do is to start anew.
-"""
+"""Retries with a new client. Within one attempt the client library itself tries one server after the other."""
 
 from __future__ import annotations
 
@@ -18,20 +15,20 @@ __all__ = ["RetryingClient"]
 
 Answer = TypeVar("Answer")
 
-_RETRY_SECONDS = 0.2
+_RECONNECT_PAUSE_SECONDS = 0.2
 
 
 class RetryingClient:
     """Connects at the first request, and again after a failure.
 
     A request may take `default_api_timeout_ms`, the first connection `bootstrap_timeout_ms`. A stream that has reached
-    its brokers once waits `broker_timeout_ms`, for both: it shall outlive their restart. Until then wrong options are
-    more likely than brokers that restart, and reasons that are certain end the wait after some seconds.
+    its brokers waits `broker_timeout_ms` for both, so that it survives a restart of the cluster. Before the first
+    answer, wrong options are likelier than a restart, so permanent causes end the wait after some seconds.
 
     Args:
         config: what `client_config` returned.
         connect: connects with a client library.
-        reached: whether the brokers have answered before, to another process of the same read.
+        reached: whether the brokers have already answered the driver of this stream.
     """
 
     def __init__(self, config: ClientConfig, connect: Connect, *, reached: bool = False) -> None:
@@ -52,7 +49,7 @@ class RetryingClient:
 
     @property
     def stream_limit(self) -> Limit | None:
-        """How long a stream waits for brokers that it has reached; None for a batch read."""
+        """How long a stream waits once it has reached its brokers; None for a batch read."""
         stream_ms = self._config.get("broker_timeout_ms")
         return None if stream_ms is None else Limit(stream_ms, "brokerTimeoutMs")
 
@@ -69,38 +66,39 @@ class RetryingClient:
 
     def ask(
         self,
-        ask: Callable[[Client, Patience], Answer],
+        request: Callable[[Client, Patience], Answer],
         *,
         retries: int = 0,
         interval_ms: float = 0,
         limit: Limit | None = None,
     ) -> Answer:
-        """Return the answer to a request; repeat it, with a new client each time, while brokers do not answer.
+        """Return the answer to a request; retry with a new client while brokers do not answer.
 
         Args:
-            ask: asks a client.
-            retries: how often to repeat a request that brokers answered with an error.
-            interval_ms: the time before each of these.
+            request: sends the request with a client.
+            retries: how often to retry a request that brokers answered with an error. Requests without an answer do not
+                count.
+            interval_ms: the pause before each of these retries.
             limit: how long to wait for a connection, and then for the answer; by default as said above.
 
         Raises:
-            TiCDCSourceError: whatever `ask` raises, and KafkaUnavailableError if the time is over.
+            TiCDCSourceError: whatever `request` raises; KafkaUnavailableError if the deadline has passed.
         """
         patience: Patience | None = None
         while True:
             try:
                 if self.client is None:
-                    self.client = self._connect(self._config, patience or self._connecting(limit))
+                    self.client = self._connect(self._config, patience or self._connection_wait(limit))
                 if patience is None:
                     pending = limit or self._limit("default_api_timeout_ms", "kafka.default.api.timeout.ms")
                     patience = Patience(self.servers, "a request is pending", pending)
-                answer = ask(self.client, patience)
+                answer = request(self.client, patience)
             except NoAnswerError as error:
                 self.close()
                 if patience is None:
                     raise
                 patience.failed(error.server, Cause(error.reason))
-                pause = _RETRY_SECONDS
+                pause = _RECONNECT_PAUSE_SECONDS
             except KafkaUnavailableError:
                 self.close()
                 if retries <= 0 or patience is None or patience.is_over:
@@ -117,8 +115,8 @@ class RetryingClient:
             time.sleep(min(pause, patience.left_ms / 1000))
             patience.check()
 
-    def _connecting(self, limit: Limit | None) -> Patience:
-        # The option that decides is named: the time of the first is that of the second unless it was given.
+    def _connection_wait(self, limit: Limit | None) -> Patience:
+        # Name the option that took effect: unless it is set, the first has the value of the second.
         setting, option = "bootstrap_timeout_ms", "kafka.bootstrap.timeout.ms"
         if self._config[setting] == self._config["default_api_timeout_ms"]:
             setting, option = "default_api_timeout_ms", "kafka.default.api.timeout.ms"
