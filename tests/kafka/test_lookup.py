@@ -148,3 +148,34 @@ def test_a_stream_is_more_patient_once_the_brokers_have_answered(
         else:
             with pytest.raises(KafkaUnavailableError, match=re.escape(option)):
                 cluster.latest([T0])
+
+
+class ForgetfulClients(StubClients):
+    """Makes clients of a broker that at some looks knows no topic, as one that has just started."""
+
+    def __init__(self, *knows: bool) -> None:
+        super().__init__()
+        self.knows = list(knows)
+
+    def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:  # noqa: ARG002
+        assert not patience.is_over
+        return {"t": Topic("t", (T0,), is_internal=False)} if self.knows.pop(0) else {}
+
+
+@pytest.mark.parametrize("choice", [{"subscribe": "t"}, {"subscribePattern": "t.*"}, {"assign": '{"t": [0]}'}])
+def test_a_broker_that_has_just_started_deletes_no_topic(
+    choice: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that a stream has found and that a look does not find is looked for again; one deleted stays away."""
+    monkeypatch.setattr("ticdc_source.kafka.lookup.time.sleep", lambda _: None)
+    clients = ForgetfulClients(False, True, False, False, False, True, *[False] * 10, False)
+    options = stream_options({"kafka.bootstrap.servers": "b:1", "protocol": "canal-json", **choice})
+
+    with KafkaCluster(options, connect=clients) as cluster:
+        assert cluster.partitions(missing=True) == []
+        assert cluster.partitions(missing=True) == [T0]
+        assert cluster.partitions(missing=True) == [T0]
+        assert len(clients.knows) == 11
+        assert cluster.partitions(missing=True) == []
+        assert len(clients.knows) == 1
+        assert cluster.partitions(missing=True) == []

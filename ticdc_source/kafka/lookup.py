@@ -34,6 +34,9 @@ _log = logging.getLogger(__name__)
 
 # Not every broker knows a topic that was created a moment ago: a missing one is looked up twice.
 _SECOND_LOOK_SECONDS = 0.5
+# A broker that has just started may know no topic for a while (Kafka 2.4 for 2.7 s, on a busy machine). Partitions that
+# were there before are gone after so many looks, half a second apart, that do not find them.
+_LOOKS_UNTIL_GONE = 10
 
 Answer = TypeVar("Answer")
 
@@ -57,6 +60,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         self._options = options
         self._brokers = RetryingClient(client_config(options, driver=True), connect)
         self._choice = topic_choice(options)
+        self._found: set[TopicPartition] = set()  # at the last look
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -67,6 +71,16 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
 
     def partitions(self, *, missing: bool = False) -> list[TopicPartition]:
         """Return the topic partitions to read; see `Cluster.partitions`."""
+        found = self._find(missing=missing)
+        looks = 1
+        while not self._found.issubset(found) and looks < _LOOKS_UNTIL_GONE:
+            time.sleep(_SECOND_LOOK_SECONDS)
+            found = self._find(missing=missing)
+            looks += 1
+        self._found = set(found)
+        return found
+
+    def _find(self, *, missing: bool) -> list[TopicPartition]:
         match self._choice:
             case Subscribe(topics):
                 found = self._look_up(lambda client, patience: _existing(client, topics, patience, missing=missing))
