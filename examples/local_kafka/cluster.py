@@ -2,6 +2,7 @@
 
 import base64
 import uuid
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
@@ -11,8 +12,10 @@ from examples.local_kafka.broker import LocalKafka
 class _Follower(LocalKafka):
     """A broker whose controller is another one."""
 
-    def __init__(self, controller: str, number: int, *, heap: str, cluster: str) -> None:
-        super().__init__(heap=heap, cluster=cluster)
+    def __init__(
+        self, controller: str, number: int, *, heap: str, cluster: str, properties: Mapping[str, object]
+    ) -> None:
+        super().__init__(heap=heap, cluster=cluster, properties=properties)
         self._controller = controller
         self._number = number
 
@@ -27,18 +30,23 @@ class LocalKafkaCluster:
     Args:
         brokers: how many. A topic can have as many replicas: `create_topic(…, replicas=3)`.
         heap: the maximum size of each Java's heap.
+        session_seconds: how long the controller waits for a broker that is dead, before it elects other leaders and
+            leaves the broker out of the metadata. Kafka's default is 9.
 
     Attributes:
         brokers: the brokers, the controller first.
         bootstrap_servers: where clients connect: the addresses of all brokers.
     """
 
-    def __init__(self, brokers: int = 3, *, heap: str = "256m") -> None:
+    def __init__(self, brokers: int = 3, *, heap: str = "256m", session_seconds: float = 9.0) -> None:
         cluster = base64.b64encode(uuid.uuid4().bytes, b"AA").decode().rstrip("=")
-        first = LocalKafka(heap=heap, cluster=cluster)
+        session_ms = int(session_seconds * 1000)
+        properties = {"broker.session.timeout.ms": session_ms, "broker.heartbeat.interval.ms": session_ms // 4}
+        first = LocalKafka(heap=heap, cluster=cluster, properties=properties)
         self.brokers = [first]
         for number in range(2, brokers + 1):
-            self.brokers.append(_Follower(first.controller, number, heap=heap, cluster=cluster))
+            follower = _Follower(first.controller, number, heap=heap, cluster=cluster, properties=properties)
+            self.brokers.append(follower)
         self.bootstrap_servers = ",".join(broker.bootstrap_servers for broker in self.brokers)
 
     def __enter__(self) -> "LocalKafkaCluster":  # noqa: PYI034  # typing.Self is Python 3.11's

@@ -1,0 +1,283 @@
+"""A stream goes on while brokers of its cluster die, restart and hand over partitions.
+
+One stream, started once, runs through all faults of this file; meanwhile a producer goes on writing.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka import TopicPartition as KafkaTopicPartition
+from pyspark.sql import SparkSession
+
+from examples.local_kafka import LocalKafkaCluster, create_topic
+from tests.spark.restarts import Child, Query, State, offset_of
+from tests.spark.streams import written_files
+from tests.support.captured import Captured, Record, whole
+from tests.support.captured import load as load_capture
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),  # one cluster for the whole file
+    pytest.mark.slow("three brokers, and a stream in its own JVM"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # sockets that kafka-python's clients could not connect
+]
+
+KILLS = int(os.environ.get("TICDC_KILLS", "2"))
+SESSION_SECONDS = 3.0
+
+CAPTURE = "stream.canal-json.tidb-extension"
+PARTITIONS = 3
+AT_FIRST = 1000  # records a partition, which are there when the stream starts
+TABLE = {"tables": "shop.orders"}
+
+
+class Writer(threading.Thread):
+    """Writes captured records to a topic, over and over and a few at a time, until the end.
+
+    Args:
+        servers: the brokers.
+        topic: the topic.
+        records: what to write to each partition.
+    """
+
+    def __init__(self, servers: str, topic: str, records: Mapping[int, list[Record]]) -> None:
+        super().__init__(daemon=True)
+        self._topic = topic
+        self._records = records
+        # It outlives what the stream outlives, and repeats a record without writing it twice (enable.idempotence).
+        self._producer = KafkaProducer(bootstrap_servers=servers, delivery_timeout_ms=600_000, metrics_enabled=False)
+        self._sent: dict[int, list[Any]] = {partition: [] for partition in records}
+        self._writes, self._ends = threading.Lock(), threading.Event()
+
+    def send(self, count: int) -> None:
+        """Send the next records of each partition."""
+        for partition, records in self._records.items():
+            sent = self._sent[partition]
+            for _ in range(count):
+                record = records[len(sent) % len(records)]
+                sent.append(self._producer.send(self._topic, record.value, record.key, [], partition))
+
+    def run(self) -> None:
+        """Send until the end."""
+        while not self._ends.wait(0.1):
+            with self._writes:
+                self.send(1)
+
+    def counts(self) -> dict[int, int]:
+        """Return how many records of each partition are sent."""
+        return {partition: len(sent) for partition, sent in self._sent.items()}
+
+    def pause(self) -> dict[int, list[Record]]:
+        """Send no more, and return what the topic has: each partition's records in the order of their offsets."""
+        self._writes.acquire()
+        self._producer.flush(120)
+        for sent in self._sent.values():
+            assert [future.get(timeout=0).offset for future in sent] == list(range(len(sent)))
+        return {
+            partition: [records[number % len(records)] for number in range(len(self._sent[partition]))]
+            for partition, records in self._records.items()
+        }
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        self._writes.release()
+
+    def end(self) -> None:
+        """End."""
+        self._ends.set()
+        self.join()
+        self._producer.close(timeout=10)
+
+
+@dataclass
+class Running:
+    """A stream that runs over a cluster while records are written."""
+
+    cluster: LocalKafkaCluster
+    topic: str
+    writer: Writer
+    child: Child
+    query: Query
+    schema: pa.Schema
+
+    def offsets(self) -> dict[int, int]:
+        """Return where the last committed micro-batch ends."""
+        committed = State.of(self.query.checkpoint).committed
+        found = offset_of(self.query.checkpoint, committed)[self.topic] if committed >= 0 else {}
+        return {int(partition): offset for partition, offset in found.items()}
+
+    def reach(self, target: Mapping[int, int]) -> None:
+        """Wait until the stream has committed these offsets."""
+
+        def has_reached() -> bool:
+            offsets = self.offsets()
+            return all(offsets.get(partition, 0) >= offset for partition, offset in target.items())
+
+        self.child.wait_for(has_reached, seconds=180.0)
+
+    def go_on(self) -> None:
+        """Wait until records of each partition that are written from now on have come through."""
+        self.reach({partition: count + 1 for partition, count in self.writer.counts().items()})
+
+    def check(self) -> int:
+        """Compare all rows so far with the truth, and return how many there are."""
+        records = self.writer.pause()
+        self.reach({partition: len(sent) for partition, sent in records.items()})
+        expected = Captured({}, records).read(sizes=whole, schema=self.schema, **TABLE)
+        files = sorted(written_files(self.query.output))
+        found = pa.concat_tables(pq.read_table(path, coerce_int96_timestamp_unit="us") for path in files)
+        self.writer.resume()
+        assert found.column_names == expected.column_names
+        assert in_order(found.cast(expected.schema)) == in_order(expected)
+        assert "terminated with error" not in self.child.log, self.child.log
+        assert "Lost task" not in self.child.log, self.child.log
+        return len(found)
+
+    def admin(self) -> Any:
+        """Return kafka-python's admin client, as a context."""
+        return closing(KafkaAdminClient(bootstrap_servers=self.cluster.bootstrap_servers))
+
+    def elect_preferred(self) -> dict[int, int]:
+        """Let the first replica of each partition lead, and return the leaders."""
+        deadline = time.monotonic() + 60
+        with self.admin() as admin:
+            while True:
+                admin.elect_leaders(0, {self.topic: list(range(PARTITIONS))}, raise_errors=False)
+                (topic,) = admin.describe_topics([self.topic])
+                partitions = topic["partitions"]
+                if all(each["leader_id"] == each["replica_nodes"][0] for each in partitions):
+                    return {each["partition_index"]: each["leader_id"] for each in partitions}
+                assert time.monotonic() < deadline, partitions
+                time.sleep(0.2)
+
+
+def in_order(table: pa.Table) -> list[dict[str, Any]]:
+    """Return rows in the order of the topic."""
+
+    def place(row: dict[str, Any]) -> tuple[int, ...]:
+        sequence = row["_sequence"]
+        return sequence["partition"], sequence["offset"], sequence["index"], sequence["rank"]
+
+    return sorted(table.to_pylist(), key=place)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A running stream."""
+    folder = tmp_path_factory.mktemp("faults")
+    topic = "tidb-orders"
+    with LocalKafkaCluster(session_seconds=SESSION_SECONDS) as cluster:
+        create_topic(cluster.bootstrap_servers, topic, PARTITIONS, replicas=3)
+        captured = load_capture(CAPTURE).only("shop", "orders").partitions
+        records = {partition: list(islice(captured[partition], AT_FIRST)) for partition in range(PARTITIONS)}
+        writer = Writer(cluster.bootstrap_servers, topic, records)
+        writer.send(AT_FIRST)
+        schema = Captured({}, writer.pause()).schema(**TABLE)
+        writer.resume()
+        options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic, **TABLE}
+        query = Query({**options, "startingOffsets": "earliest"}, str(folder / "query"))
+        child = Child([query], folder / "child")
+        try:
+            child.wait_for(lambda: child.has_started)
+            writer.start()
+            running = Running(cluster, topic, writer, child, query, schema)
+            running.reach(writer.counts())
+            yield running
+        finally:
+            child.kill()
+            if writer.ident is not None:
+                writer.end()
+
+
+def say(text: str) -> None:
+    """Print a line of the protocol."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)  # noqa: T201
+
+
+def test_killed_brokers_end_no_stream(running: Running) -> None:
+    """A stream goes on while one broker after the other dies of SIGKILL, each a leader and a follower, and returns."""
+    for number in range(KILLS):
+        leaders = running.elect_preferred()
+        broker = 1 + number % 2
+        led = [partition for partition, leader in leaders.items() if leader == broker + 1]
+        assert 0 < len(led) < PARTITIONS
+        running.cluster.brokers[broker].kill()
+        began = time.monotonic()
+        running.go_on()
+        went_on = time.monotonic() - began
+        running.cluster.brokers[broker].start()
+        running.go_on()
+        rows = running.check()
+        say(
+            f"kill {number + 1} of {KILLS} (TICDC_KILLS): broker {broker + 1}, leader of partition {led[0]}; all "
+            f"partitions went on after {went_on:.1f} s; {rows} rows are the truth"
+        )
+
+
+def test_a_rolling_restart_ends_no_stream(running: Running) -> None:
+    """A stream goes on while all brokers restart one after the other, the controller too."""
+    for broker in running.cluster.brokers:
+        broker.restart()
+        running.go_on()
+    say(f"rolling restart: {running.check()} rows are the truth")
+
+
+def test_elections_end_no_stream(running: Running) -> None:
+    """A stream goes on while partitions change their preferred leaders, and those are elected."""
+    for turn in (1, 2, 3):
+        order = [1 + (turn + place) % 3 for place in range(3)]
+        moved = {
+            KafkaTopicPartition(running.topic, partition): [*order[partition:], *order[:partition]]
+            for partition in range(PARTITIONS)
+        }
+        with running.admin() as admin:
+            assert not any(admin.alter_partition_reassignments(moved).values())
+        leaders = running.elect_preferred()
+        assert leaders == {key.partition: replicas[0] for key, replicas in moved.items()}
+        running.go_on()
+    say(f"leaders moved three times: {running.check()} rows are the truth")
+
+
+def test_a_batch_read_outlives_the_leader_it_reads_from(spark: SparkSession, running: Running, tmp_path: Path) -> None:
+    """The leader of a partition dies in the middle of a batch read: it returns every row once."""
+    leaders = running.elect_preferred()
+    records = running.writer.pause()
+    running.writer.resume()
+    ends = {str(partition): len(sent) for partition, sent in records.items()}
+    options = {
+        **running.query.options,
+        "endingOffsets": json.dumps({running.topic: ends}),
+        "maxRecordsPerPartition": str(sum(map(len, records.values())) // 40),  # so that there are tasks after the kill
+        "metricsPath": str(tmp_path),
+    }
+    frame = spark.read.format("ticdc").options(**options).load()
+    tasks = frame.rdd.getNumPartitions()
+    broker = running.cluster.brokers[leaders[PARTITIONS - 1] - 1]
+    assert broker is not running.cluster.brokers[0]
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(frame.toArrow)
+        while len(list(tmp_path.glob("*"))) < 3:
+            assert not reading.done()
+            time.sleep(0.01)
+        broker.kill()
+        finished = len(list(tmp_path.glob("*")))
+        found = reading.result()
+    broker.start()
+    say(f"batch read: a leader died after {finished} of {tasks} tasks; {found.num_rows} rows")
+    assert finished < tasks
+    expected = Captured({}, records).read(sizes=whole, schema=running.schema, **TABLE)
+    assert in_order(found.cast(expected.schema)) == in_order(expected)
