@@ -37,7 +37,7 @@ test-core: $(VENV)/.dev  ## Run the part of `make test` that needs neither a bro
 	$(call timed,$(PY) -m pytest $(SPREAD) -m "not broker and not spark and not slow" $(PYTEST_ARGS))
 
 test-restarts: $(VENV)/.dev  ## Kill streams at 20 moments, where `make test-all` does at 3; TICDC_SEED=… repeats a case
-	TICDC_KILLS=20 $(RUN) $(PY) -m pytest -s tests/spark/test_restarts.py -k kills $(PYTEST_ARGS)
+	TICDC_KILLS=20 $(RUN) $(PY) -m pytest -s tests/spark/test_restarts.py tests/spark/test_attempts.py -k kill $(PYTEST_ARGS)
 
 test-faults: $(VENV)/.dev  ## Kill a broker of three under a stream 20 times; 100 reads with one dead, 100 with one frozen
 	TICDC_KILLS=20 TICDC_READS=100 $(RUN) $(PY) -m pytest -s -o faulthandler_timeout=3600 \

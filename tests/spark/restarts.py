@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from examples.stream_to_table import merge_into
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,17 +26,19 @@ STARTED = "started"
 
 @dataclass(frozen=True)
 class Query:
-    """A stream that writes Parquet files.
+    """A stream that writes Parquet files, or keeps a copy of a table.
 
     Attributes:
         options: the source's options.
         folder: the folder of its `output` and its `checkpoint`.
+        keys: the columns that identify a row, to keep a copy as `examples.stream_to_table` does; none to write files.
         schema: the user's schema; None to infer it at each start.
         alone_at_first: whether the next queries start only after its first micro-batch is committed.
     """
 
     options: Mapping[str, str]
     folder: str
+    keys: Sequence[str] = ()
     schema: str | None = None
     alone_at_first: bool = False
 
@@ -58,8 +62,12 @@ class Query:
         trigger = {name: more.pop(name) for name in ("availableNow", "processingTime") if name in more}
         reader = spark.readStream.format("ticdc").options(**{**self.options, **more})
         frame = (reader.schema(self.schema) if self.schema else reader).load()
-        writer = frame.writeStream.format("parquet").option("checkpointLocation", str(self.checkpoint))
-        return (writer.trigger(**trigger) if trigger else writer).start(str(self.output))
+        writer = frame.writeStream.option("checkpointLocation", str(self.checkpoint))
+        writer = writer.trigger(**trigger) if trigger else writer
+        if self.keys:
+            self.output.mkdir(parents=True, exist_ok=True)
+            return writer.foreachBatch(merge_into(str(self.output), list(self.keys))).start()
+        return writer.format("parquet").start(str(self.output))
 
     def forget_an_empty_checkpoint(self) -> None:
         """Remove a checkpoint whose first entry Spark was killed writing: nothing has been read.
@@ -136,7 +144,7 @@ class Child:
                 start_new_session=True,
             )
 
-    def wait_for(self, reached: Callable[[], bool], *, stop: bool = False, seconds: float = 120.0) -> None:
+    def wait_for(self, reached: Callable[[], bool], *, stop: bool = False, seconds: float = 600.0) -> None:
         """Wait until a condition holds.
 
         Args:

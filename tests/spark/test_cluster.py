@@ -1,93 +1,21 @@
 """A job runs on a Spark cluster of a master and two workers, and brings the package along."""
 
 import json
-import os
-import re
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
-import pyspark
 import pytest
 
 from examples.local_kafka import produce
 from tests.conftest import ROOT, Kafka
+from tests.spark.standalone import HOST, SECONDS, SPARK, WORKERS, Cluster, cluster, descendants, environment, processes
 from tests.support.messages import TSO, canal
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow("a wheel, and a cluster of five JVMs")]
-
-HOST = "127.0.0.1"
-SPARK = Path(pyspark.__file__).parent
-DEPLOY = "org.apache.spark.deploy"
-WORKERS = ("worker-1", "worker-2")
-SECONDS = 120  # until a process of the cluster is up; it takes 3 on two idle cores
-
-
-class Cluster(NamedTuple):
-    """The master's address, and the processes of the master and the workers."""
-
-    master: str
-    processes: list["subprocess.Popen[bytes]"]
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Return the environment of a process that must not find this checkout."""
-    hidden = ("PYTHONPATH", "SPARK_CONF_DIR")
-    kept = {name: value for name, value in os.environ.items() if name not in hidden}
-    here = {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "256m"}
-    return {**kept, **here, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **more}
-
-
-@contextmanager
-def daemon(
-    folder: Path, up: str, name: str, *arguments: str
-) -> Iterator[tuple["subprocess.Popen[bytes]", "re.Match[str]"]]:
-    """Run a process of the cluster until the end of the block; the block starts when its log says that it is up."""
-    folder.mkdir()
-    log = folder / "log"
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [str(SPARK / "bin" / "spark-class"), f"{DEPLOY}.{name}", "--host", HOST, "--webui-port", "0", *arguments],
-            cwd=folder,
-            env=environment(),
-            stdout=file,
-            stderr=file,
-        )
-    try:
-        deadline = time.monotonic() + SECONDS
-        while not (found := re.search(up, log.read_text(errors="replace"))):
-            assert process.poll() is None, log.read_text(errors="replace")
-            assert time.monotonic() < deadline, log.read_text(errors="replace")
-            time.sleep(0.1)
-        yield process, found
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-@contextmanager
-def cluster(folder: Path) -> Iterator[Cluster]:
-    """Run a master and two workers with one core each, on free ports."""
-    with ExitStack() as stack:
-        master, found = stack.enter_context(
-            daemon(folder / "master", r"Starting Spark master at (spark://\S+)", "master.Master", "--port", "0")
-        )
-        started = [master]
-        for name in WORKERS:
-            limits = ("--cores", "1", "--memory", "600m", "--work-dir", str(folder / name / "work"))
-            up = "Successfully registered with master"
-            started += [stack.enter_context(daemon(folder / name, up, "worker.Worker", *limits, found[1]))[0]]
-        yield Cluster(found[1], started)
 
 
 @pytest.fixture(scope="module")
@@ -99,23 +27,6 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = folder.glob("*.whl")
     return wheel.rename(folder / "ticdc_source.zip")
-
-
-def processes() -> dict[int, int]:
-    """Return the pid of each running process, with its parent's."""
-    command = ["ps", "-A", "-o", "pid=,ppid=,stat="]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    rows = map(str.split, listed.splitlines())
-    return {int(pid): int(parent) for pid, parent, state, *_ in rows if not state.startswith("Z")}
-
-
-def descendants(ancestors: Iterable["subprocess.Popen[bytes]"]) -> set[int]:
-    """Return the pids of the children of processes, their children, and so on."""
-    everything = processes()
-    first = found = {process.pid for process in ancestors}
-    while more := {pid for pid, parent in everything.items() if parent in found} - found:
-        found = found | more
-    return found - first
 
 
 def submit(cluster: Cluster, package: Path, folder: Path, *arguments: str) -> "subprocess.Popen[str]":

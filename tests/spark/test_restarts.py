@@ -12,6 +12,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from examples import stream_to_table
+from examples.data import PROTOCOLS, read_messages, read_truth
+from examples.demo.added_columns import added_columns
+from examples.demo.compare import compare
+from examples.demo.pipeline import fill_added_columns
 from examples.local_kafka import Record, produce
 from tests.conftest import Kafka
 from tests.spark.conftest import MakeTopic
@@ -30,6 +35,12 @@ STREAMS = (
 PART = 0.6  # includes the ADD COLUMN of shop.orders, and records that TiCDC sent twice
 BATCHES_A_LIFE = 12  # more than a query finishes between two kills
 FIRST, BETWEEN, WITHIN, ANY = "before its first commit", "between two batches", "in a batch", "at any time"
+# Of a stream that keeps a copy of a table:
+WRITING, MERGED = "while the next version of its table is written", "after that version is the current one"
+
+KEYED = "shop.orders"  # a third of its rows are deleted in the end
+# What parts of the messages are sent, one after the other: changes come again, also inserts of rows deleted since.
+SENT = ((0.0, 0.6), (0.3, 0.9), (0.0, 0.4), (0.9, 1.0))
 
 
 @pytest.fixture
@@ -56,22 +67,41 @@ def write_stream(broker: Kafka, stream: str, name: str) -> int:
     return len(records)
 
 
-def is_at(checkpoint: Path, moment: str) -> bool:
-    """Return whether the checkpoint of a query is at a moment."""
-    state = State.of(checkpoint)
+def is_at(query: Query, moment: str, since: int) -> bool:
+    """Return whether a query is at a moment.
+
+    Args:
+        query: the query.
+        moment: the moment.
+        since: when the query was started, in nanoseconds: what is older was left by the process that was killed before.
+    """
+    state = State.of(query.checkpoint)
+    if moment in (WRITING, MERGED):
+        version = stream_to_table.current_version(str(query.output))
+        folder = Path(stream_to_table.folder(str(query.output), version + 1))
+        changed = folder / "_temporary" if moment == WRITING else query.output / "CURRENT"
+        began = max(since, _changed_at(query.checkpoint / "offsets" / str(state.planned)))
+        return state.in_a_batch and _changed_at(changed) > began
     return state == State(0, -1) if moment == FIRST else moment == ANY or state.in_a_batch == (moment == WITHIN)
+
+
+def _changed_at(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def live(child: Child, queries: list[Query], watched: Query, moment: str, chooser: random.Random) -> list[str]:
     """Let the queries run until one of them is at a moment, kill them, and return the state of each."""
-    checkpoint = watched.checkpoint
+    checkpoint, since = watched.checkpoint, time.time_ns()
     if moment != FIRST:
         child.wait_for(lambda: child.has_started)
         more = chooser.choice((1, 2)) if moment == BETWEEN else chooser.choice((0, 1, 2))
         done = State.of(checkpoint).committed + more
         child.wait_for(lambda: State.of(checkpoint).committed >= done)
         time.sleep(chooser.uniform(0, 2 if moment == ANY else 0.3))
-    child.wait_for(lambda: is_at(checkpoint, moment), stop=True)
+    child.wait_for(lambda: is_at(watched, moment, since), stop=True)
     states = [str(State.of(query.checkpoint)) for query in queries]
     child.kill()
     for query in queries:
@@ -163,6 +193,57 @@ def numbered(first: int, count: int) -> list[Record]:
         (0, *canal("INSERT", [{"id": str(n)}], None, {"id": "int"}, _tidb={"commitTs": TSO + n}), [], None)
         for n in range(first, first + count)
     ]
+
+
+def sent_again(protocol: str) -> list[Record]:
+    """Return the messages of a protocol as TiCDC sends them when it is restarted twice."""
+    messages = read_messages(protocol)
+    parts = [messages[int(len(messages) * begin) : int(len(messages) * end)] for begin, end in SENT]
+    return [(*message, [], None) for part in parts for message in part]
+
+
+@pytest.mark.slow("a JVM for each kill")
+def test_kills_leave_a_keyed_table_equal(
+    spark: SparkSession, broker: Kafka, topic: MakeTopic, run: Callable[..., Child], tmp_path: Path
+) -> None:
+    """A table that streams merge into by key is SQL's after SIGKILLs and after TiCDC has sent changes again.
+
+    No key is missing, none that was deleted is back, none is there twice, and all values are SQL's.
+    """
+    kills = KILLS if "TICDC_KILLS" in os.environ else 2
+    chooser = random.Random(SEED)
+    print(f"seed {SEED} (TICDC_SEED), {kills} kills (TICDC_KILLS)")  # noqa: T201 (to find the case again)
+    truth = read_truth()[KEYED]
+    queries = []
+    protocols = PROTOCOLS if kills > 2 else PROTOCOLS[:1]
+    for protocol in protocols:
+        records = sent_again(protocol)
+        options = {
+            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            "subscribe": topic(3),
+            "tables": KEYED,
+            "preimages": "false",
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(len(records) // (BATCHES_A_LIFE * (kills + 1))),
+        }
+        produce(broker.bootstrap_servers, options["subscribe"], records)
+        queries.append(Query(options, str(tmp_path / protocol), keys=truth.key))
+
+    for number in range(kills):
+        watched = queries[(SEED + number + number // 3) % len(queries)]
+        moment = (MERGED, WRITING, ANY, BETWEEN)[number % 4]
+        states = live(run(*queries), queries, watched, moment, chooser)
+        print(f"kill {number}, of {Path(watched.folder).name} {moment}: {', '.join(states)}")  # noqa: T201
+
+    in_steps = {"maxOffsetsPerTrigger": str(len(records) // 3)}
+    for last in [query.start(spark, availableNow=True, **in_steps) for query in queries]:
+        last.awaitTermination()
+    for protocol, query in zip(protocols, queries, strict=True):
+        added = [column for column in added_columns(protocol, read_messages(protocol)) if column.table == KEYED]
+        rows = fill_added_columns(stream_to_table.rows(spark, str(query.output)), added).toArrow()
+        compared = compare(truth, rows)
+        print(f"{protocol}: {compared.rows} rows compared, {compared.equal} equal")  # noqa: T201
+        assert (compared.rows, compared.differences) == (len(truth.rows), [])
 
 
 @pytest.mark.slow("a JVM of its own")

@@ -39,7 +39,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Hold:
-    """Whose answers are held back: those of `most` connections of a client, each after so many bytes."""
+    """Whose answers are held back: those of `most` connections of a client at a time, each after so many bytes."""
 
     name: str
     after: int
@@ -94,7 +94,7 @@ class CountingProxy:
         Args:
             client_id: the client's id.
             after: how many bytes of answers each connection still gets.
-            most: how many connections are held at most, also when these have been closed.
+            most: how many connections are held at a time: if one of them is closed, another one takes its place.
         """
         with self._lock:
             self._hold = Hold(client_id, after, most)
@@ -166,7 +166,7 @@ class CountingProxy:
         with self._lock:
             while connection.is_open and (hold := self._hold) and connection.name == hold.name:
                 if not connection.is_held:
-                    others = sum(one.is_held for one in self._all)
+                    others = sum(one.is_held and one.is_open for one in self._all)
                     if connection.answered < hold.after or others >= hold.most:
                         return
                     connection.is_held = True
