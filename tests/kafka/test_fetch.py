@@ -254,6 +254,33 @@ def test_the_error_in_the_midst_of_a_read_names_the_cause(monkeypatch: pytest.Mo
         run(Unreachable(silent), OffsetRange("t", 0, 3, 10), stream, poll_timeout_ms=50)
 
 
+class Away(StubClient):
+    """A client whose brokers are away when the reader is made, for longer than a record is waited for."""
+
+    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> RecordReader:
+        time.sleep(0.06)
+        return super().reader(offset_range, limits, patience)
+
+
+class SilentAtFirst(StubConsumer):
+    """A consumer whose first poll brings nothing."""
+
+    def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
+        if not self.asked:
+            self.asked.append(max_records)
+            return {}
+        return super().poll(timeout_ms=timeout_ms, max_records=max_records)
+
+
+def test_the_time_for_a_record_begins_when_brokers_have_answered() -> None:
+    """Brokers that come back after `kafkaConsumer.pollTimeoutMs` have that time for the first record all the same."""
+    consumer = SilentAtFirst(list(range(10)), 10, random.Random(0))
+
+    chunks = run(Away(consumer), OffsetRange("t", 0, 3, 10), poll_timeout_ms=50)
+
+    assert [offset for chunk in chunks for offset in chunk.offsets] == list(range(3, 10))
+
+
 class Flapping(StubClient):
     """A client whose brokers answer every second look-up of a partition's bounds, and send no record."""
 

@@ -152,9 +152,9 @@ class _RangeRead:
             max_record_bytes=settings.max_record_bytes,
         )
 
-        self._progressed()
         with self._addressed_errors():
             self._connect()
+        self._progressed()  # now: brokers may have been away for longer than a record is waited for
 
     def _connect(self, limit: Limit | None = None) -> None:
         """Begin to fetch at the position."""
@@ -192,6 +192,7 @@ class _RangeRead:
                     if is_larger and self._expected < end:
                         self._brokers.change(self._size.settings)
                         self._connect(self._limit)
+                        self._progressed()
                 elif position > self._expected:
                     # The position advanced without visible records: transaction markers, aborted or compacted records.
                     self._account_for_hole(self._expected)
