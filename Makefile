@@ -39,8 +39,8 @@ test-core: $(VENV)/.dev  ## Run the part of `make test` that needs neither a bro
 test-restarts: $(VENV)/.dev  ## Kill streams at 20 moments, where `make test-all` does at 3; TICDC_SEED=… repeats a case
 	TICDC_KILLS=20 $(RUN) $(PY) -m pytest -s tests/spark/test_restarts.py tests/spark/test_attempts.py -k kill $(PYTEST_ARGS)
 
-test-faults: $(VENV)/.dev  ## Kill a broker of three under a stream 20 times; 100 reads with one dead, 100 with one frozen
-	TICDC_KILLS=20 TICDC_READS=100 $(RUN) $(PY) -m pytest -s -o faulthandler_timeout=3600 \
+test-faults: $(VENV)/.dev  ## Kill a broker of three under a stream 20 times, stop all for 2 minutes; 100 reads with one dead, 100 with one frozen
+	TICDC_KILLS=20 TICDC_AWAY_SECONDS=120 TICDC_READS=100 $(RUN) $(PY) -m pytest -s -o faulthandler_timeout=3600 \
 	  tests/spark/test_cluster_faults.py tests/kafka/test_cluster.py $(PYTEST_ARGS)
 
 fuzz: $(VENV)/.dev  ## Read 20,000 damaged messages in all modes and formats; ARGS="--mutants 1000000 --seed 7" for more

@@ -1,10 +1,11 @@
-"""A stream goes on while brokers of its cluster die, restart and hand over partitions.
+"""A stream goes on while brokers of its cluster die, restart, hand over partitions, slow it down, or are all away.
 
 One stream, started once, runs through all faults of this file; meanwhile a producer goes on writing.
 """
 
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -18,8 +19,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
+from kafka.protocol.admin import AlterClientQuotasRequest
 from pyspark.sql import SparkSession
 
 from examples.local_kafka import LocalKafkaCluster, create_topic
@@ -37,7 +39,13 @@ pytestmark = [
 ]
 
 KILLS = int(os.environ.get("TICDC_KILLS", "2"))
+AWAY_SECONDS = float(os.environ.get("TICDC_AWAY_SECONDS", "6"))
 SESSION_SECONDS = 3.0
+# All brokers are away for longer than a batch read would wait: with TICDC_AWAY_SECONDS=120 by default.
+PATIENCE = {} if AWAY_SECONDS > 30 else {"kafka.default.api.timeout.ms": "2000"}
+
+# Bytes a second of each broker (on average over ten seconds), and records a partition that take longer.
+QUOTA, THROTTLED = 10_000.0, 150
 
 CAPTURE = "stream.canal-json.tidb-extension"
 PARTITIONS = 3
@@ -164,6 +172,20 @@ class Running:
                 assert time.monotonic() < deadline, partitions
                 time.sleep(0.2)
 
+    def set_quota(self, bytes_a_second: float | None) -> None:
+        """Let each broker send a client only so much; None for any amount."""
+        entry = AlterClientQuotasRequest.EntryData
+        clients = entry.EntityData(entity_type="client-id", entity_name=None)  # each of them
+        quota = entry.OpData(key="consumer_byte_rate", value=bytes_a_second or 0.0, remove=bytes_a_second is None)
+        request = AlterClientQuotasRequest(entries=[entry(entity=[clients], ops=[quota])], validate_only=False)
+        with self.admin() as admin:  # which has no method for it
+
+            async def answered() -> Any:
+                return await admin._manager.send(request)
+
+            answer = admin._manager.run(answered)
+        assert [entry.error_code for entry in answer.entries] == [0], answer
+
 
 def in_order(table: pa.Table) -> list[dict[str, Any]]:
     """Return rows in the order of the topic."""
@@ -188,7 +210,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         writer.send(AT_FIRST)
         schema = Captured({}, writer.pause()).schema(**TABLE)
         writer.resume()
-        options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic, **TABLE}
+        options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic, **TABLE, **PATIENCE}
         query = Query({**options, "startingOffsets": "earliest"}, str(folder / "query"))
         child = Child([query], folder / "child")
         try:
@@ -228,6 +250,25 @@ def test_killed_brokers_end_no_stream(running: Running) -> None:
         )
 
 
+def test_frozen_brokers_end_no_stream(running: Running) -> None:
+    """A stream goes on while a broker, a leader and a follower, accepts connections and answers nothing."""
+    freezes = 1 + KILLS // 5
+    for number in range(freezes):
+        running.elect_preferred()
+        broker = running.cluster.brokers[1 + number % 2]
+        broker.pause()
+        began = time.monotonic()
+        running.go_on()
+        went_on = time.monotonic() - began
+        broker.resume()
+        running.go_on()
+        rows = running.check()
+        say(
+            f"freeze {number + 1} of {freezes} (TICDC_KILLS / 5): all partitions went on after {went_on:.1f} s; "
+            f"{rows} rows are the truth"
+        )
+
+
 def test_a_rolling_restart_ends_no_stream(running: Running) -> None:
     """A stream goes on while all brokers restart one after the other, the controller too."""
     for broker in running.cluster.brokers:
@@ -250,6 +291,41 @@ def test_elections_end_no_stream(running: Running) -> None:
         assert leaders == {key.partition: replicas[0] for key, replicas in moved.items()}
         running.go_on()
     say(f"leaders moved three times: {running.check()} rows are the truth")
+
+
+def test_a_throttled_stream_is_complete(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    """Brokers whose quota for consumers is used up answer late (throttle_time_ms): a stream is slower, and complete."""
+    running.set_quota(QUOTA)
+    began = time.monotonic()
+    try:
+        running.writer.send(THROTTLED)
+        with closing(KafkaConsumer(bootstrap_servers=running.cluster.bootstrap_servers)) as beside:
+            beside.assign([KafkaTopicPartition(running.topic, partition) for partition in range(PARTITIONS)])
+            beside.seek_to_beginning()
+            while "throttled by broker" not in caplog.text:  # kafka-python's line for throttle_time_ms
+                beside.poll(100)
+        rows = running.check()
+    finally:
+        running.set_quota(None)
+    say(f"{QUOTA / 1000:.0f} KB/s from each broker: {rows} rows are the truth after {time.monotonic() - began:.1f} s")
+
+
+def test_a_stream_outlives_the_absence_of_all_brokers(running: Running) -> None:
+    """A stream waits while the whole cluster is away, goes on by itself, and its log has a line now and then."""
+    before = len(running.child.log)
+    running.cluster.halt()
+    began = time.monotonic()
+    time.sleep(AWAY_SECONDS)
+    running.cluster.start()
+    away = time.monotonic() - began
+    running.go_on()
+    rows = running.check()
+    log = running.child.log[before:]
+    say(f"all brokers away for {away:.0f} s (TICDC_AWAY_SECONDS): {rows} rows are the truth; the log meanwhile:\n{log}")
+    assert "ECONNREFUSED" in log
+    assert re.search("answers after", log)
+    assert "Traceback" not in log
+    assert log.count("\n") < 20 + away
 
 
 def test_a_batch_read_outlives_the_leader_it_reads_from(spark: SparkSession, running: Running, tmp_path: Path) -> None:
