@@ -38,7 +38,7 @@ from tests.soak.changes import DATABASE, PARTITIONS, READ, Feed, feeds
 from tests.soak.checks import SLACK, completed, flat_faults, row_faults, rows_of, table_faults, topic_of, types_of
 from tests.soak.producer import Producer
 from tests.soak.report import Report
-from tests.soak.sampler import WORKER, Sampler, connections_to, is_alive, processes_of, sockets_of
+from tests.soak.sampler import WORKER, Sampler, born, connections_to, processes_of, sockets_of
 from tests.spark.restarts import ROOT, Child, Query, State, offset_of
 from tests.support.captured import Captured
 
@@ -151,7 +151,9 @@ class Soak:
             self._break("the program's end", ["has not ended in a minute"])
             child.kill()
         deadline = time.monotonic() + GRACE
-        while (left := list(filter(is_alive, self._sampler.seen))) and time.monotonic() < deadline:
+        while (
+            left := [pid for pid, start in self._sampler.seen.items() if start and born(pid) == start]
+        ) and time.monotonic() < deadline:
             time.sleep(0.1)
         self._break("left behind", [f"process {pid}" for pid in left])
         ports = {int(broker.bootstrap_servers.rpartition(":")[2]) for broker in self._cluster.brokers}

@@ -95,9 +95,13 @@ def _process(pid: int, kind: str, parent: int) -> Process | None:
     return Process(pid, kind, parent, int(status["VmRSS"].split()[0]) * 1024, files, int(status["Threads"]))
 
 
-def is_alive(pid: int) -> bool:
-    """Return whether a process runs."""
-    return _process(pid, "", 0) is not None
+def born(pid: int) -> str:
+    """Return when a process started, in ticks since the boot: an id is given again; "" for one that has ended."""
+    try:
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]
 
 
 def sockets_of(pid: int) -> set[str]:
@@ -132,12 +136,12 @@ class Sampler:
     Attributes:
         progress: returns the records done and the backlog, by topic.
         samples: what it has taken.
-        seen: the ids of all processes that it has seen.
+        seen: when each process started that it has seen, by its id.
     """
 
     progress: Callable[[], tuple[Mapping[str, int], Mapping[str, int]]]
     samples: list[Sample] = field(default_factory=list)
-    seen: set[int] = field(default_factory=set)
+    seen: dict[int, str] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
     _watched: tuple[int, int, Path] | None = None
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -167,7 +171,7 @@ class Sampler:
             assert self._watched is not None
             life, pid, log = self._watched
             processes = processes_of(pid)
-            self.seen |= {process.pid for process in processes}
+            self.seen |= {process.pid: born(process.pid) for process in processes}
             done, backlog = self.progress()
             heaps[life] = _last_heap(log) or heaps.get(life, 0)
             self.samples.append(Sample(self.second, life, processes, heaps[life], done, backlog))
