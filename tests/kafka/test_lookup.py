@@ -111,6 +111,7 @@ def test_at_last_it_fails(retries: int) -> None:
     ("error", "ours", "message"),
     [
         (kafka.errors.SaslAuthenticationFailedError("no"), OptionError, "refuses the login"),
+        (kafka.errors.IllegalSaslStateError(), OptionError, "no login on this listener .*kafka.security.protocol"),
         (kafka.errors.TopicAuthorizationFailedError("t"), OptionError, "does not permit this user to read t"),
         (UnknownPartitionsError([T0]), DataLossError, "Partitions t-0 have been deleted"),
     ],

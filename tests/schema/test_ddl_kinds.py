@@ -95,7 +95,7 @@ def test_a_ddl_of_a_database_names_the_database(message: Message) -> None:
     (row,) = captured.read(outputFormat="event").to_pylist()
 
     assert (row["_database"], row["_table"], row["ddl_kind"]) == ("db", None, "drop_database")
-    with pytest.raises(DataLossError, match=r"rows of database db upstream.*offset=0 database=db\)"):
+    with pytest.raises(DataLossError, match=r"rows of database db upstream.*offset=0 database=db, commit-ts"):
         captured.read(outputFormat="event", onDestructiveDDL="fail")
 
 
@@ -223,3 +223,15 @@ def test_a_ddl_text_that_is_too_long_is_not_looked_into(caplog: pytest.LogCaptur
     assert re.search(r"whether it removes rows is not known \(topic=captured partition=0 offset=1", caplog.text)
     with pytest.raises(DataLossError, match=r"whether it removes rows is not known .*offset=1"):
         captured.read(onDestructiveDDL="fail")
+    other = Captured.of(ROW, canal("CREATE", None, None, None, isDdl=True, sql=text, table="other"), ROW)
+    assert len(other.read(onDestructiveDDL="fail", tables="test.t")) == 2
+
+
+def test_a_long_statement_is_shown_in_part() -> None:
+    """The error for a DDL that removes rows has some hundred characters of it, and its commit-ts."""
+    text = f"DROP TABLE t /* {'x ' * LONGEST_TEXT} */"
+    captured = Captured.of(ROW, canal("ERASE", None, None, None, isDdl=True, sql=text, _tidb={"commitTs": TSO}))
+
+    with pytest.raises(DataLossError, match=rf"DROP TABLE t .*commit-ts {TSO}") as caught:
+        captured.read(onDestructiveDDL="fail")
+    assert len(str(caught.value)) < 1000

@@ -60,10 +60,10 @@ def warn_of_unknown(options: Options) -> None:
             continue
         near = difflib.get_close_matches(name, _KNOWN, n=1)
         hint = f"did you mean '{_KNOWN[near[0]]}'?" if near else "see the README for all options"
-        message = f"Unknown option '{name}' is ignored; {hint}"
         if options.strict_options:
-            raise OptionError(message)
-        warn(message)
+            msg = f"Unknown option '{name}'; {hint}"
+            raise OptionError(msg)
+        warn(f"Unknown option '{name}' is ignored; {hint}")
 
 
 def _is_sparks(name: str) -> bool:

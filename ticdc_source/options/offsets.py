@@ -225,6 +225,6 @@ def ids_from_json(ids: object) -> dict[str, str]:
 def _unreadable(found: str) -> CheckpointError:
     return CheckpointError(
         f"The checkpoint of the query (the folder 'offsets' of its checkpointLocation) holds {found:.200}, and "
-        'expected are offsets such as {"topic": {"0": 42}}. Has somebody edited it? Restore the file; or delete the '
-        "checkpoint and start the query with 'startingOffsets' at the last offsets that were written"
+        'expected are offsets such as {"topic": {"0": 42}}. Has somebody edited it? Restore the file; or start the '
+        "query with a new checkpoint and a new output, and with 'startingOffsets' at the last offsets that were written"
     )

@@ -6,12 +6,13 @@ import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from textwrap import shorten
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import DataLossError, DecodeError
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split
+from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableName
 from ticdc_source.pipeline.assemble import Rows, assemble, portions
 from ticdc_source.pipeline.coalesce import coalesce_chunks
 from ticdc_source.pipeline.formats import OUTPUT_FORMATS
@@ -22,6 +23,7 @@ from ticdc_source.schema.ddl_kinds import is_too_long, removes_rows_of
 __all__ = ["ReadSpec", "ReadState", "read"]
 
 _OTHER_MODES = "mode=PERMISSIVE keeps what cannot be read, in rows of its own; mode=DROPMALFORMED drops it"
+_SHOWN = 500  # characters of a statement in a log line or an error
 _log = logging.getLogger(__name__)
 
 
@@ -98,19 +100,25 @@ def _report_destruction(chunk: Chunk, event: DDLEvent, spec: ReadSpec, state: Re
     where = chunk.address(event.position, event.table)
     if table is not None and removes_rows_of(event, table):
         state.counters.destructive_ddl += 1
-        reason = f"{event.query or event.type} has removed rows of {table} upstream, and no delete events tell which"
-    elif is_too_long(event) and event.type_code is None:
+        statement = shorten(event.query or event.type, _SHOWN)
+        reason = f"{statement} has removed rows of {table} upstream, and no delete events tell which"
+    elif is_too_long(event) and event.type_code is None and _may_concern(event, table):
         reason = f"A DDL text of {len(event.query)} characters is not looked into: whether it removes rows is not known"
     else:
         return
     if spec.on_destructive_ddl == "fail":
         msg = (
-            f"{reason} ({where}). Do the same to what this feed is applied to, and go on from the next offset, or "
-            "set onDestructiveDDL to warn or ignore"
+            f"{reason} ({where}, commit-ts {event.commit_ts}). Read on with onDestructiveDDL=warn; then do the same to "
+            "the rows with a smaller _commit_version in what this feed is applied to"
         )
         raise DataLossError(msg)
     if spec.on_destructive_ddl == "warn" and spec.layout.output != "event":
         _log.warning("onDestructiveDDL: %s (%s)", reason, where)
+
+
+def _may_concern(event: DDLEvent, table: TableName | None) -> bool:
+    """Return whether the DDL names the table that is read, a whole database, or any table if none is known."""
+    return table is None or not event.table.table or event.table.is_same(table)
 
 
 def _apply_mode(corrupt: list[Corrupt], spec: ReadSpec, state: ReadState) -> list[Corrupt]:

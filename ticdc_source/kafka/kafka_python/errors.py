@@ -141,6 +141,11 @@ def translated(error: Exception, servers: str) -> TiCDCSourceError:
     """
     if isinstance(error, TiCDCSourceError):
         return error
+    if isinstance(error, kafka.errors.IllegalSaslStateError):
+        return OptionError(
+            f"Kafka at {servers} knows no login on this listener (IllegalSaslStateError): kafka.security.protocol asks "
+            "for SASL. Set it to PLAINTEXT or SSL, or use the address of the SASL listener"
+        )
     if isinstance(error, AUTHENTICATION_ERRORS):
         return OptionError(
             f"Kafka at {servers} refuses the login: {error}. Check kafka.sasl.mechanism and kafka.sasl.jaas.config"
