@@ -451,5 +451,5 @@ def test_an_edited_checkpoint_is_an_error_that_names_it(offset: Any) -> None:
         lambda: stream.ranges(offset, {"t": {"0": 7}}),
         lambda: stream.ranges({"t": {"0": 0}}, offset),
     ):
-        with pytest.raises(CheckpointError, match=r"checkpointLocation.*Restore the file; or start the query with a new checkpoint"):
+        with pytest.raises(CheckpointError, match=r"checkpointLocation.*or start the query with a new checkpoint"):
             plan()
