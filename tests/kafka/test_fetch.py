@@ -6,7 +6,7 @@ from collections import namedtuple
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import kafka.errors
 import pytest
@@ -22,7 +22,7 @@ from ticdc_source.events import Chunk
 from ticdc_source.kafka import FetchSettings, KafkaFetcher
 from ticdc_source.kafka.api import ClientFacts
 from ticdc_source.kafka.batches.cut import ChunkLimits
-from ticdc_source.kafka.client import Topic
+from ticdc_source.kafka.client import Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python.errors import translated
 from ticdc_source.kafka.kafka_python.readers import RecordReader
 from ticdc_source.kafka.patience import Cause, Patience
@@ -90,7 +90,7 @@ class StubClient:
         raise NotImplementedError
 
     def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> RecordReader:
-        assert patience.left_ms <= 1000
+        assert patience.left_ms <= 2000
         return RecordReader(self._consumer, offset_range, limits, self.servers)
 
     def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
@@ -231,7 +231,7 @@ def test_a_truncated_log_is_data_loss() -> None:
 def test_silence_is_an_error_in_sparks_words() -> None:
     """A record that does not arrive is an error with its offset and the time that was waited."""
     silent = StubConsumer([], 3, random.Random(0))
-    with pytest.raises(KafkaUnavailableError, match=r"Cannot fetch record for offset 3 of t-0 in [5-9]\d ms"):
+    with pytest.raises(KafkaUnavailableError, match=r"Cannot fetch record for offset 3 of t-0 in \d+ ms"):
         run(StubClient(silent), OffsetRange("t", 0, 3, 10), poll_timeout_ms=50)
 
 
@@ -250,7 +250,7 @@ def test_the_error_in_the_midst_of_a_read_names_the_cause(monkeypatch: pytest.Mo
     with pytest.raises(KafkaUnavailableError, match=r"kafkaConsumer\.pollTimeoutMs\): b:1: ECONNREFUSED"):
         run(Unreachable(silent), OffsetRange("t", 0, 3, 10), poll_timeout_ms=50)
     stream = {**CONFIG, "broker_timeout_ms": 90}
-    with pytest.raises(KafkaUnavailableError, match=r"in (9\d|1\d\d) ms .*brokerTimeoutMs\): b:1: ECONNREFUSED"):
+    with pytest.raises(KafkaUnavailableError, match=r"in \d+ ms .*brokerTimeoutMs\): b:1: ECONNREFUSED"):
         run(Unreachable(silent), OffsetRange("t", 0, 3, 10), stream, poll_timeout_ms=50)
 
 
@@ -300,6 +300,94 @@ def test_brokers_that_answer_look_ups_only_do_not_hold_a_read_for_ever(monkeypat
     assert client.lookups > 3
 
 
+class Restarted(StubClient):
+    """A client whose broker knows no topic at the first look-ups, and sends nothing until then."""
+
+    def __init__(self, blank_looks: int) -> None:
+        super().__init__(StubConsumer([], 3, random.Random(0)), latest=10)
+        self.blank_looks = blank_looks
+
+    def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        if self.lookups >= self.blank_looks:
+            self._consumer.end, self._consumer.visible = 10, list(range(10))
+            return super().offsets(times, patience)
+        self.lookups += 1
+        raise UnknownPartitionsError(times)
+
+
+def test_a_worker_looks_as_often_as_the_driver_before_a_partition_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After nine looks that do not find the partition its records are still read; the tenth makes it data loss."""
+    monkeypatch.setattr("ticdc_source.kafka.fetch._LOOK_AFTER_SECONDS", 0.001)
+    monkeypatch.setattr("ticdc_source.kafka.fetch._SECOND_LOOK_SECONDS", 0.001, raising=False)
+    for fail in (True, False):
+        chunks = run(Restarted(9), OffsetRange("t", 0, 3, 10), fail_on_data_loss=fail)
+        assert [offset for chunk in chunks for offset in chunk.offsets] == list(range(3, 10))
+    deleted = Restarted(1 << 40)
+    with pytest.raises(DataLossError, match="t-0 has been deleted"):
+        run(deleted, OffsetRange("t", 0, 3, 10))
+    assert deleted.lookups == 10
+
+
+class Outage:
+    """Brokers that go away after the reader was made, until they have been asked for a connection for a while."""
+
+    config: ClassVar[Mapping[str, Any]] = {**CONFIG, "request_timeout_ms": 30, "broker_timeout_ms": 2000}
+
+    def __init__(self, seconds: float, consumer: StubConsumer) -> None:
+        self.seconds, self.consumer, self.connects = seconds, consumer, 0
+        self.left_ms: list[float] = []  # when each reader is made
+
+    def connect(self, _: Mapping[str, Any], patience: Patience) -> StubClient:
+        self.connects += 1
+        back_at = time.monotonic() + self.seconds
+        while self.connects > 1 and time.monotonic() < back_at:
+            patience.failed("b:1", Cause("ECONNREFUSED"))
+            patience.check()
+            time.sleep(0.001)
+        client = StubClient(self.consumer)
+        make_reader = client.reader
+
+        def reader(offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> RecordReader:
+            self.left_ms.append(patience.left_ms)
+            if self.connects > 1:
+                self.consumer.end, self.consumer.visible = 10, list(range(10))
+            return make_reader(offset_range, limits, patience)
+
+        client.reader = reader  # type: ignore[method-assign]
+        return client
+
+    def read(self, **config: Any) -> list[int]:
+        settings = FetchSettings(max_records=7, max_bytes=1000, poll_timeout_ms=250)
+        with KafkaFetcher({**self.config, **config}, settings, connect=self.connect) as fetcher:
+            return [offset for chunk in fetcher.fetch(OffsetRange("t", 0, 3, 10)) for offset in chunk.offsets]
+
+
+def test_an_outage_that_only_a_reconnection_meets_is_not_the_records_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record has all of its time after brokers came back, although no look-up met the outage.
+
+    And one limit holds for the connection and the request together.
+    """
+    monkeypatch.setattr("ticdc_source.kafka.fetch._LOOK_AFTER_SECONDS", 0.05)
+    outage = Outage(0.3, StubConsumer([], 3, random.Random(1)))
+
+    assert outage.read() == list(range(3, 10))
+
+    assert outage.left_ms[1] <= 2000 - 30 - 300
+
+
+def test_an_outage_in_the_midst_of_a_range_ends_in_sparks_words() -> None:
+    """The error has the topic, partition and offset, the option, each server's cause and the time since the record."""
+    outage = Outage(1 << 40, StubConsumer([], 3, random.Random(1)))
+    words = r"^Cannot fetch record for offset 3 of t-0 in (\d+) ms \(.*option brokerTimeoutMs\): b:1: ECONNREFUSED \("
+    with pytest.raises(KafkaUnavailableError, match=words) as caught:
+        outage.read(broker_timeout_ms=300)
+    assert int(str(caught.value).split(" ms ")[0].split()[-1]) >= 300
+
+    holes = Unreachable(StubConsumer([7, 8, 9], 10, random.Random(0)))
+    with pytest.raises(KafkaUnavailableError, match=r"^Cannot fetch record for offset 3 of t-0 in .*: ECONNREFUSED"):
+        run(holes, OffsetRange("t", 0, 3, 10))
+
+
 class SlowLink(StubConsumer):
     """A consumer whose large fetches never come."""
 
@@ -328,6 +416,18 @@ def test_fetches_shrink_when_none_comes_in_time_and_grow_again() -> None:
         offsets = [offset for chunk in fetcher.fetch(OffsetRange("t", 0, 0, 3000)) for offset in chunk.offsets]
 
     assert offsets == list(range(3000))
+    assert [size >> 10 for size in link.sizes] == [3072, 768, 192, 384, 768, 1536, 3072]
+
+
+def test_fetches_grow_again_over_ranges_of_one_fetch_each() -> None:
+    """The eighth fast fetch may be a range's last: then the next range asks for more."""
+    link = SlowLink()
+    settings = FetchSettings(max_records=7, max_bytes=1000, poll_timeout_ms=1000)
+
+    with KafkaFetcher({**CONFIG, "request_timeout_ms": 100}, settings, connect=link.connect) as fetcher:
+        for start in range(40):
+            assert len(list(fetcher.fetch(OffsetRange("t", 0, start, start + 1)))) == 1
+
     assert [size >> 10 for size in link.sizes] == [3072, 768, 192, 384, 768, 1536, 3072]
 
 

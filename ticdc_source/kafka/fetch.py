@@ -19,13 +19,18 @@ from ticdc_source.kafka.client import (
     Client,
     Connect,
     LogTruncatedError,
+    NoAnswerError,
     OffsetOutOfRangeError,
     PartitionReader,
     UnknownPartitionsError,
 )
 from ticdc_source.kafka.kafka_python.connect import connect as connect_kafka_python
-from ticdc_source.kafka.lookup import report_loss
-from ticdc_source.kafka.patience import Limit, Patience
+from ticdc_source.kafka.lookup import (
+    _LOOKS_UNTIL_GONE,
+    _SECOND_LOOK_SECONDS,
+    report_loss,
+)
+from ticdc_source.kafka.patience import Cause, Limit, Patience
 from ticdc_source.kafka.retry import RetryingClient
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import EARLIEST, LATEST
@@ -36,9 +41,9 @@ __all__ = ["KafkaFetcher"]
 # hold no records ends soon.
 _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 5, 500
 # After so long without progress the log's bounds are looked up, to find out whether there is anything to wait for, and
-# again after as long. The answer counts after so many times in a row: a restarting broker may say for a moment that it
-# knows no such topic.
-_LOOK_AFTER_SECONDS, _LOOKS = 1.0, 3
+# again after as long. If there is nothing, the answer counts after as many looks in a row as the driver takes, and as
+# far apart: a broker that has just started may not know the topic.
+_LOOK_AFTER_SECONDS = 1.0
 _LOOK_TIMEOUT_MS = 5_000
 # A fetch that has not come within the client's request time-out is asked for again with a part of its bytes, down to
 # the smallest. After some that came in a quarter of that time, the next ones are twice as large.
@@ -87,6 +92,8 @@ class KafkaFetcher(AbstractContextManager["KafkaFetcher"]):
 class _FetchSize:
     """How many bytes a fetch asks for. Brokers send a single record batch even if it is larger.
 
+    `came` and `shrink` set the wanted size; `apply` makes it that of the connection.
+
     Args:
         config: what `client_config` returned.
     """
@@ -94,39 +101,40 @@ class _FetchSize:
     def __init__(self, config: ClientConfig) -> None:
         largest: int = config.get("max_partition_fetch_bytes", 3 << 20)
         self._largest: int = min(largest, config.get("fetch_max_bytes", largest))
-        self._bytes: int = self._largest
+        self._wanted: int = self._largest
+        self._connected: int = self._largest  # what the connection asks for
         self._fast = 0  # how many fetches in a row were fast
         self.timeout_seconds: float = config.get("request_timeout_ms", 30_000) / 1000
 
-    @property
-    def settings(self) -> ClientConfig:
-        """The settings of a client with this size."""
-        return {"max_partition_fetch_bytes": self._bytes, "fetch_max_bytes": self._bytes}
-
     def __str__(self) -> str:
         """Return the size, if it has been reduced, for messages."""
-        return "" if self._bytes == self._largest else f"; the last fetch asked for {self._bytes} bytes at most"
+        return "" if self._connected == self._largest else f"; the last fetch asked for {self._connected} bytes at most"
 
-    def shrink(self) -> bool:
-        """Ask for fewer bytes, if that is possible; return whether it is."""
-        before = self._bytes
-        self._bytes = min(before, max(_SMALLEST_FETCH, before // _SHRINK))
+    @property
+    def is_other(self) -> bool:
+        """Whether another size is wanted than the connection has."""
+        return self._wanted != self._connected
+
+    def apply(self, brokers: RetryingClient) -> None:
+        """Close the connections if another size is wanted; the next request connects with that size."""
+        if self.is_other:
+            brokers.change({"max_partition_fetch_bytes": self._wanted, "fetch_max_bytes": self._wanted})
+            self._connected = self._wanted
+
+    def shrink(self) -> None:
+        """Want fewer bytes, if that is possible: none came in time."""
+        self._wanted = min(self._connected, max(_SMALLEST_FETCH, self._connected // _SHRINK))
         self._fast = 0
-        return self._bytes < before
 
-    def grow(self, seconds: float) -> bool:
-        """Ask for more bytes, if the last fetches came fast enough; return whether it is so.
+    def came(self, seconds: float) -> None:
+        """Want more bytes, if this fetch and those before it came fast enough.
 
         Args:
-            seconds: how long the last one was waited for.
+            seconds: how long it was waited for.
         """
-        if self._bytes == self._largest:
-            return False
         self._fast = self._fast + 1 if seconds <= _FAST_PART * self.timeout_seconds else 0
-        if self._fast < _FAST_FETCHES:
-            return False
-        self._bytes, self._fast = min(self._largest, _GROW * self._bytes), 0
-        return True
+        if self._fast >= _FAST_FETCHES:
+            self._wanted, self._fast = min(self._largest, _GROW * self._connected), 0
 
 
 class _RangeRead:
@@ -142,6 +150,7 @@ class _RangeRead:
         self._timeout_ms = settings.poll_timeout_ms
         limit = Limit(self._timeout_ms, "kafkaConsumer.pollTimeoutMs")
         self._limit = max(limit, brokers.stream_limit or limit)  # while brokers do not answer
+        self._both_seconds = (limit.ms + self._limit.ms) / 1000  # however often brokers come back
         self._fail = settings.fail_on_data_loss
         self._expected = offset_range.start  # the first offset not yet accounted for
         self._log_start: int | None = None  # as it was after the records in hand had arrived
@@ -156,15 +165,28 @@ class _RangeRead:
             self._connect()
         self._progressed()  # now: brokers may have been away for longer than a record is waited for
 
-    def _connect(self, limit: Limit | None = None) -> None:
-        """Begin to fetch at the position."""
+    def _connect(self, patience: Patience | None = None) -> None:
+        """Begin to fetch at the position, as many bytes at a time as are wanted."""
         rest = self._range._replace(start=self._expected)
 
         def reader(client: Client, patience: Patience) -> tuple[Client, PartitionReader]:
             return client, client.reader(rest, self._limits, patience)
 
-        self._client, self._reader = self._brokers.ask(reader, limit=limit)
+        self._size.apply(self._brokers)
+        self._client, self._reader = self._brokers.ask(reader, patience=patience)
         self._asked_at = time.monotonic()
+
+    def _reconnect(self) -> None:
+        """Fetch anew in the midst of the range. The record is not waited for while brokers are away."""
+        began = time.monotonic()
+        patience = self._current_patience()
+        try:
+            self._connect(patience)
+        except KafkaUnavailableError as error:
+            raise self._unanswered(error) from error
+        if not self._is_answered or time.monotonic() - began >= _LOOK_AFTER_SECONDS:
+            patience.answered()
+            self._start_waiting()
 
     def _progressed(self) -> None:
         """Start the clocks anew: records have come."""
@@ -186,13 +208,11 @@ class _RangeRead:
             while self._expected < end:
                 arrived, position = self._poll()
                 if arrived is not None:
-                    is_larger = self._size.grow(time.monotonic() - self._asked_at)
+                    self._size.came(time.monotonic() - self._asked_at)
                     yield from self._accepted(arrived, position)
                     self._progressed()
-                    if is_larger and self._expected < end:
-                        self._brokers.change(self._size.settings)
-                        self._connect(self._limit)
-                        self._progressed()
+                    if self._size.is_other and self._expected < end:
+                        self._reconnect()
                 elif position > self._expected:
                     # The position advanced without visible records: transaction markers, aborted or compacted records.
                     self._account_for_hole(self._expected)
@@ -238,6 +258,7 @@ class _RangeRead:
     def _account_for_hole(self, missing: int) -> None:
         """Distinguish compaction and transactions, which leave holes, from records that were deleted before reading."""
         if self._log_start is None:
+            self._progressed()  # up to the hole
             bounds = self._bounds()
             self._log_start = None if bounds is None else bounds[0]
         if self._log_start is not None and self._log_start > missing:
@@ -262,28 +283,17 @@ class _RangeRead:
         """Wait longer the next time; give up when the time is over, or if there is nothing to wait for."""
         now = time.monotonic()
         self._wait_ms = min(2 * self._wait_ms, _LONGEST_WAIT_MS)
-        if self._patience is None:
-            self._patience = self._new_patience(self._waiting_since)
-        patience = self._patience
+        patience = self._current_patience()
         patience.log_if_due()
-        waited_ms = (now - self._waiting_since) * 1000
-        # Brokers that answer look-ups only start the wait anew, but not for ever.
-        is_endless = (now - self._progress_at) * 1000 >= self._timeout_ms + self._limit.ms
-        if is_endless or (waited_ms >= self._timeout_ms and (self._is_answered or patience.is_over)):
-            waited_ms = (now - self._progress_at) * 1000 if is_endless else waited_ms
-            option = "kafkaConsumer.pollTimeoutMs" if self._is_answered else self._limit.option
-            msg = (
-                f"Cannot fetch record for offset {self._expected} of {self._topic_partition} in {waited_ms:.0f} ms "
-                f"(Kafka at {self._client.servers}; option {option}): {patience.failures_text()}{self._size}"
-            )
-            raise KafkaUnavailableError(msg)
+        if patience.is_over or (self._is_answered and (now - self._waiting_since) * 1000 >= self._timeout_ms):
+            raise self._unavailable(patience.failures_text())
         if now - self._asked_at >= self._size.timeout_seconds:
             self._fetch_less()
             return
-        if now - self._looked_at < _LOOK_AFTER_SECONDS:
+        if now - self._looked_at < (_SECOND_LOOK_SECONDS if self._looks else _LOOK_AFTER_SECONDS):
             return
         try:
-            bounds = self._bounds(patience.limited_to(_LOOK_TIMEOUT_MS))
+            bounds = self._bounds(_LOOK_TIMEOUT_MS)
         except TiCDCSourceError:
             self._looks = 0  # no answer says nothing about the partition: start counting again
             self._is_answered = False
@@ -291,6 +301,7 @@ class _RangeRead:
             if not self._is_answered:  # the brokers are back: from now on the record may be waited for
                 patience.answered()
                 self._start_waiting()
+                patience = self._current_patience()
             reason = None
             if bounds is None:
                 reason = f"Partition {self._topic_partition} has been deleted."
@@ -302,7 +313,7 @@ class _RangeRead:
                 reason or (bounds and f"the brokers answer that it ends at {bounds[1]}, but send no record")
             )
             self._looks = self._looks + 1 if reason else 0
-            if reason and self._looks >= _LOOKS:
+            if reason and self._looks >= _LOOKS_UNTIL_GONE:
                 self._lost(reason)
                 self._expected = self._range.end
         self._looked_at = time.monotonic()
@@ -313,27 +324,51 @@ class _RangeRead:
         The connections are closed, because an answer that is under way holds up all others.
         """
         self._asked_at = time.monotonic()
-        if self._size.shrink():
-            self._brokers.change(self._size.settings)
-            self._connect(self._limit)
-            if not self._is_answered:
-                self._start_waiting()
+        self._size.shrink()
+        if self._size.is_other:
+            self._reconnect()
 
-    def _new_patience(self, began: float) -> Patience:
-        status = f"offset {self._expected} of {self._topic_partition} has not come"
-        return Patience(self._client.servers, status, self._limit, began=began)
+    def _current_patience(self) -> Patience:
+        """Return the one deadline of this wait for all that is asked of brokers."""
+        if self._patience is None:
+            status = f"offset {self._expected} of {self._topic_partition} has not come"
+            patience = Patience(self._client.servers, status, self._limit, began=self._waiting_since)
+            seconds_left = self._progress_at + self._both_seconds - time.monotonic()
+            self._patience = patience.limited_to(seconds_left * 1000)
+        return self._patience
 
-    def _bounds(self, patience: Patience | None = None) -> tuple[int, int] | None:
+    def _bounds(self, timeout_ms: float | None = None) -> tuple[int, int] | None:
         """Return the partition's earliest and latest offset; None if there is no such partition."""
         topic_partition = self._topic_partition
-        if patience is None:
-            patience = self._new_patience(began=time.monotonic())
+        patience = self._current_patience()
+        if timeout_ms is not None:
+            patience = patience.limited_to(timeout_ms)
         try:
             earliest = self._client.offsets({topic_partition: EARLIEST}, patience)[topic_partition]
             latest = self._client.offsets({topic_partition: LATEST}, patience)[topic_partition]
         except UnknownPartitionsError:
             return None
+        except KafkaUnavailableError as error:
+            raise self._unanswered(error) from error
         return earliest, latest
+
+    def _unanswered(self, error: KafkaUnavailableError) -> KafkaUnavailableError:
+        """Return the error of brokers that are away in the midst of the range."""
+        patience = self._current_patience()
+        patience.set_missing(None)  # what brokers answered before they went away
+        if isinstance(error, NoAnswerError):
+            patience.failed(error.server, Cause(error.reason))
+        self._is_answered = False
+        return self._unavailable(patience.failures_text() if patience.has_failures else str(error))
+
+    def _unavailable(self, reason: str) -> KafkaUnavailableError:
+        """Return an error in Spark's words, with the whole time since the last record."""
+        waited_ms = (time.monotonic() - self._progress_at) * 1000
+        option = "kafkaConsumer.pollTimeoutMs" if self._is_answered else self._limit.option
+        return KafkaUnavailableError(
+            f"Cannot fetch record for offset {self._expected} of {self._topic_partition} in {waited_ms:.0f} ms "
+            f"(Kafka at {self._client.servers}; option {option}): {reason}{self._size}"
+        )
 
     def _lost(self, reason: str) -> None:
         report_loss(f"{reason} (reading {self._range})", fail=self._fail)

@@ -70,7 +70,7 @@ class RetryingClient:
         *,
         retries: int = 0,
         interval_ms: float = 0,
-        limit: Limit | None = None,
+        patience: Patience | None = None,
     ) -> Answer:
         """Return the answer to a request; retry with a new client while brokers do not answer.
 
@@ -79,18 +79,18 @@ class RetryingClient:
             retries: how often to retry a request that brokers answered with an error. Requests without an answer do not
                 count.
             interval_ms: the pause before each of these retries.
-            limit: how long to wait for a connection, and then for the answer; by default as said above.
+            patience: how long to wait for a connection and the answer together; by default for each as said above.
 
         Raises:
             TiCDCSourceError: whatever `request` raises; KafkaUnavailableError if the deadline has passed.
         """
-        patience: Patience | None = None
+        is_own = patience is None
         while True:
             try:
                 if self.client is None:
-                    self.client = self._connect(self._config, patience or self._connection_wait(limit))
+                    self.client = self._connect(self._config, patience or self._connection_wait())
                 if patience is None:
-                    pending = limit or self._limit("default_api_timeout_ms", "kafka.default.api.timeout.ms")
+                    pending = self._limit("default_api_timeout_ms", "kafka.default.api.timeout.ms")
                     patience = Patience(self.servers, "a request is pending", pending)
                 answer = request(self.client, patience)
             except NoAnswerError as error:
@@ -110,17 +110,18 @@ class RetryingClient:
                 raise
             else:
                 self._reached = True
-                patience.answered()
+                if is_own:
+                    patience.answered()
                 return answer
             time.sleep(min(pause, patience.left_ms / 1000))
             patience.check()
 
-    def _connection_wait(self, limit: Limit | None) -> Patience:
+    def _connection_wait(self) -> Patience:
         # Name the option that took effect: unless it is set, the first has the value of the second.
         setting, option = "bootstrap_timeout_ms", "kafka.bootstrap.timeout.ms"
         if self._config[setting] == self._config["default_api_timeout_ms"]:
             setting, option = "default_api_timeout_ms", "kafka.default.api.timeout.ms"
-        return Patience(self.servers, "no broker answers", limit or self._limit(setting, option))
+        return Patience(self.servers, "no broker answers", self._limit(setting, option))
 
     def _limit(self, setting: str, option: str) -> Limit:
         if self.stream_limit is not None and self._reached:
