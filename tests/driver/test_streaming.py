@@ -13,6 +13,7 @@ from ticdc_source.driver.streaming import IDS, INITIAL, StreamLimits, StreamPlan
 from ticdc_source.errors import CheckpointError, DataLossError
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.spark.stream import UnlimitedStreamReader
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -26,9 +27,11 @@ class FakeCluster:
     begin_at: str = "latest"
     ids: dict[str, str] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    known: list[list[TopicPartition]] = field(default_factory=list)
 
-    def partitions(self, *, missing: bool = False) -> list[TopicPartition]:
+    def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
         assert missing
+        self.known.append(sorted(known))
         self.calls.append("partitions")
         return sorted(self.last)
 
@@ -60,6 +63,10 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
+    def sleep(self, seconds: float) -> None:
+        """Move it."""
+        self.now += seconds
+
 
 def strict(reason: str) -> None:
     """Raise an error, as failOnDataLoss=true does."""
@@ -69,7 +76,8 @@ def strict(reason: str) -> None:
 def planner(cluster: FakeCluster, clock: Clock | None = None, *, fail: bool = True, **limits: float) -> StreamPlanner:
     """Return a planner."""
     report = strict if fail else lambda reason: warnings.warn(reason, stacklevel=2)
-    return StreamPlanner(cluster, StreamLimits(**{"min_interval": 0.0, **limits}), report, clock or Clock())
+    clock = clock or Clock()
+    return StreamPlanner(cluster, StreamLimits(**{"min_interval": 0.0, **limits}), report, clock, clock.sleep)
 
 
 def via_json(offset: dict[str, Any]) -> dict[str, Any]:
@@ -394,7 +402,7 @@ def test_available_now_refuses_a_topic_that_is_recreated() -> None:
 
 
 def test_a_broker_that_lags_behind_does_not_bring_an_old_topic_back() -> None:
-    """One answer with the id of before is looked at twice, and no id comes back once it was replaced."""
+    """One answer with the id of before is looked at again, and no id comes back once it was replaced."""
     cluster = FakeCluster({T0: 0}, {T0: 9}, ids={"t": "NEW"})
     plan = planner(cluster, fail=False)
     with pytest.warns(UserWarning, match=RECREATED):
@@ -405,6 +413,128 @@ def test_a_broker_that_lags_behind_does_not_bring_an_old_topic_back() -> None:
     answers = iter(["OLD", "NEW"])
     cluster.topic_ids = lambda: {"t": next(answers)}  # type: ignore[method-assign]
     assert planner(cluster).next(end) == end
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_new_id_is_believed_after_two_seconds(*, fail: bool) -> None:
+    """A broker that lags for less, after a restart of the driver, recreates no topic; one look in two seconds would."""
+    new = {"$ids": {"t": "NEW"}, "t": {"0": 100}}
+    cluster, clock = FakeCluster({T0: 0}, {T0: 100}), Clock()
+    cluster.topic_ids = lambda: {"t": "OLD" if clock.now < 1.9 else "NEW"}  # type: ignore[method-assign]
+    plan = planner(cluster, clock, fail=fail)
+
+    assert plan.next(new) == new
+    assert 1.9 <= clock.now < 3
+    cluster.topic_ids = lambda: {"t": "NEWER"}  # type: ignore[method-assign]
+    cluster.calls.clear()
+    with pytest.raises(DataLossError) if fail else pytest.warns(UserWarning, match="NEW and is NEWER"):
+        plan.next(new)
+    assert cluster.calls.count("latest") == 5
+
+
+@pytest.mark.parametrize("between", ["deleted", "without ids"])
+def test_an_old_id_does_not_come_back_after_a_look_that_told_none(between: str) -> None:
+    """The id of a topic that vanished, or that was replaced before a look without ids, is that of a lagging broker."""
+    cluster = FakeCluster({T0: 0}, {T0: 40}, ids={"t": "OLD"})
+    plan = planner(cluster, fail=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        offset = plan.next({"$ids": {"t": "OLD"}, "t": {"0": 30}})
+        if between == "deleted":
+            del cluster.last[T0]
+            offset = plan.next(offset)
+            cluster.last[T0] = 40
+        cluster.ids = {"t": "NEW"}
+        offset = plan.next(offset)
+    cluster.ids = {}
+    assert plan.next(offset) == offset
+
+    cluster.ids = {"t": "OLD"}
+
+    assert offset == {"$ids": {"t": "NEW"}, "t": {"0": 40}}
+    assert plan.next(offset) == offset
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_an_idle_stream_of_an_earlier_release_notices_a_recreated_topic(*, fail: bool) -> None:
+    """An offset without ids stays as it is; the id that the process saw beside it counts until the next batch."""
+    cluster = FakeCluster({T0: 0}, {T0: 100}, ids={"t": "OLD"})
+    plan = planner(cluster, fail=fail)
+    offset = {"t": {"0": 100}}
+    assert json.dumps(plan.next(offset)) == json.dumps(offset)
+    cluster.ids, cluster.last = {"t": "NEW"}, {T0: 260}
+
+    if fail:
+        with pytest.raises(DataLossError, match=RECREATED):
+            plan.next(offset)
+        return
+    with pytest.warns(UserWarning, match=RECREATED):
+        end = via_json(plan.next(offset))
+    with pytest.warns(UserWarning, match=RECREATED):
+        assert plan.ranges(offset, end) == [OffsetRange("t", 0, 0, 260)]
+    assert plan.next(end) == end == {"$ids": {"t": "NEW"}, "t": {"0": 260}}
+
+
+class Unlimited(UnlimitedStreamReader):
+    """A reader of PySpark 4.0 and 4.1 with a planner of the test."""
+
+    def __init__(self, plan: StreamPlanner) -> None:
+        self._planner, self._last, self._shown = plan, None, set()
+
+
+@pytest.mark.parametrize("told_at", [0, 1, 2])
+def test_a_restart_without_the_start_of_the_stream_notices_a_recreated_topic(told_at: int) -> None:
+    """PySpark 4.0 and 4.1: also if the first look-ups told no ids, and `startingOffsets` are gone."""
+    cluster = FakeCluster({T0: 0}, {T0: 260}, ids={"t": "NEW"} if told_at == 0 else {})
+    cluster.starts = lambda _: strict("gone")  # type: ignore[method-assign, assignment, return-value]
+    plan = planner(cluster)
+    start = {"$ids": {"t": "OLD"}, "t": {"0": 100}}
+
+    end = via_json(Unlimited(plan).latestOffset())
+    if told_at == 1:
+        plan = planner(cluster)  # after a crash
+    if told_at == 2:
+        assert plan.ranges(start, end) == [OffsetRange("t", 0, 100, 260)]
+    cluster.ids = {"t": "NEW"}
+
+    with pytest.raises(DataLossError, match=RECREATED):
+        plan.next(end) if told_at == 2 else plan.ranges(start, end)
+
+
+def test_the_first_listing_looks_for_the_partitions_of_the_checkpoint() -> None:
+    """A process that has just started knows them only from the offset; later the lookup remembers what it found."""
+    offset, end = {"t": {"0": 3}}, {"$ids": {"t": "T"}, "t": {"0": 5}}
+    for replays in (False, True):
+        cluster, clock = FakeCluster({T0: 0}, {T0: 5}, ids={"t": "T"}), Clock()
+        plan = planner(cluster, clock)
+        if replays:
+            plan.ranges(offset, end)
+        plan.next(end if replays else offset)
+        clock.now += 60
+        plan.next(end)
+        assert cluster.known == [[T0], []]
+
+
+@pytest.mark.parametrize("knows_after", [3.0, 60.0])
+def test_a_listed_topic_without_offsets_is_deleted_in_the_end(knows_after: float) -> None:
+    """A broker that has just started may not know what another one lists; other topics go on."""
+    cluster, clock = FakeCluster({T0: 0, U0: 0}, {T0: 5, U0: 5}), Clock()
+    ends, offset = cluster.latest, {"t": {"0": 5}, "u": {"0": 5}}
+
+    def latest(topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        topic_partitions = list(topic_partitions)
+        if U0 in topic_partitions and clock.now < knows_after:
+            raise DataLossError([U0])
+        return ends(topic_partitions)
+
+    cluster.latest = latest  # type: ignore[method-assign]
+    if knows_after < 4:
+        assert planner(cluster, clock).next(offset) == offset
+        return
+    with pytest.raises(DataLossError, match="Partitions u-0 have been deleted"):
+        planner(cluster, clock).next(offset)
+    with pytest.warns(UserWarning, match="Partitions u-0 have been deleted"):
+        assert planner(cluster, clock, fail=False).next(offset) == {"t": {"0": 5}}
 
 
 def test_a_look_up_without_topic_ids_is_told_once_and_fails_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -180,3 +180,22 @@ def test_a_broker_that_has_just_started_deletes_no_topic(
         assert cluster.partitions(missing=True) == []
         assert len(clients.knows) == 1
         assert cluster.partitions(missing=True) == []
+
+
+@pytest.mark.parametrize("choice", [{"subscribe": "t"}, {"subscribePattern": "t.*"}, {"assign": '{"t": [0]}'}])
+def test_a_restarted_stream_looks_for_the_partitions_of_its_checkpoint(
+    choice: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten times, as for those that it has found itself; a topic that is no longer chosen is not waited for."""
+    monkeypatch.setattr("ticdc_source.kafka.lookup.time.sleep", lambda _: None)
+    options = stream_options({"kafka.bootstrap.servers": "b:1", "protocol": "canal-json", **choice})
+
+    for knows, known, expected in (
+        ([False] * 5 + [True], [T0], [T0]),
+        ([False] * 10, [T0], []),
+        ([False], [TopicPartition("other", 0)], []),
+    ):
+        clients = ForgetfulClients(*knows)
+        with KafkaCluster(options, connect=clients) as cluster:
+            assert cluster.partitions(missing=True, known=known) == expected
+            assert clients.knows == []

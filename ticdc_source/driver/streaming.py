@@ -30,6 +30,10 @@ INITIAL, START, IDS = "$initial", "$init", "$ids"
 
 # The maximum age of the list of topics and partitions. New ones start at their first record, so none is missed.
 _LIST_EVERY_S = 10.0
+# A broker may lag behind the others. A topic has a new id, or listed partitions have no offsets, after so many looks.
+_PAUSE_S = 0.5
+_LOOKS_UNTIL_RECREATED = 5
+_LOOKS_UNTIL_GONE = 10
 
 Offsets = dict[TopicPartition, int]
 # An offset as Spark keeps it in a checkpoint: offsets by partition number by topic, and the members above.
@@ -39,8 +43,8 @@ OffsetJSON = dict[str, Any]
 class Lookup(Protocol):
     """What a stream asks the brokers; `kafka.KafkaCluster` answers."""
 
-    def partitions(self, *, missing: bool = False) -> list[TopicPartition]:
-        """Return the topic partitions that exist."""
+    def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
+        """Return the topic partitions that exist; one that was known is gone only after several looks."""
 
     def starts(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
         """Return where a new stream starts in each partition."""
@@ -76,16 +80,20 @@ class StreamPlanner:
         limits: how long to wait.
         report_loss: called with a reason if records or partitions are gone; it raises unless `failOnDataLoss` is off.
         clock: a monotonic clock, in seconds.
+        sleep: waits for so many seconds.
     """
 
     lookup: Lookup
     limits: StreamLimits
     report_loss: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
     _start: Offsets | None = None
     _latest: Offsets = field(default_factory=dict)
     _ids: dict[str, str] = field(default_factory=dict)
+    _believed_ids: dict[str, str] = field(default_factory=dict)  # the last id of each topic, gone ones too
     _old_ids: set[str] = field(default_factory=set)
+    _unwritten_ids: dict[str, str] = field(default_factory=dict)  # of topics to whose offset no id was written
     _has_told_of_ids: bool = False
     _partitions: list[TopicPartition] = field(default_factory=list)
     _looked_at: float | None = None
@@ -110,6 +118,10 @@ class StreamPlanner:
         """Return the ends of all partitions, for Spark's report."""
         return to_json_dict(self._look())
 
+    def newest_end(self) -> OffsetJSON:
+        """Return the ends of all partitions as the end of a micro-batch whose start is not known."""
+        return _with_ids(self._look(), self._ids)
+
     def ends(self) -> Offsets:
         """Return the ends of all topic partitions as of the last look-up."""
         return self._latest
@@ -126,10 +138,12 @@ class StreamPlanner:
             DataLossError: partitions are gone, or their offsets went back, or a topic was deleted and created again.
         """
         begins = self._offsets(start)
-        ids = _ids_of(start)
+        ids = self._known_ids(start, begins)
         first = bool(start.get(INITIAL))
-        self._look()
+        self._look(begins)
         recreated = self._recreated(ids)
+        without = _topics(begins) - _ids_of(start).keys()
+        self._unwritten_ids = {topic: each for topic, each in {**self._ids, **ids}.items() if topic in without}
         # Its partitions are like added ones: they start at their earliest record.
         begins = {tp: offset for tp, offset in begins.items() if tp.topic not in recreated}
         ends = self._target_of(begins) if self._stops_at_target else self._latest
@@ -148,9 +162,7 @@ class StreamPlanner:
             ends = {tp: begins[tp] + granted[tp] if behind[tp] > 0 else ends[tp] for tp in ends}
         if not first and not recreated and ends == self._offsets(start):
             return dict(start)
-        ids = {**ids, **self._ids}
-        ids = {topic: ids[topic] for topic in sorted(_topics(ends)) if topic in ids}
-        end = {**({IDS: ids} if ids else {}), **to_json_dict(ends)}
+        end = _with_ids(ends, {**ids, **self._ids})
         return {START: {name: start[name] for name in start if name != INITIAL}, **end} if first else end
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
@@ -160,14 +172,19 @@ class StreamPlanner:
             DataLossError: partitions are gone, or their offsets went back, or a topic was deleted and created again.
         """
         ends = self._offsets(end)
+        begins = self._offsets(start, end)
         planned = _ids_of(end)
-        if planned and self._looked_at is None:  # a batch that was planned before a restart
-            self._look()
+        started = self._known_ids(start, begins)
+        carried = {topic: started[topic] for topic in sorted(_topics(ends) - planned.keys()) if topic in started}
+        self._unwritten_ids.update(carried)
+        if (planned or carried) and self._looked_at is None:  # a batch that was planned before a restart
+            self._look(ends)
         # The records of the batch are gone, and the next one reads the new topic from its earliest offset.
-        gone = self._recreated(planned)
+        gone = self._recreated({**carried, **planned})
         ends = {tp: offset for tp, offset in ends.items() if tp.topic not in gone}
-        begins = {tp: offset for tp, offset in self._offsets(start, end).items() if tp.topic not in gone}
-        recreated = {topic: ids for topic, ids in _changed(_ids_of(start), planned).items() if topic not in gone}
+        begins = {tp: offset for tp, offset in begins.items() if tp.topic not in gone}
+        recreated = {topic: ids for topic, ids in _changed(started, planned).items() if topic not in gone}
+        self._old_ids.update(old for old, _ in recreated.values())
         self._report_recreated(recreated)
         begins = {tp: offset for tp, offset in begins.items() if tp.topic not in recreated}
         begins = self._with_new_partitions(begins, ends)
@@ -182,46 +199,75 @@ class StreamPlanner:
         found = offsets_of(offset)
         return offsets_of(end[START]) if end is not None and offset.get(INITIAL) and START in end else found
 
-    def _look(self) -> Offsets:
+    def _look(self, known: Iterable[TopicPartition] = ()) -> Offsets:
         """Return the ends of all topic partitions, from a look-up if the last one is too old.
 
         The same look-up tells the topics' ids. Spark asks some 90 times a second while a stream is idle.
+
+        Args:
+            known: partitions of the checkpoint, which the first listing of a process looks for.
         """
         now = self.clock()
         interval = self.limits.min_interval * (2.5 if self._idle else 1)
         if self._looked_at is None or now - self._looked_at >= interval:
             if self._listed_at is None or now - self._listed_at >= _LIST_EVERY_S:
-                self._list(now)
-            try:
-                found = self.lookup.latest(self._partitions) if self._partitions else {}
-            except DataLossError:  # a listed partition is gone: whether that fails the query is decided later
-                self._list(now)
-                found = self.lookup.latest(self._partitions) if self._partitions else {}
+                self._list(now, () if self._partitions else known)
+            found = self._ends_of_listed(now)
             self._idle = found == self._latest
             self._latest = found
             self._learn_ids()
             self._looked_at = self.clock()
         return self._latest
 
+    def _ends_of_listed(self, now: float) -> Offsets:
+        """Return the ends of the listed partitions, without those that are gone: the caller decides what that means."""
+        for look in range(_LOOKS_UNTIL_GONE):
+            try:
+                return self.lookup.latest(self._partitions) if self._partitions else {}
+            except DataLossError:
+                if look:  # the list has a partition that the look-up of offsets does not know
+                    self.sleep(_PAUSE_S)
+                self._list(now)
+        found: Offsets = {}
+        for topic in sorted(_topics(self._partitions)):
+            try:
+                found.update(self.lookup.latest([tp for tp in self._partitions if tp.topic == topic]))
+            except DataLossError:
+                _log.warning("Topic %s is listed, but the brokers tell no offsets: it counts as deleted", topic)
+        self._partitions = sorted(found)
+        return found
+
     def _learn_ids(self) -> None:
         found = self.lookup.topic_ids()
         topics = _topics(self._latest)
         ids = {topic: found[topic] for topic in sorted(topics) if topic in found}
-        for topic, (old, new) in _changed(self._ids, ids).items():
-            if new in self._old_ids:  # from a broker that lags behind: no id ever comes back
-                ids[topic] = old
+        for topic in [topic for topic in ids if ids[topic] in self._old_ids]:
+            # From a broker that lags behind: no id ever comes back.
+            del ids[topic]
+            if self._believed_ids.get(topic, "") not in {"", *self._old_ids}:
+                ids[topic] = self._believed_ids[topic]
         self._ids = ids
         if len(ids) < len(topics) and not self._has_told_of_ids:
             self._has_told_of_ids = True
             _log.debug("The brokers or the client library tell no topic ids: a recreated topic is known by its offsets")
 
+    def _known_ids(self, offset: OffsetJSON, offsets: Offsets) -> dict[str, str]:
+        """Return the ids of an offset's topics, also those that this process saw and nobody has written yet."""
+        topics = _topics(offsets)
+        return {**{topic: each for topic, each in self._unwritten_ids.items() if topic in topics}, **_ids_of(offset)}
+
     def _recreated(self, ids: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
         """Return the topics that now have other ids, with the old and the new id, and report them."""
-        if _changed(ids, self._ids):
-            self._looked_at = None  # a broker that lags behind may answer with the id of before: look again
+        for _ in range(_LOOKS_UNTIL_RECREATED - 1):
+            if all(old in self._old_ids for old, _ in _changed(ids, self._ids).values()):
+                break
+            self.sleep(_PAUSE_S)  # a broker that lags behind may have answered with the id of before
+            self._looked_at = None
             self._look()
         changed = _changed(ids, self._ids)
-        self._old_ids.update(old for old, _ in changed.values())
+        replaced = _changed(self._believed_ids, self._ids)  # also of a topic that was away in between
+        self._old_ids.update(old for old, _ in [*changed.values(), *replaced.values()])
+        self._believed_ids.update(self._ids)
         self._report_recreated(changed)
         return changed
 
@@ -235,8 +281,8 @@ class StreamPlanner:
                 "and with the last offset of the old checkpoint as 'startingOffsets'"
             )
 
-    def _list(self, now: float) -> None:
-        self._partitions = self.lookup.partitions(missing=True)
+    def _list(self, now: float, known: Iterable[TopicPartition] = ()) -> None:
+        self._partitions = self.lookup.partitions(missing=True, known=known)
         self._listed_at = now if self._partitions else None
 
     def _target_of(self, begins: Offsets) -> Offsets:
@@ -319,6 +365,12 @@ def offsets_of(offset: OffsetJSON) -> Offsets:
 def _ids_of(offset: OffsetJSON) -> dict[str, str]:
     """Return the topic ids of an offset, by topic; none for an offset of an earlier release."""
     return ids_from_json(offset.get(IDS, {}))
+
+
+def _with_ids(offsets: Offsets, ids: Mapping[str, str]) -> OffsetJSON:
+    """Return offsets as a checkpoint has them, with the ids of their topics as far as they are known."""
+    known = {topic: ids[topic] for topic in sorted(_topics(offsets)) if topic in ids}
+    return {**({IDS: known} if known else {}), **to_json_dict(offsets)}
 
 
 def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, tuple[str, str]]:

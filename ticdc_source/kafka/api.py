@@ -66,11 +66,12 @@ class Cluster(AbstractContextManager["Cluster"], Protocol):
         KafkaUnavailableError: the brokers do not answer in time.
     """
 
-    def partitions(self, *, missing: bool = False) -> list[TopicPartition]:
+    def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
         """Return the topic partitions to read, by topic and number.
 
         Args:
             missing: leave out topics and partitions that do not exist (a stream waits for them) instead of failing.
+            known: partitions that existed before, as a checkpoint has them; those of other topics do not matter.
 
         Raises:
             OptionError: a topic or partition does not exist (or the user may not see it), or no topic matches.

@@ -69,8 +69,9 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         """Close the connections; the next look-up connects again."""
         self._brokers.close()
 
-    def partitions(self, *, missing: bool = False) -> list[TopicPartition]:
+    def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
         """Return the topic partitions to read; see `Cluster.partitions`."""
+        self._found.update(filter(self._is_chosen, known))
         found = self._find(missing=missing)
         looks = 1
         while not self._found.issubset(found) and looks < _LOOKS_UNTIL_GONE:
@@ -79,6 +80,15 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
             looks += 1
         self._found = set(found)
         return found
+
+    def _is_chosen(self, topic_partition: TopicPartition) -> bool:
+        match self._choice:
+            case Subscribe(topics):
+                return topic_partition.topic in topics
+            case Assign(assigned):
+                return topic_partition in assigned
+            case SubscribePattern(pattern):
+                return pattern.fullmatch(topic_partition.topic) is not None
 
     def _find(self, *, missing: bool) -> list[TopicPartition]:
         match self._choice:

@@ -163,7 +163,7 @@ class UnlimitedStreamReader(StreamReader):
             try:
                 self._last = self.planner.initial()
             except (DataLossError, OptionError):  # a new stream fails later; a restart need not
-                self._last = self.planner.newest()
+                self._last = self.planner.newest_end()
                 return self._last
         self._last = self.planner.next(self._last)
         return self._last
