@@ -15,7 +15,7 @@ import pyarrow as pa
 from benchmarks.results import FOLDER, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
-from ticdc_source.options.options import options_table
+from ticdc_source.options.options import ALL_OUTPUTS, OPTIONS
 from ticdc_source.pipeline.metadata import format_table, metadata_table
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.debezium import types as debezium_types
@@ -89,6 +89,27 @@ _KINDS = {
     "interval": ("interval day to second",),
     "array": ("array<float>",),
 }
+
+
+def options_table() -> str:
+    """Return README's table of options."""
+    lines = [
+        "| option | default | meaning |",
+        "|---|---|---|",
+        "| `kafka.bootstrap.servers` | required | brokers as `host:port`, comma-separated |",
+        (
+            "| `kafka.*` |  | properties of the Kafka client, under their Java names; those that the source controls "
+            "itself are rejected |"
+        ),
+    ]
+    for option in OPTIONS.values():
+        default = f"`{option.default}`" if option.default else ""
+        scope = {"batch": " (batch reads only)", "stream": " (streams only)", None: ""}[option.only]
+        others = [output for output in ALL_OUTPUTS if output not in option.outputs]
+        if others:
+            scope += f" (not with {' or '.join(f'`{output}`' for output in others)})"
+        lines.append(f"| `{option.name}` | {default} | {option.meaning}{scope} |")
+    return "\n".join(lines)
 
 
 def _spark_name(arrow: pa.DataType) -> str:
@@ -232,6 +253,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "column_metadata": column_metadata_table,
     "envelope": lambda: format_table("envelope"),
     "events": lambda: format_table("event"),
+    "records": lambda: format_table("record"),
     "types": types_table,
     "conversions": conversions_table,
     "losses": losses_table,

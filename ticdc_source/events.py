@@ -258,6 +258,12 @@ class TableEvents:
             self.payloads = list(self.payloads)
         return self.positions, self.payloads
 
+    def payload_array(self) -> pa.BinaryArray:
+        """Return the bytes of each event as one array."""
+        if isinstance(self.payloads, Binaries):
+            return self.payloads.array
+        return pa.array(self.payloads, pa.binary())
+
     def address(self, event: int, column: str | None = None) -> Address:
         """Return the address of an event, given its index among these."""
         return self.chunk.address(self.positions[event], self.table, column)

@@ -9,8 +9,9 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from tests.generate_docs import options_table
 from ticdc_source.errors import OptionError
-from ticdc_source.options.options import OPTIONS, Option, Options, options_table
+from ticdc_source.options.options import OPTIONS, Option, Options
 from ticdc_source.options.ranges import validate
 
 REQUIRED = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
@@ -299,9 +300,7 @@ def test_an_option_of_typed_columns_is_refused_for_events(name: str) -> None:
     value = {"unspecifiedDecimal": "string", "zeroDate": "null", "onSchemaDrift": "rescue"}.get(name, "a int")
 
     parsed({name: value, "outputFormat": "envelope"})
-    with pytest.raises(
-        OptionError, match=f"'{name}' applies to outputFormat=changelog and envelope, not to event. Its"
-    ):
+    with pytest.raises(OptionError, match=f"'{name}' applies to outputFormat=changelog, envelope, not to event. Its"):
         parsed({name: value, "outputFormat": "event"})
 
 

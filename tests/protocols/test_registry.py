@@ -40,7 +40,17 @@ def test_the_contract_is_whole() -> None:
         "zoned_timestamps",
         "kernels",
     } == FACTS
-    assert {"of", "recognizes", "claim_checks", "split", "describe", "declared", "decode", "origins"} == METHODS
+    assert {
+        "of",
+        "recognizes",
+        "claim_checks",
+        "split",
+        "describe",
+        "declared",
+        "decode",
+        "origins",
+        "commit_versions",
+    } == METHODS
 
 
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: decoder.name)

@@ -15,6 +15,7 @@ from tests.support.messages import TSO, canal, dump, open_message
 
 Read = Callable[..., DataFrame]
 OPS = {"insert": "c", "update": "u", "delete": "d"}
+MARK = canal("TIDB_WATERMARK", None, None, _tidb={"watermarkTs": TSO})
 ORDER = ("_sequence.partition", "_sequence.offset", "_sequence.index")
 
 
@@ -215,3 +216,46 @@ def test_a_destructive_ddl_fails_the_query(batch: Read, servers: str, topic: Mak
     with pytest.raises(PySparkException, match=r"TRUNCATE TABLE `t` has removed rows of test\.t"):
         batch(name, onDestructiveDDL="fail").collect()
     assert batch(name).count() == 1
+
+
+def test_records_come_as_they_were_written(
+    spark: SparkSession, batch: Read, servers: str, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """`outputFormat=record` has each record's key, value, headers and place once, in a batch and in a stream."""
+    name = topic(2)
+    (key, value), (_, watermark) = canal("INSERT", [{"id": "1"}], None, {"id": "int"}), MARK
+    headers = [("source", b"\x00"), ("more", b"")]
+    written: list[Record] = [(0, key, value, headers, None), (1, None, watermark, [], None), (0, b"k", b"{", [], None)]
+    produce(servers, name, written)
+
+    rows = batch(name, outputFormat="record").orderBy("_partition", "_offset").collect()
+    stream = (
+        spark.readStream.format("ticdc")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", name)
+        .option("startingOffsets", "earliest")
+        .option("outputFormat", "record")
+        .load()
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "output"))
+    )
+    stream.awaitTermination()
+    streamed = spark.read.parquet(str(tmp_path / "output")).orderBy("_partition", "_offset").collect()
+
+    assert [tuple(row) for row in streamed] == [tuple(row) for row in rows]
+    assert [(row._partition, row._offset, row._key, row._value) for row in rows] == [
+        (0, 0, bytearray(key or b""), bytearray(value or b"")),
+        (0, 1, bytearray(b"k"), bytearray(b"{")),
+        (1, 0, None, bytearray(watermark or b"")),
+    ]
+    assert [(header.key, header.value) for header in rows[0]._headers] == [
+        ("source", bytearray(1)),
+        ("more", bytearray()),
+    ]
+    assert [(row._tables, row._event_types, row._watermark_ts) for row in rows] == [
+        (["test.t"], ["row"], None),
+        ([], ["corrupt"], None),
+        ([], ["watermark"], TSO),
+    ]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tests.support.corpus import scenario
 from ticdc_source.driver.context import ReadContext, context_of_sample, context_of_schema
-from ticdc_source.driver.inference import take_sample
+from ticdc_source.driver.inference import find_protocol, take_sample
 from ticdc_source.driver.load import schema_of_ranges
 from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.events import Chunk
@@ -135,6 +135,8 @@ class Captured:
 
     def context(self, schema: pa.Schema, options: Options) -> ReadContext:
         """Return what the driver knows before reading."""
+        if options.output_format == "record":
+            return ReadContext(protocol=find_protocol(self.ranges(), self.fetch, options))
         if options.output_format != "event":
             context = context_of_schema(schema, options)
             assert context is not None

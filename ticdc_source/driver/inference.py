@@ -209,6 +209,27 @@ def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
     return None
 
 
+def find_protocol(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> str | None:
+    """Return the option `protocol`, or with `auto` the protocol that the first and the last records have.
+
+    Returns:
+        The protocol's name; None if there is no record.
+
+    Raises:
+        OptionError: the protocol cannot be detected.
+    """
+    if options.protocol != "auto":
+        return options.protocol
+    sampler = Sampler(ranges, fetch, time.monotonic() + options.infer_schema_timeout_ms / 1000)
+    seen: list[Chunk] = []
+    for first, last in sampler.first_windows(_FIRST_WINDOW):
+        seen += (*first, *last)
+        protocol = detect_protocol(seen)
+        if protocol is not None:
+            return protocol
+    return None
+
+
 def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> Sample | None:
     """Sample rows of the wanted tables, half from each end of the ranges, within the limits of `inferSchema.*`.
 

@@ -27,6 +27,7 @@ from ticdc_source.driver.inference import (
     Fetch,
     Sample,
     ddl_texts_help,
+    find_protocol,
     has_unread_ddl,
     infer_table,
     lacks_types,
@@ -108,7 +109,7 @@ def infer_schema(given: Mapping[str, str]) -> pa.Schema:
     warn_of_unknown(options)
     checked_protocol(options)
     check_types(options)
-    if options.output_format == "event":  # the same columns for all tables
+    if not options.is_typed:  # the same columns for all tables
         return format_schema(options)
     ranges = _ranges_to_sample(options)
     with driver_fetcher(options) as fetcher:
@@ -128,7 +129,7 @@ def schema_of_ranges(ranges: Sequence[OffsetRange], fetch: Fetch, options: Optio
         OptionError: there are several tables or protocols, or an option contradicts the messages.
         DecodeError: no row can be read.
     """
-    if options.output_format == "event":
+    if not options.is_typed:
         return format_schema(options)
     sample = take_sample(ranges, fetch, options)
     if sample is None or not sample.scanned:
@@ -244,9 +245,12 @@ class ReadContexts:
 
     def _infer_context(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
         options = self._options
-        if options.output_format != "event":
+        if options.is_typed:
             return self._of_schema_or_sample(ranges)
         with driver_fetcher(options) as fetcher:
+            if options.output_format == "record":
+                protocol = find_protocol(ranges, fetcher.fetch, options)
+                return ReadContext(protocol=protocol, provisional=protocol is None)
             sample = take_sample(ranges, fetcher.fetch, options)
             if sample is None:
                 return ReadContext(protocol=None if options.protocol == "auto" else options.protocol, provisional=True)

@@ -36,7 +36,7 @@ def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettin
     return FetchSettings(
         max_records=min(chunk_records, options.max_rows_per_batch),
         max_bytes=options.max_bytes_per_batch,
-        include_headers=options.include_headers,
+        include_headers=options.include_headers or options.output_format == "record",
         poll_timeout_ms=options.kafka_consumer_poll_timeout_ms,
         fail_on_data_loss=options.fail_on_data_loss,
         max_record_bytes=options.max_message_bytes,

@@ -17,13 +17,15 @@ from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
 from ticdc_source.options.parsers import PartitionLists, PartitionNumbers
 
-__all__ = ["OPTIONS", "Option", "Options", "options_table"]
+__all__ = ["ALL_OUTPUTS", "OPTIONS", "Option", "Options"]
 
 Value = TypeVar("Value")
 OneKind: TypeAlias = Literal["batch", "stream"]  # of reads
-Output: TypeAlias = Literal["changelog", "envelope", "event"]
+Output: TypeAlias = Literal["changelog", "envelope", "event", "record"]
 
-_ALL: tuple[Output, ...] = ("changelog", "envelope", "event")
+ALL_OUTPUTS: tuple[Output, ...] = ("changelog", "envelope", "event", "record")
+# The outputs whose messages are decoded.
+_DECODED: tuple[Output, ...] = ("changelog", "envelope", "event")
 # The outputs with typed columns. The JSON of `event` has every column of every table, as the messages have it.
 _TYPED: tuple[Output, ...] = ("changelog", "envelope")
 
@@ -79,7 +81,7 @@ def _option(
     *,
     default: str = "",
     only: OneKind | None = None,
-    outputs: tuple[Output, ...] = _ALL,
+    outputs: tuple[Output, ...] = ALL_OUTPUTS,
     secret: bool = False,
 ) -> Value | None:
     """Declare a field of `Options`; type checkers compare what `parse` returns with the field's annotation."""
@@ -125,14 +127,15 @@ class Options:
         "tables",
         parsers.tables,
         "tables to read, for example `db.t, db2.*`; put names with dots, commas or blanks in backticks. "
-        "`changelog` and `envelope` read exactly one table, `event` any number. Required for those two if the topics "
-        "contain several tables",
+        "`changelog` and `envelope` read exactly one table, the others any number. Required for those two if the "
+        "topics contain several tables",
     )
     output_format: Output = _option(
         "outputFormat",
-        parsers.one_of("changelog", "envelope", "event"),
+        parsers.one_of("changelog", "envelope", "event", "record"),
         "`changelog`: one table, typed columns; one row per insert or delete, two per update. `envelope`: one table, "
-        "one row per event, with `before` and `after`. `event`: all tables, DDL and watermarks, with rows as JSON",
+        "one row per event, with `before` and `after`. `event`: all tables, DDL and watermarks, with rows as JSON. "
+        "`record`: Kafka records, not decoded",
         default="changelog",
     )
 
@@ -185,12 +188,14 @@ class Options:
         "startingCommitTs",
         parsers.integer(0),
         "keep only events with this commit-ts or a later one; applied after decoding",
+        outputs=_DECODED,
     )
     ending_commit_ts: int | Literal["resolved"] | None = _option(
         "endingCommitTs",
         parsers.resolved_or_integer,
         "keep only events with an earlier commit-ts; applied after decoding. `resolved` (batch reads only) ends at the "
         "smallest, over all topic partitions, of their largest watermarks, so that no transaction is split",
+        outputs=_DECODED,
     )
     fail_on_data_loss: bool = _option(
         "failOnDataLoss",
@@ -239,12 +244,14 @@ class Options:
         "`false` drops `update_preimage` rows (in `envelope` and `event`, `before` of updates); needed for AUTO CDC in "
         "declarative pipelines, which would apply them",
         default="true",
+        outputs=_DECODED,
     )
     operations: frozenset[Literal["insert", "update", "delete"]] = _option(
         "operations",
         parsers.subset_of("insert", "update", "delete"),
         "keep only rows of these operations, comma-separated",
         default="insert,update,delete",
+        outputs=_DECODED,
     )
     columns: tuple[str, ...] | None = _option(
         "columns", parsers.names, "read only these table columns, comma-separated", outputs=_TYPED
@@ -255,9 +262,14 @@ class Options:
         "`kafka` adds `_topic _partition _offset _timestamp _key`; `all` also adds "
         "`_database _table _protocol _build_ts _cluster_id _value`",
         default="core",
+        outputs=_DECODED,
     )
     include_headers: bool = _option(
-        "includeHeaders", parsers.boolean, "`true` adds `_headers`, the Kafka headers", default="false"
+        "includeHeaders",
+        parsers.boolean,
+        "`true` adds `_headers`, the Kafka headers",
+        default="false",
+        outputs=_DECODED,
     )
     metadata_column_prefix: str = _option(
         "metadataColumnPrefix",
@@ -297,6 +309,7 @@ class Options:
         parsers.text,
         "`CREATE TABLE` statements, as printed by `SHOW CREATE TABLE`; they supply precisions, labels and lengths that "
         "the messages do not carry",
+        outputs=_DECODED,
     )
     unspecified_decimal: str | None = _option(
         "unspecifiedDecimal",
@@ -309,6 +322,7 @@ class Options:
         parsers.boolean,
         "`true` reads JSON columns, and the JSON columns of `outputFormat=event`, as Spark's VARIANT",
         default="false",
+        outputs=_DECODED,
     )
 
     # Values
@@ -318,6 +332,7 @@ class Options:
         parsers.time_zone,
         "time zone of TIMESTAMP values in messages, which do not name it: the `--tz` of the TiCDC server",
         default="UTC",
+        outputs=_DECODED,
     )
     zero_date: Literal["null", "fail"] = _option(
         "zeroDate",
@@ -332,6 +347,7 @@ class Options:
         "text that is not UTF-8: `replace` replaces each invalid byte with U+FFFD and counts the text in the metrics; "
         "`fail` makes it an error",
         default="replace",
+        outputs=_DECODED,
     )
 
     # What cannot be read, and what the schema lacks
@@ -342,12 +358,14 @@ class Options:
         "a record that cannot be read, or has a value that does not fit its type: `FAILFAST` fails; `PERMISSIVE` "
         "returns it in a row of its own; `DROPMALFORMED` drops, counts and logs it",
         default="FAILFAST",
+        outputs=_DECODED,
     )
     column_name_of_corrupt_record: str = _option(
         "columnNameOfCorruptRecord",
         parsers.text,
         "name of the column that `mode=PERMISSIVE` adds",
         default="_corrupt_record",
+        outputs=_DECODED,
     )
     on_schema_drift: Literal["fail", "ignore", "rescue"] = _option(
         "onSchemaDrift",
@@ -370,6 +388,7 @@ class Options:
         "DDL that removes rows without delete events (TRUNCATE; DROP TABLE or DATABASE; DROP, TRUNCATE or EXCHANGE "
         "PARTITION): `warn` logs it, `fail` fails, `ignore` does nothing",
         default="warn",
+        outputs=_DECODED,
     )
 
     # Large messages
@@ -393,12 +412,14 @@ class Options:
         parsers.folder,
         "folder of TiCDC's claim-check files: a path, or a URL that fsspec supports",
         secret=True,
+        outputs=_DECODED,
     )
     on_handle_key_only: Literal["fail", "null"] = _option(
         "onHandleKeyOnly",
         parsers.one_of("fail", "null"),
         "messages that have only the key columns: `fail` fails, `null` reads the other columns as NULL",
         default="fail",
+        outputs=_DECODED,
     )
 
     # Kafka
@@ -496,6 +517,11 @@ class Options:
         """Return the names that were given, without values: some may be secrets."""
         return f"Options({', '.join(sorted(self.given))})"
 
+    @property
+    def is_typed(self) -> bool:
+        """Whether the columns of `outputFormat` are those of a table."""
+        return self.output_format in _TYPED
+
     def is_given(self, name: str) -> bool:
         """Return whether the option was given, in any case."""
         return name.lower() in self.given
@@ -506,7 +532,7 @@ class Options:
         for option in given:
             if self.output_format not in option.outputs:
                 msg = (
-                    f"Option '{option.name}' applies to outputFormat={' and '.join(option.outputs)}, not to "
+                    f"Option '{option.name}' applies to outputFormat={', '.join(option.outputs)}, not to "
                     f"{self.output_format}. {_INSTEAD.get(option.name, 'Leave it out, or choose another outputFormat')}"
                 )
                 raise OptionError(msg)
@@ -558,26 +584,6 @@ _INSTEAD = {
     "onSchemaDrift": f"{_ROWS_ARE_WHOLE}, so nothing drifts",
     "rescuedDataColumn": f"{_ROWS_ARE_WHOLE}, so nothing needs rescue",
 }
-
-
-def options_table() -> str:
-    """Return README's table of options."""
-    lines = [
-        "| option | default | meaning |",
-        "|---|---|---|",
-        "| `kafka.bootstrap.servers` | required | brokers as `host:port`, comma-separated |",
-        (
-            "| `kafka.*` |  | properties of the Kafka client, under their Java names; those that the source controls "
-            "itself are rejected |"
-        ),
-    ]
-    for option in OPTIONS.values():
-        default = f"`{option.default}`" if option.default else ""
-        scope = {"batch": " (batch reads only)", "stream": " (streams only)", None: ""}[option.only]
-        if option.outputs != _ALL:
-            scope += f" ({' and '.join(f'`{output}`' for output in option.outputs)} only)"
-        lines.append(f"| `{option.name}` | {default} | {option.meaning}{scope} |")
-    return "\n".join(lines)
 
 
 def _parse(option: Option, text: str) -> object:

@@ -31,6 +31,10 @@ class TableFilter:
         """Return whether a pattern may match a table of the database."""
         return not self.patterns or any(_like(pattern, database) for pattern, _ in self.patterns)
 
+    def matches_ddl(self, table: TableName) -> bool:
+        """Return whether DDL of the table may concern a table that matches; without a name it is DDL of a database."""
+        return self.matches(table) if table.table else self.matches_database(table.database)
+
     @property
     def exact(self) -> TableName | None:
         """The table, if there is one pattern and it has no `*`."""

@@ -158,7 +158,7 @@ def _table_events(images: Rows, table: TableName) -> Rows:
 
 
 def _ddl_events(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
-    events = [event for event in split.ddl if spec.keeps_ddl and _wants_ddl(event, spec)]
+    events = [event for event in split.ddl if spec.keeps_ddl and spec.tables.matches_ddl(event.table)]
     rows = _rows_of_events(chunk, DDL, events, [event.commit_ts for event in events], spec)
     return _with_columns(rows, {
         "database": pa.array([event.table.database or None for event in events], pa.string()),
@@ -172,12 +172,6 @@ def _ddl_events(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
             for event in events
         ], pa.string()),
     })  # fmt: skip
-
-
-def _wants_ddl(event: DDLEvent, spec: ReadSpec) -> bool:
-    if event.table.table:
-        return spec.tables.matches(event.table)
-    return spec.tables.matches_database(event.table.database)
 
 
 def _watermarks(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:

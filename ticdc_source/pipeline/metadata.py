@@ -16,6 +16,7 @@ __all__ = [
     "HEADERS",
     "JSON_COLUMNS",
     "METADATA",
+    "NAMES",
     "RESCUED_DATA",
     "SEQUENCE",
     "SOURCE",
@@ -56,6 +57,7 @@ SOURCE = pa.struct(
         pa.field("database", pa.string()),
     ]
 )
+NAMES = pa.list_(pa.field("element", pa.string()))
 HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 
 
@@ -121,7 +123,7 @@ class FormatColumn:
     repeats: bool = False
 
 
-_COMMON = {column.name: column for column in METADATA if column.level == "core"}
+_COMMON = {column.name: column for column in METADATA}
 
 
 def _common(name: str, meaning: str = "") -> FormatColumn:
@@ -196,6 +198,28 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
             "the watermark: TiCDC has sent all events up to this commit-ts to this topic partition before it",
         ),
     ),
+    "record": (
+        _common("topic"),
+        _common("partition"),
+        _common("offset"),
+        _common("timestamp"),
+        _common("key"),
+        _common("value"),
+        _common("headers"),
+        _own("tables", NAMES, "the tables whose rows or DDL the record has, as `database.table`", prefixed=True),
+        _own(
+            "event_types",
+            NAMES,
+            "what the record has: `row`, `ddl` and `watermark`; `corrupt` if it cannot be read, or some of it; empty "
+            "for a tombstone and other records without events",
+            prefixed=True,
+        ),
+        _common(
+            "commit_version",
+            "the smallest commit-ts of its rows and DDL; NULL if it has none, or if finding it takes parsing",
+        ),
+        _own("watermark_ts", pa.int64(), "the watermark; NULL if it has none", prefixed=True),
+    ),
 }
 
 # Columns of `outputFormat=event` that hold JSON text, or with `variantJson` VARIANT.
@@ -236,7 +260,8 @@ def format_table(output: str) -> str:
 _SPARK_NAMES = {
     pa.string(): "string", pa.int32(): "int", pa.int64(): "bigint", pa.binary(): "binary", TIMESTAMP: "timestamp",
     SEQUENCE: "struct<commit_ts bigint, rank int, partition int, offset bigint, index int>",
-    HEADERS: "array<struct<key string, value binary>>", SOURCE: "struct", None: "struct of the table's columns",
+    HEADERS: "array<struct<key string, value binary>>", SOURCE: "struct",
+    NAMES: "array<string>", None: "struct of the table's columns",
 }  # fmt: skip
 _BROUGHT_BY = {
     "core": "always",

@@ -16,6 +16,7 @@ from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableName
 from ticdc_source.pipeline.assemble import Rows, assemble, portions
 from ticdc_source.pipeline.coalesce import coalesce_chunks
 from ticdc_source.pipeline.formats import OUTPUT_FORMATS
+from ticdc_source.pipeline.records import record_rows
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
 from ticdc_source.protocols.base import splits_of
 from ticdc_source.schema.ddl_kinds import is_too_long, removes_rows_of
@@ -41,6 +42,9 @@ def read(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState | None = None
         DataLossError: a DDL statement removed rows without delete events, and `onDestructiveDDL` is fail.
     """
     state = ReadState.of(spec) if state is None else state
+    if spec.layout.output == "record":
+        yield from _records(chunks, spec, state)
+        return
     counters = state.counters
     for chunk, split in coalesce_chunks(_splits(chunks, spec, state)):
         yield from _record_batches(chunk, split, spec, state)
@@ -51,6 +55,18 @@ def read(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState | None = None
         _log.warning("%d texts are not UTF-8; U+FFFD replaces each invalid byte", counters.invalid_utf8)
     if counters.dropped:
         _log.warning("mode=DROPMALFORMED dropped %d records or events that cannot be read", counters.dropped)
+
+
+def _records(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
+    """Return the records of each chunk as they are."""
+    for chunk in chunks:
+        batch = assemble(
+            record_rows(chunk, (split for _, split in _splits([chunk], spec, state)), spec), (), spec.layout
+        )
+        state.counters.rows += batch.num_rows
+        for start in range(0, batch.num_rows, spec.max_rows):
+            yield batch.slice(start, spec.max_rows)
+        del chunk, batch
 
 
 def _record_batches(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:

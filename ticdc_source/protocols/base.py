@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, Wants, every_table
@@ -19,7 +20,17 @@ from ticdc_source.options.options import Options
 from ticdc_source.protocols.plan import Plan, PlannedVersion, WireOf
 from ticdc_source.schema.model import Column, TableSchema, TypeVersions
 
-__all__ = ["ORIGIN", "Decoded", "Decoder", "Learned", "LearnedPrefixes", "LearnedTable", "no_origins", "splits_of"]
+__all__ = [
+    "ORIGIN",
+    "Decoded",
+    "Decoder",
+    "Learned",
+    "LearnedPrefixes",
+    "LearnedTable",
+    "no_origins",
+    "number_after",
+    "splits_of",
+]
 
 Layouts = TypeVar("Layouts")
 
@@ -30,6 +41,15 @@ ORIGIN = pa.struct([pa.field(name, pa.string()) for name in ("version", "connect
 def no_origins(count: int) -> pa.StructArray:
     """Return the origins of messages that say nothing of it. They are no rows of a snapshot: TiCDC sends none."""
     return pa.repeat(pa.scalar({"snapshot": "false"}, ORIGIN), count)
+
+
+def number_after(values: pa.BinaryArray, pattern: str) -> pa.Int64Array:
+    """Return the number that a regular expression (RE2) finds in each value as its group `n`; NULL if nothing matches.
+
+    The group matches at most 18 digits, which fit into 64 bits.
+    """
+    found = pc.struct_field(pc.extract_regex(values, pattern), "n")
+    return found.cast(pa.string()).cast(pa.int64())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -211,6 +231,12 @@ class Decoder(Protocol):
 
     def origins(self, events: TableEvents) -> pa.StructArray:
         """Return what each event says of its own origin (`ORIGIN`). Only `outputFormat=envelope` asks for it."""
+
+    def commit_versions(self, events: TableEvents) -> pa.Int64Array:
+        """Return each event's commit-ts where it can be found without parsing the message, else NULL.
+
+        Only `outputFormat=record` asks for it.
+        """
 
 
 def splits_of(

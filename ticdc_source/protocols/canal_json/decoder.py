@@ -13,12 +13,13 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, WatermarkEvent, every_table
 from ticdc_source.kernels import Wire
 from ticdc_source.options.options import Options
-from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, no_origins
+from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, no_origins, number_after
 from ticdc_source.protocols.canal_json.columnar import CanalColumns
 from ticdc_source.protocols.canal_json.kernels import EXACT_FLOAT_TEXT, KERNELS
 from ticdc_source.protocols.cast import cast_images
@@ -183,6 +184,11 @@ class CanalJSON:
         """Return that messages say nothing, and that TiCDC sends no snapshots."""
         return no_origins(len(events))
 
+    def commit_versions(self, events: TableEvents) -> pa.Int64Array:
+        """Look for the TiDB extension near the end of each message."""
+        ends = pc.binary_slice(events.payload_array(), -_LONGEST_EXTENSION, None)
+        return number_after(ends, _EXTENSION)
+
     def _parse(self, events: TableEvents, learned: LearnedTable) -> Parsed:
         parsed, plan = Parsed.of(len(events)), learned.plan
         images, layouts = parsed.images, learned.layouts(CanalColumns)
@@ -251,6 +257,10 @@ class CanalJSON:
             msg = "the row is not there either"
             raise ValueError(msg)
         return whole
+
+
+# The TiDB extension ends a message. A text has a backslash before each quote, so none looks like this.
+_EXTENSION, _LONGEST_EXTENSION = r'"_tidb":\{"commitTs":(?P<n>[1-9]\d{0,17})[,}]', 512
 
 
 def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:

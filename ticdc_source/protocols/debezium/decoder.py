@@ -20,7 +20,7 @@ import pyarrow as pa
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, WatermarkEvent, every_table
 from ticdc_source.kernels import Wire
 from ticdc_source.options.options import Options
-from ticdc_source.protocols.base import Decoded, Learned, LearnedTable
+from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, number_after
 from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.debezium.columnar import DebeziumColumns
@@ -159,6 +159,10 @@ class Debezium:
         """Return what `source` and `op` say."""
         return origins(events.payloads)
 
+    def commit_versions(self, events: TableEvents) -> pa.Int64Array:
+        """Look into `source`, with which TiCDC begins each message."""
+        return number_after(events.payload_array(), _COMMIT_TS)
+
     def _mark_keys(self, images: Images, events: TableEvents) -> None:
         """Mark the handle-key columns of each image: the members of its record's key. DDL may change them."""
         keys = [_members(events.chunk.keys[events.positions[event]], self.compression) for event in images.events]
@@ -207,6 +211,10 @@ class Debezium:
                 images.truncate(images_before)
                 parsed.failures[event] = parse_failure(error, "a debezium row message").at(events.address(event))
         return parsed
+
+
+# A text that ends `source` before its commit-ts would have a brace.
+_COMMIT_TS = r'^\{"payload":\{"source":\{[^{}\\]*"commit_ts":(?P<n>[1-9]\d{0,17})[,}]'
 
 
 def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:

@@ -131,6 +131,10 @@ class OpenProtocol:
         """Return that messages say nothing, and that TiCDC sends no snapshots."""
         return no_origins(len(events))
 
+    def commit_versions(self, events: TableEvents) -> pa.Int64Array:
+        """Return the commit-ts of the key frames, which splitting has parsed."""
+        return pa.array([key_frame["ts"] for key_frame in events.event_keys], pa.int64())
+
     def _parse(self, events: TableEvents, learned: LearnedTable) -> Parsed:
         parsed, plan = Parsed.of(len(events)), learned.plan
         images, parsed.commit_ts = parsed.images, [key_frame["ts"] for key_frame in events.event_keys]
