@@ -563,6 +563,11 @@ def test_compaction_that_empties_the_marker_of_an_aborted_transaction(
 
 @pytest.mark.usefixtures("path")
 class TestDataLoss:
+    @pytest.fixture(autouse=True)
+    def three_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Three looks are enough for brokers that run; `test_fetch.py` holds the ten."""
+        monkeypatch.setattr("ticdc_source.kafka.fetch._LOOKS_UNTIL_GONE", 3)
+
     def small_fetches(self) -> dict[str, str]:
         """Settings with which a client holds little in advance."""
         return {"max__partition__fetch__bytes": "1", "fetch__max__bytes": "1"}
