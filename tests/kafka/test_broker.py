@@ -566,7 +566,7 @@ class TestDataLoss:
     @pytest.fixture(autouse=True)
     def three_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Three looks are enough for brokers that run; `test_fetch.py` holds the ten."""
-        monkeypatch.setattr("ticdc_source.kafka.fetch._LOOKS_UNTIL_GONE", 3)
+        monkeypatch.setattr("ticdc_source.kafka.fetch.LOOKS_UNTIL_GONE", 3)
 
     def small_fetches(self) -> dict[str, str]:
         """Settings with which a client holds little in advance."""

@@ -318,7 +318,7 @@ class Restarted(StubClient):
 def test_a_worker_looks_as_often_as_the_driver_before_a_partition_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """After nine looks that do not find the partition its records are still read; the tenth makes it data loss."""
     monkeypatch.setattr("ticdc_source.kafka.fetch._LOOK_AFTER_SECONDS", 0.001)
-    monkeypatch.setattr("ticdc_source.kafka.fetch._SECOND_LOOK_SECONDS", 0.001, raising=False)
+    monkeypatch.setattr("ticdc_source.kafka.fetch.SECOND_LOOK_SECONDS", 0.001, raising=False)
     for fail in (True, False):
         chunks = run(Restarted(9), OffsetRange("t", 0, 3, 10), fail_on_data_loss=fail)
         assert [offset for chunk in chunks for offset in chunk.offsets] == list(range(3, 10))

@@ -90,7 +90,7 @@ def is_unknown() -> Iterator[str]:
     yield "no-such-host.invalid:9092"
 
 
-def options(servers: str, timeout_ms: int = 300, **kafka: str) -> Options:
+def options(servers: str, timeout_ms: int = 600, **kafka: str) -> Options:
     """Options for a short patience."""
     named = {f"kafka.{name.replace('__', '.')}": value for name, value in kafka.items()}
     timeout = {"kafka.default.api.timeout.ms": str(timeout_ms)}
@@ -126,7 +126,7 @@ def test_the_error_names_the_cause(server: Callable[[], AbstractContextManager[s
     ):
         cluster.partitions()
     assert caught.match(
-        rf"Kafka at {address} did not answer in \d\.\d s \(kafka\.default\.api\.timeout\.ms = 300 ms\): "
+        rf"Kafka at {address} did not answer in \d\.\d s \(kafka\.default\.api\.timeout\.ms = 600 ms\): "
     )
     assert caught.match(rf": ({address}: )?{SAID[server]}")
 

@@ -33,7 +33,7 @@ _LIST_EVERY_S = 10.0
 # A broker may lag behind the others. A topic has a new id, or listed partitions have no offsets, after so many looks.
 _PAUSE_S = 0.5
 _LOOKS_UNTIL_RECREATED = 5
-_LOOKS_UNTIL_GONE = 10
+_LOOKS_UNTIL_WITHOUT_OFFSETS = 10
 
 Offsets = dict[TopicPartition, int]
 # An offset as Spark keeps it in a checkpoint: offsets by partition number by topic, and the members above.
@@ -221,7 +221,7 @@ class StreamPlanner:
 
     def _ends_of_listed(self, now: float) -> Offsets:
         """Return the ends of the listed partitions, without those that are gone: the caller decides what that means."""
-        for look in range(_LOOKS_UNTIL_GONE):
+        for look in range(_LOOKS_UNTIL_WITHOUT_OFFSETS):
             try:
                 return self.lookup.latest(self._partitions) if self._partitions else {}
             except DataLossError:

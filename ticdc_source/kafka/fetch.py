@@ -26,8 +26,8 @@ from ticdc_source.kafka.client import (
 )
 from ticdc_source.kafka.kafka_python.connect import connect as connect_kafka_python
 from ticdc_source.kafka.lookup import (
-    _LOOKS_UNTIL_GONE,
-    _SECOND_LOOK_SECONDS,
+    LOOKS_UNTIL_GONE,
+    SECOND_LOOK_SECONDS,
     report_loss,
 )
 from ticdc_source.kafka.patience import Cause, Limit, Patience
@@ -290,7 +290,7 @@ class _RangeRead:
         if now - self._asked_at >= self._size.timeout_seconds:
             self._fetch_less()
             return
-        if now - self._looked_at < (_SECOND_LOOK_SECONDS if self._looks else _LOOK_AFTER_SECONDS):
+        if now - self._looked_at < (SECOND_LOOK_SECONDS if self._looks else _LOOK_AFTER_SECONDS):
             return
         try:
             bounds = self._bounds(_LOOK_TIMEOUT_MS)
@@ -313,7 +313,7 @@ class _RangeRead:
                 reason or (bounds and f"the brokers answer that it ends at {bounds[1]}, but send no record")
             )
             self._looks = self._looks + 1 if reason else 0
-            if reason and self._looks >= _LOOKS_UNTIL_GONE:
+            if reason and self._looks >= LOOKS_UNTIL_GONE:
                 self._lost(reason)
                 self._expected = self._range.end
         self._looked_at = time.monotonic()

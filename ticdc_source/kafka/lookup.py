@@ -21,7 +21,7 @@ from ticdc_source.options.ranges import EARLIEST, LATEST, Moment, by_partition, 
 from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicPartition, topic_choice
 from ticdc_source.reports import warn
 
-__all__ = ["DATA_LOSS", "KafkaCluster", "report_loss"]
+__all__ = ["DATA_LOSS", "LOOKS_UNTIL_GONE", "SECOND_LOOK_SECONDS", "KafkaCluster", "report_loss"]
 
 DATA_LOSS = (
     "Some data may have been lost because they are not available in Kafka any more; either the data was "
@@ -33,10 +33,10 @@ DATA_LOSS = (
 _log = logging.getLogger(__name__)
 
 # Not every broker knows a topic that was created a moment ago: a missing one is looked up twice.
-_SECOND_LOOK_SECONDS = 0.5
+SECOND_LOOK_SECONDS = 0.5
 # A broker that has just started may know no topic for a while (Kafka 2.4 for 2.7 s, on a busy machine). Partitions that
 # were there before are gone after so many looks, half a second apart, that do not find them.
-_LOOKS_UNTIL_GONE = 10
+LOOKS_UNTIL_GONE = 10
 
 Answer = TypeVar("Answer")
 
@@ -74,8 +74,8 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         self._found.update(filter(self._is_chosen, known))
         found = self._find(missing=missing)
         looks = 1
-        while not self._found.issubset(found) and looks < _LOOKS_UNTIL_GONE:
-            time.sleep(_SECOND_LOOK_SECONDS)
+        while not self._found.issubset(found) and looks < LOOKS_UNTIL_GONE:
+            time.sleep(SECOND_LOOK_SECONDS)
             found = self._find(missing=missing)
             looks += 1
         self._found = set(found)
@@ -269,7 +269,7 @@ def _existing(client: Client, names: Sequence[str], patience: Patience, *, missi
             break
         if is_second_look:
             raise OptionError(_missing_message(absent, client, patience))
-        time.sleep(_SECOND_LOOK_SECONDS)
+        time.sleep(SECOND_LOOK_SECONDS)
     return found
 
 
