@@ -1,6 +1,8 @@
 """Fixtures for all tests: a broker, topics on it, a Spark session, and the corpus."""
 
+import gc
 import os
+import socket
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -152,3 +154,22 @@ def corpus() -> Path:
     if not folder.is_dir():
         pytest.skip(f"the corpus is not at {folder}: set TICDC_CORPUS to the folder that holds it")
     return folder
+
+
+@pytest.fixture(scope="module")
+def sockets_of_the_library() -> Iterator[None]:
+    """Close the sockets that kafka-python's clients, with which tests wait for brokers, could not connect and leave."""
+    yield
+    for item in gc.get_objects():
+        if isinstance(item, socket.socket) and item.fileno() >= 0 and not _is_used(item):
+            item.close()
+
+
+def _is_used(item: socket.socket) -> bool:
+    if item.family != socket.AF_INET or item.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return True
+    try:
+        item.getpeername()
+    except OSError:
+        return False
+    return True

@@ -1,10 +1,8 @@
 """Three brokers, of which some die, freeze or start again while they are read."""
 
-import gc
 import os
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 
@@ -24,22 +22,14 @@ from ticdc_source.options.options import Options
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.slow("starts three brokers"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # see `sockets_of_the_library`
+    pytest.mark.usefixtures("sockets_of_the_library"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
 RECORDS = 300
 READS = int(os.environ.get("TICDC_READS", "5"))  # with each fault
 LOOK_UPS = 10
 SESSION_SECONDS = 3.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def sockets_of_the_library() -> Iterator[None]:
-    """Ignore what kafka-python's clients leave, with which this file waits for brokers: sockets that cannot connect."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        yield
-        gc.collect()
 
 
 @pytest.fixture(scope="module")

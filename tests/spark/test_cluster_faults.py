@@ -35,7 +35,8 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),  # one cluster for the whole file
     pytest.mark.slow("three brokers, and a stream in its own JVM"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # sockets that kafka-python's clients could not connect
+    pytest.mark.usefixtures("sockets_of_the_library"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
 KILLS = int(os.environ.get("TICDC_KILLS", "2"))
