@@ -222,6 +222,18 @@ def test_a_permanent_cause_ends_the_wait_early(is_permanent: bool, ends_early: b
         wait.check()
 
 
+def test_the_end_of_the_time_does_not_hide_a_cause() -> None:
+    """A try that the deadline ends soon says less than what the same server did before; a long silence says more."""
+    now = [0.0]
+    wait = Patience("a:1", "a request is pending", Limit(1000, "an.option"), clock=lambda: now[0])
+    wait.failed("a:1", Cause("answers with a TLS alert"))
+    now[0] = 1.0
+
+    assert wait.is_cut_short("a:1", 0.4)
+    assert not wait.is_cut_short("a:1", 0.6)
+    assert not wait.is_cut_short("b:1", 0.4)
+
+
 def test_a_node_that_failed_is_tried_last() -> None:
     """Of the nodes there are, the one that failed most recently comes last; an answer makes it equal again."""
     config = client_config(options("a:1,b:1,c:1,d:1"), driver=True)

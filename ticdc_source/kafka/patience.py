@@ -99,6 +99,10 @@ class Patience:
         """Whether a server has failed."""
         return bool(self._progress.failures)
 
+    def is_cut_short(self, server: str, seconds: float) -> bool:
+        """Whether a try of so many seconds, which the deadline ended, says less than the failure before it."""
+        return server in self._progress.failures and seconds < (self._clock() - self._began) / 2
+
     @property
     def pause_ms(self) -> float:
         """How many milliseconds pass until the next log line or the deadline, plus one so that it is past."""

@@ -297,18 +297,21 @@ class NetworkClient:
             try:
                 answer: object = self._net.run(response)
             except kafka.errors.KafkaError as error:
-                is_pause = isinstance(error, kafka.errors.KafkaTimeoutError) and sent and not sent[0].is_done
+                is_timeout = isinstance(error, kafka.errors.KafkaTimeoutError)
+                is_pause = is_timeout and sent and not sent[0].is_done
                 if (is_pause and not patience.is_over) or (sent and sent[0].succeeded()):
                     patience.log_if_due()
                     continue
                 if is_final(error):
                     raise
                 self._manager.failed(node)
-                # No news: a pause after a failure, or the end of the time just after the try began.
-                is_cut = is_pause and time.monotonic() - began < _PAUSE_SECONDS and patience.has_failures
+                address, seconds = self._manager.address(node), time.monotonic() - began
+                # No news: a pause after a failure, or the end of the time soon after the try began.
+                is_short = seconds < _PAUSE_SECONDS and patience.has_failures
+                is_cut = is_timeout and (is_short or patience.is_cut_short(address, seconds))
                 if not is_cut and not isinstance(error, kafka.errors.NodeNotReadyError):
                     accepted = node in self._manager.accepted
-                    patience.failed(self._manager.address(node), cause_of(error, self._protocol, accepted=accepted))
+                    patience.failed(address, cause_of(error, self._protocol, accepted=accepted))
                 raise _NodeFailedError from error
             self._manager.answered(node)
             return answer
