@@ -46,7 +46,11 @@ class TestPartitions(test_broker.TestPartitions):
 
 
 class TestRanges(test_broker.TestRanges):
-    pass
+    def test_topic_ids_come_with_every_look_up(self, servers: str, topic: MakeTopic) -> None:
+        """Topics of this broker have no ids: no look-up tells any."""
+        with KafkaCluster(test_broker.options(servers, subscribe=topic())) as cluster:
+            assert cluster.latest(cluster.partitions())
+            assert cluster.topic_ids() == {}
 
 
 class TestFetch(test_broker.TestFetch):
