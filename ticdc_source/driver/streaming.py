@@ -277,8 +277,8 @@ class StreamPlanner:
             self.report_loss(
                 f"Deleted and created again: topic {topics}. The checkpoint's offsets are those of the old topic. With "
                 "failOnDataLoss=false the stream goes on at the earliest offset of the new one. If that has the same "
-                "records at the same offsets, such as a copy that was restored, start the query with a new checkpoint, "
-                "and with the last offset of the old checkpoint as 'startingOffsets'"
+                "records at the same offsets, such as a copy that was restored, start the query with a new checkpoint "
+                "and a new output, and with the last offset of the old checkpoint as 'startingOffsets'"
             )
 
     def _list(self, now: float, known: Iterable[TopicPartition] = ()) -> None:

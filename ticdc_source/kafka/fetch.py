@@ -25,11 +25,7 @@ from ticdc_source.kafka.client import (
     UnknownPartitionsError,
 )
 from ticdc_source.kafka.kafka_python.connect import connect as connect_kafka_python
-from ticdc_source.kafka.lookup import (
-    LOOKS_UNTIL_GONE,
-    SECOND_LOOK_SECONDS,
-    report_loss,
-)
+from ticdc_source.kafka.lookup import LOOKS_UNTIL_GONE, SECOND_LOOK_SECONDS, report_loss
 from ticdc_source.kafka.patience import Cause, Limit, Patience
 from ticdc_source.kafka.retry import RetryingClient
 from ticdc_source.options.offsets import OffsetRange

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import DataLossError, DecodeError
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableName
+from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableName, Wants
 from ticdc_source.pipeline.assemble import Rows, assemble, portions
 from ticdc_source.pipeline.coalesce import coalesce_chunks
 from ticdc_source.pipeline.formats import OUTPUT_FORMATS
@@ -59,10 +59,9 @@ def read(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState | None = None
 
 def _records(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
     """Return the records of each chunk as they are."""
+    wants = _wants(spec)
     for chunk in chunks:
-        batch = assemble(
-            record_rows(chunk, (split for _, split in _splits([chunk], spec, state)), spec), (), spec.layout
-        )
+        batch = assemble(record_rows(chunk, _splits_of(chunk, spec, state, wants), spec), (), spec.layout)
         state.counters.rows += batch.num_rows
         for start in range(0, batch.num_rows, spec.max_rows):
             yield batch.slice(start, spec.max_rows)
@@ -88,13 +87,23 @@ def _record_batches(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState
 
 
 def _splits(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[tuple[Chunk, Split]]:
-    wants = lru_cache(maxsize=4096)(spec.tables.matches)  # asked for each table of each chunk
+    wants = _wants(spec)
     for chunk in chunks:
-        state.counters.count_chunk(chunk)
-        for split in splits_of(spec.decoder, chunk, wants, state.learned):
-            state.counters.count_split(split)
+        for split in _splits_of(chunk, spec, state, wants):
             yield chunk, split
             del split
+
+
+def _splits_of(chunk: Chunk, spec: ReadSpec, state: ReadState, wants: Wants) -> Iterator[Split]:
+    state.counters.count_chunk(chunk)
+    for split in splits_of(spec.decoder, chunk, wants, state.learned):
+        state.counters.count_split(split)
+        yield split
+        del split
+
+
+def _wants(spec: ReadSpec) -> Wants:
+    return lru_cache(maxsize=4096)(spec.tables.matches)  # asked for each table of each chunk
 
 
 def _within_commit_range(rows: Rows, spec: ReadSpec) -> Rows:
