@@ -30,9 +30,18 @@ __all__ = [
     "TiCDCSourceError",
     "UnsupportedTypeError",
     "__version__",
+    "decode",
+    "infer_schema",
 ]
 
 __version__ = "0.1.0"
+
+# The modules of public names that are not errors.
+_HOMES = {
+    "TiCDCDataSource": "source",
+    "decode": "spark.frames",
+    "infer_schema": "spark.frames",
+}
 
 
 def __getattr__(name: str) -> object:
@@ -40,7 +49,7 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    module = "source" if name == "TiCDCDataSource" else "errors"
+    module = _HOMES.get(name, "errors")
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 

@@ -492,8 +492,8 @@ class Options:
     )
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Options:
-        """Parse and check options by name, in any case.
+    def of(cls, given: Mapping[str, str], *, from_kafka: bool = True) -> Options:
+        """Parse and check options by name, in any case; without brokers and topics if records come from elsewhere.
 
         Raises:
             OptionError: A value does not parse, options contradict one another, or a required one is missing.
@@ -509,7 +509,8 @@ class Options:
             parsed.setdefault("rescued_data_column", "_rescued_data")
         kafka = {name.removeprefix("kafka."): value for name, value in lowered.items() if name.startswith("kafka.")}
         options = cls(given=frozenset(lowered), kafka=kafka, **parsed)
-        options._check()
+        if from_kafka:
+            options._check_kafka()
         options._check_output()
         return options
 
@@ -543,7 +544,7 @@ class Options:
             msg = f"Option '{batch[0]}' is for batch reads only, and '{stream[0]}' for streams only: leave one out"
             raise OptionError(msg)
 
-    def _check(self) -> None:
+    def _check_kafka(self) -> None:
         if not self.kafka.get("bootstrap.servers", "").strip():
             msg = (
                 "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer. (Spark does not "
@@ -555,17 +556,10 @@ class Options:
             raise OptionError(msg)
         choices = {"subscribe": self.subscribe, "subscribePattern": self.subscribe_pattern, "assign": self.assign}
         chosen = [name for name, value in choices.items() if value is not None]
-        if not chosen:
-            msg = (
-                "One of the following options must be specified for Kafka source: subscribe, subscribePattern, "
-                "assign. See the docs for more details."
-            )
-            raise OptionError(msg)
-        if len(chosen) > 1:
-            msg = (
-                "Only one of the following options can be specified for Kafka source: subscribe, "
-                f"subscribePattern, assign. Given: {', '.join(chosen)}."
-            )
+        if len(chosen) != 1:
+            begin = "Only one of the following options can" if chosen else "One of the following options must"
+            end = f"Given: {', '.join(chosen)}." if chosen else "See the docs for more details."
+            msg = f"{begin} be specified for Kafka source: {', '.join(choices)}. {end}"
             raise OptionError(msg)
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import types as spark
 from ticdc_source.errors import SchemaError
 from ticdc_source.schema.types import TIME, TIMESTAMP, TIMESTAMP_NTZ, VARIANT
 
-__all__ = ["to_arrow", "to_spark"]
+__all__ = ["to_arrow", "to_spark", "type_of"]
 
 _PLAIN: tuple[tuple[pa.DataType, spark.DataType], ...] = (
     (pa.bool_(), spark.BooleanType()),
@@ -34,7 +34,7 @@ def to_spark(schema: pa.Schema | pa.StructType) -> spark.StructType:
     """Return the Spark schema; every field nullable, as each may be NULL in a row that cannot be read."""
     return spark.StructType(
         [
-            spark.StructField(field.name, _spark_type(field.type), nullable=True, metadata=_metadata(field))
+            spark.StructField(field.name, type_of(field.type), nullable=True, metadata=_metadata(field))
             for field in schema
         ]
     )
@@ -44,11 +44,12 @@ def _metadata(field: pa.Field) -> dict[str, Any]:
     return {name.decode(): value.decode() for name, value in (field.metadata or {}).items()}
 
 
-def _spark_type(arrow: pa.DataType) -> spark.DataType:
+def type_of(arrow: pa.DataType) -> spark.DataType:
+    """Return the Spark type of an Arrow type."""
     if pa.types.is_decimal(arrow):
         return spark.DecimalType(arrow.precision, arrow.scale)
     if pa.types.is_list(arrow):
-        return spark.ArrayType(_spark_type(arrow.value_type))
+        return spark.ArrayType(type_of(arrow.value_type))
     if arrow == VARIANT:
         return spark.VariantType()
     if pa.types.is_struct(arrow):
@@ -80,7 +81,7 @@ def _arrow_type(type_: spark.DataType, name: str) -> pa.DataType:
         return pa.list_(pa.field("element", _arrow_type(type_.elementType, name), type_.containsNull))
     if isinstance(type_, spark.StructType):
         return pa.struct(_arrow_fields(type_))
-    if isinstance(type_, spark.VariantType):
+    if type_.typeName() == "variant":  # PySpark 3.5 has no such class
         return VARIANT
     if isinstance(type_, spark.DayTimeIntervalType):
         return TIME

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ticdc_source.spark.worker import _with_gc
+from ticdc_source.pipeline.collector import collecting, not_collecting
 
 
 @pytest.fixture(params=[True, False])
@@ -35,7 +35,7 @@ def test_the_collector_is_off_inside_and_as_it_was_outside(initially_on: bool) -
             decoded.append(gc.isenabled())
             yield gc.isenabled()
 
-    batches = _with_gc(decode(_with_gc(seen(fetched), on=gc.isenabled())), on=False)
+    batches = not_collecting(decode(collecting(seen(fetched))))
     for _ in range(3):
         assert next(batches) is False
         assert gc.isenabled() is initially_on
@@ -48,9 +48,9 @@ def test_the_collector_is_off_inside_and_as_it_was_outside(initially_on: bool) -
 
 def test_a_reader_that_ends_restores_the_collector(initially_on: bool) -> None:
     """A reader that is closed early or read to its end leaves the collector as it was."""
-    closed = _with_gc(seen([]), on=False)
+    closed = not_collecting(seen([]))
     next(closed)
     closed.close()  # type: ignore[attr-defined]
     assert gc.isenabled() is initially_on
-    assert list(_with_gc(iter([1, 2]), on=False)) == [1, 2]
+    assert list(not_collecting(iter([1, 2]))) == [1, 2]
     assert gc.isenabled() is initially_on

@@ -1,0 +1,328 @@
+"""Records that come as rows of a DataFrame: which of them tell the schema, and how a worker decodes them.
+
+Nothing here depends on Spark. `spark/frames.py` runs `survey` and `decode_rows` on the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, groupby
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_source.driver.context import (
+    ReadContext,
+    context_of_sample,
+    context_of_schema,
+    context_of_table,
+    lowest_partitions,
+)
+from ticdc_source.driver.inference import Sample, detect_protocol, has_unread_ddl, infer_table
+from ticdc_source.driver.read_schema import check_types, format_schema, read_schema
+from ticdc_source.driver.read_spec import read_spec
+from ticdc_source.errors import SchemaError
+from ticdc_source.events import Chunk, TableEvents, TableName
+from ticdc_source.options.options import Options
+from ticdc_source.options.tables import TableFilter
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.pipeline.coalesce import coalesce_batches
+from ticdc_source.pipeline.collector import collecting, not_collecting
+from ticdc_source.pipeline.metrics import Counters
+from ticdc_source.pipeline.read import ReadState, read
+from ticdc_source.pipeline.rows import RECORD, UNKNOWN_PARTITION, RowChunks, without_unknown
+from ticdc_source.protocols import PROTOCOLS, checked_protocol, decoder_of, possible_decoders
+from ticdc_source.protocols.base import Decoder, Learned, splits_of
+from ticdc_source.protocols.large_messages import small_portions
+from ticdc_source.protocols.plan import Plan
+from ticdc_source.reports import each_from_one_frame
+from ticdc_source.schema.model import TableSchema, merge_schemas
+
+__all__ = [
+    "FrameSample",
+    "commit_versions_of",
+    "context_of_records",
+    "decode_rows",
+    "needs_sample",
+    "sample_of_records",
+    "schema_of_sample",
+    "survey",
+]
+
+_CHUNK_RECORDS = 4000  # while the protocol is not known yet
+_NO_EVENTS = Plan(())  # wants no column: decoding with it finds only what is known of each event
+
+
+def survey(batches: Iterable[pa.RecordBatch], options: Options, end: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Return the records from which the driver can tell the schema of all: a few of each table, and all with DDL.
+
+    Kept are the rows that say something new of their table: a column, a wider type, a way to write it. So inference
+    from the kept records finds what inference from all would find.
+
+    Args:
+        batches: record batches of the schema `RECORD`.
+        options: the options.
+        end: leave out rows and DDL with this commit-ts or a later one; None for no end.
+
+    Raises:
+        OptionError: the protocol cannot be detected.
+    """
+    surveys: dict[str, _Survey] = {}
+    for chunk in _chunks(batches, options):
+        protocol = _protocol_of(chunk, options)
+        if protocol is not None:
+            found = surveys.setdefault(protocol, _Survey(decoder_of(protocol, options), options, end))
+            positions = found.told_by(chunk)
+            if positions:
+                yield _records_at(chunk, positions)
+
+
+def _chunks(batches: Iterable[pa.RecordBatch], options: Options) -> Iterator[Chunk]:
+    cutter = RowChunks(min(_CHUNK_RECORDS, options.max_rows_per_batch), options.max_bytes_per_batch)
+    chunks = cutter.chunks(batches)
+    return small_portions(chunks, possible_decoders(options)) if options.claim_check_location else chunks
+
+
+def _protocol_of(chunk: Chunk, options: Options) -> str | None:
+    return detect_protocol([chunk]) if options.protocol == "auto" else options.protocol
+
+
+def _records_at(chunk: Chunk, positions: Iterable[int]) -> pa.RecordBatch:
+    rows = [
+        {
+            "topic": chunk.topic,
+            "partition": chunk.partition,
+            "offset": chunk.offsets[position],
+            "key": chunk.keys[position],
+            "value": chunk.values[position],
+        }
+        for position in sorted(positions)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=RECORD)
+
+
+class _Survey:
+    """What one task has seen of each table."""
+
+    def __init__(self, decoder: Decoder, options: Options, end: int | None) -> None:
+        self._decoder = decoder
+        self._tables = TableFilter(options.tables or ())
+        self._end = end
+        self._seen: dict[TableName, set[TableSchema]] = {}
+        self._merged: dict[TableName, TableSchema] = {}
+        self._places: set[tuple[str, int]] = set()
+        self._has_corrupt = False
+        self._learned = Learned()
+
+    def told_by(self, chunk: Chunk) -> set[int]:
+        """Return the positions of the records of a chunk that say something new."""
+        positions: set[int] = set()
+        place = (chunk.topic, chunk.partition)
+        if place not in self._places and len(chunk):
+            self._places.add(place)
+            positions.add(0)
+        for split in splits_of(self._decoder, chunk, learned=self._learned):
+            positions |= {event.position for event in split.ddl if self._is_before_end(event.commit_ts)}
+            if split.corrupt and not self._has_corrupt:
+                self._has_corrupt = True
+                positions.add(split.corrupt[0].position)
+            for table, events in split.tables.items():
+                if self._tables.matches(table):
+                    positions |= self._told_by_rows(table, self._before_end(events))
+                elif table not in self._seen:  # one of another table, for the error that lists the tables
+                    self._seen[table] = set()
+                    positions.add(events.positions[0])
+        return positions
+
+    def _is_before_end(self, commit_ts: int | None) -> bool:
+        return self._end is None or commit_ts is None or commit_ts < self._end
+
+    def _before_end(self, events: TableEvents) -> TableEvents:
+        if self._end is None:
+            return events
+        return _picked(events, _indices_before(commit_versions_of(events, self._decoder), self._end))
+
+    def _told_by_rows(self, table: TableName, events: TableEvents) -> set[int]:
+        positions: set[int] = set()
+        if not len(events) or not any(self._is_new(table, schema) for schema in self._decoder.describe(events)):
+            if len(events) and table not in self._seen:  # none can be read: the error says why
+                self._seen[table] = set()
+                positions.add(events.positions[0])
+            return positions
+        for event in range(len(events)):
+            alone = _picked(events, [event])
+            if any([self._is_new(table, schema, keep=True) for schema in self._decoder.describe(alone)]):  # noqa: C419
+                positions.add(events.positions[event])
+        for schema in self._decoder.describe(events):
+            self._is_new(table, schema, keep=True)
+        return positions
+
+    def _is_new(self, table: TableName, schema: TableSchema, *, keep: bool = False) -> bool:
+        """Return whether a schema says something new; with `keep`, know it from now on."""
+        seen = self._seen.get(table, ())
+        if schema in seen:
+            return False
+        merged = self._merged.get(table)
+        both = merge_schemas([schema] if merged is None else [merged, schema])
+        assert both is not None  # noqa: S101 (for mypy)
+        if keep:
+            self._seen.setdefault(table, set()).add(schema)
+            self._merged[table] = both
+        return merged is None or frozenset(both.columns) != frozenset(merged.columns)
+
+
+def _picked(events: TableEvents, wanted: Sequence[int]) -> TableEvents:
+    """Return some of a table's events."""
+    if len(wanted) == len(events):
+        return events
+    picked = TableEvents(events.chunk, events.table)
+    for event in wanted:
+        picked.append(events.positions[event], events.indexes[event], events.payloads[event], events.event_keys[event])
+    return picked
+
+
+def _indices_before(commit_versions: pa.Int64Array, end: int) -> list[int]:
+    before = pc.fill_null(pc.less(commit_versions, end), True)  # noqa: FBT003 (Arrow's)
+    return pc.indices_nonzero(before).to_pylist()  # type: ignore[no-any-return]
+
+
+def commit_versions_of(events: TableEvents, decoder: Decoder) -> pa.Int64Array:
+    """Return each event's commit-ts; NULL if it cannot be read. It parses only if the decoder cannot do without."""
+    found = decoder.commit_versions(events)
+    return decoder.decode(events, _NO_EVENTS).commit_ts if found.null_count else found
+
+
+class FrameSample(NamedTuple):
+    """What `survey` has found in the records of a DataFrame.
+
+    Attributes:
+        sample: the sample; None if there is no record and the protocol is not set.
+        ddl_partitions: the lowest partition of each topic.
+    """
+
+    sample: Sample | None
+    ddl_partitions: Mapping[str, int]
+
+
+def sample_of_records(records: Iterable[pa.RecordBatch], options: Options) -> FrameSample:
+    """Return the sample of what `survey` has kept.
+
+    Raises:
+        OptionError: the protocol cannot be detected.
+    """
+    keys = [(name, "ascending") for name in ("topic", "partition", "offset")]
+    table = pa.Table.from_batches(list(records), RECORD).sort_by(keys).combine_chunks()
+    chunks = list(_chunks(table.to_batches(), options))
+    lowest = lowest_partitions(TopicPartition(chunk.topic, chunk.partition) for chunk in chunks)
+    protocol = detect_protocol(chunks) if options.protocol == "auto" else options.protocol
+    if protocol is None:
+        return FrameSample(None, lowest)
+    sample = Sample(decoder_of(protocol, options), TableFilter(options.tables or ()), table_ddl=options.table_ddl)
+    for chunk in chunks:
+        sample.add(chunk)
+    return FrameSample(sample, lowest)
+
+
+def schema_of_sample(sample: Sample | None, options: Options) -> pa.Schema:
+    """Return the read schema that inference finds in a sample.
+
+    Raises:
+        SchemaError: there is no sample, or no row in it.
+        OptionError: there are several tables, or an option contradicts the messages.
+        DecodeError: no row can be read.
+    """
+    checked_protocol(options)
+    check_types(options)
+    if not options.is_typed:
+        return format_schema(options)
+    if sample is None or not sample.scanned:
+        msg = (
+            "The DataFrame has no record: the schema cannot be inferred. Give it as `schema`, and the options "
+            "'protocol' and 'tables'"
+        )
+        raise SchemaError(msg)
+    table = infer_table(sample)
+    return read_schema(table, sample.decoder, options, unread_ddl=has_unread_ddl(sample, table))
+
+
+def needs_sample(schema: pa.Schema | None, options: Options) -> bool:
+    """Return whether `survey` must run before the records of a batch can be decoded."""
+    if options.output_format == "record":
+        return False
+    return schema is None or not options.is_typed or context_of_schema(schema, options) is None
+
+
+def context_of_records(schema: pa.Schema, found: FrameSample | None, options: Options) -> ReadContext:
+    """Return what the driver knows about the records of a DataFrame.
+
+    Args:
+        schema: the read schema.
+        found: what `survey` found; None if it did not run, as for a stream.
+        options: the options.
+    """
+    sample, lowest = found or FrameSample(None, {})
+    protocol = None if options.protocol == "auto" else options.protocol
+    context = context_of_schema(schema, options) if options.is_typed else None
+    if context is None:
+        if sample is None or options.output_format == "record":
+            context = ReadContext(protocol=protocol, table=TableFilter(options.tables or ()).exact)
+        elif options.is_typed:
+            context = context_of_table(infer_table(sample), sample.decoder.name)
+        else:
+            context = context_of_sample(sample)
+    return replace(context, ddl_partitions=lowest)
+
+
+@each_from_one_frame
+def decode_rows(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    options: Options,
+    context: ReadContext,
+    unknown: frozenset[str] = frozenset(),
+) -> Iterator[pa.RecordBatch]:
+    """Decode the records of a DataFrame on a worker.
+
+    Args:
+        batches: record batches of the schema `RECORD`.
+        schema: the read schema.
+        options: the options.
+        context: what the driver knows; without a protocol, the first record with an event tells it.
+        unknown: the metadata columns that the DataFrame does not know (`without_unknown`).
+
+    Raises:
+        TiCDCSourceError: see `pipeline.read.read`.
+    """
+    cutter = RowChunks(_CHUNK_RECORDS, options.max_bytes_per_batch)
+    cutter.headers = options.include_headers or options.output_format == "record"
+    chunks = cutter.chunks(batches)
+    if context.protocol is None:
+        first: list[Chunk] = []
+        protocol = None
+        while protocol is None:
+            chunk = next(chunks, None)
+            if chunk is None:  # no record has an event: any decoder finds none
+                protocol = next(iter(PROTOCOLS))
+            else:
+                first.append(chunk)
+                protocol = detect_protocol([chunk])
+        context, chunks = replace(context, protocol=protocol), chain(first, chunks)
+    assert context.protocol is not None  # noqa: S101 (for mypy)
+    cutter.max_records = min(PROTOCOLS[context.protocol].chunk_records, options.max_rows_per_batch)
+    spec = read_spec(schema, options, context)
+    state = ReadState.of(spec)
+    if options.claim_check_location:
+        chunks = small_portions(chunks, [spec.decoder])
+    fetched = collecting(chunks)
+
+    def decoded() -> Iterator[pa.RecordBatch]:
+        for (topic, partition), run in groupby(fetched, lambda chunk: (chunk.topic, chunk.partition)):
+            state.counters = Counters()
+            lowest = context.ddl_partitions.get(topic, 0)
+            keeps_ddl = spec.decoder.ddl_partition is not None or partition in (lowest, UNKNOWN_PARTITION)
+            yield from read(run, replace(spec, keeps_ddl=keeps_ddl), state)
+
+    for batch in not_collecting(coalesce_batches(decoded(), spec.max_rows, spec.max_bytes)):
+        yield without_unknown(batch, unknown)

@@ -1,0 +1,198 @@
+"""`decode` and `infer_schema`: records that are rows of a DataFrame, of Spark's Kafka source, a bronze table or files.
+
+It needs PySpark 3.5 only: nothing here uses the Python Data Source API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql import types as st
+from pyspark.sql.column import Column
+
+from ticdc_source.driver import load
+from ticdc_source.driver.frames import (
+    FrameSample,
+    context_of_records,
+    decode_rows,
+    needs_sample,
+    sample_of_records,
+    schema_of_sample,
+    survey,
+)
+from ticdc_source.errors import SchemaError
+from ticdc_source.options.frames import frame_options
+from ticdc_source.options.options import Options
+from ticdc_source.pipeline.metadata import HEADERS
+from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.reports import from_one_frame
+from ticdc_source.spark.schema import to_arrow, to_spark, type_of
+
+__all__ = ["decode", "infer_schema", "option_texts", "records_of", "sample_of"]
+
+OptionValue = str | bool | int | float | None
+# The metadata columns that need a column of the frame; `_timestamp`, `_key` and `_headers` are NULL by themselves.
+_TOLD_BY = {
+    "topic": ("{}topic", "source.topic"),
+    "partition": ("{}partition", "{}sequence.partition", "source.partition"),
+    "offset": ("{}offset", "{}sequence.offset", "source.offset"),
+}
+
+
+@from_one_frame
+def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **options: OptionValue) -> DataFrame:
+    """Decode TiCDC's messages in a DataFrame: what `format("ticdc")` gives for the same records and options.
+
+    So the source works behind Spark's own Kafka source, on a bronze table of records, on files and in Spark Connect,
+    and on Spark 3.5, which has no Python Data Source API. It runs as `DataFrame.mapInArrow`, without a shuffle.
+
+    Args:
+        frame: a batch or streaming DataFrame with the column `value` and, as far as they are known, `key`, `topic`,
+            `partition`, `offset`, `timestamp` and `headers`: with Spark's names, or with those of
+            `outputFormat=record` (`_value`, …). For `_sequence` to order all changes it needs `partition` and `offset`;
+            without them its members are NULL. Rows of one topic partition should come in the order of their offsets.
+        schema: the schema to return, from `infer_schema` or written by hand, as for `DataFrameReader.schema`. By
+            default a batch is read once more to infer it. A stream needs it with `outputFormat=changelog` or
+            `envelope`.
+        options: the options of the source; names with a dot as `**{"inferSchema.maxRecords": 100}`. Options about
+            fetching from Kafka are refused.
+
+    Raises:
+        OptionError: an option is wrong.
+        SchemaError: the frame has no `value`, a column has a wrong type, or the schema cannot be inferred.
+        DecodeError: (while Spark reads) a record cannot be read, and the mode is FAILFAST.
+    """
+    parsed = frame_options(option_texts(options), is_stream=frame.isStreaming)
+    records, unknown = records_of(frame, parsed)
+    given = None if schema is None else to_arrow(_as_struct(frame, schema))
+    found = None
+    if frame.isStreaming:
+        if given is None and parsed.is_typed:
+            msg = (
+                "The schema of a stream cannot be inferred from the stream: decode(stream, schema, …). Take the schema "
+                "from a batch with the same messages: ticdc_source.infer_schema(spark.read…, …)"
+            )
+            raise SchemaError(msg)
+    elif needs_sample(given, parsed):
+        found = sample_of(records, parsed)
+    read_schema = schema_of_sample(found and found.sample, parsed) if given is None else given
+    return decoded(records, read_schema, found, parsed, unknown)
+
+
+def decoded(
+    records: DataFrame, schema: pa.Schema, found: FrameSample | None, options: Options, unknown: frozenset[str]
+) -> DataFrame:
+    """Return the decoded records, given what the driver has found out about them."""
+    context = context_of_records(schema, found, options)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return decode_rows(batches, schema, options, context, unknown)
+
+    return records.mapInArrow(run, to_spark(schema))
+
+
+@from_one_frame
+def infer_schema(
+    source: DataFrame | Mapping[str, OptionValue] | None = None, /, **options: OptionValue
+) -> st.StructType:
+    """Return the schema that `decode`, or `format("ticdc")`, gives.
+
+    Args:
+        source: a batch DataFrame as for `decode`, which is read once, whole: pass a part of a large table. Or the
+            options of `format("ticdc")`, which name a topic of Kafka: both ends of it are sampled.
+        options: the options of the source.
+
+    Raises:
+        TiCDCSourceError: an option is wrong, or the messages do not determine a schema.
+    """
+    if source is None or isinstance(source, Mapping):
+        return to_spark(load.infer_schema(option_texts({**(source or {}), **options})))
+    if source.isStreaming:
+        msg = "The schema cannot be inferred from a stream: pass a batch with the same messages, as of spark.read"
+        raise SchemaError(msg)
+    parsed = frame_options(option_texts(options))
+    records, _ = records_of(source, parsed)
+    found = sample_of(records, parsed) if needs_sample(None, parsed) else None
+    return to_spark(schema_of_sample(found and found.sample, parsed))
+
+
+def option_texts(options: Mapping[str, OptionValue]) -> dict[str, str]:
+    """Return options as text, as `DataFrameReader.options` does; those that are None are left out."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }
+
+
+def sample_of(records: DataFrame, options: Options, end: int | None = None) -> FrameSample:
+    """Return the records that tell the schema: one pass over the frame."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return survey(batches, options, end)
+
+    rows = records.mapInArrow(run, to_spark(RECORD)).drop("timestamp", "headers").collect()
+    return sample_of_records([pa.RecordBatch.from_pylist([row.asDict() for row in rows], schema=RECORD)], options)
+
+
+def records_of(frame: DataFrame, options: Options) -> tuple[DataFrame, frozenset[str]]:
+    """Return a frame with the columns of `RECORD`, and the metadata columns that it cannot fill.
+
+    Raises:
+        SchemaError: there is no `value`, or a column has a wrong type.
+    """
+    by_name = {field.name.lower(): field for field in frame.schema.fields}
+    columns: list[Column] = []
+    unknown: set[str] = set()
+    for wanted in RECORD:
+        found = by_name.get(wanted.name) or by_name.get(f"_{wanted.name}")
+        if found is None:
+            if wanted.name == "value":
+                msg = (
+                    f"The DataFrame has no column `value` (nor `_value`) with the messages; it has "
+                    f"{', '.join(frame.columns)}"
+                )
+                raise SchemaError(msg)
+            columns.append(sf.lit(None).cast(type_of(wanted.type)).alias(wanted.name))
+            prefix = options.metadata_column_prefix
+            unknown |= {name.format(prefix) for name in _TOLD_BY.get(wanted.name, ())}
+        else:
+            columns.append(_as_field(found, wanted).alias(wanted.name))
+    return frame.select(columns), frozenset(unknown)
+
+
+# The types that a column may have beside its own, by the name of the record's part.
+_CASTS: dict[str, tuple[type[st.DataType], ...]] = {
+    "topic": (st.StringType,),
+    "partition": (st.IntegerType, st.ShortType, st.ByteType, st.LongType),
+    "offset": (st.LongType, st.IntegerType),
+    "timestamp": (st.TimestampType,),
+    "key": (st.BinaryType, st.StringType),
+    "value": (st.BinaryType, st.StringType),
+}
+
+
+def _as_field(found: st.StructField, wanted: pa.Field) -> Column:
+    column = sf.col(f"`{found.name.replace('`', '``')}`")
+    target = type_of(wanted.type)
+    if wanted.type == HEADERS:
+        if isinstance(found.dataType, st.ArrayType) and isinstance(found.dataType.elementType, st.StructType):
+            return column.cast(target)
+    elif isinstance(found.dataType, _CASTS[wanted.name]):
+        return column.cast(target)
+    if wanted.name == "timestamp" and isinstance(found.dataType, st.LongType):  # Kafka's milliseconds
+        return sf.timestamp_millis(column)
+    msg = (
+        f"Column {found.name} has the type {found.dataType.simpleString()}; as a record's {wanted.name} it must be "
+        f"{target.simpleString()}"
+    )
+    raise SchemaError(msg)
+
+
+def _as_struct(frame: DataFrame, schema: st.StructType | str) -> st.StructType:
+    if isinstance(schema, str):
+        return frame.sparkSession.createDataFrame([], schema).schema
+    return schema
