@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ticdc_source.schema.model import ColumnFacts
-from ticdc_source.schema.mysql_ddl.tokens import END, Reader
+from ticdc_source.schema.mysql_ddl.tokens import END, Reader, Token
 
-__all__ = ["NO_KEY", "SERIAL", "attributes", "default_value", "key_columns"]
+__all__ = ["NO_DEFAULT", "NO_KEY", "SERIAL", "Default", "attributes", "default_value", "described", "key_columns"]
 
 # What the definition of a column says about keys that the table does not list.
 NO_KEY = ColumnFacts(primary_key=False, unique_key=False)
@@ -17,6 +18,24 @@ SERIAL = ColumnFacts(unique_key=True, nullable=False)
 # Attributes whose next word, which may be DEFAULT or the name of a column, says nothing more.
 _WITH_A_WORD = frozenset({"COLUMN_FORMAT", "STORAGE", "COLLATE", "CHARSET", "SET", "AFTER"})
 _NOW = frozenset({"NOW", "LOCALTIME", "LOCALTIMESTAMP"})
+_TYPED_TEXTS = frozenset({"DATE", "TIME", "TIMESTAMP"})  # before a text in quotes, they are part of the literal
+
+
+class Default(NamedTuple):
+    """A default that a definition has.
+
+    Attributes:
+        text: what `default_value` returns.
+        literal: the value, as a literal without quotes; None for NULL.
+        unknown: what the definition has instead of a literal; "" if `literal` is the value.
+    """
+
+    text: str | None
+    literal: str | None
+    unknown: str
+
+
+NO_DEFAULT = Default(None, None, "")
 
 
 def attributes(reader: Reader) -> ColumnFacts:
@@ -24,6 +43,11 @@ def attributes(reader: Reader) -> ColumnFacts:
 
     As in MySQL, a column may be NULL unless the definition says otherwise. `DEFAULT NULL` is no default.
     """
+    return described(reader)[0]
+
+
+def described(reader: Reader) -> tuple[ColumnFacts, Default | None]:
+    """Return what `attributes` returns, and the default; None if the definition has none."""
     primary = unique = generated = False
     nullable = True
     default = comment = None
@@ -39,7 +63,7 @@ def attributes(reader: Reader) -> ColumnFacts:
         elif reader.skip("AS"):
             generated = True
         elif reader.skip("DEFAULT"):
-            default = default_value(reader)
+            default = _default(reader)
         elif reader.skip("COMMENT"):
             comment = reader.take().text
         elif reader.skip("ON", "UPDATE"):
@@ -53,14 +77,15 @@ def attributes(reader: Reader) -> ColumnFacts:
             reader.bracket()
         else:
             reader.take()
-    return ColumnFacts(
+    facts = ColumnFacts(
         primary_key=primary or None,
         unique_key=unique or None,
         nullable=nullable,
         generated=generated,
-        default=default,
+        default=default.text if default else None,
         comment=comment,
     )
+    return facts, default
 
 
 def default_value(reader: Reader) -> str | None:
@@ -68,31 +93,56 @@ def default_value(reader: Reader) -> str | None:
 
     None stands for NULL, and for what would not be the same without quotes or without the words behind it.
     """
+    return _default(reader).text
+
+
+def _default(reader: Reader) -> Default:
+    """Step over a default."""
     token = reader.next
     if token.type == "sign" and token.text == "(":
-        inside = reader.bracket().tokens
-        is_plain = all(part.type != "text" for part in inside) and [part.text for part in inside] != ["NULL"]
-        return "".join(part.plain for part in inside) if is_plain else None
+        inside = reader.bracket()
+        tokens = inside.tokens
+        is_plain = all(part.type != "text" for part in tokens) and [part.text for part in tokens] != ["NULL"]
+        text = "".join(part.plain for part in tokens) if is_plain else None
+        if inside.next.text != "(":
+            within = _default(inside)
+            if inside.next is END and not within.unknown:  # a literal in brackets
+                return Default(text, within.literal, "")
+        return Default(text, None, f"the expression ({' '.join(part.plain for part in tokens)})")
     reader.take()
     if token.text == "NEXT" and token.type == "word":  # …VALUE FOR a sequence
-        return None
+        return Default(None, None, "a sequence")
     if token.type == "sign" and token.text in ("-", "+"):
-        return ("-" if token.text == "-" else "") + reader.take().plain
+        text = ("-" if token.text == "-" else "") + reader.take().plain
+        return Default(text, text, "")
+    if token.type == "sign" and token.text == ".":
+        return _literal(f".{reader.take().plain}")
     if token.type == "text":
-        return token.text
-    if token.plain.startswith("_") and reader.next.type == "text":  # a character set before the text
-        return reader.take().text
+        return _literal(token.text)
+    if reader.next.type == "text" and (token.plain.startswith("_") or token.text in _TYPED_TEXTS):
+        return _literal(reader.take().text)  # a character set, or a type, before the text
+    return _word(token, reader)
+
+
+def _literal(text: str) -> Default:
+    return Default(text, text, "")
+
+
+def _word(token: Token, reader: Reader) -> Default:
+    """Return what a word behind DEFAULT stands for: NULL, a number, a function."""
     if token.text == "NULL":
-        return None
+        return NO_DEFAULT
     if token.text in ("TRUE", "FALSE"):
-        return "1" if token.text == "TRUE" else "0"
+        return _literal("1" if token.text == "TRUE" else "0")
+    if token.plain[:1].isdigit() or token.plain[:2].lower() in ("b'", "x'"):
+        return _literal(token.plain)
     name = "CURRENT_TIMESTAMP" if token.text in _NOW else token.text
-    if token.type == "word" and reader.next.type == "sign" and reader.next.text == "(":
+    if reader.next.type == "sign" and reader.next.text == "(":
         inside = reader.bracket().tokens
         if any(part.type == "text" for part in inside):
-            return None
-        return f"{name}({''.join(part.plain for part in inside)})" if inside else name
-    return name
+            return Default(None, None, f"{name}(…)")
+        name = f"{name}({''.join(part.plain for part in inside)})" if inside else name
+    return Default(name, None, name)
 
 
 def key_columns(reader: Reader) -> Iterator[str]:

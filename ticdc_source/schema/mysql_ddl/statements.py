@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ticdc_source.events import TableName
 from ticdc_source.schema.model import ColumnFacts
-from ticdc_source.schema.mysql_ddl.attributes import NO_KEY, SERIAL, attributes, default_value, key_columns
+from ticdc_source.schema.mysql_ddl.attributes import NO_KEY, SERIAL, Default, default_value, described, key_columns
 from ticdc_source.schema.mysql_ddl.tokens import END, Reader, Token, tokens_of
 from ticdc_source.schema.types import ColumnType, parse_type, quote_labels
 
@@ -22,6 +22,7 @@ __all__ = [
     "Drop",
     "DropKey",
     "DropTable",
+    "Fill",
     "Forget",
     "Like",
     "Rename",
@@ -55,6 +56,20 @@ class Add(NamedTuple):
     column: str
     type: ColumnType
     new: bool
+
+
+class Fill(NamedTuple):
+    """A new column has this default, which the rows that exist get.
+
+    Attributes:
+        default: the default; None if the definition has none.
+        facts: what else the definition says.
+    """
+
+    table: TableName
+    column: str
+    default: Default | None
+    facts: ColumnFacts
 
 
 class Describe(NamedTuple):
@@ -127,9 +142,8 @@ class Forget(NamedTuple):
     table: TableName
 
 
-Step = (
-    Create | Like | Add | Describe | SetDefault | DropKey | Drop | Rename | RenameKey | RenameTable | DropTable | Forget
-)
+_ColumnStep = Add | Fill | Describe | SetDefault | Drop | Rename | RenameKey
+Step = _ColumnStep | Create | Like | DropKey | RenameTable | DropTable | Forget
 
 
 # What begins an element of a table that is not a column (unquoted; all but the last two are reserved words).
@@ -213,17 +227,34 @@ def _after_equals(tokens: Sequence[Token], index: int) -> str:
     return (tokens[index + 2] if value.text == "=" else value).text.upper()
 
 
-def _definition(reader: Reader, *, binary: bool) -> tuple[ColumnType, ColumnFacts]:
+class _Definition(NamedTuple):
+    """What a definition says of a column."""
+
+    type: ColumnType
+    facts: ColumnFacts
+    default: Default | None
+
+
+def _definition(reader: Reader, *, binary: bool) -> _Definition:
     """Parse a column's type and what stands behind it."""
     serial = reader.next.type == "word" and reader.next.text == "SERIAL"
     type_ = _type(reader, binary=binary)
-    facts = attributes(reader)
-    return type_, SERIAL.or_else(facts) if serial else facts
+    facts, default = described(reader)
+    return _Definition(type_, SERIAL.or_else(facts) if serial else facts, default)
 
 
-def _columns(inside: Reader, *, binary: bool) -> tuple[dict[str, ColumnType], dict[str, ColumnFacts]]:
+class _Columns(NamedTuple):
+    """The columns between the brackets of a `CREATE TABLE`, or of an `ADD COLUMN`, by lower-case name."""
+
+    types: dict[str, ColumnType]
+    facts: dict[str, ColumnFacts]
+    defaults: dict[str, Default | None]
+
+
+def _columns(inside: Reader, *, binary: bool) -> _Columns:
     columns: dict[str, ColumnType] = {}
     facts: dict[str, ColumnFacts] = {}
+    defaults: dict[str, Default | None] = {}
     keys: list[tuple[str, ColumnFacts]] = []
     for element in inside.parts():
         if element.next is END:
@@ -232,10 +263,10 @@ def _columns(inside: Reader, *, binary: bool) -> tuple[dict[str, ColumnType], di
             keys += _key(element)
         else:
             name = element.column()
-            columns[name], facts[name] = _definition(element, binary=binary)
+            columns[name], facts[name], defaults[name] = _definition(element, binary=binary)
     for name, key in keys:
         facts[name] = key.or_else(facts.get(name, ColumnFacts()))
-    return columns, {name: found.or_else(NO_KEY) for name, found in facts.items()}
+    return _Columns(columns, {name: found.or_else(NO_KEY) for name, found in facts.items()}, defaults)
 
 
 def _key(element: Reader) -> list[tuple[str, ColumnFacts]]:
@@ -264,7 +295,8 @@ def _create(reader: Reader) -> Iterator[Step]:
         yield Like(table, reader.table())
         return
     inside = reader.bracket()
-    yield Create(table, *_columns(inside, binary=_charset(reader) == "BINARY"))
+    columns = _columns(inside, binary=_charset(reader) == "BINARY")
+    yield Create(table, columns.types, columns.facts)
 
 
 def _create_unique(reader: Reader) -> Iterator[Step]:
@@ -290,10 +322,11 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
         column = action.skip("COLUMN")
         action.skip("IF", "NOT", "EXISTS")
         if action.next.text == "(" and action.next.type == "sign":
-            columns, facts = _columns(action.bracket(), binary=False)
-            for name, type_ in columns.items():
+            columns = _columns(action.bracket(), binary=False)
+            for name, type_ in columns.types.items():
                 yield Add(table, name, type_, new=True)
-                yield Describe(table, name, facts[name], defines=True)
+                yield Fill(table, name, columns.defaults.get(name), columns.facts[name])
+                yield Describe(table, name, columns.facts[name], defines=True)
         elif column or not _is_index(action):
             yield from _defined(action, table, action.column(), new=True)
         else:
@@ -309,11 +342,11 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
         old, new = action.column(), action.column()
         if old != new:
             yield Drop(table, old)
-        type_, defined = _definition(action, binary=False)
+        type_, facts, _ = _definition(action, binary=False)
         yield Add(table, new, type_, new=old != new)
         if old != new:
             yield RenameKey(table, old, new)
-        yield Describe(table, new, defined, defines=True)
+        yield Describe(table, new, facts, defines=True)
     elif action.skip("DROP"):
         column = action.skip("COLUMN")
         action.skip("IF", "EXISTS")
@@ -337,8 +370,10 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
 
 
 def _defined(action: Reader, table: TableName, column: str, *, new: bool) -> Iterator[Step]:
-    type_, facts = _definition(action, binary=False)
+    type_, facts, default = _definition(action, binary=False)
     yield Add(table, column, type_, new=new)
+    if new:
+        yield Fill(table, column, default, facts)
     yield Describe(table, column, facts.or_else(NO_KEY) if new else facts, defines=True)
 
 

@@ -1,0 +1,1 @@
+"""Changes → tables in Delta and Iceberg that stay equal to TiDB's."""

@@ -1,0 +1,341 @@
+"""What DDL events do to a target table: TiCDC sends no row events for what they do to rows that exist.
+
+A row of a target knows the commit-ts of its image (`_sequence.commit_ts`). A row up to the commit-ts of a DDL event
+belongs to the schema before it (docs/wire.md, item 31), whenever it arrives: rows of other partitions may come later
+than the event. So what an event does to rows is kept as *assignments* in the properties of the target. They are made
+once for the rows that the target has, and again for each older row that a later micro-batch brings.
+
+Nothing here asks Spark for anything: plans are values, and expressions are texts of Spark SQL.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+from pyspark.sql.types import DataType
+
+from ticdc_source.errors import SchemaError
+from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.lakehouse.literals import literal
+from ticdc_source.reports import warn
+from ticdc_source.schema.ddl_kinds import ddl_kind, is_too_long
+from ticdc_source.schema.mysql_ddl import available
+from ticdc_source.schema.mysql_ddl.old_rows import Added, Renamed, name_before, old_row_changes
+from ticdc_source.schema.types import parse_type
+
+__all__ = ["COLUMN_DEFAULTS", "HANDLED_TS", "TRUNCATED_TS", "Assignment", "DDLState", "RemovedRows", "after_ddl"]
+
+# Properties of a target.
+COLUMN_DEFAULTS = "ticdc.column_defaults"
+TRUNCATED_TS = "ticdc.truncated_ts"
+HANDLED_TS = "ticdc.handled_ddl_ts"
+
+_EMPTIES = frozenset({"truncate_table", "drop_table", "drop_database"})
+_REMOVES_SOME = frozenset({"drop_partition", "truncate_partition", "exchange_partition"})
+_BRINGS_BACK = frozenset({"recover_table", "recover_database"})
+_LONGEST_SHOWN = 200  # characters of a DDL text in a message
+
+
+class RemovedRows(Enum):
+    """What is done about a DDL event that removes rows."""
+
+    APPLY = "apply"
+    FAIL = "fail"
+    WARN = "warn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What the rows up to a commit-ts have in a column.
+
+    Attributes:
+        commit_ts: the commit-ts of the DDL event.
+        column: the column, in lower case.
+        source: the column that this one was before the event renamed it; None for a new column.
+        value: the value that a new column has, as MySQL writes it; None for NULL.
+        type: the MySQL type of a new column.
+        filled: whether the rows of the target have it.
+    """
+
+    commit_ts: int
+    column: str
+    source: str | None = None
+    value: str | None = None
+    type: str = ""
+    filled: bool = False
+
+
+class _Value(NamedTuple):
+    """A value, in place of a column."""
+
+    text: str | None
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DDLState:
+    """What DDL events have done to a target so far.
+
+    Attributes:
+        assignments: by commit-ts.
+        truncated_ts: the largest commit-ts of an event that emptied the table; rows up to it are not in the table.
+        handled_ts: the commit-ts up to which somebody has done by hand what an event does to rows.
+    """
+
+    assignments: tuple[Assignment, ...] = ()
+    truncated_ts: int | None = None
+    handled_ts: int = 0
+
+    @classmethod
+    def of_properties(cls, properties: Mapping[str, str]) -> DDLState:
+        """Return the state that the properties of a target hold."""
+        truncated = properties.get(TRUNCATED_TS)
+        return cls(
+            assignments=tuple(Assignment(**fields) for fields in json.loads(properties.get(COLUMN_DEFAULTS) or "[]")),
+            truncated_ts=int(truncated) if truncated else None,
+            handled_ts=int(properties.get(HANDLED_TS) or 0),
+        )
+
+    def as_properties(self) -> dict[str, str]:
+        """Return the properties that hold the state; `HANDLED_TS` is the user's own."""
+        kept = [{name: value for name, value in asdict(one).items() if value} for one in self.assignments]
+        properties = {COLUMN_DEFAULTS: json.dumps(kept, separators=(",", ":"))} if kept else {}
+        return properties | ({} if self.truncated_ts is None else {TRUNCATED_TS: str(self.truncated_ts)})
+
+    def emptied(self, commit_ts: int) -> DDLState:
+        """Return the state after an event that removes all rows."""
+        truncated = max(commit_ts, self.truncated_ts or 0)
+        return replace(
+            self,
+            truncated_ts=truncated,
+            assignments=tuple(one for one in self.assignments if one.commit_ts > truncated),
+        )
+
+    def assigned(self, new: Assignment) -> DDLState:
+        """Return the state with one more assignment, unless it is known or there are no rows before it."""
+        known = any((one.commit_ts, one.column) == (new.commit_ts, new.column) for one in self.assignments)
+        if known or new.commit_ts <= (self.truncated_ts or 0):
+            return self
+        later = any(one.column == new.column and one.commit_ts > new.commit_ts for one in self.assignments)
+        new = replace(new, filled=later)
+        return replace(self, assignments=tuple(sorted((*self.assignments, new), key=lambda one: one.commit_ts)))
+
+    # Assignments → expressions
+
+    def on_rows(self, columns: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC") -> dict[str, str]:
+        """Return what to set in rows of the target that are older than events: expressions by column.
+
+        Args:
+            columns: the columns of the target.
+            row_ts: the expression of a row's commit-ts.
+            time_zone: the zone of a TIMESTAMP's default.
+        """
+        names = {name.lower() for name in columns}
+        pending = [one for one in self.assignments if not one.filled and one.column in names]
+        return _expressions(pending, columns, columns, row_ts=row_ts, time_zone=time_zone)
+
+    def pending_ts(self, columns: Iterable[str]) -> int:
+        """Return the commit-ts up to which rows of the target change by `on_rows`; 0 if none does."""
+        names = {name.lower() for name in columns}
+        return max((one.commit_ts for one in self.assignments if not one.filled and one.column in names), default=0)
+
+    def filled(self, columns: Iterable[str]) -> DDLState:
+        """Return the state after `on_rows` was done."""
+        names = {name.lower() for name in columns}
+        return replace(
+            self, assignments=tuple(replace(one, filled=one.filled or one.column in names) for one in self.assignments)
+        )
+
+    def on_changes(
+        self, columns: Mapping[str, DataType], changes: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC"
+    ) -> dict[str, str]:
+        """Return what changes that are older than events have instead of their own: expressions by column.
+
+        Args:
+            columns: the columns of the target.
+            changes: the columns of the changes.
+            row_ts: the expression of a change's commit-ts.
+            time_zone: as in `on_rows`.
+        """
+        return _expressions(self.assignments, columns, changes, row_ts=row_ts, time_zone=time_zone)
+
+
+def _expressions(
+    assignments: Sequence[Assignment],
+    columns: Mapping[str, DataType],
+    there: Mapping[str, DataType],
+    *,
+    row_ts: str,
+    time_zone: str,
+) -> dict[str, str]:
+    """Return the expression of each column that assignments change.
+
+    Between the commit-ts of two events, each later event does the same to all rows: a column is another one there, or
+    a value.
+    """
+    names = {name.lower(): name for name in there}
+    bounds = sorted({one.commit_ts for one in assignments})
+    pieces = [_after(bound, assignments) for bound in bounds]
+    out = {}
+    for column, type_ in columns.items():
+        found = [piece.get(column.lower(), column.lower()) for piece in pieces]
+        if all(one == column.lower() for one in found):
+            continue
+        whens = [
+            f"WHEN {row_ts} <= {bound} THEN {_rendered(one, column, type_, names, there, time_zone)}"
+            for number, (bound, one) in enumerate(zip(bounds, found, strict=True))
+            if number + 1 == len(found) or found[number + 1] != one
+        ]
+        own = _rendered(column.lower(), column, type_, names, there, time_zone)
+        out[column] = f"CASE {' '.join(whens)} ELSE {own} END"
+    return out
+
+
+def _after(bound: int, assignments: Sequence[Assignment]) -> dict[str, str | _Value]:
+    """Return what rows up to `bound`, and after the event before it, have in each column after all events."""
+    now: dict[str, str | _Value] = {}
+    before, ts = now, 0
+    for one in assignments:
+        if one.commit_ts < bound:
+            continue
+        if one.commit_ts != ts:  # one statement exchanges two names at once
+            before, ts = dict(now), one.commit_ts
+        now[one.column] = _Value(one.value, one.type) if one.source is None else before.get(one.source, one.source)
+    return now
+
+
+def _rendered(
+    what: str | _Value,
+    column: str,
+    type_: DataType,
+    names: Mapping[str, str],
+    there: Mapping[str, DataType],
+    time_zone: str,
+) -> str:
+    if isinstance(what, str):
+        name = names.get(what)
+        if name is None:
+            return f"CAST(NULL AS {type_.simpleString()})"
+        quoted = f"`{name.replace('`', '``')}`"
+        return quoted if there[name] == type_ else f"CAST({quoted} AS {type_.simpleString()})"
+    try:
+        return literal(what.text, parse_type(what.type), type_, time_zone)
+    except ValueError as error:
+        warn(f"Column {column}: rows that are older than the column get NULL: the default {error}")
+        return f"CAST(NULL AS {type_.simpleString()})"
+
+
+# Events → state
+
+
+def after_ddl(
+    state: DDLState | None, events: Iterable[DDLEvent], table: TableName, target: str, *, policy: RemovedRows
+) -> DDLState:
+    """Return the state of a target after the DDL events of its table, oldest first. What was done before is not again.
+
+    Args:
+        state: the state before; None if the target does not exist.
+        events: DDL events of the table.
+        table: the table.
+        target: the target, for messages.
+        policy: what is done about events that remove rows.
+
+    Raises:
+        SchemaError: an event removes rows, and `policy` does not allow it, or which rows is not known.
+    """
+    exists = state is not None
+    state = state or DDLState()
+    for event in events:
+        kind = ddl_kind(event)
+        if kind in _EMPTIES | _REMOVES_SOME | _BRINGS_BACK:
+            state = _removing(state, event, kind, table, target, policy)
+        elif kind == "alter_table" and event.query:
+            state = _altered(state, event, target)
+        elif kind == "rename_table" and not exists:
+            _renamed(event, table, target, policy)
+    return state
+
+
+def _removing(
+    state: DDLState, event: DDLEvent, kind: str, table: TableName, target: str, policy: RemovedRows
+) -> DDLState:
+    done = max(state.handled_ts, (state.truncated_ts or 0) if kind in _EMPTIES else 0)
+    if event.commit_ts is not None and event.commit_ts <= done:
+        return state
+    what = f"{_shown(event)} of {table} {'brings rows back' if kind in _BRINGS_BACK else 'removes rows'} without events"
+    if policy is RemovedRows.WARN:
+        warn(f"{what}; {target} is not changed by it and differs from TiDB from now on")
+        return state
+    if policy is RemovedRows.FAIL:
+        msg = f"{what}. {_by_hand(event, target)}, or choose another policy"
+        raise SchemaError(msg)
+    if kind in _EMPTIES and event.commit_ts is not None:
+        return state.emptied(event.commit_ts)
+    reason = "which rows, the event does not say" if event.commit_ts is not None else "the message has no commit-ts"
+    msg = f"{what}, and cannot be applied to {target}: {reason}. {_by_hand(event, target)}, or choose the policy 'warn'"
+    raise SchemaError(msg)
+
+
+def _by_hand(event: DDLEvent, target: str) -> str:
+    if event.commit_ts is None:
+        return f"Do in {target} what it does"
+    return (
+        f"Do in {target} what it does to rows up to its commit-ts, say so with ALTER TABLE {target} SET TBLPROPERTIES "
+        f"('{HANDLED_TS}' = '{event.commit_ts}'), and start again"
+    )
+
+
+def _altered(state: DDLState, event: DDLEvent, target: str) -> DDLState:
+    """Return the state after an ALTER TABLE: what it does to columns of the rows that exist."""
+    unread = f"{_shown(event)} of {event.table} is not applied to older rows of {target}: "
+    if not available():
+        warn(f'{unread}it is read with sqlglot, which is not installed; pip install "ticdc-source[ddl]"')
+        return state
+    if is_too_long(event):
+        warn(f"{unread}the text is too long")
+        return state
+    try:
+        changes = old_row_changes(event)
+    except ValueError as error:
+        warn(f"{unread}{error}")
+        return state
+    if any(isinstance(change, (Added, Renamed)) for change in changes) and event.commit_ts is None:
+        warn(f"{unread}the message has no commit-ts, so which rows are older is not known")
+        return state
+    for change in changes:
+        if isinstance(change, Added):
+            if change.unknown:
+                warn(f"{_shown(event)} of {event.table}: older rows of {target} get NULL in {change.column}, because "
+                     f"{change.unknown}; TiDB may have another value there")  # fmt: skip
+            new = Assignment(
+                commit_ts=event.commit_ts or 0, column=change.column, value=change.value, type=str(change.type)
+            )
+            state = state.assigned(new)
+        elif isinstance(change, Renamed):
+            state = state.assigned(Assignment(commit_ts=event.commit_ts or 0, column=change.to, source=change.column))
+    return state
+
+
+def _renamed(event: DDLEvent, table: TableName, target: str, policy: RemovedRows) -> None:
+    """Report a table whose rows are in the target of the name that it had before."""
+    try:
+        before = name_before(event, table) if available() and not is_too_long(event) else None
+    except ValueError:
+        before = None
+    if before is None or before.is_same(table):
+        return
+    what = f"{_shown(event)}: {target} does not exist, and the rows of {table} are in the target of {before}"
+    if policy is RemovedRows.WARN:
+        warn(f"{what}; {target} begins with the rows that change from now on")
+        return
+    msg = f"{what}. Rename that one to {target} and start again, or choose the policy 'warn' to begin without its rows"
+    raise SchemaError(msg)
+
+
+def _shown(event: DDLEvent) -> str:
+    text = " ".join(event.query.split()) or event.type or "A DDL event"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"

@@ -1,0 +1,124 @@
+"""What a DDL statement does to rows that are there already: TiCDC sends no events for them (docs/wire.md, item 102)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.schema.model import ColumnFacts
+from ticdc_source.schema.mysql_ddl.attributes import Default
+from ticdc_source.schema.mysql_ddl.statements import Add, Drop, Fill, Rename, RenameKey, RenameTable, Step, steps
+from ticdc_source.schema.types import ColumnType
+
+__all__ = ["Added", "Dropped", "Renamed", "Retyped", "name_before", "old_row_changes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A column begins, and the rows that are there get a value.
+
+    Attributes:
+        column: its name, in lower case, as the names of all columns here.
+        type: its type.
+        value: the value, as MySQL writes it without quotes; None for NULL.
+        unknown: why the value cannot be told, and `value` is None; "" otherwise.
+    """
+
+    column: str
+    type: ColumnType
+    value: str | None = None
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A column ends."""
+
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A column has another name from now on, and its values stay."""
+
+    column: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retyped:
+    """A column has another type from now on, and TiDB converts its values."""
+
+    column: str
+    type: ColumnType
+
+
+_ZERO = {
+    "number": "0", "float": "0", "bit": "0", "text": "", "binary": "", "set": "", "json": "null", "time": "00:00:00",
+}  # fmt: skip
+_DATES = frozenset({"date", "datetime", "timestamp"})  # families whose zero value is a zero date
+
+
+def old_row_changes(event: DDLEvent) -> list[Added | Dropped | Renamed | Retyped]:
+    """Return what a DDL event does to the columns of the rows that its table has, in the order of the statement.
+
+    Raises:
+        OptionError: sqlglot is not installed.
+        ValueError: the text cannot be parsed.
+    """
+    return list(_changes(_altering(steps(event.query, event.table.database))))
+
+
+def name_before(event: DDLEvent, table: TableName) -> TableName | None:
+    """Return the name that a table had before a DDL event; None if the event does not name the table so.
+
+    Raises:
+        OptionError, ValueError: as in `old_row_changes`.
+    """
+    found = steps(event.query, event.table.database)
+    return next((step.table for step in found if isinstance(step, RenameTable) and step.to.is_same(table)), None)
+
+
+def _altering(found: Sequence[Step]) -> list[Step]:
+    """Return the steps without the two that stand for the old and the new name of a column that CHANGE renames."""
+    renamed = {(step.column, step.to) for step in found if isinstance(step, RenameKey)}
+    ends = {column for column, _ in renamed}
+    begins = {to for _, to in renamed}
+    return [
+        step._replace(new=False) if isinstance(step, Add) and step.column in begins and step.new else step
+        for step in found
+        if not (isinstance(step, Drop) and step.column in ends)
+    ]
+
+
+def _changes(found: Sequence[Step]) -> Iterator[Added | Dropped | Renamed | Retyped]:
+    types = {step.column: step.type for step in found if isinstance(step, Add)}
+    for step in found:
+        match step:
+            case Add(_, column, type_, False):
+                yield Retyped(column, type_)
+            case Fill(_, column, default, facts):
+                yield _added(column, types[column], default, facts)
+            case Drop(_, column):
+                yield Dropped(column)
+            case Rename(_, column, to) | RenameKey(_, column, to):
+                yield Renamed(column, to)
+
+
+def _added(column: str, type_: ColumnType, default: Default | None, facts: ColumnFacts) -> Added:
+    """Return what TiDB does for a new column: the default, or without one and with NOT NULL the zero of the type.
+
+    Source: pingcap/tidb, `generateOriginDefaultValue` in pkg/ddl.
+    """
+    nullable = facts.nullable is not False
+    if facts.generated:
+        return Added(column, type_, unknown="it is a generated column")
+    if default is not None and default.unknown:
+        return Added(column, type_, unknown=f"its default is {default.unknown}")
+    if default is not None and (default.literal is not None or nullable):
+        return Added(column, type_, default.literal)
+    if nullable or type_.family in _DATES:
+        return Added(column, type_)
+    zero = (type_.labels or (None,))[0] if type_.family == "enum" else _ZERO.get(type_.family)
+    return Added(column, type_, zero, "" if zero is not None else "it has no default and must not be NULL")
