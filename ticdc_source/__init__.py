@@ -24,28 +24,33 @@ __all__ = [
     "DecodeError",
     "FramingError",
     "KafkaUnavailableError",
+    "MergeReport",
     "OptionError",
     "SchemaError",
+    "TargetError",
     "TiCDCDataSource",
     "TiCDCSourceError",
     "UnsupportedTypeError",
     "__version__",
     "decode",
     "infer_schema",
+    "merge_into",
 ]
 
 __version__ = "0.1.0"
 
 # The modules of public names that are not errors.
 _HOMES = {
+    "MergeReport": "lakehouse.merge",
     "TiCDCDataSource": "source",
     "decode": "spark.frames",
     "infer_schema": "spark.frames",
+    "merge_into": "lakehouse.merge",
 }
 
 
 def __getattr__(name: str) -> object:
-    """Import a public class when it is first used: the package itself costs nothing, and needs no pyspark."""
+    """Import a public name when it is first used: the package itself costs nothing, and needs no pyspark."""
     if name not in __all__:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

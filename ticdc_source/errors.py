@@ -9,7 +9,8 @@
     ├── DataLossError                     records of an offset range are gone
     ├── KafkaUnavailableError             the brokers did not answer in time
     ├── CheckpointError                   a stream's checkpoint does not hold offsets
-    └── ClaimCheckUnavailableError        the storage of large messages cannot be read
+    ├── ClaimCheckUnavailableError        the storage of large messages cannot be read
+    └── TargetError                       a table in the lakehouse cannot take the changes
 
 All take positional arguments only, so that they survive pickling between Spark's processes. No message contains the
 value of an option that may be a secret.
@@ -29,6 +30,7 @@ __all__ = [
     "KafkaUnavailableError",
     "OptionError",
     "SchemaError",
+    "TargetError",
     "TiCDCSourceError",
     "UnsupportedTypeError",
 ]
@@ -120,3 +122,7 @@ class ClaimCheckUnavailableError(TiCDCSourceError):
 
     It is an error in every mode, because the message itself may be fine.
     """
+
+
+class TargetError(TiCDCSourceError):
+    """A table in the lakehouse cannot take the changes. Nothing has been written."""

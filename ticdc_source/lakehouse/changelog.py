@@ -1,0 +1,148 @@
+"""A changelog frame: which of its columns are what, and the newest image of each key in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+from pyspark.sql.types import DayTimeIntervalType, StructField, StructType
+
+from ticdc_source.errors import SchemaError
+from ticdc_source.pipeline.metadata import METADATA
+from ticdc_source.schema.model import COMMENT, KEY, TABLE
+
+__all__ = ["Changelog", "Images", "comment_of", "keys_as_text", "newest_images", "read_changelog"]
+
+_SEQUENCE, _CHANGE_TYPE = "sequence", "change_type"
+_SEQUENCE_FIELDS = ("commit_ts", "rank", "partition", "offset", "index")
+_CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
+_RECORD_COLUMNS = ("corrupt_record", "rescued_data")
+
+
+@dataclass(frozen=True, slots=True)
+class Changelog:
+    """A changelog frame, and what its columns are.
+
+    Attributes:
+        frame: the frame.
+        prefix: what precedes the names of its metadata columns (`metadataColumnPrefix`).
+        columns: the columns of the table.
+        table: the name of the table as the field metadata has it; "" if that is lost.
+        keys: the names of the key columns, as the field metadata has them; empty if that is lost, or there is no key.
+    """
+
+    frame: DataFrame
+    prefix: str
+    columns: tuple[StructField, ...]
+    table: str
+    keys: tuple[str, ...]
+
+    def column(self, name: str) -> Column:
+        """Return a column by its name, whatever characters it has."""
+        return self.frame["`" + name.replace("`", "``") + "`"]
+
+
+def read_changelog(frame: DataFrame) -> Changelog:
+    """Find the columns of the table, its name and its keys.
+
+    Raises:
+        SchemaError: it is not a changelog, or it is a stream.
+    """
+    if frame.isStreaming:
+        msg = (
+            "The changes are a stream: merge_into takes one micro-batch. Call it in foreachBatch: "
+            "changes.writeStream.foreachBatch(lambda batch, batch_id: merge_into(batch, target, batch_id=batch_id, "
+            "app_id=...)).option('checkpointLocation', ...).start()"
+        )
+        raise SchemaError(msg)
+    prefix = _prefix_of(frame.schema)
+    metadata = {f"{prefix}{name}".lower() for name in (*(column.name for column in METADATA), *_RECORD_COLUMNS)}
+    columns = tuple(field for field in frame.schema if field.name.lower() not in metadata)
+    tables = [str(field.metadata[TABLE]) for field in columns if TABLE in (field.metadata or {})]
+    keys = tuple(field.name for field in columns if (field.metadata or {}).get(KEY) == "true")
+    return Changelog(frame, prefix, columns, tables[0] if tables else "", keys)
+
+
+def _prefix_of(schema: StructType) -> str:
+    for field in schema:
+        if not field.name.endswith(_SEQUENCE) or not isinstance(field.dataType, StructType):
+            continue
+        prefix = field.name.removesuffix(_SEQUENCE)
+        if tuple(field.dataType.names) == _SEQUENCE_FIELDS and f"{prefix}{_CHANGE_TYPE}" in schema.names:
+            return prefix
+    msg = (
+        f"The frame has no columns _change_type and _sequence: struct<{', '.join(_SEQUENCE_FIELDS)}>, by which changes "
+        f"are merged (it has {', '.join(schema.names[:20])}). Read it with outputFormat=changelog, which is the "
+        "default, and keep both columns"
+    )
+    raise SchemaError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """The newest image of each key: columns `k0`, `k1`, … for the keys, `c0`, … for the others, and three more.
+
+    `seq` is its `_sequence`; `gone` says whether the row is gone, and `bare` whether such an image has only its key.
+
+    Attributes:
+        frame: the rows.
+        keys: the names of the key columns in the table, in the order of `k0`, ….
+        others: the names of the other columns, in the order of `c0`, ….
+    """
+
+    frame: DataFrame
+    keys: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+def newest_images(changes: Changelog, keys: Sequence[str]) -> Images:
+    """Return the newest image of each key, by `_sequence`; one shuffle.
+
+    A pre-image counts as a delete that comes right before its post-image, which has the same commit-ts and a higher
+    rank. So it changes nothing if the key stays, and the old key of a key update is gone. A row without a change type,
+    which is a bad record that `mode=PERMISSIVE` kept, is no image.
+    """
+    names = {name.lower() for name in keys}
+    key_fields = tuple(next(one for one in changes.columns if one.name.lower() == name.lower()) for name in keys)
+    others = tuple(field for field in changes.columns if field.name.lower() not in names)
+    change_type = changes.column(f"{changes.prefix}{_CHANGE_TYPE}")
+    gone = change_type.isin("delete", "update_preimage")
+    values = [_stored(changes, field).alias(f"c{number}") for number, field in enumerate(others)]
+    bare = gone & F.lit(bool(others))
+    for field in others:
+        bare &= changes.column(field.name).isNull()
+    rows = changes.frame.where(change_type.isin(*_CHANGE_TYPES)).select(
+        *(_stored(changes, field).alias(f"k{number}") for number, field in enumerate(key_fields)),
+        changes.column(f"{changes.prefix}{_SEQUENCE}").alias("seq"),
+        F.struct(gone.alias("gone"), bare.alias("bare"), *values).alias("image"),
+    )
+    grouped = rows.groupBy(*(f"k{number}" for number in range(len(keys))))
+    newest = grouped.agg(F.max_by("image", "seq").alias("image"), F.max("seq").alias("seq"))
+    frame = newest.select(*(f"k{number}" for number in range(len(keys))), "seq", "image.*")
+    return Images(frame, tuple(field.name for field in key_fields), tuple(field.name for field in others))
+
+
+def _stored(changes: Changelog, field: StructField) -> Column:
+    """Return a column as it is stored: neither Delta nor Iceberg has intervals, so a TIME is its microseconds."""
+    column = changes.column(field.name)
+    if not isinstance(field.dataType, DayTimeIntervalType):
+        return column
+    minutes = (F.extract(F.lit("DAY"), column) * 24 + F.extract(F.lit("HOUR"), column)) * 60
+    minutes += F.extract(F.lit("MINUTE"), column)
+    seconds = (F.extract(F.lit("SECOND"), column) * 1_000_000).cast("bigint")
+    return minutes.cast("bigint") * 60_000_000 + seconds
+
+
+def comment_of(field: StructField) -> str | None:
+    """Return the comment of a column, if the field metadata has one; of a TIME, what its number is."""
+    comment = (field.metadata or {}).get(COMMENT)
+    unit = "TIME, in microseconds" if isinstance(field.dataType, DayTimeIntervalType) else None
+    return ": ".join(str(text) for text in (unit, comment) if text) or None
+
+
+def keys_as_text(keys: Sequence[str]) -> str:
+    """Return keys as the table property `ticdc.keys` has them."""
+    return json.dumps(list(keys))

@@ -1,0 +1,464 @@
+"""merge_into: changes of a table → a Delta or Iceberg table that stays equal to it.
+
+Everything is checked before anything is written. Then, in this order: the target is created or its columns are changed;
+the DDL is applied; the tombstones of hard deletes are written; the rows are merged, in one commit, which records
+`ticdc.resolved_ts`. Each step does nothing the second time, so a micro-batch that failed anywhere is simply repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+from pyspark.sql.types import BooleanType, DataType, VariantType
+
+from ticdc_source.errors import OptionError, SchemaError, TargetError
+from ticdc_source.events import DDLEvent
+from ticdc_source.lakehouse.changelog import (
+    Changelog,
+    Images,
+    comment_of,
+    keys_as_text,
+    newest_images,
+    read_changelog,
+)
+from ticdc_source.lakehouse.targets import CommitFacts, Merged, NewColumn, Target, open_target, quoted
+from ticdc_source.lakehouse.widening import common_type
+
+__all__ = ["MergeReport", "merge_into", "tombstones_of"]
+
+TABLE, KEYS, DELETES, PREFIX = "ticdc.table", "ticdc.keys", "ticdc.deletes", "ticdc.column_prefix"
+_SOFT, _HARD = "soft", "hard"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeReport:
+    """What `merge_into` did.
+
+    Attributes:
+        target: the name of the target.
+        created: whether it was created.
+        added: the columns that were added.
+        widened: the columns whose type was widened.
+        images: how many keys the changes have.
+        rows: how many rows of the target were changed; None if the engine does not tell.
+        repeated: whether nothing was done, because the micro-batch was in the target already.
+        warnings: what somebody should look at, a sentence each.
+    """
+
+    target: str
+    created: bool = False
+    added: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+    images: int = 0
+    rows: int | None = None
+    repeated: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a merge will do to the columns of the target.
+
+    Attributes:
+        columns: the target's columns and types after it, by lower-case name: the name there and its type.
+        add: the columns to add; of a new table all.
+        widen: the columns to widen, with their new types.
+        prefix: what precedes the names of the target's own columns.
+        hard: whether deletes are hard.
+    """
+
+    columns: Mapping[str, tuple[str, DataType]]
+    add: tuple[NewColumn, ...]
+    widen: tuple[tuple[str, DataType], ...]
+    prefix: str
+    hard: bool
+
+    @property
+    def sequence(self) -> str:
+        """The column with the place of the last change of a row."""
+        return f"{self.prefix}sequence"
+
+    @property
+    def deleted(self) -> str:
+        """The column that says, with soft deletes, that a row is deleted."""
+        return f"{self.prefix}is_deleted"
+
+    def quoted(self, name: str) -> str:
+        """Return a column as the target calls it, for SQL."""
+        return quoted(self.columns[name.lower()][0])
+
+
+def merge_into(
+    changes: DataFrame,
+    target: str,
+    *,
+    keys: Sequence[str] | None = None,
+    deletes: str | None = None,
+    format: str | None = None,  # noqa: A002 (Spark's word)
+    app_id: str | None = None,
+    batch_id: int | None = None,
+    resolved_ts: int | None = None,
+    ddl: Sequence[DDLEvent] = (),
+    on_destructive_ddl: str = "warn",
+    properties: Mapping[str, str] | None = None,
+    location: str | None = None,
+    column_prefix: str | None = None,
+) -> MergeReport:
+    """Merge the changes of one table into a Delta or Iceberg table.
+
+    The target has the columns of the table, and two more. `_sequence` is the place of the last change of the row:
+    an older one, which comes late or again, changes nothing. `_is_deleted`, with soft deletes, says that the row is
+    deleted. (`_commit_version` and `_commit_timestamp` are not stored: Delta's change data feed has columns of these
+    names, and `_sequence.commit_ts` is the same number.)
+
+    Args:
+        changes: a changelog frame of one table: `outputFormat=changelog`, not a stream. `metadataColumnPrefix` may be
+            any. A row whose change type is NULL, a bad record, is left out.
+        target: the name of the table as SQL has it: `lake.shop.orders`, or ``delta.`/data/orders` ``. It is created if
+            it does not exist, with its namespace.
+        keys: the columns that identify a row; by default the handle key, as the field metadata of the columns says, or
+            as the target remembers. They are compared as Spark compares: `a` and `A` are two keys, also if MySQL's
+            collation takes them for one. NULL equals NULL.
+        deletes: `soft`, which is the default, keeps the row with `_is_deleted = true`; `hard` removes it, and keeps its
+            key and `_sequence` in the table `<target>__deleted`, so that a late insert does not bring it back.
+        format: `delta` or `iceberg`, for a target that does not exist, if its catalog does not say it.
+        app_id: the name of the writer: another for each stream. With `batch_id`, a repeated micro-batch is skipped.
+        batch_id: the number of the micro-batch, as `foreachBatch` gives it.
+        resolved_ts: the commit-ts up to which the changes are complete. The commit records it (`resolved_ts_of`).
+        ddl: the DDL events of the table in these changes, oldest first.
+        on_destructive_ddl: `warn`, `fail` or `apply`, for DDL that removes rows.
+        properties: table properties for a new target.
+        location: where a new target puts its files.
+        column_prefix: what precedes `sequence` and `is_deleted`; `_` by default.
+
+    Returns:
+        What was done.
+
+    Raises:
+        SchemaError: the frame is no changelog, or has no key.
+        TargetError: the target cannot take the changes. Nothing has been written.
+    """
+    return _Merge(
+        changes=read_changelog(changes),
+        target=open_target(changes.sparkSession, target, format),
+        facts=CommitFacts(resolved_ts, app_id, batch_id),
+        keys=None if keys is None else tuple(keys),
+        deletes=_checked_deletes(deletes),
+        properties=dict(properties or {}),
+        location=location,
+        prefix=column_prefix,
+        ddl=tuple(ddl),
+        on_destructive_ddl=on_destructive_ddl,
+    ).run()
+
+
+def tombstones_of(target: str) -> str:
+    """Return the name of the table with the keys that hard deletes removed from a target."""
+    return f"{target[:-1].rstrip('/')}__deleted`" if target.endswith("`") else f"{target}__deleted"
+
+
+def _checked_deletes(deletes: str | None) -> str | None:
+    if deletes not in (None, _SOFT, _HARD):
+        msg = f"deletes={deletes!r}: it must be 'soft' or 'hard'"
+        raise OptionError(msg)
+    return deletes
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Merge:
+    """One call of `merge_into`."""
+
+    changes: Changelog
+    target: Target
+    facts: CommitFacts
+    keys: tuple[str, ...] | None
+    deletes: str | None
+    properties: dict[str, str]
+    location: str | None
+    prefix: str | None
+    ddl: tuple[DDLEvent, ...]
+    on_destructive_ddl: str
+
+    @property
+    def _spark(self) -> SparkSession:
+        return self.target.spark
+
+    @property
+    def _what(self) -> str:
+        return f"{self.changes.table or 'the table'} into {self.target.name}"
+
+    def run(self) -> MergeReport:
+        exists = self.target.exists()
+        remembered = self.target.properties() if exists else {}
+        if not self.changes.columns:  # only DDL came
+            return MergeReport(target=self.target.name)
+        deletes = self._deletes(remembered)
+        keys = self._keys(remembered)
+        images = newest_images(self.changes, keys)
+        plan = self._plan(images, self._prefix(remembered), deletes, exists=exists)
+        if exists:
+            self._alter(plan)
+        else:
+            self._create(self.target, plan.add, keys, deletes, plan)
+        tombstones = self._tombstones(images, plan, deletes) if deletes == _HARD else None
+        # Computed once, although several statements read them. Not `persist`: Spark 4.1 cannot plan a MERGE from a view
+        # if an Iceberg table is among what the changes come from, also behind a cache.
+        images = replace(images, frame=images.frame.localCheckpoint())
+        count, gone = self._counted(images)
+        if tombstones is not None and gone:
+            self._bury(images, tombstones, plan)
+        merged = self._merge(images, tombstones, plan) if count else Merged(0)
+        return MergeReport(
+            target=self.target.name,
+            created=not exists,
+            added=tuple(column.name for column in plan.add) if exists else (),
+            widened=tuple(name for name, _ in plan.widen),
+            images=count,
+            rows=merged.rows,
+            repeated=merged.skipped,
+        )
+
+    def _deletes(self, remembered: Mapping[str, str]) -> str:
+        before = remembered.get(DELETES)
+        if before is not None and self.deletes not in (None, before):
+            msg = (
+                f"Cannot merge {self._what}: it was created with deletes={before!r}, and deletes={self.deletes!r} was "
+                "given. Leave deletes out, or give another target"
+            )
+            raise TargetError(msg)
+        return before or self.deletes or _SOFT
+
+    def _prefix(self, remembered: Mapping[str, str]) -> str:
+        before = remembered.get(PREFIX)
+        if before is not None and self.prefix not in (None, before):
+            msg = (
+                f"Cannot merge {self._what}: it was created with column_prefix={before!r}, and "
+                f"column_prefix={self.prefix!r} was given. Leave column_prefix out, or give another target"
+            )
+            raise TargetError(msg)
+        return next((one for one in (before, self.prefix) if one is not None), "_")
+
+    def _keys(self, remembered: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the key columns, by the names in the changes."""
+        before = tuple(json.loads(remembered[KEYS])) if KEYS in remembered else None
+        wanted = self.keys or self.changes.keys or before
+        if not wanted:
+            msg = (
+                f"Cannot merge {self._what}: no column is marked as a key ({_names(self.changes)}). If the table has "
+                "one, give it: keys=['id']. (The mark is in the field metadata of the columns, `ticdc.key`; select and "
+                "where keep it, other transformations may lose it.) A table without a key cannot be merged: write "
+                "its changes with append_log"
+            )
+            raise SchemaError(msg)
+        there = {field.name.lower(): field.name for field in self.changes.columns}
+        missing = [name for name in wanted if name.lower() not in there]
+        if missing:
+            msg = (
+                f"Cannot merge {self._what}: the changes lack the key column {', '.join(missing)} (they have "
+                f"{_names(self.changes)}). Read the column too, or give other keys"
+            )
+            raise SchemaError(msg)
+        if before is not None and {name.lower() for name in before} != {name.lower() for name in wanted}:
+            msg = (
+                f"Cannot merge {self._what}: its keys are {', '.join(before)}, and those of the changes are "
+                f"{', '.join(wanted)}. If the table's key has changed, write into another target, from a new snapshot; "
+                "otherwise give keys"
+            )
+            raise TargetError(msg)
+        return tuple(there[name.lower()] for name in wanted)
+
+    def _plan(self, images: Images, prefix: str, deletes: str, *, exists: bool) -> _Plan:
+        names = (f"{prefix}sequence", f"{prefix}is_deleted")
+        own = names if deletes == _SOFT else names[:1]
+        for field in self.changes.columns:
+            if field.name.lower() in {name.lower() for name in own}:
+                msg = (
+                    f"Cannot merge {self._what}: the table has a column {field.name}, as merge_into's own is called. "
+                    "Give another column_prefix, for example column_prefix='_ticdc_'"
+                )
+                raise TargetError(msg)
+        fields = {field.name: field for field in self.changes.columns}
+        stored = {name: self.target.stored(field.dataType) for name, field in fields.items()}
+        types = {**stored, names[0]: images.frame.schema["seq"].dataType}
+        if deletes == _SOFT:
+            types[names[1]] = BooleanType()
+        there = self.target.columns() if exists else {}
+        if exists:
+            self._check_own(there, own)
+        known = {name.lower(): (name, type_) for name, type_ in there.items()}
+        add, widen = [], []
+        for name, type_ in types.items():
+            old = known.get(name.lower())
+            if old is None:
+                self._check_new(name, type_)
+                add.append(NewColumn(name, type_, comment_of(fields[name]) if name in fields else None))
+                known[name.lower()] = (name, type_)
+            elif old[1] != type_ and name not in own:
+                wide = self._widened(old[0], old[1], type_)
+                if wide != old[1]:
+                    widen.append((old[0], wide))
+                    known[name.lower()] = (old[0], wide)
+        return _Plan(known, tuple(add), tuple(widen), prefix, deletes == _HARD)
+
+    def _check_own(self, there: Mapping[str, DataType], own: Sequence[str]) -> None:
+        missing = [name for name in own if name.lower() not in {one.lower() for one in there}]
+        if missing:
+            msg = (
+                f"Cannot merge {self._what}: the target has no column {' and no column '.join(missing)}, so merge_into "
+                "did not create it, and cannot tell which of its rows are older than the changes. Give a target that "
+                "does not exist; or one with these columns, if the prefix is another: column_prefix"
+            )
+            raise TargetError(msg)
+
+    def _check_new(self, name: str, type_: DataType) -> None:
+        if not isinstance(type_, VariantType) or self.target.engine != "iceberg":
+            return
+        version = self.target.properties() if self.target.exists() else self.properties
+        if int(version.get("format-version", "2")) < 3:  # noqa: PLR2004 (Iceberg's first with VARIANT)
+            msg = (
+                f"Cannot merge {self._what}: column {name} is VARIANT, which Iceberg has from format version 3 on. "
+                "Create the target with properties={'format-version': '3'}, or read JSON as text: variantJson=false"
+            )
+            raise TargetError(msg)
+
+    def _widened(self, name: str, old: DataType, new: DataType) -> DataType:
+        wide = common_type(old, new)
+        if wide is not None and (wide == old or self.target.can_widen(old, wide)):
+            return wide
+        widening = "" if wide is None else f", and {self.target.engine} cannot widen it to {wide.simpleString()}"
+        advice = (
+            "enable type widening: ALTER TABLE … SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true'); or "
+            if wide is not None and self.target.engine == "delta"
+            else ""
+        )
+        msg = (
+            f"Cannot merge {self._what}: column {name} is {old.simpleString()} there and {new.simpleString()} in the "
+            f"changes{widening}. Do one of these: {advice}read the column as the target has it: "
+            f'schemaHints="{name} {old.simpleString()}"; or write into another target, from a new snapshot'
+        )
+        raise TargetError(msg)
+
+    def _create(
+        self, target: Target, columns: Sequence[NewColumn], keys: Sequence[str], deletes: str, plan: _Plan
+    ) -> None:
+        facts = {TABLE: self.changes.table, KEYS: keys_as_text(keys), DELETES: deletes, PREFIX: plan.prefix}
+        aside = "" if target is self.target else "__deleted"
+        location = None if self.location is None else f"{self.location.rstrip('/')}{aside}"
+        target.create(columns, {**facts, **self.properties}, location)
+
+    def _alter(self, plan: _Plan) -> None:
+        for column in plan.add:
+            self.target.add_column(column)
+        for name, type_ in plan.widen:
+            self.target.widen_column(name, type_)
+
+    def _tombstones(self, images: Images, plan: _Plan, deletes: str) -> Target:
+        """Return the table of tombstones; create it if it is missing, and let its keys be as wide as the target's."""
+        tombstones = open_target(self._spark, tombstones_of(self.target.name), self.target.engine)
+        names = (*images.keys, plan.sequence)
+        wanted = [NewColumn(*plan.columns[name.lower()]) for name in names]
+        if not tombstones.exists():
+            self._create(tombstones, wanted, images.keys, deletes, plan)
+            return tombstones
+        there = {name.lower(): type_ for name, type_ in tombstones.columns().items()}
+        for column in wanted:
+            if there[column.name.lower()] != column.type:
+                tombstones.widen_column(column.name, column.type)
+        return tombstones
+
+    def _counted(self, images: Images) -> tuple[int, int]:
+        """Return how many images there are, and how many of them say that the row is gone."""
+        row = images.frame.agg(
+            F.count(F.lit(1)).alias("all"),
+            F.count_if("gone").alias("gone"),
+            F.count_if(F.col("seq").isNull()).alias("unordered"),
+        ).first()
+        if row is None or row["unordered"]:
+            msg = (
+                f"Cannot merge {self._what}: {row['unordered'] if row else 'some'} keys have only rows without a "
+                "_sequence, by which changes are ordered. Keep the column as the source gives it"
+            )
+            raise SchemaError(msg)
+        return row["all"], row["gone"]
+
+    def _bury(self, images: Images, tombstones: Target, plan: _Plan) -> None:
+        """Write the keys of deleted rows into the table of tombstones."""
+        sequence = quoted(plan.sequence)
+        names = ", ".join([*(plan.quoted(name) for name in images.keys), sequence])
+        values = ", ".join([*(f"s.k{number}" for number in range(len(images.keys))), "s.seq"])
+        with _view(images.frame.where("gone")) as source:
+            tombstones.merge(
+                source,
+                f"ON {_same_keys(images, plan)} "  # noqa: S608
+                f"WHEN MATCHED AND s.seq > t.{sequence} THEN UPDATE SET t.{sequence} = s.seq "
+                f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})",
+                self.facts,
+            )
+
+    def _merge(self, images: Images, tombstones: Target | None, plan: _Plan) -> Merged:
+        """Write the rows: one commit."""
+        with _view(images.frame) as view:
+            return self.target.merge(
+                self._not_buried(view, images, tombstones, plan), _clauses(images, plan), self.facts
+            )
+
+    def _not_buried(self, view: str, images: Images, tombstones: Target | None, plan: _Plan) -> str:
+        """Return the source of the MERGE: without the rows that are older than the tombstone of their key."""
+        if tombstones is None:
+            return view
+        # As a query: Spark 4.1 cannot plan a MERGE from a view of an Iceberg table.
+        same = _same_keys(images, plan, other="b")
+        return (
+            f"(SELECT s.* FROM {view} s LEFT ANTI JOIN {tombstones.name} b "  # noqa: S608
+            f"ON {same} AND NOT s.gone AND b.{quoted(plan.sequence)} > s.seq)"
+        )
+
+
+def _clauses(images: Images, plan: _Plan) -> str:
+    """Return the clauses of the MERGE: only what is newer than the row of the target changes it."""
+    sequence, deleted = quoted(plan.sequence), quoted(plan.deleted)
+    keys = {plan.quoted(name): f"s.k{number}" for number, name in enumerate(images.keys)}
+    others = {plan.quoted(name): f"s.c{number}" for number, name in enumerate(images.others)}
+    own = {sequence: "s.seq"} if plan.hard else {sequence: "s.seq", deleted: "s.gone"}
+    newer = f"WHEN MATCHED AND s.seq > t.{sequence}"
+    if plan.hard:
+        special = f"{newer} AND s.gone THEN DELETE"
+        absent = "WHEN NOT MATCHED AND NOT s.gone"
+    else:
+        special = f"{newer} AND s.bare THEN UPDATE SET {_assigned(own)}"
+        absent = "WHEN NOT MATCHED"
+    inserted = {**keys, **others, **own}
+    changed = f"{newer} THEN UPDATE SET {_assigned({**others, **own})}"
+    return (
+        f"ON {_same_keys(images, plan)} {special} {changed} "  # noqa: S608
+        f"{absent} THEN INSERT ({', '.join(inserted)}) VALUES ({', '.join(inserted.values())})"
+    )
+
+
+def _same_keys(images: Images, plan: _Plan, other: str = "t") -> str:
+    return " AND ".join(f"{other}.{plan.quoted(name)} <=> s.k{number}" for number, name in enumerate(images.keys))
+
+
+def _assigned(values: Mapping[str, str]) -> str:
+    return ", ".join(f"t.{name} = {value}" for name, value in values.items())
+
+
+def _names(changes: Changelog) -> str:
+    return ", ".join(field.name for field in changes.columns)
+
+
+@contextmanager
+def _view(frame: DataFrame) -> Iterator[str]:
+    """Give a frame a name for SQL."""
+    name = f"ticdc_{uuid.uuid4().hex}"
+    frame.createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        frame.sparkSession.catalog.dropTempView(name)
