@@ -19,7 +19,7 @@ timed = @began=$$(date +%s); $(RUN) $(1); code=$$?; took=$$(($$(date +%s) - bega
 	echo "make $@: $$((took / 60)) min $$((took % 60)) s"; exit $$code
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-core test-restarts test-faults fuzz soak lint types bench bench-quick docs clean
+.PHONY: help demo tidb test test-all test-core test-restarts test-faults fuzz soak lint types bench bench-quick docs clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,9 @@ test-restarts: $(VENV)/.dev  ## Kill streams at 20 moments, where `make test-all
 test-faults: $(VENV)/.dev  ## Kill a broker of three under a stream 20 times, stop all for 2 minutes; 100 reads with one dead, 100 with one frozen
 	TICDC_KILLS=20 TICDC_AWAY_SECONDS=120 TICDC_READS=100 $(RUN) $(PY) -m pytest -s -o faulthandler_timeout=3600 \
 	  tests/spark/test_cluster_faults.py tests/kafka/test_cluster.py $(PYTEST_ARGS)
+
+tidb: $(VENV)/.dev  ## Build a TiDB for tests into the cache, once (Go 1.23 or newer, Maven; ten minutes)
+	$(RUN) $(PY) -m tests.tidb.server
 
 fuzz: $(VENV)/.dev  ## Read 20,000 damaged messages in all modes and formats; ARGS="--mutants 1000000 --seed 7" for more
 	$(RUN) $(PY) -m tests.fuzz $(ARGS)

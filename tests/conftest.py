@@ -16,10 +16,12 @@ from examples.local_kafka import ExternalKafka, LocalKafka, connect, create_topi
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.tidb.server import TiDB
+
 ROOT = Path(__file__).resolve().parents[1]
 PRELOAD = ROOT / "tests" / "support" / "preload"
 Kafka: TypeAlias = LocalKafka | ExternalKafka
-MARKED_FIXTURES = ("broker", "corpus", "spark")
+MARKED_FIXTURES = ("broker", "corpus", "spark", "tidb")
 
 
 GROUPS = ("spark", "broker", "versions", "")  # in the order in which they start
@@ -121,6 +123,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """A local Spark session with two cores in which the format `ticdc` is registered."""
     from pyspark.sql import SparkSession
 
+    from tests.tidb.server import driver_jars
     from ticdc_source.source import TiCDCDataSource
 
     with pytest.MonkeyPatch.context() as patch:  # the JVM, and the Python workers after it, take these over
@@ -138,12 +141,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
+            "spark.jars": ",".join(map(str, driver_jars())),  # none before `make tidb`
         }.items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
         session.dataSource.register(TiCDCDataSource)
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="session")
+def tidb(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[TiDB]":
+    """A TiDB in one process; skips if `make tidb` did not build it."""
+    from tests.tidb.server import missing, running
+
+    why = missing()
+    if why is not None:
+        pytest.skip(why)
+    with running(tmp_path_factory.mktemp("tidb")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -32,9 +32,11 @@ __all__ = [
     "TiCDCSourceError",
     "UnsupportedTypeError",
     "__version__",
+    "current_tso",
     "decode",
     "infer_schema",
     "merge_into",
+    "snapshot",
 ]
 
 __version__ = "0.1.0"
@@ -43,9 +45,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "MergeReport": "lakehouse.merge",
     "TiCDCDataSource": "source",
+    "current_tso": "spark.snapshot",
     "decode": "spark.frames",
     "infer_schema": "spark.frames",
     "merge_into": "lakehouse.merge",
+    "snapshot": "spark.snapshot",
 }
 
 
