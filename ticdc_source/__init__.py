@@ -27,6 +27,8 @@ __all__ = [
     "MergeReport",
     "OptionError",
     "SchemaError",
+    "SyncState",
+    "Tables",
     "TargetError",
     "TiCDCDataSource",
     "TiCDCSourceError",
@@ -37,6 +39,7 @@ __all__ = [
     "infer_schema",
     "merge_into",
     "snapshot",
+    "tables",
 ]
 
 __version__ = "0.1.0"
@@ -44,12 +47,15 @@ __version__ = "0.1.0"
 # The modules of public names that are not errors.
 _HOMES = {
     "MergeReport": "lakehouse.merge",
+    "SyncState": "spark.sync_state",
+    "Tables": "spark.tables",
     "TiCDCDataSource": "source",
     "current_tso": "spark.snapshot",
     "decode": "spark.frames",
     "infer_schema": "spark.frames",
     "merge_into": "lakehouse.merge",
     "snapshot": "spark.snapshot",
+    "tables": "spark.tables",
 }
 
 

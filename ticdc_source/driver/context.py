@@ -64,6 +64,7 @@ class ReadContext:
             name in lower case; `columns_of` looks them up.
         ddl_partitions: for each topic, the lowest partition that is read. Of a DDL event in all partitions, only its
             copy is kept.
+        partitions: how many topic partitions are read; None if that is not known.
         commit_end: the commit-ts to which `endingCommitTs=resolved` was resolved.
         provisional: whether inference had no row yet; a stream then tries again with its next micro-batch.
     """
@@ -78,6 +79,7 @@ class ReadContext:
     keys: frozenset[str] = frozenset()
     tables: Mapping[TableName, Sequence[ColumnContext]] = field(default_factory=dict)
     ddl_partitions: Mapping[str, int] = field(default_factory=dict)
+    partitions: int | None = None
     commit_end: int | None = None
     provisional: bool = False
 

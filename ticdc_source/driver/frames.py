@@ -45,6 +45,7 @@ __all__ = [
     "commit_versions_of",
     "context_of_records",
     "decode_rows",
+    "held_back",
     "needs_sample",
     "sample_of_records",
     "schema_of_sample",
@@ -79,8 +80,8 @@ def survey(batches: Iterable[pa.RecordBatch], options: Options, end: int | None 
                 yield _records_at(chunk, positions)
 
 
-def _chunks(batches: Iterable[pa.RecordBatch], options: Options) -> Iterator[Chunk]:
-    cutter = RowChunks(min(_CHUNK_RECORDS, options.max_rows_per_batch), options.max_bytes_per_batch)
+def _chunks(batches: Iterable[pa.RecordBatch], options: Options, *, headers: bool = False) -> Iterator[Chunk]:
+    cutter = RowChunks(min(_CHUNK_RECORDS, options.max_rows_per_batch), options.max_bytes_per_batch, headers)
     chunks = cutter.chunks(batches)
     return small_portions(chunks, possible_decoders(options)) if options.claim_check_location else chunks
 
@@ -95,8 +96,10 @@ def _records_at(chunk: Chunk, positions: Iterable[int]) -> pa.RecordBatch:
             "topic": chunk.topic,
             "partition": chunk.partition,
             "offset": chunk.offsets[position],
+            "timestamp": None if chunk.timestamps[position] < 0 else chunk.timestamps[position] * 1000,
             "key": chunk.keys[position],
             "value": chunk.values[position],
+            "headers": None if chunk.headers is None else chunk.headers[position],
         }
         for position in sorted(positions)
     ]
@@ -120,7 +123,7 @@ class _Survey:
         """Return the positions of the records of a chunk that say something new."""
         positions: set[int] = set()
         place = (chunk.topic, chunk.partition)
-        if place not in self._places and len(chunk):
+        if self._end is None and place not in self._places:  # tells which topic partitions there are
             self._places.add(place)
             positions.add(0)
         for split in splits_of(self._decoder, chunk, learned=self._learned):
@@ -192,6 +195,35 @@ def commit_versions_of(events: TableEvents, decoder: Decoder) -> pa.Int64Array:
     """Return each event's commit-ts; NULL if it cannot be read. It parses only if the decoder cannot do without."""
     found = decoder.commit_versions(events)
     return decoder.decode(events, _NO_EVENTS).commit_ts if found.null_count else found
+
+
+@each_from_one_frame
+def held_back(batches: Iterable[pa.RecordBatch], options: Options, end: int) -> Iterator[pa.RecordBatch]:
+    """Return the records that have a row of a wanted table, or a DDL event, with the commit-ts `end` or a later one.
+
+    Args:
+        batches: record batches of the schema `RECORD`.
+        options: the options.
+        end: the commit-ts.
+
+    Raises:
+        OptionError: the protocol cannot be detected.
+    """
+    tables = TableFilter(options.tables or ())
+    for chunk in _chunks(batches, options, headers=True):
+        protocol = _protocol_of(chunk, options)
+        if protocol is None:
+            continue
+        decoder = decoder_of(protocol, options)
+        positions: set[int] = set()
+        for split in splits_of(decoder, chunk, tables.matches):
+            positions |= {event.position for event in split.ddl if (event.commit_ts or 0) >= end}
+            for events in split.tables.values():
+                late = pc.greater_equal(commit_versions_of(events, decoder), end)
+                late = pc.indices_nonzero(pc.fill_null(late, False))  # noqa: FBT003 (Arrow's)
+                positions |= {events.positions[event] for event in late.to_pylist()}
+        if positions:
+            yield _records_at(chunk, positions)
 
 
 class FrameSample(NamedTuple):

@@ -180,7 +180,7 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
         ends = {offset_range.topic_partition: offset_range.end for offset_range in ranges}
         context = ReadContexts(schema, options, cluster.earliest).of(ranges, ends)
     non_empty = [offset_range.topic_partition for offset_range in ranges if offset_range.size]
-    context = replace(context, ddl_partitions=lowest_partitions(non_empty))
+    context = replace(context, ddl_partitions=lowest_partitions(non_empty), partitions=len(ends))
     warn_of_missing_ddl(context, options)
     if options.ending_commit_ts == "resolved":
         if context.protocol is None:

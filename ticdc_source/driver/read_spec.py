@@ -126,6 +126,7 @@ def read_spec(schema: pa.Schema, options: Options, context: ReadContext) -> Read
         commits=CommitRange(options.starting_commit_ts, end),
         on_destructive_ddl=options.on_destructive_ddl,
         plan_of=plan_of,
+        partitions=context.partitions,
     )
 
 

@@ -219,6 +219,12 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
             "the smallest commit-ts of its rows and DDL; NULL if it has none, or if finding it takes parsing",
         ),
         _own("watermark_ts", pa.int64(), "the watermark; NULL if it has none", prefixed=True),
+        _own(
+            "partitions",
+            pa.int32(),
+            "how many topic partitions the read covers; NULL in `decode`, which does not know it",
+            prefixed=True,
+        ),
     ),
 }
 

@@ -104,6 +104,7 @@ def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
         "tables": tables.array(),
         "event_types": event_types.array(),
         "watermark_ts": watermarks.array(),
+        "partitions": repeated(spec.partitions, pa.int32(), count),
     }
     facts = [
         row_indices(count),

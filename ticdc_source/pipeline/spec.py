@@ -39,6 +39,7 @@ class ReadSpec:
         keeps_ddl: whether to keep the DDL events of this topic partition. Of a DDL event in all partitions, one copy is
             kept.
         plan_of: with `outputFormat=event`, builds the plan of a table.
+        partitions: how many topic partitions the whole read covers; None if that is not known.
     """
 
     decoder: Decoder
@@ -53,6 +54,7 @@ class ReadSpec:
     on_destructive_ddl: str = "warn"
     keeps_ddl: bool = True
     plan_of: Callable[[TableName], Plan] | None = None
+    partitions: int | None = None
 
 
 @dataclass(slots=True)

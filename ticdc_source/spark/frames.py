@@ -5,10 +5,10 @@ It needs PySpark 3.5 only: nothing here uses the Python Data Source API.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 from pyspark.sql.column import Column
@@ -31,7 +31,7 @@ from ticdc_source.pipeline.rows import RECORD
 from ticdc_source.reports import from_one_frame
 from ticdc_source.spark.schema import to_arrow, to_spark, type_of
 
-__all__ = ["decode", "infer_schema", "option_texts", "records_of", "sample_of"]
+__all__ = ["decode", "decoded", "infer_schema", "option_texts", "records_of", "surveyed", "to_records"]
 
 OptionValue = str | bool | int | float | None
 # The metadata columns that need a column of the frame; `_timestamp`, `_key` and `_headers` are NULL by themselves.
@@ -77,7 +77,7 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
             )
             raise SchemaError(msg)
     elif needs_sample(given, parsed):
-        found = sample_of(records, parsed)
+        found = sample_of_records([surveyed(records, parsed)], parsed)
     read_schema = schema_of_sample(found and found.sample, parsed) if given is None else given
     return decoded(records, read_schema, found, parsed, unknown)
 
@@ -115,7 +115,7 @@ def infer_schema(
         raise SchemaError(msg)
     parsed = frame_options(option_texts(options))
     records, _ = records_of(source, parsed)
-    found = sample_of(records, parsed) if needs_sample(None, parsed) else None
+    found = sample_of_records([surveyed(records, parsed)], parsed) if needs_sample(None, parsed) else None
     return to_spark(schema_of_sample(found and found.sample, parsed))
 
 
@@ -128,14 +128,18 @@ def option_texts(options: Mapping[str, OptionValue]) -> dict[str, str]:
     }
 
 
-def sample_of(records: DataFrame, options: Options, end: int | None = None) -> FrameSample:
-    """Return the records that tell the schema: one pass over the frame."""
+def surveyed(records: DataFrame, options: Options, end: int | None = None) -> pa.RecordBatch:
+    """Return the records that tell the schema, of the schema `RECORD`: one pass over the frame."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return survey(batches, options, end)
 
-    rows = records.mapInArrow(run, to_spark(RECORD)).drop("timestamp", "headers").collect()
-    return sample_of_records([pa.RecordBatch.from_pylist([row.asDict() for row in rows], schema=RECORD)], options)
+    return to_records(records.mapInArrow(run, to_spark(RECORD)).drop("timestamp", "headers").collect())
+
+
+def to_records(rows: Sequence[Row]) -> pa.RecordBatch:
+    """Return rows of Spark, with columns of `RECORD`, as a record batch."""
+    return pa.RecordBatch.from_pylist([row.asDict() for row in rows], schema=RECORD)
 
 
 def records_of(frame: DataFrame, options: Options) -> tuple[DataFrame, frozenset[str]]:

@@ -111,7 +111,7 @@ class StreamReader(DataSourceStreamReader):
         if self._contexts is None:
             self._contexts = ReadContexts(to_arrow(self._schema), self._options, self.planner.lookup.earliest)
         ends = offsets_of(end)
-        context = replace(self._contexts.of(ranges, ends), ddl_partitions=lowest_partitions(ends))
+        context = replace(self._contexts.of(ranges, ends), ddl_partitions=lowest_partitions(ends), partitions=len(ends))
         if not self._warned:
             warn_of_missing_ddl(context, self._options)
             self._warned = True

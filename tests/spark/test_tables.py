@@ -1,0 +1,292 @@
+"""`decode` and `tables` under Spark: records of a DataFrame, and the tables of a micro-batch."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+
+import ticdc_source
+from examples.local_kafka import produce
+from tests.corpus.test_corpus import options_of, quoted
+from tests.spark.conftest import MakeStream, MakeTopic
+from tests.spark.streams import failure_of
+from tests.support.captured import load
+from tests.support.messages import TSO, Message, canal
+from tests.support.truth import tables_with_rows
+
+pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
+
+SLOW = pytest.mark.slow("each micro-batch takes some seconds")
+
+
+def row(table: str, number: int, commit_ts: int, **more: str) -> Message:
+    """Return an insert into shop.<table>."""
+    types = {"id": "int", **dict.fromkeys(more, "varchar(10)")}
+    cells = {"id": str(number), **more}
+    return canal(
+        "INSERT", [cells], None, types, database="shop", table=table, pkNames=["id"], _tidb={"commitTs": commit_ts}
+    )
+
+
+def ddl(table: str, query: str, commit_ts: int, kind: str = "ALTER") -> Message:
+    """Return a DDL event of shop.<table>."""
+    return canal(kind, None, None, None, database="shop", table=table, isDdl=True, sql=query,
+                 _tidb={"commitTs": commit_ts})  # fmt: skip
+
+
+def watermark(ts: int) -> Message:
+    """Return a watermark."""
+    return None, json.dumps({"id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False,
+                             "type": "TIDB_WATERMARK", "es": 0, "ts": 0, "sql": "", "sqlType": None, "mysqlType": None,
+                             "data": None, "old": None, "_tidb": {"watermarkTs": ts}}).encode()  # fmt: skip
+
+
+def write(servers: str, topic: str, partition: int, *messages: Message) -> None:
+    """Write messages to a partition."""
+    produce(servers, topic, [(partition, *message, [], None) for message in messages])
+
+
+@pytest.fixture
+def records(spark: SparkSession, servers: str) -> Any:
+    """A function that reads a topic as records."""
+
+    def read(topic: str) -> DataFrame:
+        reader = spark.read.format("ticdc").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+        return reader.option("outputFormat", "record").load()
+
+    return read
+
+
+@pytest.mark.parametrize("scenario", [
+    "open-protocol.default",
+    *(pytest.param(name, marks=SLOW) for name in ("canal-json.tidb-extension", "debezium.default")),
+])  # fmt: skip
+def test_decode_equals_the_source(
+    spark: SparkSession, servers: str, topic: MakeTopic, records: Any, scenario: str
+) -> None:
+    """The rows and the schema that decode gives for records are those of the source, metadata included."""
+    captured = load(f"{scenario}.types")
+    name = topic(len(captured.partitions))
+    produce(servers, name, [
+        (partition, record.key, record.value, [("h", b"1")], None)
+        for partition, all_ in captured.partitions.items() for record in all_
+    ])  # fmt: skip
+    database, table = next(name for name in tables_with_rows(captured) if name[1] == "t_all")
+    options = {"tables": quoted(database, table), "includeMetadata": "all", "includeHeaders": True,
+               **options_of(captured)}  # fmt: skip
+    reader = spark.read.format("ticdc").option("kafka.bootstrap.servers", servers).option("subscribe", name)
+
+    expected = reader.options(**options).load()
+    found = ticdc_source.decode(records(name), **options)
+
+    assert found.schema == expected.schema == ticdc_source.infer_schema(records(name), **options)
+    order = ["_partition", "_offset", "_sequence.index", "_sequence.rank"]
+    assert found.orderBy(order).toArrow().equals(expected.orderBy(order).toArrow())
+    assert found.count() > 10
+
+
+@SLOW
+def test_decode_reads_streams(servers: str, topic: MakeTopic, stream: MakeStream, records: Any) -> None:
+    """A stream of records is decoded with a schema that was inferred from a batch; without one the error says so."""
+    name = topic(1)
+    write(servers, name, 0, *(row("a", number, TSO + number) for number in range(5)))
+    made = stream(name, outputFormat="record", startingOffsets="earliest")
+    with pytest.raises(ticdc_source.SchemaError, match="infer_schema"):
+        ticdc_source.decode(made.frame, tables="shop.a")
+    schema = ticdc_source.infer_schema(records(name), tables="shop.a")
+
+    made.frame = ticdc_source.decode(made.frame, schema, tables="shop.a")
+    made.finish()
+
+    assert made.ids() == list(range(5))
+
+
+def test_bad_frames_are_refused(spark: SparkSession) -> None:
+    """A DataFrame without messages, or with a column of another type, is an error that names the column."""
+    with pytest.raises(ticdc_source.SchemaError, match="no column `value`"):
+        ticdc_source.decode(spark.range(1), tables="a.b")
+    with pytest.raises(ticdc_source.SchemaError, match="Column value has the type bigint"):
+        ticdc_source.decode(spark.range(1).withColumnRenamed("id", "value"), tables="a.b")
+    with pytest.raises(ticdc_source.SchemaError, match="Column offset has the type string"):
+        ticdc_source.decode(spark.sql("SELECT 'x' AS value, 'y' AS offset"), tables="a.b")
+
+
+class Sync:
+    """A stream whose micro-batches are split into tables; it collects what they have.
+
+    Attributes:
+        batches: for each micro-batch, its number, its resolved ts, and the ids of each table.
+        ddl: the DDL texts of each micro-batch.
+        errors: the tables that cannot be read, of each micro-batch.
+    """
+
+    def __init__(self, folder: Path, **how: Any) -> None:
+        self.state = ticdc_source.SyncState(str(folder / "state"))
+        self.how = how
+        self.batches: list[tuple[int, int | None, dict[str, list[int]]]] = []
+        self.ddl: list[list[str]] = []
+        self.errors: list[dict[str, str]] = []
+        self.fails_after = -1
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Take a micro-batch."""
+        found = ticdc_source.tables(batch, state=self.state, batch_id=batch_id, **self.how)
+        ids = {name: sorted(each.id for each in self.rows(frame)) for name, frame in found.items()}
+        self.batches.append((batch_id, found.resolved_ts, ids))
+        self.ddl.append([event.query for events in found.ddl.values() for event in events])
+        self.errors.append({name: str(error) for name, error in found.errors.items()})
+        if batch_id == self.fails_after:
+            msg = "on purpose"
+            raise RuntimeError(msg)
+
+    def rows(self, frame: DataFrame) -> list[Row]:
+        """Return the rows of a table with rows."""
+        return frame.collect() if "id" in frame.columns else []
+
+
+def test_a_micro_batch_is_split_into_typed_tables(
+    servers: str, topic: MakeTopic, stream: MakeStream, tmp_path: Path
+) -> None:
+    """Each micro-batch gives the changes of each of its tables, new tables and new columns included."""
+    name = topic(2)
+    write(servers, name, 0, row("a", 1, TSO), row("b", 2, TSO + 1), row("c", 3, TSO))
+    made = stream(name, outputFormat="record", startingOffsets="earliest")
+    sync = Sync(tmp_path, tables="shop.a, shop.b")
+    made.start(sync, availableNow=True).awaitTermination()
+    write(servers, name, 1, row("a", 4, TSO + 2), row("a", 5, TSO + 3, note="x"), row("a", 6, TSO + 4))
+    made.start(sync, availableNow=True).awaitTermination()
+
+    assert [ids for _, _, ids in sync.batches] == [{"shop.a": [1], "shop.b": [2]}, {"shop.a": [4, 5, 6]}]
+    assert [number for number, _, _ in sync.batches] == [0, 1]
+
+
+@SLOW
+def test_resolved_changes_wait_for_all_partitions(
+    servers: str, topic: MakeTopic, stream: MakeStream, tmp_path: Path
+) -> None:
+    """With consistency=resolved a change comes once, when the watermarks of all topic partitions have passed it."""
+    name = topic(2)
+    made = stream(name, outputFormat="record", startingOffsets="earliest")
+    sync = Sync(tmp_path, consistency="resolved", tables="shop.*")
+    steps: list[tuple[list[Message], list[Message]]] = [
+        ([row("a", 1, TSO + 1), watermark(TSO + 5)], [row("a", 2, TSO + 2)]),  # partition 1 has no watermark
+        ([row("a", 3, TSO + 9)], [row("b", 4, TSO + 4), watermark(TSO + 3)]),
+        ([watermark(TSO + 4)], [watermark(TSO + 20)]),  # TiCDC has restarted: a smaller watermark
+        ([watermark(TSO + 30)], [row("a", 5, TSO + 40)]),
+    ]
+    for first, second in steps:
+        write(servers, name, 0, *first)
+        write(servers, name, 1, *second)
+        with pytest.warns(UserWarning, match="1 of 2 topic partitions") if not sync.batches else _quiet():
+            made.start(sync, availableNow=True).awaitTermination()
+
+    assert sync.batches == [
+        (0, None, {}),
+        (1, TSO + 3, {"shop.a": [1, 2]}),
+        (2, TSO + 5, {"shop.b": [4]}),
+        (3, TSO + 20, {"shop.a": [3]}),
+    ]
+
+
+class _quiet:  # noqa: N801 (as contextlib's)
+    def __enter__(self) -> None:
+        """Expect nothing."""
+
+    def __exit__(self, *_: object) -> None:
+        """Expect nothing."""
+
+
+@SLOW
+def test_a_repeated_micro_batch_finds_the_same(
+    servers: str, topic: MakeTopic, stream: MakeStream, tmp_path: Path
+) -> None:
+    """A micro-batch that fails after its tables were read gives the same changes, DDL and resolved ts when repeated."""
+    name = topic(1)
+    made = stream(name, outputFormat="record", startingOffsets="earliest")
+    sync = Sync(tmp_path, consistency="resolved")
+    write(servers, name, 0, row("a", 1, TSO + 1), row("a", 2, TSO + 8), watermark(TSO + 5))
+    made.start(sync, availableNow=True).awaitTermination()
+    write(servers, name, 0, ddl("a", "ALTER TABLE a ADD COLUMN note VARCHAR(10)", TSO + 9),
+          row("a", 3, TSO + 10, note="x"), watermark(TSO + 20))  # fmt: skip
+    sync.fails_after = 1
+    assert "on purpose" in failure_of(made.start(sync, availableNow=True))
+    sync.fails_after = -1
+    made.start(sync, availableNow=True).awaitTermination()
+
+    assert sync.batches[1] == sync.batches[2] == (1, TSO + 20, {"shop.a": [2, 3]})
+    assert sync.ddl == [[], *[["ALTER TABLE a ADD COLUMN note VARCHAR(10)"]] * 2]
+
+
+@SLOW
+def test_a_table_that_cannot_be_read_is_left_out(
+    servers: str, topic: MakeTopic, stream: MakeStream, tmp_path: Path
+) -> None:
+    """With onTableError=skip a table with a bad value is reported and stays out; the others go on."""
+    name = topic(1)
+    write(servers, name, 0, row("a", 1, TSO), canal("INSERT", [{"id": "no number"}], None, {"id": "int"},
+                                                     database="shop", table="b", _tidb={"commitTs": TSO}))  # fmt: skip
+    made = stream(name, outputFormat="record", startingOffsets="earliest")
+    sync = Sync(tmp_path, onTableError="skip")
+    with pytest.warns(UserWarning, match=r"table shop\.b is left out"):
+        made.start(sync, availableNow=True).awaitTermination()
+    write(servers, name, 0, row("a", 2, TSO), row("b", 3, TSO))
+    made.start(sync, availableNow=True).awaitTermination()
+
+    assert [ids for _, _, ids in sync.batches] == [{"shop.a": [1]}, {"shop.a": [2]}]
+    assert "no number" in sync.errors[0]["shop.b"]
+    assert "is left out since an earlier micro-batch" in sync.errors[1]["shop.b"]
+
+    failing = Sync(tmp_path / "other")
+    assert "no number" in failure_of(stream(name, outputFormat="record", startingOffsets="earliest").start(failing))
+
+
+@SLOW
+def test_a_state_of_another_stream_is_refused(
+    servers: str, topic: MakeTopic, stream: MakeStream, tmp_path: Path, records: Any
+) -> None:
+    """A SyncState that lacks the micro-batch before is an error: silently it would forget watermarks and DDL."""
+    name = topic(1)
+    write(servers, name, 0, row("a", 1, TSO))
+    state = ticdc_source.SyncState(str(tmp_path / "state"))
+    with pytest.raises(ticdc_source.CheckpointError, match="micro-batch 6"):
+        ticdc_source.tables(records(name), state=state, batch_id=7)
+    ticdc_source.tables(records(name), state=state, batch_id=0).close()
+    with pytest.raises(ticdc_source.CheckpointError, match="micro-batch 0 left"):
+        ticdc_source.tables(records(name), state=state, batch_id=4)
+    with pytest.raises(ticdc_source.OptionError, match="batch_id"):
+        ticdc_source.tables(records(name), state=state)
+    with pytest.raises(ticdc_source.OptionError, match="SyncState"):
+        ticdc_source.tables(records(name), consistency="resolved")
+    with pytest.raises(ticdc_source.SchemaError, match="foreachBatch"):
+        ticdc_source.tables(stream(name, outputFormat="record").frame)
+
+
+@SLOW
+def test_labels_from_earlier_ddl_are_remembered(
+    servers: str, topic: MakeTopic, stream: MakeStream, tmp_path: Path
+) -> None:
+    """An enum whose labels only a DDL event of an earlier micro-batch tells keeps them."""
+    name = topic(1)
+    seen: Counter[str] = Counter()
+
+    class Values(Sync):
+        def rows(self, frame: DataFrame) -> list[Row]:
+            """Count the values."""
+            rows = super().rows(frame)
+            seen.update(str(each.e) for each in rows)
+            return rows
+
+    made, sync = stream(name, outputFormat="record", startingOffsets="earliest"), Values(tmp_path)
+    create = "CREATE TABLE a (id INT PRIMARY KEY, e ENUM('x','y'))"
+    cells: Any = {"id": "1", "e": "2"}
+    insert = canal("INSERT", [cells], None, {"id": "int", "e": "enum"}, database="shop", table="a",
+                   pkNames=["id"], _tidb={"commitTs": TSO + 1})  # fmt: skip
+    write(servers, name, 0, ddl("a", create, TSO, "CREATE"), insert)
+    made.start(sync, availableNow=True).awaitTermination()
+    write(servers, name, 0, insert)
+    made.start(sync, availableNow=True).awaitTermination()
+
+    assert seen == {"y": 2}

@@ -1,0 +1,99 @@
+"""How far a stream of records has come: watermarks folded over its micro-batches, and what the next one must know."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ticdc_source.errors import CheckpointError
+from ticdc_source.options.topics import TopicPartition
+
+__all__ = ["Progress"]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What is known after a micro-batch.
+
+    Attributes:
+        batch_id: the number of the micro-batch; -1 before the first.
+        watermarks: the largest watermark of each topic partition.
+        partitions: how many topic partitions the stream reads; None if that is not known.
+        resolved_ts: the commit-ts up to which every event has been read, from all topic partitions; None while a topic
+            partition has had no watermark. It never decreases.
+        skipped: the tables that could not be read, and are left out since, with the reason.
+    """
+
+    batch_id: int = -1
+    watermarks: Mapping[TopicPartition, int] = field(default_factory=dict)
+    partitions: int | None = None
+    resolved_ts: int | None = None
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+    def after(
+        self, batch_id: int, watermarks: Iterable[tuple[TopicPartition, int]], partitions: int | None
+    ) -> Progress:
+        """Return the progress after the next micro-batch.
+
+        A watermark may be smaller than the one before it, and the larger one counts (docs/wire.md, item 99). All events
+        up to the smallest, over all topic partitions, have been read (docs/wire.md, item 100).
+
+        Args:
+            batch_id: its number.
+            watermarks: the watermarks that it has.
+            partitions: how many topic partitions the stream reads now; None if that is not known.
+        """
+        folded = dict(self.watermarks)
+        for topic_partition, watermark in watermarks:
+            folded[topic_partition] = max(watermark, folded.get(topic_partition, watermark))
+        total = self.partitions if partitions is None else partitions
+        resolved = self.resolved_ts
+        if total is not None and 0 < total <= len(folded):
+            smallest = min(folded.values())
+            resolved = smallest if resolved is None else max(smallest, resolved)
+        return replace(self, batch_id=batch_id, watermarks=folded, partitions=total, resolved_ts=resolved)
+
+    def without_watermark(self) -> str:
+        """Return why there is no resolved ts yet, for a warning."""
+        if self.partitions is None:
+            return "how many topic partitions there are is not known: SyncState(…, partitions=…) says it"
+        return f"{len(self.watermarks)} of {self.partitions} topic partitions have had a watermark"
+
+    def as_json(self) -> str:
+        """Return the progress as JSON."""
+        return json.dumps(
+            {
+                "version": _VERSION,
+                "batch_id": self.batch_id,
+                "watermarks": [[*topic_partition, mark] for topic_partition, mark in sorted(self.watermarks.items())],
+                "partitions": self.partitions,
+                "resolved_ts": self.resolved_ts,
+                "skipped": dict(self.skipped),
+            }
+        )
+
+    @classmethod
+    def of_json(cls, text: str) -> Progress:
+        """Return the progress that `as_json` has written.
+
+        Raises:
+            CheckpointError: the text is something else.
+        """
+        try:
+            saved = json.loads(text)
+            if saved["version"] != _VERSION:
+                msg = f"It has version {saved['version']}, and this release writes version {_VERSION}"
+                raise CheckpointError(msg)
+            return cls(
+                batch_id=int(saved["batch_id"]),
+                watermarks={TopicPartition(topic, partition): mark for topic, partition, mark in saved["watermarks"]},
+                partitions=saved["partitions"],
+                resolved_ts=saved["resolved_ts"],
+                skipped=saved["skipped"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            msg = f"It is not what a SyncState writes: {type(error).__name__}: {error}"
+            raise CheckpointError(msg) from None

@@ -1,0 +1,122 @@
+"""`SyncState`: what `tables` must remember from one micro-batch to the next, in a folder beside the checkpoint."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql import types as st
+
+from ticdc_source.driver.progress import Progress
+from ticdc_source.errors import CheckpointError
+from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.spark.frames import to_records
+from ticdc_source.spark.schema import to_spark
+
+__all__ = ["Remembered", "SyncState"]
+
+# A micro-batch reads what the one before it has left. Spark repeats at most the last one, so three folders are enough.
+_FOLDERS = 3
+_PROGRESS, _DDL, _HELD = "progress", "ddl", "held"
+_RECORD = to_spark(RECORD)
+_SCHEMA = st.StructType([st.StructField("kind", st.StringType()), st.StructField("text", st.StringType()), *_RECORD])
+
+
+class Closeable(Protocol):
+    """What holds persisted records."""
+
+    def close(self) -> None:
+        """Release them."""
+
+
+class Remembered(NamedTuple):
+    """What a micro-batch has left.
+
+    Attributes:
+        progress: how far the stream has come.
+        ddl: the records with DDL events so far, of the schema `RECORD`; they hold types that row messages lack.
+        held: the records with rows or DDL after the resolved ts.
+    """
+
+    progress: Progress
+    ddl: pa.RecordBatch
+    held: DataFrame
+
+
+class SyncState:
+    """A folder for what `tables` remembers: watermarks, DDL, and the records that are held back.
+
+    Use one for each stream, beside its checkpoint, and remove both together. Spark reads and writes the folder as
+    Parquet, so any file system that Spark knows will do. A micro-batch that Spark repeats finds what it found before.
+
+    Args:
+        path: the folder. It needs space for records with DDL, and for those that `consistency="resolved"` holds back.
+        partitions: how many topic partitions the stream reads. Records of `outputFormat=record` say it themselves;
+            those of Spark's Kafka source do not.
+    """
+
+    def __init__(self, path: str, *, partitions: int | None = None) -> None:
+        self.path = path.rstrip("/")
+        self.partitions = partitions
+        self._last: Closeable | None = None
+
+    def keep(self, last: Closeable) -> None:
+        """Keep what a micro-batch has persisted until the next one, and release what the one before has."""
+        if self._last is not None:
+            self._last.close()
+        self._last = last
+
+    def before(self, spark: SparkSession, batch_id: int) -> Remembered:
+        """Return what the micro-batch before this one has left.
+
+        Raises:
+            CheckpointError: the folder does not hold it.
+        """
+        if batch_id == 0:
+            return Remembered(Progress(), to_records([]), spark.createDataFrame([], _RECORD))
+        folder = self._folder(batch_id - 1)
+        saved = spark.read.schema(_SCHEMA).parquet(folder) if _exists(spark, folder) else None
+        rows = [] if saved is None else saved.where(sf.col("kind") == _PROGRESS).select("text").collect()
+        if saved is None or len(rows) != 1:
+            raise self._lost(batch_id, "It does not")
+        try:
+            progress = Progress.of_json(rows[0][0])
+        except CheckpointError as error:
+            raise self._lost(batch_id, str(error)) from None
+        if progress.batch_id != batch_id - 1:
+            raise self._lost(batch_id, f"It holds what micro-batch {progress.batch_id} left")
+        ddl, held = (saved.where(sf.col("kind") == kind).select(RECORD.names) for kind in (_DDL, _HELD))
+        return Remembered(progress, to_records(ddl.drop("timestamp", "headers").collect()), held)
+
+    def save(self, spark: SparkSession, remembered: Remembered) -> None:
+        """Write what the next micro-batch must know. A repeated micro-batch writes the same again."""
+        progress, held = remembered.progress, remembered.held
+        ddl = spark.createDataFrame([tuple(row.values()) for row in remembered.ddl.to_pylist()], _RECORD)
+        rows = spark.createDataFrame([(progress.as_json(),)], "text string").coalesce(1)
+        saved = rows.withColumn("kind", sf.lit(_PROGRESS))
+        for kind, records in ((_DDL, ddl), (_HELD, held)):
+            saved = saved.unionByName(records.withColumn("kind", sf.lit(kind)), allowMissingColumns=True)
+        saved.select(_SCHEMA.names).write.mode("overwrite").parquet(self._folder(progress.batch_id))
+
+    def _folder(self, batch_id: int) -> str:
+        return f"{self.path}/{batch_id % _FOLDERS}"
+
+    def _lost(self, batch_id: int, found: str) -> CheckpointError:
+        msg = (
+            f"The folder {self.path} of SyncState should hold what micro-batch {batch_id - 1} of this stream left. "
+            f"{found}. A checkpoint and its SyncState belong together: restore both, or start again with a new "
+            "checkpoint, a new SyncState and new tables"
+        )
+        return CheckpointError(msg)
+
+
+def _exists(spark: SparkSession, folder: str) -> bool:
+    """Return whether a folder holds Parquet files; Spark alone knows the file system."""
+    try:
+        spark.read.schema(_SCHEMA).parquet(folder)
+    except AnalysisException:
+        return False
+    return True
