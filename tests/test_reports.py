@@ -2,11 +2,13 @@
 
 import linecache
 import pydoc
+import re
 import subprocess
 import sys
 import traceback
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -145,5 +147,7 @@ def test_help_shows_the_public_api() -> None:
         assert f"class {name}(" in text
         assert getattr(ticdc_source, name).__name__ == name
     with pytest.raises(AttributeError, match="no_such_name"):
-        _ = ticdc_source.no_such_name
+        _ = ticdc_source.no_such_name  # type: ignore[attr-defined]
+    stub = Path(str(ticdc_source.__file__)).with_suffix(".pyi").read_text(encoding="utf-8")
+    assert set(re.findall(r"import (\w+) as \1$", stub, re.MULTILINE)) | {"__version__"} == set(ticdc_source.__all__)
     assert set(ticdc_source.__all__) <= set(dir(ticdc_source))

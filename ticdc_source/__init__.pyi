@@ -19,4 +19,5 @@ from ticdc_source.spark.sync_state import SyncState as SyncState
 from ticdc_source.spark.tables import Tables as Tables
 from ticdc_source.spark.tables import tables as tables
 
+__all__: list[str]  # noqa: PYI035 (the names above)
 __version__: str

@@ -75,7 +75,7 @@ def test_decode_equals_the_source(
         for partition, all_ in captured.partitions.items() for record in all_
     ])  # fmt: skip
     database, table = next(name for name in tables_with_rows(captured) if name[1] == "t_all")
-    options = {"tables": quoted(database, table), "includeMetadata": "all", "includeHeaders": True,
+    options = {"tables": quoted(database, table), "includeMetadata": "all", "includeHeaders": "true",
                **options_of(captured)}  # fmt: skip
     reader = spark.read.format("ticdc").option("kafka.bootstrap.servers", servers).option("subscribe", name)
 

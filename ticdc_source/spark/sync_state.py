@@ -16,7 +16,7 @@ from ticdc_source.pipeline.rows import RECORD
 from ticdc_source.spark.frames import to_records
 from ticdc_source.spark.schema import to_spark
 
-__all__ = ["Remembered", "SyncState"]
+__all__ = ["Leftover", "SyncState"]
 
 # A micro-batch reads what the one before it has left. Spark repeats at most the last one, so three folders are enough.
 _FOLDERS = 3
@@ -25,15 +25,15 @@ _RECORD = to_spark(RECORD)
 _SCHEMA = st.StructType([st.StructField("kind", st.StringType()), st.StructField("text", st.StringType()), *_RECORD])
 
 
-class Closeable(Protocol):
+class Persisted(Protocol):
     """What holds persisted records."""
 
     def close(self) -> None:
         """Release them."""
 
 
-class Remembered(NamedTuple):
-    """What a micro-batch has left.
+class Leftover(NamedTuple):
+    """What a micro-batch leaves for the next.
 
     Attributes:
         progress: how far the stream has come.
@@ -61,22 +61,22 @@ class SyncState:
     def __init__(self, path: str, *, partitions: int | None = None) -> None:
         self.path = path.rstrip("/")
         self.partitions = partitions
-        self._last: Closeable | None = None
+        self._last: Persisted | None = None
 
-    def keep(self, last: Closeable) -> None:
+    def keep(self, last: Persisted) -> None:
         """Keep what a micro-batch has persisted until the next one, and release what the one before has."""
         if self._last is not None:
             self._last.close()
         self._last = last
 
-    def before(self, spark: SparkSession, batch_id: int) -> Remembered:
+    def before(self, spark: SparkSession, batch_id: int) -> Leftover:
         """Return what the micro-batch before this one has left.
 
         Raises:
             CheckpointError: the folder does not hold it.
         """
         if batch_id == 0:
-            return Remembered(Progress(), to_records([]), spark.createDataFrame([], _RECORD))
+            return Leftover(Progress(), to_records([]), spark.createDataFrame([], _RECORD))
         folder = self._folder(batch_id - 1)
         saved = spark.read.schema(_SCHEMA).parquet(folder) if _exists(spark, folder) else None
         rows = [] if saved is None else saved.where(sf.col("kind") == _PROGRESS).select("text").collect()
@@ -89,12 +89,12 @@ class SyncState:
         if progress.batch_id != batch_id - 1:
             raise self._lost(batch_id, f"It holds what micro-batch {progress.batch_id} left")
         ddl, held = (saved.where(sf.col("kind") == kind).select(RECORD.names) for kind in (_DDL, _HELD))
-        return Remembered(progress, to_records(ddl.drop("timestamp", "headers").collect()), held)
+        return Leftover(progress, to_records(ddl.drop("timestamp", "headers").collect()), held)
 
-    def save(self, spark: SparkSession, remembered: Remembered) -> None:
+    def save(self, spark: SparkSession, leftover: Leftover) -> None:
         """Write what the next micro-batch must know. A repeated micro-batch writes the same again."""
-        progress, held = remembered.progress, remembered.held
-        ddl = spark.createDataFrame([tuple(row.values()) for row in remembered.ddl.to_pylist()], _RECORD)
+        progress, held = leftover.progress, leftover.held
+        ddl = spark.createDataFrame([tuple(row.values()) for row in leftover.ddl.to_pylist()], _RECORD)
         rows = spark.createDataFrame([(progress.as_json(),)], "text string").coalesce(1)
         saved = rows.withColumn("kind", sf.lit(_PROGRESS))
         for kind, records in ((_DDL, ddl), (_HELD, held)):

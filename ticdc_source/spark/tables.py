@@ -25,7 +25,7 @@ from ticdc_source.pipeline.rows import RECORD
 from ticdc_source.reports import from_one_frame, warn
 from ticdc_source.spark.frames import OptionValue, decode, decoded, option_texts, records_of, surveyed
 from ticdc_source.spark.schema import to_spark
-from ticdc_source.spark.sync_state import Remembered, SyncState
+from ticdc_source.spark.sync_state import Leftover, SyncState
 
 __all__ = ["Tables", "tables"]
 
@@ -91,7 +91,7 @@ def tables(
 
     Args:
         frame: the records, as for `decode`.
-        state: what must be remembered from one micro-batch to the next: watermarks, and the DDL that tells types and
+        state: what must be leftover from one micro-batch to the next: watermarks, and the DDL that tells types and
             labels. Without it each micro-batch stands alone.
         batch_id: the number of the micro-batch, which Spark passes to `foreachBatch`; required with `state`.
         consistency: `latest` returns all changes of the micro-batch. `resolved` returns all changes up to the resolved
@@ -110,15 +110,15 @@ def tables(
     """
     parsed = _checked(frame, state, batch_id, consistency, onTableError, options)
     spark = frame.sparkSession
-    remembered = state.before(spark, batch_id) if state is not None and batch_id is not None else None
+    leftover = state.before(spark, batch_id) if state is not None and batch_id is not None else None
     fresh = frame if _is_record_output(frame) else decode(frame, outputFormat="record", **_some(options, _OF_RECORDS))
     fresh = fresh.withColumn("_held", sf.lit(False))  # noqa: FBT003 (Spark's)
-    everything = fresh if remembered is None else _with_held(fresh, remembered, options)
+    everything = fresh if leftover is None else _with_held(fresh, leftover, options)
     everything = everything.persist(StorageLevel.MEMORY_AND_DISK)
     found = Tables()
     found._persisted.append(everything)  # noqa: SLF001 (its own module)
     try:
-        _find(found, everything, state, batch_id, consistency, onTableError, resume, parsed, remembered)
+        _find(found, everything, state, batch_id, consistency, onTableError, resume, parsed, leftover)
     except BaseException:
         found.close()
         raise
@@ -176,8 +176,8 @@ def _some(options: Mapping[str, OptionValue], names: Iterable[str]) -> dict[str,
     return {name: value for name, value in options.items() if name.lower() in wanted}
 
 
-def _with_held(fresh: DataFrame, remembered: Remembered, options: Mapping[str, OptionValue]) -> DataFrame:
-    held = decode(remembered.held, outputFormat="record", **_some(options, _OF_RECORDS))
+def _with_held(fresh: DataFrame, leftover: Leftover, options: Mapping[str, OptionValue]) -> DataFrame:
+    held = decode(leftover.held, outputFormat="record", **_some(options, _OF_RECORDS))
     return fresh.unionByName(held.withColumn("_held", sf.lit(True)))  # noqa: FBT003 (Spark's)
 
 
@@ -190,9 +190,9 @@ def _find(
     on_table_error: str,
     resume: Collection[str],
     options: Options,
-    remembered: Remembered | None,
+    leftover: Leftover | None,
 ) -> None:
-    before = Progress() if remembered is None else remembered.progress
+    before = Progress() if leftover is None else leftover.progress
     progress = before
     if state is not None and batch_id is not None:
         progress = _progress(everything, before, batch_id, state.partitions)
@@ -204,7 +204,7 @@ def _find(
             warn(f"consistency=resolved: {progress.without_watermark()}, so that all changes are held back")
     records, _ = records_of(everything, options)
     there = find_tables(
-        surveyed(records, options, held_from), _no_records() if remembered is None else remembered.ddl, options
+        surveyed(records, options, held_from), _no_records() if leftover is None else leftover.ddl, options
     )
     if there.corrupt is not None:
         warn(f"mode=DROPMALFORMED: {there.corrupt}")
@@ -224,7 +224,7 @@ def _find(
     if state is not None:
         skipped |= {name: str(error) for name, error in found.errors.items() if name not in skipped}
         held = _held(records, options, held_from)
-        state.save(everything.sparkSession, Remembered(replace(progress, skipped=skipped), there.ddl_records, held))
+        state.save(everything.sparkSession, Leftover(replace(progress, skipped=skipped), there.ddl_records, held))
 
 
 def _no_records() -> pa.RecordBatch:
