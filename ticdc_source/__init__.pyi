@@ -15,6 +15,8 @@ from ticdc_source.lakehouse.merge import merge_into as merge_into
 from ticdc_source.source import TiCDCDataSource as TiCDCDataSource
 from ticdc_source.spark.frames import decode as decode
 from ticdc_source.spark.frames import infer_schema as infer_schema
+from ticdc_source.spark.snapshot import current_tso as current_tso
+from ticdc_source.spark.snapshot import snapshot as snapshot
 from ticdc_source.spark.sync_state import SyncState as SyncState
 from ticdc_source.spark.tables import Tables as Tables
 from ticdc_source.spark.tables import tables as tables
