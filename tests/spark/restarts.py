@@ -70,13 +70,18 @@ class Query:
         return writer.format("parquet").start(str(self.output))
 
     def forget_an_empty_checkpoint(self) -> None:
-        """Remove a checkpoint whose first entry Spark was killed writing: nothing has been read.
+        """Remove a checkpoint whose first entry Spark was killed writing."""
+        forget_an_empty_checkpoint(self.checkpoint)
 
-        Spark asks users to delete such a checkpoint (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY).
-        """
-        begun = self.checkpoint / "offsets"
-        if State.of(self.checkpoint).planned < 0 and begun.is_dir() and any(begun.iterdir()):
-            shutil.rmtree(self.checkpoint)
+
+def forget_an_empty_checkpoint(checkpoint: Path) -> None:
+    """Remove a checkpoint whose first entry Spark was killed writing: nothing has been read.
+
+    Spark asks users to delete such a checkpoint (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY).
+    """
+    begun = checkpoint / "offsets"
+    if State.of(checkpoint).planned < 0 and begun.is_dir() and any(begun.iterdir()):
+        shutil.rmtree(checkpoint)
 
 
 @dataclass(frozen=True)
@@ -114,30 +119,33 @@ def _batches(folder: Path) -> Iterator[int]:
     yield from (int(name) for name in names if name.isdigit())
 
 
-class Child:
-    """A process that runs queries: Python, its JVM, and the JVM's Python workers.
+class Program:
+    """A process that a test kills: Python, its JVM, and the JVM's Python workers.
 
     Args:
-        queries: the queries that it runs.
+        python: the interpreter.
+        arguments: what it runs: a module and its arguments.
         folder: its current folder, with its output.
-        module: the program.
+        environment: more of its environment.
     """
 
-    def __init__(self, queries: Iterable[Query], folder: Path, module: str = "tests.spark.restarts") -> None:
-        folder.mkdir(parents=True)
+    def __init__(
+        self, python: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.log_file = folder / "log"
-        (folder / "queries.json").write_text(json.dumps([dataclasses.asdict(query) for query in queries]))
-        environment = {
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-            "TMPDIR": str(folder),
-        }
         with self.log_file.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, "queries.json"],
+                [python, "-m", *arguments],
                 cwd=folder,
-                env=environment,
+                env={
+                    **os.environ,
+                    "PYSPARK_PYTHON": python,
+                    "PYSPARK_DRIVER_PYTHON": python,
+                    "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+                    "TMPDIR": str(folder),
+                    **(environment or {}),
+                },
                 stdin=subprocess.PIPE,  # the child ends when this is closed, also if this process dies
                 stdout=log,
                 stderr=log,
@@ -218,6 +226,21 @@ class Child:
                 time.sleep(0.01)
         if process.stdin is not None:
             process.stdin.close()
+
+
+class Child(Program):
+    """A process that runs queries.
+
+    Args:
+        queries: the queries that it runs.
+        folder: its current folder, with its output.
+        module: the program.
+    """
+
+    def __init__(self, queries: Iterable[Query], folder: Path, module: str = "tests.spark.restarts") -> None:
+        folder.mkdir(parents=True)
+        (folder / "queries.json").write_text(json.dumps([dataclasses.asdict(query) for query in queries]))
+        super().__init__(sys.executable, [module, "queries.json"], folder)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -124,6 +124,14 @@ class DDLState:
         new = replace(new, filled=later)
         return replace(self, assignments=tuple(sorted((*self.assignments, new), key=lambda one: one.commit_ts)))
 
+    def renamed(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Return the present names of columns."""
+        names = list(columns)
+        for commit_ts in sorted({one.commit_ts for one in self.assignments}):
+            to = {one.source: one.column for one in self.assignments if one.commit_ts == commit_ts and one.source}
+            names = [to.get(name.lower(), name) for name in names]
+        return tuple(names)
+
     # Assignments → expressions
 
     def on_rows(self, columns: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC") -> dict[str, str]:

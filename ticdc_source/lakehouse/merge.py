@@ -27,6 +27,7 @@ from ticdc_source.lakehouse.changelog import (
     newest_images,
     read_changelog,
 )
+from ticdc_source.lakehouse.old_rows import OldRows
 from ticdc_source.lakehouse.targets import CommitFacts, Merged, NewColumn, Target, open_target, quoted
 from ticdc_source.lakehouse.widening import common_type
 
@@ -196,16 +197,26 @@ class _Merge:
     def run(self) -> MergeReport:
         exists = self.target.exists()
         remembered = self.target.properties() if exists else {}
-        if not self.changes.columns:  # only DDL came
-            return MergeReport(target=self.target.name)
+        old_rows = OldRows.after(self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl)
         deletes = self._deletes(remembered)
-        keys = self._keys(remembered)
+        if not self.changes.columns:
+            return self._only_ddl(old_rows, self._prefix(remembered), deletes, exists=exists)
+        keys = self._keys(remembered, old_rows)
+        changes = old_rows.in_changes(self.changes, self.target.columns() if exists else {}, keys)
+        return replace(self, changes=changes).merge(old_rows, remembered, keys, deletes, exists=exists)
+
+    def merge(
+        self, old_rows: OldRows, remembered: Mapping[str, str], keys: tuple[str, ...], deletes: str, *, exists: bool
+    ) -> MergeReport:
         images = newest_images(self.changes, keys)
         plan = self._plan(images, self._prefix(remembered), deletes, exists=exists)
         if exists:
             self._alter(plan)
+            own_deleted = plan.deleted if deletes == _SOFT else None
+            old_rows.in_target(plan.sequence, own_deleted, self.facts, {KEYS: keys_as_text(keys)})
         else:
-            self._create(self.target, plan.add, keys, deletes, plan)
+            filled = old_rows.properties([column.name for column in plan.add])
+            self._create(self.target, plan.add, {KEYS: keys_as_text(keys), **filled}, deletes, plan.prefix)
         tombstones = self._tombstones(images, plan, deletes) if deletes == _HARD else None
         # Computed once, although several statements read them. Not `persist`: Spark 4.1 cannot plan a MERGE from a view
         # if an Iceberg table is among what the changes come from, also behind a cache.
@@ -223,6 +234,17 @@ class _Merge:
             rows=merged.rows,
             repeated=merged.skipped,
         )
+
+    def _only_ddl(self, old_rows: OldRows, prefix: str, deletes: str, *, exists: bool) -> MergeReport:
+        """Do what DDL does to the rows of a target; one that does not exist yet remembers it without columns."""
+        sequence, deleted = f"{prefix}sequence", f"{prefix}is_deleted" if deletes == _SOFT else None
+        if exists:
+            old_rows.in_target(sequence, deleted, self.facts)
+        elif old_rows.properties(()):
+            own = [NewColumn(sequence, self.changes.frame.schema[f"{self.changes.prefix}sequence"].dataType)]
+            own += [NewColumn(deleted, BooleanType())] if deleted else []
+            self._create(self.target, own, old_rows.properties(()), deletes, prefix)
+        return MergeReport(target=self.target.name, created=not exists and self.target.exists())
 
     def _deletes(self, remembered: Mapping[str, str]) -> str:
         before = remembered.get(DELETES)
@@ -244,9 +266,9 @@ class _Merge:
             raise TargetError(msg)
         return next((one for one in (before, self.prefix) if one is not None), "_")
 
-    def _keys(self, remembered: Mapping[str, str]) -> tuple[str, ...]:
+    def _keys(self, remembered: Mapping[str, str], old_rows: OldRows) -> tuple[str, ...]:
         """Return the key columns, by the names in the changes."""
-        before = tuple(json.loads(remembered[KEYS])) if KEYS in remembered else None
+        before = old_rows.keys(json.loads(remembered[KEYS])) if KEYS in remembered else None
         wanted = self.keys or self.changes.keys or before
         if not wanted:
             msg = (
@@ -345,9 +367,9 @@ class _Merge:
         raise TargetError(msg)
 
     def _create(
-        self, target: Target, columns: Sequence[NewColumn], keys: Sequence[str], deletes: str, plan: _Plan
+        self, target: Target, columns: Sequence[NewColumn], more: Mapping[str, str], deletes: str, prefix: str
     ) -> None:
-        facts = {TABLE: self.changes.table, KEYS: keys_as_text(keys), DELETES: deletes, PREFIX: plan.prefix}
+        facts = {TABLE: self.changes.table, DELETES: deletes, PREFIX: prefix, **more}
         aside = "" if target is self.target else "__deleted"
         location = None if self.location is None else f"{self.location.rstrip('/')}{aside}"
         target.create(columns, {**facts, **self.properties}, location)
@@ -364,7 +386,7 @@ class _Merge:
         names = (*images.keys, plan.sequence)
         wanted = [NewColumn(*plan.columns[name.lower()]) for name in names]
         if not tombstones.exists():
-            self._create(tombstones, wanted, images.keys, deletes, plan)
+            self._create(tombstones, wanted, {KEYS: keys_as_text(images.keys)}, deletes, plan.prefix)
             return tombstones
         there = {name.lower(): type_ for name, type_ in tombstones.columns().items()}
         for column in wanted:
