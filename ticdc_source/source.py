@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
+try:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+except ImportError as error:  # PySpark 3.5
+    _MSG = (
+        'format("ticdc") needs PySpark 4.0 or newer, which has the Python Data Source API. On PySpark 3.5, read the '
+        "topic with Spark's own Kafka source, and decode its rows with ticdc_source.decode(frame, …)"
+    )
+    raise ImportError(_MSG) from error
 from pyspark.sql.types import StructType
 
 from ticdc_source.driver import load

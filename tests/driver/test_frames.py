@@ -4,11 +4,10 @@ import random
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from tests.corpus.test_corpus import MATRICES, STREAMS, VARIANTS, options_of, quoted
-from tests.support.captured import TOPIC, Captured, load, whole
+from tests.support.captured import in_order, load, rows_of, whole
 from tests.support.truth import tables_with_rows
 from ticdc_source.driver.frames import (
     context_of_records,
@@ -25,23 +24,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 MORE = pytest.mark.slow("all variants of the corpus")
 SEED = 20261122
 BATCH = 1000  # rows
-
-
-def rows_of(captured: Captured) -> pa.RecordBatch:
-    """Return all records as rows, one topic partition after the other."""
-    rows = [
-        {
-            "topic": TOPIC,
-            "partition": partition,
-            "offset": offset,
-            "timestamp": (1_700_000_000_000 + offset) * 1000,
-            "key": record.key,
-            "value": record.value,
-        }
-        for partition, records in captured.partitions.items()
-        for offset, record in enumerate(records)
-    ]
-    return pa.RecordBatch.from_pylist(rows, schema=RECORD)
 
 
 def batches_of(rows: pa.RecordBatch, size: int = BATCH) -> Iterator[pa.RecordBatch]:
@@ -61,14 +43,6 @@ def decoded(rows: pa.RecordBatch, given: dict[str, str], tasks: int = 1) -> pa.T
     context = context_of_records(schema, found, options)
     read = [batch for piece in pieces for batch in decode_rows(batches_of(piece), schema, options, context)]
     return pa.Table.from_batches(read, schema)
-
-
-def in_order(table: pa.Table) -> pa.Table:
-    """Return rows in the order of the topic."""
-    sequence = table.column("_sequence").combine_chunks()
-    keys = pa.table({name: sequence.field(name) for name in ("partition", "offset", "index", "rank")})
-    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
-    return table.take(order)
 
 
 def facts_of(schema: pa.Schema) -> list[tuple[str, pa.DataType, dict[bytes, bytes]]]:

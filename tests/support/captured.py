@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tests.support.corpus import scenario
 from ticdc_source.driver.context import ReadContext, context_of_sample, context_of_schema
@@ -18,8 +19,10 @@ from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.read import ReadSpec, read
+from ticdc_source.pipeline.rows import RECORD
 
 TOPIC = "captured"
+FIRST_TIME = 1_700_000_000_000  # of a record, in milliseconds; that of the next is one more
 
 # Returns how many records the next chunk gets.
 Sizes = Callable[[], int]
@@ -111,7 +114,7 @@ class Captured:
                 TOPIC,
                 offset_range.partition,
                 list(range(start, end)),
-                [1_700_000_000_000 + offset for offset in range(start, end)],
+                [FIRST_TIME + offset for offset in range(start, end)],
                 [record.key for record in records],
                 [record.value for record in records],
             )
@@ -150,6 +153,31 @@ class Captured:
         spec = read_spec(schema, options, context)
         keeps_ddl = spec.decoder.ddl_partition is not None or offset_range.partition == min(self.partitions)
         return replace(spec, keeps_ddl=keeps_ddl)
+
+
+def rows_of(captured: Captured) -> pa.RecordBatch:
+    """Return all records as rows of a DataFrame, one topic partition after the other."""
+    rows = [
+        {
+            "topic": TOPIC,
+            "partition": partition,
+            "offset": offset,
+            "timestamp": (FIRST_TIME + offset) * 1000,
+            "key": record.key,
+            "value": record.value,
+        }
+        for partition, records in captured.partitions.items()
+        for offset, record in enumerate(records)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=RECORD)
+
+
+def in_order(table: pa.Table) -> pa.Table:
+    """Return rows in the order of the topic."""
+    sequence = table.column("_sequence").combine_chunks()
+    keys = pa.table({name: sequence.field(name) for name in ("partition", "offset", "index", "rank")})
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
+    return table.take(order)
 
 
 def events_of(truth: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import ROOT, Kafka
 from tests.versions.environments import PipError, dependencies, interpreter
 
+OLDEST = "3.5.9"  # has decode and what builds on it, and no data source
 OTHERS = ("4.0.5", "4.1.4", "4.2.1")  # pip installs each the first time, which takes a minute
 VERSIONS = tuple(dict.fromkeys((*OTHERS, pyspark.__version__)))  # the last is installed already
 SECONDS = 580  # 40 on two idle cores
@@ -43,11 +44,37 @@ def test_batch_and_stream(broker: Kafka, tmp_path: Path, version: str) -> None:
     assert ("Option 'maxOffsetsPerTrigger' is ignored" in done.stderr) == (not limited)
 
 
+@pytest.mark.slow("a JVM for each version")
+@pytest.mark.xdist_group("versions")
+@pytest.mark.spark
+@pytest.mark.versions
+@pytest.mark.parametrize("version", [OLDEST, *VERSIONS])
+def test_decode(tmp_path: Path, version: str) -> None:
+    """The rows of a DataFrame are decoded as those of a topic; PySpark 3.5 lacks the data source, and says so."""
+    python = interpreter(version) if version != pyspark.__version__ else sys.executable
+
+    done = subprocess.run(
+        [python, "-m", "tests.versions.decoding", str(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert (report["pyspark"], report["without_the_source"]) == (version, version == OLDEST)
+    assert report["rows"] > 100
+    assert report["rows of tables"] > 100
+
+
 def test_the_versions_are_those_that_are_supported() -> None:
     """The lowest version of PySpark in pyproject.toml is the oldest that is tested; no minor version is missing."""
     tested = sorted(tuple(map(int, version.split(".")[:2])) for version in VERSIONS)
 
-    assert "pyspark>={}.{}".format(*tested[0]) in dependencies()
+    assert f"pyspark>={OLDEST.rpartition('.')[0]}" in dependencies()
     assert tested == [(4, minor) for minor in range(tested[-1][1] + 1)]
 
 
