@@ -1,14 +1,16 @@
 """`snapshot` on a real TiDB: every type of the corpus, every JDBC partition at one moment, and the changes after it."""
 
+import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from examples.local_kafka import produce
-from tests.conftest import Kafka
+from tests.conftest import ROOT, Kafka
 from tests.encoders.canal_json import CanalJSON
 from tests.encoders.tables import table_of
 from tests.support.captured import Captured, events_of, load
@@ -16,6 +18,7 @@ from tests.support.truth import is_true, tables_with_rows
 from tests.tidb.server import TiDB
 from tests.tidb.sql import SAFE_POINT, Session, session
 from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.schema.types import parse_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -190,6 +193,32 @@ def test_types_and_metadata_are_those_of_the_changes(matrix: Matrix, read: Any, 
             columns += 1
 
     assert columns > 200
+
+
+def test_the_guide_has_the_types(spark: "SparkSession", tidb: TiDB, sql: Session, read: Any) -> None:
+    """Each row of the guide's table has the types that `spark.read.jdbc`, `snapshot` and the changes give."""
+    from ticdc_source.spark.schema import to_spark
+
+    guide = (ROOT / "docs/guides/initial-load.md").read_text(encoding="utf-8")
+    lines = [line.strip("|").split("|") for line in re.findall(r"^(\| `.*\|)$", guide, re.MULTILINE)]
+    rows = [(type_, *cells) for names, *cells in lines for type_ in re.findall("`(.*?)`", names)]
+    columns = ", ".join(f"c{number} {type_}" for number, (type_, _, _) in enumerate(rows))
+    sql.run("CREATE DATABASE guide", f"CREATE TABLE guide.types (id INT PRIMARY KEY, {columns})")
+    url = f"{tidb.jdbc_url}guide?tinyInt1isBit=false&yearIsDateType=false"
+    properties = {"user": "root", "driver": "com.mysql.cj.jdbc.Driver", "preferTimestampNTZ": "true"}
+
+    padded = next(f"c{number}" for number, (type_, _, _) in enumerate(rows) if type_.startswith("enum"))
+    sql.run(f"INSERT INTO guide.types (id, {padded}) VALUES (1, 'a')")  # noqa: S608 (a test's own)
+    theirs, mine = spark.read.jdbc(url, "types", properties=properties), read("guide.types", sql.tso())
+    assert [frame.collect()[0][padded] for frame in (theirs, mine)] == ["a  ", "a"]
+    jdbc, ours = theirs.schema, mine.schema
+    for number, (type_, by_jdbc, by_us) in enumerate(rows):
+        column = f"c{number}"
+        changes = to_spark(pa.schema([(column, parse_type(type_).arrow)]))[column].dataType.simpleString()
+        assert ours[column].dataType.simpleString() == changes == by_us.strip(), type_
+        assert jdbc[column].dataType.simpleString() == by_jdbc.replace("*", "").partition(", with")[0].strip(), type_
+        assert ("**" in by_jdbc) == (jdbc[column].dataType != ours[column].dataType or "with blanks" in by_jdbc), type_
+    assert len(rows) > 30
 
 
 def test_the_changes_after_a_snapshot_make_the_next_one(

@@ -13,7 +13,7 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.schema.ddl_kinds import ddl_kind
 
-__all__ = ["resolved_end"]
+__all__ = ["CLOCKS_DIFFER_MS", "resolved_end"]
 
 _log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ _WINDOW = 4096  # offsets to read at a time, from the end backwards
 _LOGICAL_BITS = 18
 # A watermark lies behind the clock of its record. Records older than the largest watermark by more than this hold no
 # larger one, unless clocks differ by as much. Then an older watermark is used: less is read, but whole transactions.
-_CLOCKS_DIFFER_MS = 60_000
+CLOCKS_DIFFER_MS = 60_000
 # TiCDC writes watermarks to all topics at once, every few seconds. A topic that lacks them for so long gets no more;
 # its range does not merely end just behind a DDL event.
 _INACTIVITY = 60_000 << _LOGICAL_BITS
@@ -89,7 +89,7 @@ def _look(offset_range: OffsetRange, fetch: Fetch, decoder: Decoder) -> _Seen:
                 oldest = chunk.timestamps[0]
         if seen.watermark is not None and oldest is not None:
             best_ms = seen.watermark >> _LOGICAL_BITS
-            if 0 <= oldest < best_ms - _CLOCKS_DIFFER_MS:
+            if 0 <= oldest < best_ms - CLOCKS_DIFFER_MS:
                 break
         end = start
     return seen
