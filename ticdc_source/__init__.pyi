@@ -10,6 +10,9 @@ from ticdc_source.errors import SchemaError as SchemaError
 from ticdc_source.errors import TargetError as TargetError
 from ticdc_source.errors import TiCDCSourceError as TiCDCSourceError
 from ticdc_source.errors import UnsupportedTypeError as UnsupportedTypeError
+from ticdc_source.lakehouse.maintenance import commits_of as commits_of
+from ticdc_source.lakehouse.maintenance import purge_deleted as purge_deleted
+from ticdc_source.lakehouse.maintenance import resolved_ts_of as resolved_ts_of
 from ticdc_source.lakehouse.merge import MergeReport as MergeReport
 from ticdc_source.lakehouse.merge import merge_into as merge_into
 from ticdc_source.source import TiCDCDataSource as TiCDCDataSource

@@ -19,10 +19,11 @@ _LISTING = "jars.txt"  # written last: a folder whose files it lists is a comple
 
 
 class Release(NamedTuple):
-    """A release of Kafka, and the file that tells Maven which jars it needs."""
+    """A release of Kafka, or of something else, and the file that tells Maven which jars it needs."""
 
     version: str
     pom: Path
+    name: str = "Kafka"
 
 
 NEWEST = Release("4.1.1", Path(__file__).with_name("pom.xml"))
@@ -68,12 +69,12 @@ def kafka_jars(release: Release = NEWEST) -> Path:
 
 
 def _cache_folder(release: Release = NEWEST) -> Path:
-    """Return `$TICDC_KAFKA_CACHE`, or the user's cache folder."""
+    """Return the user's cache folder; for Kafka, `$TICDC_KAFKA_CACHE` if it is set."""
     named = os.environ.get("TICDC_KAFKA_CACHE")
-    if named:
+    if named and release.name == NEWEST.name:
         return Path(named).expanduser()
     base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return base / "ticdc-source" / f"kafka-{release.version}"
+    return base / "ticdc-source" / f"{release.name.lower()}-{release.version}"
 
 
 def _is_whole(folder: Path) -> bool:
@@ -96,8 +97,8 @@ def _fetch_into(folder: Path, release: Release) -> None:
     mvn = shutil.which("mvn")
     if mvn is None:
         message = (
-            f"the jars of Kafka {release.version} are not in {folder.parent} yet, and `mvn`, which would fetch "
-            "them, was not found: install Apache Maven, or set TICDC_KAFKA_CACHE to a cache that has them"
+            f"the jars of {release.name} {release.version} are not in {folder.parent} yet, and `mvn`, which would "
+            "fetch them, was not found: install Apache Maven, or set TICDC_KAFKA_CACHE to a cache that has them"
         )
         raise KafkaSetupError(message)
     for left_over in folder.parent.glob("jars-*.part"):  # of a download that was killed: the lock is ours
@@ -106,12 +107,12 @@ def _fetch_into(folder: Path, release: Release) -> None:
     try:
         command = [mvn, "-B", "-f", str(release.pom), "dependency:copy-dependencies"]
         command += [f"-DoutputDirectory={download}", "-DincludeScope=runtime"]
-        _say(f"Maven fetches the jars of Kafka {release.version}, only this once …")
+        _say(f"Maven fetches the jars of {release.name} {release.version}, only this once …")
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
             output = list(_shown_progress(process.stdout or ()))
         names = sorted(jar.name for jar in download.glob("*.jar"))
         if process.returncode != 0 or not names:
-            message = f"Maven could not fetch Kafka {release.version}:\n{''.join(output)}"
+            message = f"Maven could not fetch {release.name} {release.version}:\n{''.join(output)}"
             raise KafkaSetupError(message)
         (download / _LISTING).write_text("\n".join(names) + "\n")
         download.chmod(0o755)  # mkdtemp gives 0700, and a cache may be shared

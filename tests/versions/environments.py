@@ -19,8 +19,8 @@ class PipError(RuntimeError):
     """An environment could not be created; the message is the output of pip or venv."""
 
 
-def interpreter(pyspark: str) -> Path:
-    """Return the Python of an environment with this PySpark and the dependencies of the project.
+def interpreter(pyspark: str, *extra: str) -> Path:
+    """Return the Python of an environment with this PySpark, the dependencies of the project, and extra requirements.
 
     The first call creates it. The project is not installed in it but found on PYTHONPATH, so that an environment stays
     valid when the code changes.
@@ -28,7 +28,7 @@ def interpreter(pyspark: str) -> Path:
     Raises:
         PipError: it could not be created.
     """
-    requirements = [f"pyspark=={pyspark}", *(text for text in dependencies() if not text.startswith("pyspark"))]
+    requirements = [f"pyspark=={pyspark}", *(text for text in dependencies() if not text.startswith("pyspark")), *extra]
     cache = _cache_folder() / f"pyspark-{pyspark}"
     cache.mkdir(parents=True, exist_ok=True)
     wanted = hashlib.sha256("\n".join(requirements).encode()).hexdigest()[:12]

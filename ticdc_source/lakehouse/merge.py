@@ -31,8 +31,9 @@ from ticdc_source.lakehouse.old_rows import OldRows
 from ticdc_source.lakehouse.targets import CommitFacts, Merged, NewColumn, Target, open_target, quoted
 from ticdc_source.lakehouse.widening import common_type
 
-__all__ = ["MergeReport", "merge_into", "tombstones_of"]
+__all__ = ["DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "deleted_keys_of", "merge_into"]
 
+# Properties of a target.
 TABLE, KEYS, DELETES, PREFIX = "ticdc.table", "ticdc.keys", "ticdc.deletes", "ticdc.column_prefix"
 _SOFT, _HARD = "soft", "hard"
 
@@ -159,7 +160,7 @@ def merge_into(
     ).run()
 
 
-def tombstones_of(target: str) -> str:
+def deleted_keys_of(target: str) -> str:
     """Return the name of the table with the keys that hard deletes removed from a target."""
     return f"{target[:-1].rstrip('/')}__deleted`" if target.endswith("`") else f"{target}__deleted"
 
@@ -210,6 +211,10 @@ class _Merge:
     ) -> MergeReport:
         images = newest_images(self.changes, keys)
         plan = self._plan(images, self._prefix(remembered), deletes, exists=exists)
+        # Computed once, although several statements read them. Not `persist`: Spark 4.1 cannot plan a MERGE from a view
+        # if an Iceberg table is among what the changes come from, also behind a cache.
+        images = replace(images, frame=images.frame.localCheckpoint())
+        count, gone = self._counted(images)
         if exists:
             self._alter(plan)
             own_deleted = plan.deleted if deletes == _SOFT else None
@@ -218,10 +223,6 @@ class _Merge:
             filled = old_rows.properties([column.name for column in plan.add])
             self._create(self.target, plan.add, {KEYS: keys_as_text(keys), **filled}, deletes, plan.prefix)
         tombstones = self._tombstones(images, plan, deletes) if deletes == _HARD else None
-        # Computed once, although several statements read them. Not `persist`: Spark 4.1 cannot plan a MERGE from a view
-        # if an Iceberg table is among what the changes come from, also behind a cache.
-        images = replace(images, frame=images.frame.localCheckpoint())
-        count, gone = self._counted(images)
         if tombstones is not None and gone:
             self._bury(images, tombstones, plan)
         merged = self._merge(images, tombstones, plan) if count else Merged(0)
@@ -382,7 +383,7 @@ class _Merge:
 
     def _tombstones(self, images: Images, plan: _Plan, deletes: str) -> Target:
         """Return the table of tombstones; create it if it is missing, and let its keys be as wide as the target's."""
-        tombstones = open_target(self._spark, tombstones_of(self.target.name), self.target.engine)
+        tombstones = open_target(self._spark, deleted_keys_of(self.target.name), self.target.engine)
         names = (*images.keys, plan.sequence)
         wanted = [NewColumn(*plan.columns[name.lower()]) for name in names]
         if not tombstones.exists():

@@ -29,6 +29,7 @@ __all__ = [
     "Merged",
     "NewColumn",
     "Target",
+    "existing_target",
     "open_target",
     "quoted",
 ]
@@ -343,13 +344,8 @@ def open_target(spark: SparkSession, name: str, engine: str | None = None) -> Ta
     if engine is not None and engine not in ENGINES:
         msg = f"format={engine!r}: it must be one of {', '.join(ENGINES)}"
         raise TargetError(msg)
-    there = _provider_of(spark, name) if _schema_of(spark, name) is not None else None
-    if there is not None and there not in ENGINES:
-        msg = (
-            f"The target {name} is a table of {there or 'no format'}, which has no MERGE: merge_into writes Delta and "
-            "Iceberg. Give another name, or write the changes with append_log"
-        )
-        raise TargetError(msg)
+    found = existing_target(spark, name)
+    there = None if found is None else found.engine
     if there is not None and engine not in (None, there):
         msg = f"The target {name} is in {there}, and format={engine!r} was given: leave it out, or give another name"
         raise TargetError(msg)
@@ -360,7 +356,26 @@ def open_target(spark: SparkSession, name: str, engine: str | None = None) -> Ta
             "Iceberg: give format='delta' or format='iceberg'"
         )
         raise TargetError(msg)
-    return ENGINES[known](spark, name)
+    return found or ENGINES[known](spark, name)
+
+
+def existing_target(spark: SparkSession, name: str) -> Target | None:
+    """Return the target of a name if there is such a table; None if there is none.
+
+    Raises:
+        TargetError: it is no table in Delta or Iceberg.
+    """
+    if _schema_of(spark, name) is None:
+        return None
+    there = _provider_of(spark, name)
+    if there in ENGINES:
+        return ENGINES[there](spark, name)
+    what = f"a table of {there}" if there else "a view, or a table of an unknown format"
+    msg = (
+        f"{name} is {what}: only tables in Delta and Iceberg have the MERGE and the commits that are needed. Give "
+        "another name, or write the changes with append_log"
+    )
+    raise TargetError(msg)
 
 
 _MISSING = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PATH_NOT_FOUND"})

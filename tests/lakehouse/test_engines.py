@@ -1,0 +1,59 @@
+"""merge_into with real Delta and Iceberg, each on its newest PySpark; and whether Spark 4.3 has one of them."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.versions.engines import ENGINES, REQUIREMENTS
+from tests.versions.environments import interpreter
+
+SECONDS = 580  # 30 on two idle cores
+NONE_YET = (4, 3)  # the first Spark without any of them
+
+
+@pytest.mark.slow("a JVM for each engine")
+@pytest.mark.xdist_group("versions")
+@pytest.mark.spark
+@pytest.mark.versions
+@pytest.mark.parametrize("name", ENGINES)
+def test_merge_into(tmp_path: Path, name: str) -> None:
+    """Rows, columns, types, commits and errors are the same with each engine; repeats do nothing."""
+    engine = ENGINES[name]
+    python = interpreter(engine.pyspark, *REQUIREMENTS)
+
+    done = subprocess.run(
+        [python, "-m", "tests.lakehouse.scenario", name, str(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert (report["pyspark"], report["engine"]) == (engine.pyspark, name)
+
+
+@pytest.mark.slow("asks the package index")
+def test_spark_4_3_has_no_delta_yet() -> None:
+    """The newest delta-spark does not allow PySpark 4.3: if this fails, add an environment and change the matrix."""
+    asked = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps", "--quiet"]
+    done = subprocess.run(
+        [*asked, "--report", "-", "delta-spark"], capture_output=True, text=True, check=False, timeout=SECONDS
+    )
+    if done.returncode != 0:
+        pytest.skip(f"the package index did not answer: {done.stderr.strip()[-200:]}")
+
+    found = json.loads(done.stdout)["install"][0]["metadata"]
+    needs = next(text for text in found["requires_dist"] if text.startswith("pyspark"))
+    newest = re.search(r"<=?\s*(\d+)\.(\d+)", needs)
+    assert newest is not None, f"delta-spark {found['version']} needs {needs}: it may run on Spark 4.3"
+    assert (int(newest[1]), int(newest[2])) < NONE_YET, f"delta-spark {found['version']} needs {needs}"

@@ -1,0 +1,94 @@
+"""Delta and Iceberg: which release runs on which PySpark, its jars, and a session with it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from examples.local_kafka.jars import Release, kafka_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["ENGINES", "REQUIREMENTS", "SESSION", "Engine"]
+
+# What an environment has beside PySpark and the dependencies of the project: defaults in DDL are read with it.
+REQUIREMENTS = ("sqlglot>=26",)
+
+SESSION = {
+    "spark.databricks.delta.snapshotPartitions": "2",  # 50 by default: a second for each look at a small table
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """A release of Delta or Iceberg.
+
+    Attributes:
+        name: `delta` or `iceberg`.
+        version: its release.
+        pyspark: the newest PySpark on which it runs.
+        pom: the file that tells Maven which jars it needs.
+    """
+
+    name: str
+    version: str
+    pyspark: str
+    pom: str
+
+    @property
+    def jars(self) -> list[Path]:
+        """Its jars; Maven fetches them at first use."""
+        release = Release(f"{self.version}-spark-{self.pyspark}", Path(__file__).with_name(self.pom), self.name.title())
+        return sorted(kafka_jars(release).glob("*.jar"))
+
+    def settings(self, folder: Path) -> dict[str, str]:
+        """Return the settings of a session whose tables are in a folder."""
+        common = {**SESSION, "spark.jars": ",".join(map(str, self.jars)), "spark.local.dir": str(folder / "local")}
+        common["spark.sql.warehouse.dir"] = str(folder / "warehouse")
+        if self.name == "delta":
+            return {
+                **common,
+                "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+                "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            }
+        return {
+            **common,
+            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+            "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.lake.type": "hadoop",
+            "spark.sql.catalog.lake.warehouse": str(folder / "lake"),
+        }
+
+    @contextmanager
+    def session(self, folder: Path) -> Iterator[SparkSession]:
+        """Run a local session with this engine, in the environment of its PySpark."""
+        from pyspark.sql import SparkSession
+
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        builder = SparkSession.builder.master("local[2]").appName("lakehouse")
+        for name, value in self.settings(folder).items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+ENGINES = {
+    "delta-4.0": Engine(name="delta", version="4.0.1", pyspark="4.0.5", pom="delta-4.0-pom.xml"),
+    "delta-4.4": Engine(name="delta", version="4.4.0", pyspark="4.2.1", pom="delta-4.4-pom.xml"),
+    "iceberg-1.12": Engine(name="iceberg", version="1.12.0", pyspark="4.1.4", pom="iceberg-pom.xml"),
+}
