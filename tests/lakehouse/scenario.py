@@ -253,13 +253,15 @@ class Scenario:
         target = self._name("bad")
         self.spark.sql("CREATE TABLE IF NOT EXISTS plain (id int, v string) USING parquet")
         stream = self.spark.readStream.format("rate").load()
+        name = self.engine.name
+        named_alike = good.toDF(*(one.replace("_", "cdc_", 1) for one in good.columns[:-1]), "_SEQUENCE")
         unmade: list[tuple[type[TiCDCSourceError], str, Callable[[], object]]] = [
             (SchemaError, "foreachBatch", lambda: merge_into(stream, target)),
             (SchemaError, "outputFormat=changelog", lambda: merge_into(good.drop("_sequence"), target)),
             (SchemaError, r"keys=['id']", lambda: merge_into(good, target, format=self.engine.name)),
             (SchemaError, "lack the key column nr", lambda: self._merge(target, [], keys=["nr"])),
             (OptionError, "'soft' or 'hard'", lambda: self._merge(target, [], deletes="later")),
-            (TargetError, "column_prefix", lambda: self._merge(target, [], "id int, _Sequence int")),
+            (TargetError, "column_prefix", lambda: merge_into(named_alike, target, keys=["id"], format=name)),
             (TargetError, "one of delta, iceberg", lambda: merge_into(good, target, keys=["id"], format="hudi")),
             (TargetError, "a table of parquet", lambda: merge_into(good, "spark_catalog.default.plain", keys=["id"])),
             (TargetError, "cannot be opened", lambda: merge_into(good, "nowhere.a.b.c", keys=["id"], format="delta")),
@@ -281,8 +283,8 @@ class Scenario:
         self._refused(target, [], "column_prefix='x' was given", column_prefix="x")
         self._refused(target, [], "its keys are id, and those of the changes are v", keys=["v"])
         self._refused(target, [("insert", 11, 1, "b", "b")], "column id is int there and string", "id string, v string")
-        nameless = [("insert", 11, 1, 1, "b", 1)]
-        self._refused(target, nameless, "column v is string there and bigint", "id int, v bigint, w int")
+        numbers = [("insert", 11, 1, 1, 2, 1)]
+        self._refused(target, numbers, "column v is string there and bigint", "id int, v bigint, w int")
         other = self._name("other")
         self.spark.sql(f"CREATE TABLE {other} (id int, v string) USING {self.engine.name}")
         self._refused(other, [("insert", 10, 0, 1, "a")], "merge_into did not create it")
@@ -300,7 +302,7 @@ class Scenario:
 
     def _frame(self, changes: Iterable[Change], columns: str | StructType = "id int, v string") -> DataFrame:
         fields = StructType.fromDDL(columns) if isinstance(columns, str) else columns
-        schema = StructType([*METADATA, *fields])
+        schema = StructType([*METADATA.fields, *getattr(fields, "fields", ())])
         rows = []
         for change in changes:
             kind, ts, offset = change[:3]
