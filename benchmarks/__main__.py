@@ -6,14 +6,30 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import bench_fetch, bench_memory, bench_microbatch, bench_scale, bench_stages, bench_throughput
+from benchmarks import (
+    bench_fetch,
+    bench_frames,
+    bench_memory,
+    bench_microbatch,
+    bench_scale,
+    bench_stages,
+    bench_throughput,
+)
 from benchmarks.charts import NO_CHART, draw
 from benchmarks.results import FOLDER
 from examples.local_kafka import KafkaSetupError, KafkaStartError, connect
 
 BENCHMARKS = {
     module.NAME: module
-    for module in (bench_throughput, bench_stages, bench_fetch, bench_scale, bench_microbatch, bench_memory)
+    for module in (
+        bench_throughput,
+        bench_frames,
+        bench_stages,
+        bench_fetch,
+        bench_scale,
+        bench_microbatch,
+        bench_memory,
+    )
 }
 
 

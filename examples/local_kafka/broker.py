@@ -87,8 +87,10 @@ class LocalKafka:
         properties: Broker settings that are added to, or replace, those of this module.
         start_seconds: How long `start()` waits for the broker to answer.
         cluster: The id of the cluster that the broker belongs to; None for one of its own.
+        jmx: Whether the broker's metrics can be read by JMX, at `jmx_port`.
 
     Attributes:
+        jmx_port: The port for JMX, without a password; None without `jmx`.
         bootstrap_servers: Where clients connect; the same before and after a `restart()`.
         sasl_bootstrap_servers: Where clients connect with SASL; None without `sasl`.
         user: The SASL user; None without `sasl`.
@@ -106,8 +108,10 @@ class LocalKafka:
         properties: Mapping[str, object] | None = None,
         start_seconds: float = 60.0,
         cluster: str | None = None,
+        jmx: bool = False,
     ) -> None:
-        ports = free_ports(3)
+        ports = free_ports(4)
+        self.jmx_port = ports[3] if jmx else None
         self.bootstrap_servers = f"{HOST}:{ports[0]}"
         self.sasl_bootstrap_servers = f"{HOST}:{ports[1]}" if sasl else None
         self.user = "ticdc" if sasl else None
@@ -292,7 +296,19 @@ class LocalKafka:
         }
 
     def _launch(self, folder: Path, java: str, jars: Path) -> None:
-        command = java_command(folder, java, jars, f"-Xmx{self._heap}")
+        jmx = [
+            f"-D{name}={value}"
+            for name, value in (
+                ("com.sun.management.jmxremote.port", self.jmx_port),
+                ("com.sun.management.jmxremote.rmi.port", self.jmx_port),
+                ("com.sun.management.jmxremote.host", HOST),
+                ("com.sun.management.jmxremote.authenticate", "false"),
+                ("com.sun.management.jmxremote.ssl", "false"),
+                ("java.rmi.server.hostname", HOST),
+            )
+            if self.jmx_port is not None
+        ]
+        command = java_command(folder, java, jars, f"-Xmx{self._heap}", *jmx)
         self._broker = run_in(folder, "broker", [*command, "kafka.Kafka", "server.properties"])
 
     def _await_answer(self, folder: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import ticdc_source
-from examples.local_kafka import produce
+from examples.local_kafka import LocalKafka, create_topic, produce
 from tests.corpus.test_corpus import options_of, quoted
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import failure_of
@@ -290,3 +290,47 @@ def test_labels_from_earlier_ddl_are_remembered(
     made.start(sync, availableNow=True).awaitTermination()
 
     assert seen == {"y": 2}
+
+
+@SLOW
+def test_two_hundred_tables_cost_one_fetch(spark: SparkSession, tmp_path: Path) -> None:
+    """By the broker's own counter, reading 200 tables of a topic sends the topic once, and a little for inference."""
+    tables, rows, size = 200, 60, 4000
+    with LocalKafka(jmx=True) as kafka:
+        create_topic(kafka.bootstrap_servers, "many", 2)
+        for partition in range(2):
+            write(kafka.bootstrap_servers, "many", partition, *(
+                row(f"t{number}", line, TSO + line, filler="x" * size)
+                for line in range(partition, rows, 2) for number in range(tables)
+            ))  # fmt: skip
+        reader = spark.readStream.format("ticdc").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        stream = reader.option("subscribe", "many").option("startingOffsets", "earliest")
+        counts: Counter[str] = Counter()
+
+        def split(batch: DataFrame, _: int) -> None:
+            with ticdc_source.tables(batch, tables="shop.*") as found:
+                for name, changes in found.items():
+                    counts[name] += changes.count()
+
+        written = bytes_of(spark, kafka, "BytesInPerSec")
+        query = stream.option("outputFormat", "record").load().writeStream.foreachBatch(split)
+        query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+        sent = bytes_of(spark, kafka, "BytesOutPerSec")
+
+    print(f"written {written:,} bytes, sent {sent:,} bytes")  # noqa: T201
+    assert counts == {f"shop.t{number}": rows for number in range(tables)}
+    assert written > tables * rows * size
+    assert sent < 1.25 * written
+
+
+def bytes_of(spark: SparkSession, kafka: LocalKafka, counter: str) -> int:
+    """Return how many bytes a broker has received or sent in the topic `many`."""
+    jvm = spark._jvm
+    assert jvm is not None
+    url = jvm.javax.management.remote.JMXServiceURL(f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{kafka.jmx_port}/jmxrmi")
+    connector = jvm.javax.management.remote.JMXConnectorFactory.connect(url)
+    try:
+        name = jvm.javax.management.ObjectName(f"kafka.server:type=BrokerTopicMetrics,name={counter},topic=many")
+        return int(connector.getMBeanServerConnection().getAttribute(name, "Count"))
+    finally:
+        connector.close()
