@@ -182,6 +182,9 @@ class Scenario:
         }
         equal({name: found[1][name] for name in values}, expected)
         equal([name for name in values if found[2][name] is not None], [])
+        interval = "make_dt_interval(0, 0, 0, CAST(c_time / 1000000 AS DECIMAL(18, 6)))"
+        back = self.spark.table(target).where("id = 1").select(F.expr(interval)).collect()
+        equal(back[0][0], values["c_time"])
         later = [("insert", 11, 2, 3, *values.values())]
         self._merge(target, later, types)
         one = plain(self.spark.table(target).where("id = 3").collect()[0])
