@@ -15,6 +15,8 @@ from tests.versions.environments import PipError, dependencies, interpreter
 OLDEST = "3.5.9"  # has decode and what builds on it, and no data source
 OTHERS = ("4.0.5", "4.1.4", "4.2.1")  # pip installs each the first time, which takes a minute
 VERSIONS = tuple(dict.fromkeys((*OTHERS, pyspark.__version__)))  # the last is installed already
+CONNECT = f"{pyspark.__version__} Connect"
+CONNECT_NEEDS = ("grpcio>=1.67", "grpcio-status>=1.67", "googleapis-common-protos>=1.65", "zstandard>=0.25")
 SECONDS = 580  # 40 on two idle cores
 
 
@@ -48,13 +50,15 @@ def test_batch_and_stream(broker: Kafka, tmp_path: Path, version: str) -> None:
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
-@pytest.mark.parametrize("version", [OLDEST, *VERSIONS])
+@pytest.mark.parametrize("version", [OLDEST, *VERSIONS, CONNECT])
 def test_decode(tmp_path: Path, version: str) -> None:
-    """The rows of a DataFrame are decoded as those of a topic; PySpark 3.5 lacks the data source, and says so."""
-    python = interpreter(version) if version != pyspark.__version__ else sys.executable
+    """Rows of a DataFrame are decoded as those of a topic, also in Spark Connect; PySpark 3.5 has no data source."""
+    version, _, client = version.partition(" ")
+    needs = CONNECT_NEEDS if client else ()
+    python = interpreter(version, *needs) if needs or version != pyspark.__version__ else sys.executable
 
     done = subprocess.run(
-        [python, "-m", "tests.versions.decoding", str(tmp_path)],
+        [python, "-m", "tests.versions.decoding", str(tmp_path), *(["--remote"] if client else [])],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -66,6 +70,7 @@ def test_decode(tmp_path: Path, version: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     assert (report["pyspark"], report["without_the_source"]) == (version, version == OLDEST)
+    assert report["remote"] is bool(client)
     assert report["rows"] > 100
     assert report["rows of tables"] > 100
 
