@@ -63,7 +63,7 @@ def batch(spark: SparkSession, folder: Path) -> int:
 
 def stream(spark: SparkSession, folder: Path) -> int:
     """A stream of records is decoded, and its micro-batches are split into tables with SyncState."""
-    captured = load("stream.open-protocol")
+    captured = load("open-protocol.default.ops")
     frame = records(spark, captured, folder / "stream")
     database, table = max(tables_with_rows(captured))
     options = {"tables": f"`{database}`.`{table}`", "timeZone": captured.header["time_zone"]}
