@@ -1,5 +1,6 @@
 """`snapshot` on a real TiDB: every type of the corpus, every JDBC partition at one moment, and the changes after it."""
 
+import base64
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from tests.support.truth import is_true, tables_with_rows
 from tests.tidb.read import rows_of
 from tests.tidb.server import TiDB, driver_jars
 from tests.tidb.sql import SAFE_POINT, Session, session
+from tests.versions.engines import ENGINES, REQUIREMENTS
 from tests.versions.environments import interpreter
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.schema.types import parse_type
@@ -202,30 +204,54 @@ def test_types_and_metadata_are_those_of_the_changes(matrix: Matrix, read: Any, 
     assert columns > 200
 
 
-@pytest.mark.versions
-def test_other_versions_of_pyspark_read_the_same(matrix: Matrix, read: Any, tidb: TiDB, tmp_path: Path) -> None:
-    """The oldest PySpark gives the same columns, types, metadata and values, in a JVM of another time zone."""
-    at, _ = matrix.states[1]
-    table = "types_a.t_all"
-    command = [str(interpreter(OLDEST)), "-m", "tests.tidb.read", tidb.jdbc_url, str(driver_jars()[0]), table, str(at)]
-
+def in_another_process(python: Path, module: str, *arguments: object, folder: Path) -> Any:
+    """Run a module with another PySpark, in a JVM of another time zone; return the JSON of its last line."""
     done = subprocess.run(
-        command,
-        cwd=tmp_path,
+        [str(python), "-m", module, *map(str, arguments)],
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": f"{QUICK_JAVA} -Duser.timezone=Europe/Berlin"},
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
-
     assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.versions
+def test_other_versions_of_pyspark_read_the_same(matrix: Matrix, read: Any, tidb: TiDB, tmp_path: Path) -> None:
+    """The oldest PySpark gives the same columns, types, metadata and values, in a JVM of another time zone."""
+    at, _ = matrix.states[1]
+    table = "types_a.t_all"
+    known = (tidb.jdbc_url, driver_jars()[0], table, at)
+
+    report = in_another_process(interpreter(OLDEST), "tests.tidb.read", *known, folder=tmp_path)
+
     frame = read(table, at)
     assert report["pyspark"] == OLDEST
     assert report["schema"] == json.loads(frame.schema.json())
     for theirs, mine in zip(report["rows"], rows_of(frame), strict=True):
         assert theirs == mine
+
+
+@pytest.mark.versions
+def test_a_loaded_table_follows_its_changes(matrix: Matrix, tidb: TiDB, tmp_path: Path) -> None:
+    """merge_into makes a Delta table of a snapshot; after the changes, and the same snapshot again, it is TiDB's."""
+    encoder = CanalJSON(extension=True, content_compatible=True)
+    table = table_of(declared(load("canal-json.content-compatible.types"))["types_a", "t_all"])
+    values = [encoder.message([event], [table])[1] or b"" for event in matrix.events]
+    messages = [[number % 2, base64.b64encode(value).decode()] for number, value in enumerate(values)]
+    (tmp_path / "messages.json").write_text(json.dumps([*messages, *messages]), encoding="utf-8")
+    (at, first), _, (last, final) = matrix.states
+    known = (tidb.jdbc_url, driver_jars()[0], tmp_path, "types_a.t_all", at, last)
+    python = interpreter(ENGINES["delta-4.4"].pyspark, *REQUIREMENTS)
+
+    report = in_another_process(python, "tests.tidb.load", *known, folder=tmp_path)
+
+    rows = [len(state["types_a", "t_all"]) for state in (first, final)]
+    assert (report["loaded"], report["followed"]) == ([rows[0], 0, 0], [rows[1], 0, 0])
+    assert all(images > 0 for images in report["images"])
 
 
 def test_the_guide_has_the_types(spark: "SparkSession", tidb: TiDB, sql: Session, read: Any) -> None:
