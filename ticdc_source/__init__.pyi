@@ -1,4 +1,6 @@
 # What `__init__.py` imports when it is first used, for type checkers.
+from ticdc_source.driver.batches import commit_range as commit_range
+from ticdc_source.driver.batches import resolved_ts as resolved_ts
 from ticdc_source.errors import CheckpointError as CheckpointError
 from ticdc_source.errors import ClaimCheckUnavailableError as ClaimCheckUnavailableError
 from ticdc_source.errors import DataLossError as DataLossError
