@@ -24,6 +24,7 @@ __all__ = [
     "DecodeError",
     "FramingError",
     "KafkaUnavailableError",
+    "LogReport",
     "MergeReport",
     "OptionError",
     "SchemaError",
@@ -34,6 +35,7 @@ __all__ = [
     "TiCDCSourceError",
     "UnsupportedTypeError",
     "__version__",
+    "append_log",
     "commit_range",
     "commits_of",
     "current_tso",
@@ -43,6 +45,7 @@ __all__ = [
     "purge_deleted",
     "resolved_ts",
     "resolved_ts_of",
+    "scd2_view",
     "snapshot",
     "tables",
 ]
@@ -51,10 +54,12 @@ __version__ = "0.1.0"
 
 # The modules of public names that are not errors.
 _HOMES = {
+    "LogReport": "lakehouse.log",
     "MergeReport": "lakehouse.merge",
     "SyncState": "spark.sync_state",
     "Tables": "spark.tables",
     "TiCDCDataSource": "source",
+    "append_log": "lakehouse.log",
     "commit_range": "driver.batches",
     "commits_of": "lakehouse.maintenance",
     "current_tso": "spark.snapshot",
@@ -64,6 +69,7 @@ _HOMES = {
     "purge_deleted": "lakehouse.maintenance",
     "resolved_ts": "driver.batches",
     "resolved_ts_of": "lakehouse.maintenance",
+    "scd2_view": "lakehouse.log",
     "snapshot": "spark.snapshot",
     "tables": "spark.tables",
 }

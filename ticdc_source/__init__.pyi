@@ -12,6 +12,9 @@ from ticdc_source.errors import SchemaError as SchemaError
 from ticdc_source.errors import TargetError as TargetError
 from ticdc_source.errors import TiCDCSourceError as TiCDCSourceError
 from ticdc_source.errors import UnsupportedTypeError as UnsupportedTypeError
+from ticdc_source.lakehouse.log import LogReport as LogReport
+from ticdc_source.lakehouse.log import append_log as append_log
+from ticdc_source.lakehouse.log import scd2_view as scd2_view
 from ticdc_source.lakehouse.maintenance import commits_of as commits_of
 from ticdc_source.lakehouse.maintenance import purge_deleted as purge_deleted
 from ticdc_source.lakehouse.maintenance import resolved_ts_of as resolved_ts_of

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import StructField, StructType
 
+from tests.lakehouse.ddl_scenario import DDLScenario
 from tests.versions.engines import ENGINES, Engine
 from ticdc_source.errors import OptionError, SchemaError, TargetError, TiCDCSourceError
 from ticdc_source.lakehouse.maintenance import commits_of, purge_deleted, resolved_ts_of
@@ -421,6 +422,7 @@ def main() -> None:
             scenario.new_columns, scenario.wider_columns, scenario.every_type,
             scenario.columns_of_every_type_come_later, scenario.variants, scenario.a_key_of_several_columns,
             scenario.from_a_table, scenario.bad_input,
+            *DDLScenario(engine.name, spark, scenario._name, equal, refused).parts(),
         ]  # fmt: skip
         for part in parts:
             if not arguments.only or part.__name__ in arguments.only:

@@ -14,7 +14,7 @@ from ticdc_source.errors import SchemaError
 from ticdc_source.pipeline.metadata import METADATA
 from ticdc_source.schema.model import COMMENT, KEY, TABLE
 
-__all__ = ["Changelog", "Images", "comment_of", "keys_as_text", "newest_images", "read_changelog"]
+__all__ = ["Changelog", "Images", "comment_of", "keys_as_text", "newest_images", "read_changelog", "stored_column"]
 
 _SEQUENCE, _CHANGE_TYPE = "sequence", "change_type"
 _SEQUENCE_FIELDS = ("commit_ts", "rank", "partition", "offset", "index")
@@ -110,12 +110,12 @@ def newest_images(changes: Changelog, keys: Sequence[str]) -> Images:
     others = tuple(field for field in changes.columns if field.name.lower() not in names)
     change_type = changes.column(f"{changes.prefix}{_CHANGE_TYPE}")
     gone = change_type.isin("delete", "update_preimage")
-    values = [_stored(changes, field).alias(f"c{number}") for number, field in enumerate(others)]
+    values = [stored_column(changes, field).alias(f"c{number}") for number, field in enumerate(others)]
     bare = gone & F.lit(bool(others))
     for field in others:
         bare &= changes.column(field.name).isNull()
     rows = changes.frame.where(change_type.isin(*_CHANGE_TYPES)).select(
-        *(_stored(changes, field).alias(f"k{number}") for number, field in enumerate(key_fields)),
+        *(stored_column(changes, field).alias(f"k{number}") for number, field in enumerate(key_fields)),
         changes.column(f"{changes.prefix}{_SEQUENCE}").alias("seq"),
         F.struct(gone.alias("gone"), bare.alias("bare"), *values).alias("image"),
     )
@@ -125,7 +125,7 @@ def newest_images(changes: Changelog, keys: Sequence[str]) -> Images:
     return Images(frame, tuple(field.name for field in key_fields), tuple(field.name for field in others))
 
 
-def _stored(changes: Changelog, field: StructField) -> Column:
+def stored_column(changes: Changelog, field: StructField) -> Column:
     """Return a column as it is stored: neither Delta nor Iceberg has intervals, so a TIME is its microseconds."""
     column = changes.column(field.name)
     if not isinstance(field.dataType, DayTimeIntervalType):

@@ -157,6 +157,9 @@ class Target(Protocol):
             facts: what the commit records. With `app_id` and `batch_id`, a repeated micro-batch changes nothing.
         """
 
+    def append(self, source: str, columns: Sequence[str], facts: CommitFacts) -> Merged:
+        """Append these columns of a view; one commit. A repeated micro-batch appends nothing, as in `merge`."""
+
     def commits(self) -> list[Commit]:
         """Return the commits that the engine still knows, newest first."""
 
@@ -231,6 +234,11 @@ class _SqlTarget:
     def delete_rows(self, where: str, facts: CommitFacts = CommitFacts()) -> None:
         self.commit(f"DELETE FROM {self.name} WHERE {where}", facts)  # noqa: S608
 
+    def append(self, source: str, columns: Sequence[str], facts: CommitFacts) -> Merged:
+        names = ", ".join(map(quoted, columns))
+        self.commit(f"INSERT INTO {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
+        return Merged()
+
     def commit(self, statement: str, facts: CommitFacts) -> list[Row]:
         """Run a statement whose commit records facts."""
         with _configured(self.spark, self.recording(facts)):
@@ -300,6 +308,10 @@ class IcebergTarget(_SqlTarget):
     def stored(self, type_: DataType) -> DataType:
         """Return the type in which Iceberg keeps values of a type."""
         return IntegerType() if isinstance(type_, (ByteType, ShortType)) else super().stored(type_)
+
+    def append(self, source: str, columns: Sequence[str], facts: CommitFacts) -> Merged:
+        """Append rows; see `Target`."""
+        return Merged(0, skipped=True) if self._has(facts) else super().append(source, columns, facts)
 
     def merge(self, source: str, clauses: str, facts: CommitFacts) -> Merged:
         """Run a MERGE; see `Target`."""

@@ -1,0 +1,209 @@
+"""examples.sync_database, killed at random moments, keeps the tables of a database equal to TiDB's."""
+
+import json
+import os
+import random
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from examples.local_kafka import produce
+from tests.conftest import ROOT, Kafka
+from tests.lakehouse.feed import DATABASE, KEYED, KEYLESS, DatabaseFeed, Tables
+from tests.spark.conftest import MakeTopic
+from tests.spark.restarts import Program, State, forget_an_empty_checkpoint
+from tests.support.truth import is_true
+from tests.versions.engines import ENGINES, REQUIREMENTS, SESSION
+from tests.versions.environments import interpreter
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow("a JVM for each kill")]
+
+KILLS = int(os.environ.get("TICDC_KILLS", "2"))
+SEED = int(os.environ.get("TICDC_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+TRANSACTIONS = 150 + 20 * KILLS
+LOG = f"{DATABASE}.{KEYLESS}__log"
+TABLES = [f"{DATABASE}.{name}" for name in KEYED]
+SECONDS = 300
+
+
+NEWEST = {"delta": ENGINES["delta-4.4"], "iceberg": ENGINES["iceberg-1.12"]}
+
+
+def python_of(engine: str) -> str:
+    """Return the Python of the environment of an engine."""
+    return str(interpreter(NEWEST[engine].pyspark, *REQUIREMENTS))
+
+
+def spark_of(engine: str) -> dict[str, str]:
+    """Return the environment variable that gives Spark an engine's jars, and settings for a small machine."""
+    settings = {**SESSION, "spark.driver.memory": "1g", "spark.master": "local[2]"}
+    jars = ",".join(map(str, NEWEST[engine].jars))
+    given = " ".join(f"--conf {name}={value}" for name, value in settings.items())
+    return {"PYSPARK_SUBMIT_ARGS": f"--jars {jars} {given} pyspark-shell"}
+
+
+class Sync:
+    """The example on a topic that gets the messages of a database in parts.
+
+    Args:
+        broker: the broker.
+        topic: the topic, empty at first.
+        feed: the messages.
+        folder: the folder of the tables and of the checkpoint.
+        engine: the engine of the tables.
+        mode: the mode of the example.
+    """
+
+    def __init__(self, broker: Kafka, topic: str, feed: DatabaseFeed, folder: Path, engine: str, mode: str) -> None:
+        self.servers, self.topic, self.feed = broker.bootstrap_servers, topic, feed
+        self.folder, self.engine, self.mode = folder, engine, mode
+        self._written = [0] * len(feed.records)
+        self._lives: list[Program] = []
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint of the stream."""
+        return self.folder / "checkpoint" / "stream"
+
+    def is_at(self, batch: int, *, committed: bool) -> bool:
+        """Return whether a micro-batch has been planned, or committed."""
+        state = State.of(self.checkpoint)
+        return (state.committed if committed else state.planned) >= batch
+
+    def write(self, parts: list[float]) -> None:
+        """Write the messages of each partition up to a part of them: one partition may be late behind another."""
+        for partition, part in enumerate(parts):
+            messages = self.feed.records[partition]
+            end = max(self._written[partition], int(len(messages) * part))
+            new = messages[self._written[partition] : end]
+            produce(self.servers, self.topic, [(partition, *message, [], None) for message in new])
+            self._written[partition] = end
+
+    def start(self, *more: str) -> Program:
+        """Start the example, or go on."""
+        given = {"bootstrap": self.servers, "topic": self.topic, "target": self.engine, "mode": self.mode}
+        given |= {"output": str(self.folder / "lake"), "checkpoint": str(self.folder / "checkpoint")}
+        arguments = ["examples.sync_database", *(f"--{name}={value}" for name, value in given.items()), *more]
+        life = Program(
+            python_of(self.engine), arguments, self.folder / f"life-{len(self._lives)}", spark_of(self.engine)
+        )
+        self._lives.append(life)
+        return life
+
+    def kill_all(self) -> None:
+        """Kill what still runs."""
+        for life in self._lives:
+            life.kill()
+
+    def versions(self, tables: list[str], *, all_versions: bool) -> dict[str, list[dict[str, Any]]]:
+        """Return the versions of tables, with their rows in files."""
+        folder = self.folder / "versions"
+        folder.mkdir()
+        request = {"engine": self.engine, "output": str(self.folder / "lake"), "tables": tables, "folder": str(folder)}
+        (folder / "request.json").write_text(json.dumps({**request, "all_versions": all_versions}))
+        done = subprocess.run(
+            [python_of(self.engine), "-m", "tests.lakehouse.versions_of_tables", str(folder / "request.json")],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **spark_of(self.engine)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS * 4,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        versions: dict[str, list[dict[str, Any]]] = json.loads((folder / "versions.json").read_text())
+        return versions
+
+
+def differences(feed: DatabaseFeed, table: str, rows: list[dict[str, Any]], truth: Tables) -> Iterator[str]:
+    """Report what the rows of a target have that the rows of TiDB have not, and the other way round."""
+    name = table.partition(".")[2].removesuffix("__log")
+    wanted = truth.get(name, {})
+    found = {str(row["id"]): row for row in rows}
+    yield from (f"{table} lacks the row {key}" for key in wanted.keys() - found.keys())
+    yield from (f"{table} has the row {key}, which TiDB has not" for key in found.keys() - wanted.keys())
+    types = feed.truth.types[name]
+    for key in wanted.keys() & found.keys():
+        for column, true in wanted[key].items():
+            value = found[key].get(column)
+            if types[column].startswith("time(") or types[column] == "time":  # stored as microseconds
+                value = None if value is None else timedelta(microseconds=value)
+            if not is_true(value, true, types[column]):
+                yield f"{table}, row {key}: {column} is {value!r}, not {true!r}"
+
+
+def rows_in(file: str) -> list[dict[str, Any]]:
+    """Return the rows that are not deleted, each key once."""
+    rows = [row for path in Path(file).glob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    return [row for row in rows if not row.get("_is_deleted")]
+
+
+@pytest.fixture
+def sync(broker: Kafka, topic: MakeTopic, tmp_path: Path) -> Iterator[Callable[..., Sync]]:
+    """A function that returns the example on a new topic; its processes end with the test."""
+    made: list[Sync] = []
+
+    def make(protocol: str, engine: str, mode: str) -> Sync:
+        feed = DatabaseFeed(SEED, protocol, tmp_path)
+        feed.run(TRANSACTIONS)
+        made.append(Sync(broker, topic(len(feed.records)), feed, tmp_path, engine, mode))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.kill_all()
+        one.feed.close()
+
+
+@pytest.mark.parametrize(("engine", "mode", "protocol"), [
+    ("delta", "latest", "canal-json"),
+    ("delta", "resolved", "open-protocol"),
+    ("iceberg", "latest", "debezium"),
+    ("iceberg", "resolved", "canal-json"),
+])  # fmt: skip
+def test_killed_and_equal(sync: Callable[..., Sync], engine: str, mode: str, protocol: str) -> None:
+    """After SIGKILLs, repeated and late messages and ALTERs, each table is TiDB's; in resolved mode at each version."""
+    chance = random.Random(SEED)
+    print(f"seed {SEED} (TICDC_SEED), {KILLS} kills (TICDC_KILLS)")  # noqa: T201 (to find the case again)
+    example = sync(protocol, engine, mode)
+    feed = example.feed
+    size = sum(map(len, feed.records)) // (2 * (KILLS + 1))
+    for number in range(KILLS):
+        share = (number + 1) / (KILLS + 1)
+        example.write([min(1.0, share * chance.uniform(0.7, 1.1)) for _ in feed.records])
+        state, within = State.of(example.checkpoint), number % 2 == 0
+        life = example.start("--continuous", f"--option=maxOffsetsPerTrigger={size}")
+        batch = (state.planned if within else state.committed) + 1
+        life.wait_for(partial(example.is_at, max(batch, 0), committed=not within), seconds=SECONDS)
+        time.sleep(chance.uniform(0, 15 if within else 2))
+        life.kill()
+        forget_an_empty_checkpoint(example.checkpoint)
+        print(f"kill {number}: {State.of(example.checkpoint)}", flush=True)  # noqa: T201
+    example.write([1.0] * len(feed.records))
+    last = example.start(f"--option=maxOffsetsPerTrigger={size * 2}")
+    assert last.end(SECONDS * 2) == 0, last.log
+
+    versions = example.versions([*TABLES, LOG], all_versions=mode == "resolved")
+    checks = Counter[str]()
+    for table, its in versions.items():
+        for version in its:
+            truth = feed.truth.at(version["resolved_ts"])
+            wrong = list(differences(feed, table, rows_in(version["file"]), truth))
+            assert not wrong, f"{table}, version {version}: {len(wrong)} differences, {wrong[:5]}"
+            checks[table] += version["resolved_ts"] is not None
+    rows = {table: len(feed.truth.at()[table.partition(".")[2].removesuffix("__log")]) for table in versions}
+    commits = {table: its[-1]["commits"] for table, its in versions.items()}
+    print(f"{engine} {mode} {protocol}: rows {rows}; kills {KILLS}; micro-batches {State.of(example.checkpoint)}; "  # noqa: T201
+          f"commits {commits}; versions equal at their resolved_ts {dict(checks)}; repeated messages {feed.repeated}; "
+          f"DDL {feed.ddls}")  # fmt: skip
+    assert all(rows.values())
+    assert all(checks.values()) or mode == "latest"
+    assert feed.repeated

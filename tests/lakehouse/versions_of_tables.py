@@ -1,0 +1,39 @@
+"""Write every version of tables to Parquet files: `python -m tests.lakehouse.versions_of_tables request.json`.
+
+It runs in the environment of the engine. The request has `engine`, `output`, `tables`, `folder` and `all_versions`; the
+answer, `versions.json` in that folder, has of each table the versions with their resolved ts and file, oldest first.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from examples.lakehouse import lakehouse_session, table_in
+from ticdc_source.lakehouse.targets import open_target
+
+
+def main(path: str) -> None:
+    """Write the versions."""
+    request: dict[str, Any] = json.loads(Path(path).read_text())
+    spark = lakehouse_session(request["engine"], request["output"], "versions of tables")
+    spark.sparkContext.setLogLevel("ERROR")
+    answer: dict[str, list[dict[str, Any]]] = {}
+    for table in request["tables"]:
+        name = table_in(request["engine"], request["output"], table)
+        commits = open_target(spark, name).commits()[::-1]
+        newest = commits[-1].version
+        wanted = [one for one in commits if one.facts.resolved_ts is not None and request["all_versions"]]
+        answer[table] = []
+        for version, resolved_ts in [*((one.version, one.facts.resolved_ts) for one in wanted), (newest, None)]:
+            file = f"{request['folder']}/{table}-{len(answer[table])}.parquet"
+            frame = spark.sql(f"SELECT * FROM {name} VERSION AS OF {version}").coalesce(1)  # noqa: S608
+            frame.write.mode("overwrite").parquet(file)
+            answer[table].append({"version": version, "resolved_ts": resolved_ts, "file": file})
+        answer[table][-1]["commits"] = len(commits)
+    (Path(request["folder"]) / "versions.json").write_text(json.dumps(answer))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,261 @@
+"""append_log: all changes of a table → a log in Delta or Iceberg; scd2_view: the log → every version of every row."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+from pyspark.sql.types import DataType, StringType, TimestampType
+
+from ticdc_source.errors import SchemaError, TargetError
+from ticdc_source.events import DDLEvent
+from ticdc_source.lakehouse.changelog import Changelog, comment_of, keys_as_text, read_changelog, stored_column
+from ticdc_source.lakehouse.targets import CommitFacts, NewColumn, Target, open_target, quoted
+from ticdc_source.lakehouse.widening import common_type
+from ticdc_source.schema.ddl_kinds import ddl_kind
+
+__all__ = ["LogReport", "append_log", "scd2_view"]
+
+_KEYS, _TABLE, _PREFIX, _LOG = "ticdc.keys", "ticdc.table", "ticdc.column_prefix", "ticdc.log"
+_CHANGE, _COMMITTED_AT, _SEQUENCE = "change", "committed_at", "sequence"
+_EMPTIED = "truncate"  # the change of a row that stands for TRUNCATE TABLE or DROP TABLE
+_EMPTIES = ("truncate_table", "drop_table", "drop_database")
+_IMAGES = ("insert", "update_postimage", "delete")
+_VERSION_COLUMNS = ("valid_from_ts", "valid_to_ts", "valid_from", "valid_to", "is_current")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReport:
+    """What `append_log` did.
+
+    Attributes:
+        target: the name of the log.
+        created: whether it was created.
+        added: the columns that were added.
+        widened: the columns whose type was widened.
+        missing: whether nothing was done, because the log does not exist and only DDL came.
+    """
+
+    target: str
+    created: bool = False
+    added: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+    missing: bool = False
+
+
+def append_log(
+    changes: DataFrame,
+    target: str,
+    *,
+    format: str | None = None,  # noqa: A002 (Spark's word)
+    app_id: str | None = None,
+    batch_id: int | None = None,
+    resolved_ts: int | None = None,
+    ddl: Sequence[DDLEvent] = (),
+    preimages: bool = False,
+    properties: Mapping[str, str] | None = None,
+    location: str | None = None,
+    column_prefix: str | None = None,
+) -> LogReport:
+    """Append the changes of one table to a log in Delta or Iceberg: the history of a table, also of one without a key.
+
+    The log has the columns of the table, and `_change` (`insert`, `update_postimage`, `delete`, with `preimages` also
+    `update_preimage`), `_committed_at` and `_sequence`, whose `commit_ts` is the commit-ts. (They are not called
+    `_change_type`, `_commit_version` and `_commit_timestamp`, as in the changes: Delta reserves these names if its
+    change data feed is on.) A row with the change `truncate` stands for TRUNCATE TABLE and DROP TABLE.
+
+    TiCDC sends changes again when it restarts; they are in the log as often as they came. `scd2_view` shows each once.
+
+    Args:
+        changes: a changelog frame of one table, not a stream.
+        target: the name of the log, as in `merge_into`. It is created if it does not exist; new columns are added.
+        format: `delta` or `iceberg`, for a log that does not exist, if its catalog does not say it.
+        app_id: the name of the writer: another for each stream. With `batch_id`, a repeated micro-batch is skipped.
+        batch_id: the number of the micro-batch, as `foreachBatch` gives it.
+        resolved_ts: the commit-ts up to which the changes are complete. The commit records it.
+        ddl: the DDL events of the table in these changes.
+        preimages: whether rows before an update are kept too.
+        properties: table properties for a new log.
+        location: where a new log puts its files.
+        column_prefix: what precedes `change`, `committed_at` and `sequence`; `_` by default.
+
+    Raises:
+        SchemaError: the frame is no changelog.
+        TargetError: the log cannot take the changes. Nothing has been written.
+    """
+    changelog = read_changelog(changes)
+    log = open_target(changes.sparkSession, target, format)
+    exists = log.exists()
+    remembered = log.properties() if exists else {}
+    if exists and _LOG not in remembered:
+        msg = f"{target} is not a log that append_log created: give the name of a table that does not exist"
+        raise TargetError(msg)
+    prefix = remembered.get(_PREFIX, "_" if column_prefix is None else column_prefix)
+    if not exists and not changelog.columns:
+        return LogReport(target=target, missing=True)
+    wanted = _wanted(changelog, log, prefix)
+    add, widen = _to_change(log, wanted, log.columns() if exists else {})
+    if exists:
+        for column in add:
+            log.add_column(column)
+        for name, type_ in widen:
+            log.widen_column(name, type_)
+        if changelog.keys and _KEYS not in remembered:
+            log.set_properties({_KEYS: keys_as_text(changelog.keys)})
+    else:
+        own = {_LOG: "true", _TABLE: changelog.table, _PREFIX: prefix}
+        keys = {_KEYS: keys_as_text(changelog.keys)} if changelog.keys else {}
+        log.create(add, {**own, **keys, **(properties or {})}, location)
+    rows = _rows(changelog, wanted, ddl, preimages=preimages)
+    view = f"ticdc_{uuid.uuid4().hex}"
+    rows.createOrReplaceTempView(view)
+    try:
+        log.append(view, rows.columns, CommitFacts(resolved_ts, app_id, batch_id))
+    finally:
+        changes.sparkSession.catalog.dropTempView(view)
+    return LogReport(
+        target=target,
+        created=not exists,
+        added=tuple(column.name for column in add) if exists else (),
+        widened=tuple(name for name, _ in widen),
+    )
+
+
+def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
+    """Return the columns that the log must have, its own three first."""
+    sequence = changelog.frame.schema[f"{changelog.prefix}sequence"].dataType
+    own = [(_CHANGE, StringType()), (_COMMITTED_AT, TimestampType()), (_SEQUENCE, sequence)]
+    names = {f"{prefix}{name}".lower() for name, _ in own}
+    for field in changelog.columns:
+        if field.name.lower() in names:
+            msg = (
+                f"Table {changelog.table} has a column {field.name}, as the log's own is called. Give another "
+                "column_prefix, for example column_prefix='_ticdc_'"
+            )
+            raise TargetError(msg)
+    return [
+        *(NewColumn(f"{prefix}{name}", type_) for name, type_ in own),
+        *(NewColumn(field.name, log.stored(field.dataType), comment_of(field)) for field in changelog.columns),
+    ]
+
+
+def _to_change(
+    log: Target, wanted: Sequence[NewColumn], there: Mapping[str, DataType]
+) -> tuple[list[NewColumn], list[tuple[str, DataType]]]:
+    """Return the columns to add and those to widen.
+
+    Raises:
+        TargetError: a column has another type there, which cannot be widened.
+    """
+    known = {name.lower(): (name, type_) for name, type_ in there.items()}
+    add, widen = [], []
+    for column in wanted:
+        name, type_ = known.get(column.name.lower(), (column.name, None))
+        if type_ is None:
+            add.append(column)
+            continue
+        wide = common_type(type_, column.type)
+        if wide == type_:
+            continue
+        if wide is None or not log.can_widen(type_, wide):
+            msg = (
+                f"Cannot append to {log.name}: column {name} is {type_.simpleString()} there and "
+                f"{column.type.simpleString()} in the changes. Read it as the log has it: "
+                f'schemaHints="{name} {type_.simpleString()}"; or append to another log'
+            )
+            raise TargetError(msg)
+        widen.append((name, wide))
+    return add, widen
+
+
+def _rows(changelog: Changelog, wanted: Sequence[NewColumn], ddl: Sequence[DDLEvent], *, preimages: bool) -> DataFrame:
+    """Return the rows to append: changes, and one for each event that emptied the table."""
+    change_type = changelog.column(f"{changelog.prefix}change_type")
+    sequence = changelog.column(f"{changelog.prefix}sequence")
+    images = (*_IMAGES, "update_preimage") if preimages else _IMAGES
+    names = [column.name for column in wanted]
+    values = [change_type, _moment(sequence["commit_ts"]), sequence]
+    values += [stored_column(changelog, field) for field in changelog.columns]
+    chosen = changelog.frame.where(change_type.isin(*images))
+    rows = chosen.select(*(value.alias(name) for value, name in zip(values, names, strict=True)))
+    emptied = sorted({one.commit_ts for one in ddl if one.commit_ts is not None and ddl_kind(one) in _EMPTIES})
+    if not emptied:
+        return rows
+    place = "named_struct('commit_ts', id, 'rank', -1, 'partition', -1, 'offset', -1L, 'index', -1)"
+    marks = changelog.frame.sparkSession.createDataFrame([(commit_ts,) for commit_ts in emptied], "id bigint")
+    marks = marks.select(
+        F.lit(_EMPTIED).alias(names[0]),
+        _moment(F.col("id")).alias(names[1]),
+        F.expr(place).cast(wanted[2].type).alias(names[2]),
+    )
+    return rows.unionByName(marks, allowMissingColumns=True)
+
+
+def _moment(commit_ts: Column) -> Column:
+    """Return the time of a commit-ts."""
+    return F.timestamp_millis(F.shiftright(commit_ts, 18))
+
+
+def scd2_view(
+    spark: SparkSession, log: str, view_name: str | None = None, *, keys: Sequence[str] | None = None
+) -> DataFrame:
+    """Return every version that every row has had, by a log that `append_log` keeps; each change once.
+
+    Beside the columns of the table there are `_valid_from_ts` and `_valid_to_ts`, the commit-ts of the version and of
+    the next one (or of the delete, or of TRUNCATE TABLE); `_valid_from` and `_valid_to`, the same as times; and
+    `_is_current`. The row of TiDB at a commit-ts `t` is the version with `_valid_from_ts <= t`, and `_valid_to_ts`
+    above `t` or NULL.
+
+    Args:
+        spark: the session.
+        log: the name of the log.
+        view_name: the name of a temporary view to create too.
+        keys: the columns that identify a row; by default those that the log remembers.
+
+    Raises:
+        SchemaError: the table has no key: nothing tells a repeated change from another row's.
+        TargetError: it is no log.
+    """
+    target = open_target(spark, log)
+    remembered = target.properties() if target.exists() else {}
+    if _LOG not in remembered:
+        msg = f"{log} is not a log that append_log created"
+        raise TargetError(msg)
+    names = list(keys or json.loads(remembered.get(_KEYS, "[]")))
+    if not names:
+        msg = (
+            f"{log} is of a table without a key: nothing tells a change that TiCDC sent again from another row's. "
+            "If columns identify a row, give them: keys=['id']"
+        )
+        raise SchemaError(msg)
+    prefix = remembered[_PREFIX]
+    frame = spark.table(log)
+    change, sequence = quoted(f"{prefix}{_CHANGE}"), quoted(f"{prefix}{_SEQUENCE}")
+    own = {f"{prefix}{name}" for name in (_CHANGE, _COMMITTED_AT, _SEQUENCE)}
+    columns = [field for field in frame.schema if field.name not in own]
+    row_keys = [F.col(quoted(name)) for name in names]
+    commit_ts, rank = F.col(f"{sequence}.commit_ts"), F.col(f"{sequence}.rank")
+    once = Window.partitionBy(*row_keys, commit_ts, rank).orderBy(F.col(sequence))
+    history = Window.partitionBy(*row_keys).orderBy(commit_ts, rank)
+    images = frame.where(F.col(change).isin(*_IMAGES)).withColumn("__once", F.row_number().over(once))
+    ends = F.lead(commit_ts).over(history)
+    versions = images.where("__once = 1").withColumn("__from", commit_ts).withColumn("__to", ends)
+    marks = frame.where(F.col(change) == _EMPTIED).select(commit_ts.alias("ts"))
+    emptied = marks.agg(F.sort_array(F.collect_set("ts")).alias("__emptied"))
+    versions = versions.where(F.col(change) != "delete").crossJoin(F.broadcast(emptied))
+    first = F.expr("element_at(filter(__emptied, ts -> ts >= __from), 1)")
+    until = F.least(F.col("__to"), first)
+    values = (F.col("__from"), until, _moment(F.col("__from")), _moment(until), until.isNull())
+    view = versions.select(
+        *(F.col(quoted(field.name)) for field in columns),
+        *(value.alias(f"{prefix}{name}") for value, name in zip(values, _VERSION_COLUMNS, strict=True)),
+    )
+    start, end = (F.col(quoted(f"{prefix}{name}")) for name in _VERSION_COLUMNS[:2])
+    view = view.where(end.isNull() | (end > start))
+    if view_name is not None:
+        view.createOrReplaceTempView(view_name)
+    return view
