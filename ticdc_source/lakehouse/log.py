@@ -245,9 +245,9 @@ def scd2_view(
     ends = F.lead(commit_ts).over(history)
     versions = images.where("__once = 1").withColumn("__from", commit_ts).withColumn("__to", ends)
     marks = frame.where(F.col(change) == _EMPTIED).select(commit_ts.alias("ts"))
-    emptied = marks.agg(F.sort_array(F.collect_set("ts")).alias("__emptied"))
+    emptied = marks.agg(F.collect_set("ts").alias("__emptied"))
     versions = versions.where(F.col(change) != "delete").crossJoin(F.broadcast(emptied))
-    first = F.expr("element_at(filter(__emptied, ts -> ts >= __from), 1)")
+    first = F.expr("array_min(filter(__emptied, ts -> ts >= __from))")
     until = F.least(F.col("__to"), first)
     values = (F.col("__from"), until, _moment(F.col("__from")), _moment(until), until.isNull())
     view = versions.select(
