@@ -16,6 +16,7 @@ from ticdc_source.errors import (
     KafkaUnavailableError,
     OptionError,
     SchemaError,
+    TargetError,
     TiCDCSourceError,
     UnsupportedTypeError,
 )
@@ -32,6 +33,7 @@ EXAMPLES: list[TiCDCSourceError] = [
     CheckpointError("the checkpoint of the query holds -5"),
     DataLossError("offsets from 3 are asked for, but the earliest there is 9"),
     ClaimCheckUnavailableError("file a.json of claimCheckLocation s3://b cannot be read: PermissionError"),
+    TargetError("Column total of lake.shop.orders: string cannot become int"),
     KafkaUnavailableError("Kafka at b:9092 did not answer in 10 ms"),
 ]
 
