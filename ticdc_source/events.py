@@ -258,6 +258,15 @@ class TableEvents:
             self.payloads = list(self.payloads)
         return self.positions, self.payloads
 
+    def picked(self, wanted: Sequence[int]) -> TableEvents:
+        """Return the events at some rising indexes among these."""
+        if len(wanted) == len(self):
+            return self
+        picked = TableEvents(self.chunk, self.table)
+        for event in wanted:
+            picked.append(self.positions[event], self.indexes[event], self.payloads[event], self.event_keys[event])
+        return picked
+
     def payload_array(self) -> pa.BinaryArray:
         """Return the bytes of each event as one array."""
         if isinstance(self.payloads, Binaries):

@@ -19,7 +19,7 @@ from examples.local_kafka import produce
 from tests.conftest import ROOT, Kafka
 from tests.lakehouse.feed import DATABASE, KEYED, KEYLESS, DatabaseFeed, Tables
 from tests.spark.conftest import MakeTopic
-from tests.spark.restarts import Program, State, forget_an_empty_checkpoint
+from tests.spark.restarts import Program, State, forget_an_empty_checkpoint, offset_of
 from tests.support.truth import is_true
 from tests.versions.engines import ENGINES, REQUIREMENTS, SESSION
 from tests.versions.environments import interpreter
@@ -77,6 +77,11 @@ class Sync:
         """Return whether a micro-batch has been planned, or committed."""
         state = State.of(self.checkpoint)
         return (state.committed if committed else state.planned) >= batch
+
+    def has_read_all(self) -> bool:
+        """Return whether the last committed micro-batch ends where the topic ends."""
+        ends = offset_of(self.checkpoint, State.of(self.checkpoint).committed)[self.topic]
+        return [ends[str(partition)] for partition in range(len(self._written))] == self._written
 
     def write(self, parts: list[float]) -> None:
         """Write the messages of each partition up to a part of them: one partition may be late behind another."""
@@ -190,6 +195,10 @@ def test_killed_and_equal(sync: Callable[..., Sync], engine: str, mode: str, pro
     example.write([1.0] * len(feed.records))
     last = example.start(f"--option=maxOffsetsPerTrigger={size * 2}")
     assert last.end(SECONDS * 2) == 0, last.log
+    if not example.has_read_all():  # PySpark 4.1 ends with the micro-batch that the killed process left
+        last = example.start()
+        assert last.end(SECONDS * 2) == 0, last.log
+    assert example.has_read_all()
 
     versions = example.versions([*TABLES, LOG], all_versions=mode == "resolved")
     checks = Counter[str]()

@@ -5,7 +5,7 @@ Nothing here depends on Spark. `spark/frames.py` runs `survey` and `decode_rows`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, groupby
 from typing import NamedTuple
@@ -145,7 +145,7 @@ class _Survey:
     def _before_end(self, events: TableEvents) -> TableEvents:
         if self._end is None:
             return events
-        return _picked(events, _indices_before(commit_versions_of(events, self._decoder), self._end))
+        return events.picked(_indices_before(commit_versions_of(events, self._decoder), self._end))
 
     def _told_by_rows(self, table: TableName, events: TableEvents) -> set[int]:
         positions: set[int] = set()
@@ -155,7 +155,7 @@ class _Survey:
                 positions.add(events.positions[0])
             return positions
         for event in range(len(events)):
-            alone = _picked(events, [event])
+            alone = events.picked([event])
             if any([self._is_new(table, schema, keep=True) for schema in self._decoder.describe(alone)]):  # noqa: C419
                 positions.add(events.positions[event])
         for schema in self._decoder.describe(events):
@@ -174,16 +174,6 @@ class _Survey:
             self._seen.setdefault(table, set()).add(schema)
             self._merged[table] = both
         return merged is None or frozenset(both.columns) != frozenset(merged.columns)
-
-
-def _picked(events: TableEvents, wanted: Sequence[int]) -> TableEvents:
-    """Return some of a table's events."""
-    if len(wanted) == len(events):
-        return events
-    picked = TableEvents(events.chunk, events.table)
-    for event in wanted:
-        picked.append(events.positions[event], events.indexes[event], events.payloads[event], events.event_keys[event])
-    return picked
 
 
 def _indices_before(commit_versions: pa.Int64Array, end: int) -> list[int]:

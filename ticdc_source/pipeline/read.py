@@ -90,8 +90,20 @@ def _splits(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterat
     wants = _wants(spec)
     for chunk in chunks:
         for split in _splits_of(chunk, spec, state, wants):
+            if spec.commits.end is not None:
+                _leave_out_later(split, spec.commits.end, spec)
             yield chunk, split
             del split
+
+
+def _leave_out_later(split: Split, end: int, spec: ReadSpec) -> None:
+    """Drop row events of `end` or later before they are decoded: an ALTER may have given them types of their own."""
+    for table, events in list(split.tables.items()):
+        later = pc.fill_null(pc.greater_equal(spec.decoder.commit_versions(events), end), False)  # noqa: FBT003 (Arrow's)
+        if later.true_count:
+            split.tables[table] = events.picked(pc.indices_nonzero(pc.invert(later)).to_pylist())
+            if not len(split.tables[table]):
+                del split.tables[table]
 
 
 def _splits_of(chunk: Chunk, spec: ReadSpec, state: ReadState, wants: Wants) -> Iterator[Split]:
