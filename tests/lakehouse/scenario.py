@@ -290,7 +290,7 @@ class Scenario:
         self._refused(target, numbers, "column v is string there and bigint", "id int, v bigint, w int")
         other = self._name("other")
         self.spark.sql(f"CREATE TABLE {other} (id int, v string) USING {self.engine.name}")
-        self._refused(other, [("insert", 10, 0, 1, "a")], "merge_into did not create it")
+        self._refused(other, [("insert", 10, 0, 1, "a")], "needs to order changes")
         refused(TargetError, "did not create it", lambda: purge_deleted(self.spark, other, before=1))
         naive = datetime.datetime(2026, 1, 1)  # noqa: DTZ001 (that is the mistake)
         refused(OptionError, "time zone", lambda: purge_deleted(self.spark, target, before=naive))

@@ -2,7 +2,7 @@
 
 Everything is checked before anything is written. Then, in this order: the target is created or its columns are changed;
 the DDL is applied; the tombstones of hard deletes are written; the rows are merged, in one commit, which records
-`ticdc.resolved_ts`. Each step does nothing the second time, so a micro-batch that failed anywhere is simply repeated.
+`ticdc.resolved_ts`. Each step is idempotent, so a micro-batch that failed anywhere can be repeated.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ class MergeReport:
         widened: the columns whose type was widened.
         images: how many keys the changes have.
         rows: how many rows of the target were changed; None if the engine does not tell.
-        repeated: whether nothing was done, because the micro-batch was in the target already.
-        warnings: what somebody should look at, a sentence each.
+        repeated: whether the rows were left as they are, because the target has this micro-batch already.
     """
 
     target: str
@@ -60,7 +59,6 @@ class MergeReport:
     images: int = 0
     rows: int | None = None
     repeated: bool = False
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +112,10 @@ def merge_into(
 ) -> MergeReport:
     """Merge the changes of one table into a Delta or Iceberg table.
 
-    The target has the columns of the table, and two more. `_sequence` is the place of the last change of the row:
-    an older one, which comes late or again, changes nothing. `_is_deleted`, with soft deletes, says that the row is
-    deleted. (`_commit_version` and `_commit_timestamp` are not stored: Delta's change data feed has columns of these
-    names, and `_sequence.commit_ts` is the same number.)
+    The target has the columns of the table and `_sequence`, the place of the last change of the row: an older change,
+    which comes late or again, is ignored. With soft deletes it also has `_is_deleted`, which marks deleted rows.
+    (`_commit_version` and `_commit_timestamp` are not stored: Delta's change data feed has columns of these names, and
+    `_sequence.commit_ts` is the same number.)
 
     Args:
         changes: a changelog frame of one table: `outputFormat=changelog`, not a stream. `metadataColumnPrefix` may be
@@ -125,14 +123,17 @@ def merge_into(
         target: the name of the table as SQL has it: `lake.shop.orders`, or ``delta.`/data/orders` ``. It is created if
             it does not exist, with its namespace.
         keys: the columns that identify a row; by default the handle key, as the field metadata of the columns says, or
-            as the target remembers. They are compared as Spark compares: `a` and `A` are two keys, also if MySQL's
-            collation takes them for one. NULL equals NULL.
+            as the target remembers. Spark compares them byte by byte: `a` and `A` are different keys, even if the MySQL
+            collation treats them as equal. NULL equals NULL.
         deletes: `soft`, which is the default, keeps the row with `_is_deleted = true`; `hard` removes it, and keeps its
             key and `_sequence` in the table `<target>__deleted`, so that a late insert does not bring it back.
         format: `delta` or `iceberg`, for a target that does not exist, if its catalog does not say it.
-        app_id: the name of the writer: another for each stream. With `batch_id`, a repeated micro-batch is skipped.
+        app_id: the name of the writer: another for each stream. With `batch_id`, a micro-batch with the same or a
+            smaller number from this writer is skipped. (Iceberg: while the snapshot that recorded it exists; after
+            that, `_sequence` still keeps the rows right.)
         batch_id: the number of the micro-batch, as `foreachBatch` gives it.
-        resolved_ts: the commit-ts up to which the changes are complete. The commit records it (`resolved_ts_of`).
+        resolved_ts: the commit-ts up to which the changes are complete. The commit of the rows records it
+            (`resolved_ts_of`); without changes there is no commit.
         ddl: the DDL events of the table in these changes, oldest first.
         on_destructive_ddl: `warn`, `fail` or `apply`, for DDL that removes rows.
         properties: table properties for a new target.
@@ -143,7 +144,8 @@ def merge_into(
         What was done.
 
     Raises:
-        SchemaError: the frame is no changelog, or has no key.
+        OptionError: `deletes` or `on_destructive_ddl` has an unknown value.
+        SchemaError: the frame is no changelog or has no key, or DDL is refused (`on_destructive_ddl`).
         TargetError: the target cannot take the changes. Nothing has been written.
     """
     return _Merge(
@@ -215,6 +217,7 @@ class _Merge:
         # if an Iceberg table is among what the changes come from, also behind a cache.
         images = replace(images, frame=images.frame.localCheckpoint())
         count, gone = self._counted(images)
+        tombstones = self._tombstones(images, plan, deletes) if deletes == _HARD else None
         if exists:
             self._alter(plan)
             own_deleted = plan.deleted if deletes == _SOFT else None
@@ -222,7 +225,6 @@ class _Merge:
         else:
             filled = old_rows.properties([column.name for column in plan.add])
             self._create(self.target, plan.add, {KEYS: keys_as_text(keys), **filled}, deletes, plan.prefix)
-        tombstones = self._tombstones(images, plan, deletes) if deletes == _HARD else None
         if tombstones is not None and gone:
             self._bury(images, tombstones, plan)
         merged = self._merge(images, tombstones, plan) if count else Merged(0)
@@ -333,9 +335,9 @@ class _Merge:
         missing = [name for name in own if name.lower() not in {one.lower() for one in there}]
         if missing:
             msg = (
-                f"Cannot merge {self._what}: the target has no column {' and no column '.join(missing)}, so merge_into "
-                "did not create it, and cannot tell which of its rows are older than the changes. Give a target that "
-                "does not exist; or one with these columns, if the prefix is another: column_prefix"
+                f"Cannot merge {self._what}: the target has no column {' and no column '.join(missing)}, which "
+                "merge_into needs to order changes. Give a target that does not exist yet, or set column_prefix if "
+                "these columns have another prefix"
             )
             raise TargetError(msg)
 

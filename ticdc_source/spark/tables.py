@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from types import TracebackType
 from typing import Literal
 
@@ -30,25 +31,26 @@ from ticdc_source.spark.sync_state import Leftover, SyncState
 __all__ = ["Tables", "tables"]
 
 Consistency = Literal["latest", "resolved"]
-# Options of `decode` that decide how records are told apart, and not how rows are decoded.
-_OF_RECORDS = ("protocol", "valueCompression", "maxMessageBytes")
+# The options that `outputFormat=record` has too: how a record is parsed, and not how its rows are typed.
+_RECORD_OPTIONS = frozenset({"protocol", "valuecompression", "maxmessagebytes"})
 _LONGEST_REASON = 2000  # characters of an error of Spark that are kept
 
 
 class Tables(dict[str, DataFrame]):
     """The changes of each table of a micro-batch, by the table's name, such as `shop.orders`.
 
-    A table of which the micro-batch has DDL only has an empty DataFrame with the metadata columns alone.
+    If the micro-batch has only DDL for a table, its DataFrame is empty and has only the metadata columns.
 
     As a context manager it releases the records of the micro-batch at the end. With a `SyncState` the next call of
     `tables` does that too.
 
     Attributes:
-        ddl: the DDL events of each table, oldest first; each event once in the stream. DDL of a database is under
-            `database shop`.
-        resolved_ts: the commit-ts up to which the stream has every event of every table; None without a `SyncState`, or
-            while a topic partition has had no watermark.
-        errors: the tables that cannot be read, with the reason, if `onTableError` is `skip`.
+        ddl: the DDL events of each table, oldest first: each once per stream with a `SyncState`, else once per
+            micro-batch. DDL of a database is under `database shop`.
+        resolved_ts: every change of every selected table with this commit-ts or a smaller one has been read; tables in
+            `errors` and dropped records are not covered. None without a `SyncState`, and while a topic partition has
+            had no watermark.
+        errors: why tables cannot be read, if `onTableError` is or was `skip`.
     """
 
     def __init__(self) -> None:
@@ -62,6 +64,11 @@ class Tables(dict[str, DataFrame]):
         """Release the records of the micro-batch. The DataFrames read Kafka again from then on."""
         while self._persisted:
             self._persisted.pop().unpersist()
+
+    def persist(self, frame: DataFrame) -> DataFrame:
+        """Let Spark keep a DataFrame until `close`."""
+        self._persisted.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+        return self._persisted[-1]
 
     def __enter__(self) -> Tables:  # noqa: PYI034 (typing.Self is Python 3.11's)
         return self
@@ -80,7 +87,7 @@ def tables(
     state: SyncState | None = None,
     batch_id: int | None = None,
     consistency: Consistency = "latest",
-    onTableError: Literal["fail", "skip"] = "fail",  # noqa: N803 (an option's name)
+    onTableError: Literal["fail", "skip"] = "fail",  # noqa: N803 (spelt as the options of the source)
     resume: Collection[str] = (),
     **options: OptionValue,
 ) -> Tables:
@@ -91,40 +98,60 @@ def tables(
 
     Args:
         frame: the records, as for `decode`.
-        state: what must be leftover from one micro-batch to the next: watermarks, and the DDL that tells types and
-            labels. Without it each micro-batch stands alone.
+        state: what one micro-batch leaves for the next: watermarks, DDL (which tells types and labels), held-back
+            records and skipped tables. Without it, each micro-batch stands alone.
         batch_id: the number of the micro-batch, which Spark passes to `foreachBatch`; required with `state`.
-        consistency: `latest` returns all changes of the micro-batch. `resolved` returns all changes up to the resolved
-            ts, and holds later ones back until the watermarks have passed them, so that the changes returned so far
-            are a state that TiDB was in. It needs `state`, and a feed with watermarks.
-        onTableError: `fail` raises if a table cannot be read. `skip` leaves the table out, from then on, and reports it
-            in `Tables.errors` and by a warning; to find values that cannot be read, it decodes each table at once.
-        resume: the names of skipped tables to read again.
+        consistency: `latest` returns all changes of the micro-batch. `resolved` returns only changes up to the resolved
+            ts and keeps the rest for a later micro-batch: after each micro-batch, the changes returned so far add up to
+            a state that TiDB was in, across all tables. It needs `state` and a feed with watermarks; records of Spark's
+            Kafka source also need `SyncState(…, partitions=n)`.
+        onTableError: `fail` raises an error if a table cannot be read. `skip` leaves the table out and reports it in
+            `Tables.errors`, with a warning the first time. With `state` it stays out, also under `fail`, until `resume`
+            names it. As Spark decodes lazily, `skip` decodes and persists each table before `tables` returns; any error
+            of Spark in that counts.
+        resume: skipped tables to read again, once what they missed was loaded by other means. Pass them for one run.
         options: the options of the source, such as `tables="shop.*"` and `timeZone="UTC"`.
 
     Raises:
         OptionError: an option is wrong.
-        SchemaError: the frame has no `value`, or a table's columns contradict one another.
+        SchemaError: the frame is a stream or has no `value`.
         DecodeError: a record cannot be read, so that its table is unknown.
+        TiCDCSourceError: a table cannot be read, and `onTableError` is `fail`.
         CheckpointError: the folder of `state` does not belong to this stream.
     """
     parsed = _checked(frame, state, batch_id, consistency, onTableError, options)
-    spark = frame.sparkSession
-    leftover = state.before(spark, batch_id) if state is not None and batch_id is not None else None
-    fresh = frame if _is_record_output(frame) else decode(frame, outputFormat="record", **_some(options, _OF_RECORDS))
-    fresh = fresh.withColumn("_held", sf.lit(False))  # noqa: FBT003 (Spark's)
-    everything = fresh if leftover is None else _with_held(fresh, leftover, options)
-    everything = everything.persist(StorageLevel.MEMORY_AND_DISK)
-    found = Tables()
-    found._persisted.append(everything)  # noqa: SLF001 (its own module)
+    result = Tables()
     try:
-        _find(found, everything, state, batch_id, consistency, onTableError, resume, parsed, leftover)
+        if state is None or batch_id is None:
+            records = result.persist(_as_records(frame, options).withColumn("_held", sf.lit(False)))  # noqa: FBT003
+            batch = _MicroBatch(records, parsed, Progress())
+            batch.fill(result, batch.found(_no_records()), onTableError, {})
+            return result
+        before = state.before(frame.sparkSession, batch_id)
+        records = result.persist(_with_held(_as_records(frame, options), _as_records(before.held, options)))
+        progress = _progress(records, before.progress, batch_id, state.partitions)
+        batch = _MicroBatch(records, parsed, before.progress, _held_from(progress, consistency))
+        found = batch.found(before.ddl)
+        skipped = {name: reason for name, reason in before.progress.skipped.items() if name not in resume}
+        result.resolved_ts = progress.resolved_ts
+        batch.fill(result, found, onTableError, skipped)
+        skipped |= {name: str(error) for name, error in result.errors.items() if name not in skipped}
+        state.save(frame.sparkSession, Leftover(replace(progress, skipped=skipped), found.ddl_records, batch.held()))
     except BaseException:
-        found.close()
+        result.close()
         raise
-    if state is not None:
-        state.keep(found)
-    return found
+    state.keep(result)
+    return result
+
+
+def _held_from(progress: Progress, consistency: str) -> int | None:
+    """Return the commit-ts from which changes are held back; None if none are."""
+    if consistency == "latest":
+        return None
+    if progress.resolved_ts is None:
+        warn(f"consistency=resolved: {progress.without_watermark()}, so that all changes are held back")
+        return 0
+    return progress.resolved_ts + 1
 
 
 def _checked(
@@ -149,14 +176,14 @@ def _checked(
             msg = f"Option '{name}': expected {' or '.join(allowed)}, got '{value}'"
             raise OptionError(msg)
     if state is None and consistency == "resolved":
-        msg = "consistency='resolved' needs state=SyncState(folder): it remembers watermarks, and what is held back"
+        msg = "consistency='resolved' needs state=SyncState(folder), which keeps watermarks and held-back changes"
         raise OptionError(msg)
     if state is not None and batch_id is None:
         msg = "state=… needs batch_id=…, the number of the micro-batch that Spark passes to foreachBatch"
         raise OptionError(msg)
     parsed = frame_options(option_texts(options))
     if parsed.output_format != "changelog":
-        msg = "Option 'outputFormat': tables() returns the changelog of each table: leave it out"
+        msg = "Option 'outputFormat': tables() always returns the changelog of each table; remove the option"
         raise OptionError(msg)
     if parsed.mode == "PERMISSIVE":
         msg = (
@@ -167,73 +194,27 @@ def _checked(
     return parsed
 
 
-def _is_record_output(frame: DataFrame) -> bool:
-    return {"_tables", "_event_types", "_watermark_ts", "_value"} <= set(frame.columns)
+def _as_records(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFrame:
+    """Return the frame as `outputFormat=record` has it."""
+    if {"_tables", "_event_types", "_watermark_ts", "_partitions", "_value"} <= set(frame.columns):
+        return frame
+    mine = {name: value for name, value in options.items() if name.lower() in _RECORD_OPTIONS}
+    return decode(frame, outputFormat="record", **mine)
 
 
-def _some(options: Mapping[str, OptionValue], names: Iterable[str]) -> dict[str, OptionValue]:
-    wanted = {name.lower() for name in names}
-    return {name: value for name, value in options.items() if name.lower() in wanted}
-
-
-def _with_held(fresh: DataFrame, leftover: Leftover, options: Mapping[str, OptionValue]) -> DataFrame:
-    held = decode(leftover.held, outputFormat="record", **_some(options, _OF_RECORDS))
-    return fresh.unionByName(held.withColumn("_held", sf.lit(True)))  # noqa: FBT003 (Spark's)
-
-
-def _find(
-    found: Tables,
-    everything: DataFrame,
-    state: SyncState | None,
-    batch_id: int | None,
-    consistency: str,
-    on_table_error: str,
-    resume: Collection[str],
-    options: Options,
-    leftover: Leftover | None,
-) -> None:
-    before = Progress() if leftover is None else leftover.progress
-    progress = before
-    if state is not None and batch_id is not None:
-        progress = _progress(everything, before, batch_id, state.partitions)
-        found.resolved_ts = progress.resolved_ts
-    held_from = None  # the commit-ts from which changes are held back
-    if consistency == "resolved":
-        held_from = 0 if progress.resolved_ts is None else progress.resolved_ts + 1
-        if progress.resolved_ts is None:
-            warn(f"consistency=resolved: {progress.without_watermark()}, so that all changes are held back")
-    records, _ = records_of(everything, options)
-    there = find_tables(
-        surveyed(records, options, held_from), _no_records() if leftover is None else leftover.ddl, options
-    )
-    if there.corrupt is not None:
-        warn(f"mode=DROPMALFORMED: {there.corrupt}")
-    found.ddl = {str(name): events for name, events in there.ddl.items()}
-    skipped = {name: reason for name, reason in before.skipped.items() if name not in resume}
-    for name in sorted({*there.schemas, *there.errors, *(name for name in there.ddl if name.table)}):
-        reason = skipped.get(str(name))
-        if reason is not None:
-            found.errors[str(name)] = TiCDCSourceError(f"{name} is left out since an earlier micro-batch: {reason}")
-        elif name in there.errors:
-            _report(found, name, there.errors[name], on_table_error)
-        elif name in there.schemas:
-            changes = _changes(everything, name, there, options, before, held_from)
-            _add(found, name, changes, on_table_error)
-        else:
-            found[str(name)] = everything.sparkSession.createDataFrame([], to_spark(metadata_schema(options)))
-    if state is not None:
-        skipped |= {name: str(error) for name, error in found.errors.items() if name not in skipped}
-        held = _held(records, options, held_from)
-        state.save(everything.sparkSession, Leftover(replace(progress, skipped=skipped), there.ddl_records, held))
+def _with_held(fresh: DataFrame, held: DataFrame) -> DataFrame:
+    """Return new records and records that were held back, told apart by `_held`."""
+    told = (frame.withColumn("_held", sf.lit(value)) for frame, value in ((fresh, False), (held, True)))
+    return reduce(DataFrame.unionByName, told)
 
 
 def _no_records() -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=RECORD)
 
 
-def _progress(everything: DataFrame, before: Progress, batch_id: int, partitions: int | None) -> Progress:
+def _progress(records: DataFrame, before: Progress, batch_id: int, partitions: int | None) -> Progress:
     marks = (
-        everything.groupBy("_topic", "_partition")
+        records.groupBy("_topic", "_partition")
         .agg(sf.max("_watermark_ts").alias("mark"), sf.max("_partitions").alias("partitions"))
         .collect()
     )
@@ -246,56 +227,100 @@ def _progress(everything: DataFrame, before: Progress, batch_id: int, partitions
     return before.after(batch_id, watermarks, partitions if partitions is not None else max(counts, default=None))
 
 
-def _held(records: DataFrame, options: Options, held_from: int | None) -> DataFrame:
-    if held_from is None:
-        return records.limit(0)
+class _MicroBatch:
+    """The records of a micro-batch, and those that were held back before it.
 
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return held_back(batches, options, held_from)
+    Args:
+        records: rows of `outputFormat=record`, persisted, with `_held`.
+        options: the options of `tables`.
+        before: the progress before it.
+        held_from: the commit-ts from which changes are held back; None if none are.
+    """
 
-    return records.mapInArrow(run, to_spark(RECORD))
+    def __init__(self, records: DataFrame, options: Options, before: Progress, held_from: int | None = None) -> None:
+        self._records = records
+        self._options = options
+        self._before = before
+        self._held_from = held_from
+
+    def found(self, earlier_ddl: pa.RecordBatch) -> FoundTables:
+        """Return which tables it has."""
+        undecoded, _ = records_of(self._records, self._options)
+        found = find_tables(surveyed(undecoded, self._options, self._held_from), earlier_ddl, self._options)
+        if found.corrupt is not None:
+            warn(f"mode=DROPMALFORMED: {found.corrupt}")
+        return found
+
+    def fill(self, result: Tables, found: FoundTables, on_table_error: str, skipped: Mapping[str, str]) -> None:
+        """Add each table to the result, or why it cannot be read."""
+        result.ddl = {str(name): events for name, events in found.ddl.items()}
+        with_ddl = (name for name in found.ddl if name.table)
+        for name in sorted({*found.schemas, *found.errors, *with_ddl}):
+            reason = skipped.get(str(name))
+            if reason is not None:
+                msg = f"{name} has been left out since an earlier micro-batch: {reason}"
+                result.errors[str(name)] = TiCDCSourceError(msg)
+            elif name in found.errors:
+                _report(result, name, found.errors[name], on_table_error)
+            elif name not in found.schemas:
+                nothing = self._records.sparkSession.createDataFrame([], to_spark(metadata_schema(self._options)))
+                result[str(name)] = nothing
+            else:
+                changes = self._changes(name, found)
+                error = _failure(result.persist(changes)) if on_table_error == "skip" else None
+                if error is None:
+                    result[str(name)] = changes
+                else:
+                    _report(result, name, error, on_table_error)
+
+    def _changes(self, name: TableName, found: FoundTables) -> DataFrame:
+        """Return the changes of a table: of a record that was held back, only those that were not returned before."""
+        mine = self._records.where(sf.exists("_tables", lambda table: sf.lower(table) == str(name).lower()))
+        options = replace(self._options, tables=((name.database, name.table),))
+        parts = [(mine, options)]
+        if self._held_from is not None:
+            given = options.ending_commit_ts
+            end = min(given, self._held_from) if isinstance(given, int) else self._held_from
+            resolved = self._before.resolved_ts
+            start = max(options.starting_commit_ts or 0, 0 if resolved is None else resolved + 1)
+            options = replace(options, ending_commit_ts=end)
+            parts = [
+                (mine.where("not _held"), options),
+                (mine.where("_held"), replace(options, starting_commit_ts=start)),
+            ]
+        frames = []
+        for part, its_options in parts:
+            undecoded, unknown = records_of(part, its_options)
+            sample = FrameSample(None, found.ddl_partitions)
+            frames.append(decoded(undecoded, found.schemas[name], sample, its_options, unknown))
+        return reduce(DataFrame.union, frames)
+
+    def held(self) -> DataFrame:
+        """Return the records to hold back, undecoded."""
+        undecoded, _ = records_of(self._records, self._options)
+        options, held_from = self._options, self._held_from
+        if held_from is None:
+            return undecoded.limit(0)
+
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return held_back(batches, options, held_from)
+
+        return undecoded.mapInArrow(run, to_spark(RECORD))
 
 
-def _changes(
-    everything: DataFrame,
-    name: TableName,
-    there: FoundTables,
-    options: Options,
-    before: Progress,
-    held_from: int | None,
-) -> DataFrame:
-    """Return the changes of a table: of a record that was held back, only those that were not returned before."""
-    mine = everything.where(sf.exists("_tables", lambda table: sf.lower(table) == str(name).lower()))
-    options = replace(options, tables=((name.database, name.table),))
-    found = FrameSample(None, there.ddl_partitions)
-    parts = [(mine, options)]
-    if held_from is not None:
-        options = replace(options, ending_commit_ts=held_from)
-        first = None if before.resolved_ts is None else before.resolved_ts + 1
-        parts = [(mine.where("not _held"), options), (mine.where("_held"), replace(options, starting_commit_ts=first))]
-    frames = []
-    for part, its_options in parts:
-        records, unknown = records_of(part, its_options)
-        frames.append(decoded(records, there.schemas[name], found, its_options, unknown))
-    return frames[0] if len(frames) == 1 else frames[0].union(frames[1])
+def _failure(changes: DataFrame) -> TiCDCSourceError | None:
+    """Decode the changes of a table, and return why that fails."""
+    try:
+        changes.write.format("noop").mode("overwrite").save()
+    except PySparkException as error:
+        changes.unpersist()
+        return TiCDCSourceError(str(error)[:_LONGEST_REASON])
+    return None
 
 
-def _add(found: Tables, name: TableName, changes: DataFrame, on_table_error: str) -> None:
-    if on_table_error == "skip":
-        changes = changes.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            changes.write.format("noop").mode("overwrite").save()
-        except PySparkException as error:
-            changes.unpersist()
-            _report(found, name, TiCDCSourceError(str(error)[:_LONGEST_REASON]), on_table_error)
-            return
-        found._persisted.append(changes)  # noqa: SLF001 (its own module)
-    found[str(name)] = changes
-
-
-def _report(found: Tables, name: TableName, error: TiCDCSourceError, on_table_error: str) -> None:
+def _report(result: Tables, name: TableName, error: TiCDCSourceError, on_table_error: str) -> None:
     if on_table_error == "fail":
         msg = f"Table {name}: {error}. onTableError=skip leaves the table out, and reads the others"
         raise type(error)(msg)
     warn(f"onTableError=skip: table {name} is left out from now on: {error}")
-    found.errors[str(name)] = error
+    result.errors[str(name)] = error
