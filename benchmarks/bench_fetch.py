@@ -25,8 +25,8 @@ from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.coalesce import coalesce_batches
+from ticdc_source.pipeline.collector import collecting, not_collecting
 from ticdc_source.pipeline.read import ReadSpec, ReadState, read
-from ticdc_source.spark import worker
 
 NAME = "fetch"
 TITLE = "Records of a topic partition, by one process: thousands a CPU second"
@@ -91,9 +91,9 @@ def _read(bootstrap: str, topic: str, records: int, spec: ReadSpec) -> int:
     options = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
     state = ReadState.of(spec)
     with KafkaFetcher(client_config(options, driver=False), fetch_settings(options)) as fetcher:
-        chunks = worker._with_gc(fetcher.fetch(OffsetRange(topic, 0, 0, records)), on=True)
+        chunks = collecting(fetcher.fetch(OffsetRange(topic, 0, 0, records)))
         batches = coalesce_batches(read(chunks, spec, state), spec.max_rows, spec.max_bytes)
-        for _ in worker._with_gc(batches, on=False):
+        for _ in not_collecting(batches):
             pass
     return state.counters.records
 
