@@ -19,7 +19,7 @@ timed = @began=$$(date +%s); $(RUN) $(1); code=$$?; took=$$(($$(date +%s) - bega
 	echo "make $@: $$((took / 60)) min $$((took % 60)) s"; exit $$code
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tidb test test-all test-core test-restarts test-faults fuzz soak lint types bench bench-quick docs clean
+.PHONY: help demo tidb test test-all test-core test-restarts test-faults test-sync fuzz soak lint types bench bench-quick docs clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +45,9 @@ test-faults: $(VENV)/.dev  ## Kill a broker of three under a stream 20 times, st
 
 tidb: $(VENV)/.dev  ## Build a TiDB for tests into the cache, once (Go 1.23 or newer, Maven; ten minutes)
 	$(RUN) $(PY) -m tests.tidb.server
+
+test-sync: $(VENV)/.dev  ## Kill examples.sync_database 10 times on Delta and on Iceberg, in both modes; TICDC_SEED=… for another case
+	TICDC_KILLS=10 $(RUN) $(PY) -m pytest -s -o faulthandler_timeout=3600 tests/lakehouse/test_sync_database.py $(PYTEST_ARGS)
 
 fuzz: $(VENV)/.dev  ## Read 20,000 damaged messages in all modes and formats; ARGS="--mutants 1000000 --seed 7" for more
 	$(RUN) $(PY) -m tests.fuzz $(ARGS)
