@@ -13,7 +13,9 @@ from tests.conftest import ROOT
 from tests.versions.engines import ENGINES, REQUIREMENTS
 from tests.versions.environments import interpreter
 
-SECONDS = 580  # 30 on two idle cores
+SECONDS = 900
+# Of the older Delta, what differs between releases; TICDC_KILLS, as with make test-sync, runs all parts.
+PARTS = {"delta-4.0": ("soft_deletes", "repeated_batches", "new_columns")}
 NONE_YET = (4, 3)  # the first Spark without any of them
 
 
@@ -25,10 +27,11 @@ NONE_YET = (4, 3)  # the first Spark without any of them
 def test_merge_into(tmp_path: Path, name: str) -> None:
     """Rows, columns, types, commits and errors are the same with each engine; repeats do nothing."""
     engine = ENGINES[name]
+    parts = () if "TICDC_KILLS" in os.environ else PARTS.get(name, ())
     python = interpreter(engine.pyspark, *REQUIREMENTS)
 
     done = subprocess.run(
-        [python, "-m", "tests.lakehouse.scenario", name, str(tmp_path)],
+        [python, "-m", "tests.lakehouse.scenario", name, str(tmp_path), *(["--only", *parts] if parts else [])],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

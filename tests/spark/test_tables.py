@@ -239,7 +239,7 @@ def test_a_table_that_cannot_be_read_is_left_out(
 
     assert [ids for _, _, ids in sync.batches] == [{"shop.a": [1]}, {"shop.a": [2]}]
     assert "no number" in sync.errors[0]["shop.b"]
-    assert "is left out since an earlier micro-batch" in sync.errors[1]["shop.b"]
+    assert "has been left out since micro-batch 0" in sync.errors[1]["shop.b"]
 
     failing = Sync(tmp_path / "other")
     assert "no number" in failure_of(stream(name, outputFormat="record", startingOffsets="earliest").start(failing))

@@ -5,6 +5,7 @@ Nothing here depends on Spark. `spark/frames.py` runs `survey` and `decode_rows`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, groupby
@@ -241,7 +242,8 @@ def sample_of_records(records: Iterable[pa.RecordBatch], options: Options) -> Fr
     protocol = detect_protocol(chunks) if options.protocol == "auto" else options.protocol
     if protocol is None:
         return FrameSample(None, lowest)
-    sample = Sample(decoder_of(protocol, options), TableFilter(options.tables or ()), table_ddl=options.table_ddl)
+    decoder, tables = decoder_of(protocol, options), TableFilter(options.tables or ())
+    sample = Sample(decoder, tables, table_ddl=options.table_ddl, most_unpacked=math.inf)  # each says something new
     for chunk in chunks:
         sample.add(chunk)
     return FrameSample(sample, lowest)

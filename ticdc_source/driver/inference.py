@@ -140,6 +140,7 @@ class Sample:
         scanned: the number of records read.
         whole: whether `ddl` has every DDL event of the range.
         table_ddl: the option `tableDDL`.
+        most_unpacked: how many bytes of decompressed messages it keeps.
     """
 
     decoder: Decoder
@@ -151,6 +152,7 @@ class Sample:
     scanned: int = 0
     whole: bool = True
     table_ddl: str | None = None
+    most_unpacked: float = _MOST_UNPACKED
     _unpacked: int = 0
 
     def add(self, chunk: Chunk, *, rows: bool = True) -> int:
@@ -171,7 +173,7 @@ class Sample:
                     found += len(table_events)
                     parts = self.rows.setdefault(table, [])
                     size = sum(map(len, table_events.payloads)) if split.unpacked else 0
-                    if not parts or self._unpacked + size <= _MOST_UNPACKED:
+                    if not parts or self._unpacked + size <= self.most_unpacked:
                         parts.append(table_events)
                         self._unpacked += size
         return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from ticdc_source.driver.context import lower_case
 from ticdc_source.driver.frames import sample_of_records, schema_of_sample
 from ticdc_source.driver.inference import Sample
 from ticdc_source.errors import DecodeError, TiCDCSourceError
@@ -14,6 +15,7 @@ from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.options.options import Options
 from ticdc_source.options.tables import TableFilter
 from ticdc_source.pipeline.metadata import metadata_columns
+from ticdc_source.schema.ddl_kinds import removes_rows_of
 
 __all__ = ["FoundTables", "find_tables", "metadata_schema"]
 
@@ -39,13 +41,16 @@ class FoundTables:
     corrupt: DecodeError | None = None
 
 
-def find_tables(records: pa.RecordBatch, earlier_ddl: pa.RecordBatch, options: Options) -> FoundTables:
+def find_tables(
+    records: pa.RecordBatch, earlier_ddl: pa.RecordBatch, options: Options, known: Iterable[TableName] = ()
+) -> FoundTables:
     """Return which tables a micro-batch has.
 
     Args:
         records: the records of the micro-batch that tell it (`driver.frames.survey`).
         earlier_ddl: the records with DDL of earlier micro-batches.
         options: the options.
+        known: the tables of earlier micro-batches.
 
     Raises:
         OptionError: the protocol cannot be detected.
@@ -57,8 +62,8 @@ def find_tables(records: pa.RecordBatch, earlier_ddl: pa.RecordBatch, options: O
         return FoundTables(ddl_records=earlier_ddl, ddl_partitions=lowest)
     if now.corrupt is not None and options.mode == "FAILFAST":
         raise now.corrupt.error
-    known = {_identity(event) for event in before.ddl} if before is not None else set()
-    new = [event for event in _each_once(now.ddl) if _identity(event) not in known]
+    returned = {_identity(event) for event in before.ddl} if before is not None else set()
+    new = [event for event in _each_once(now.ddl) if _identity(event) not in returned]
     now.ddl = [*(before.ddl if before is not None else ()), *new]
     found = FoundTables(
         ddl_records=_with_ddl(records, earlier_ddl, {_identity(event) for event in new}, options),
@@ -66,15 +71,24 @@ def find_tables(records: pa.RecordBatch, earlier_ddl: pa.RecordBatch, options: O
     )
     if now.corrupt is not None:
         found.corrupt = now.corrupt.error
+    names = _names(now, known)
     for event in new:
-        if now.tables.matches_ddl(event.table):
-            found.ddl.setdefault(event.table, []).append(event)
-    for name in _names(now):
+        for table in _concerned(event, [*names, *known]):
+            if now.tables.matches_ddl(table):
+                found.ddl.setdefault(table, []).append(event)
+    for name in names:
         try:
             found.schemas[name] = schema_of_sample(_only(now, name), options)
         except TiCDCSourceError as error:
             found.errors[name] = error
     return found
+
+
+def _concerned(event: DDLEvent, names: Iterable[TableName]) -> list[TableName]:
+    """Return the tables to which a DDL event does something: its own, and those of whose rows it removes some."""
+    others = [name for name in dict.fromkeys(names) if removes_rows_of(event, name) or name.is_same(event.table)]
+    own = next((name for name in others if name.is_same(event.table)), event.table)
+    return list(dict.fromkeys([own, *others]))
 
 
 def _identity(event: DDLEvent) -> tuple[int | None, TableName, str]:
@@ -83,8 +97,10 @@ def _identity(event: DDLEvent) -> tuple[int | None, TableName, str]:
 
 
 def _each_once(ddl: Iterable[DDLEvent]) -> list[DDLEvent]:
-    first = {_identity(event): event for event in reversed(list(ddl))}
-    return sorted(first.values(), key=lambda event: event.commit_ts or 0)
+    first: dict[tuple[int | None, TableName, str], DDLEvent] = {}
+    for event in ddl:
+        first.setdefault(_identity(event), event)
+    return sorted(first.values(), key=lambda event: event.commit_ts or 0)  # of one commit-ts: as they were written
 
 
 def _with_ddl(
@@ -103,13 +119,12 @@ def _with_ddl(
     return pa.Table.from_batches(kept).combine_chunks().to_batches(max_chunksize=None)[0] if kept[1:] else earlier
 
 
-def _names(sample: Sample) -> Sequence[TableName]:
-    """Return the tables with rows, each once, though the case of its letters may vary."""
-    names: list[TableName] = []
+def _names(sample: Sample, known: Iterable[TableName]) -> Sequence[TableName]:
+    """Return the tables with rows, each once and as it was first spelt, though the case of its letters may vary."""
+    spelt = {lower_case(name): name for name in known}
     for name in sample.rows:
-        if not any(name.is_same(other) for other in names):
-            names.append(name)
-    return names
+        spelt.setdefault(lower_case(name), name)
+    return list(dict.fromkeys(spelt[lower_case(name)] for name in sample.rows))
 
 
 def _only(sample: Sample, name: TableName) -> Sample:

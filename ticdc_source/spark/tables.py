@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from types import TracebackType
@@ -21,6 +21,7 @@ from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.options.frames import frame_options
 from ticdc_source.options.options import Options
+from ticdc_source.options.tables import parse_table
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.rows import RECORD
 from ticdc_source.reports import from_one_frame, warn
@@ -88,7 +89,7 @@ def tables(
     batch_id: int | None = None,
     consistency: Consistency = "latest",
     onTableError: Literal["fail", "skip"] = "fail",  # noqa: N803 (spelt as the options of the source)
-    resume: Collection[str] = (),
+    resume: Mapping[str, int] | None = None,
     **options: OptionValue,
 ) -> Tables:
     """Return the typed changes of each table that a micro-batch has, new tables included.
@@ -109,7 +110,8 @@ def tables(
             `Tables.errors`, with a warning the first time. With `state` it stays out, also under `fail`, until `resume`
             names it. As Spark decodes lazily, `skip` decodes and persists each table before `tables` returns; any error
             of Spark in that counts.
-        resume: skipped tables to read again, once what they missed was loaded by other means. Pass them for one run.
+        resume: skipped tables to read again, when what they missed was loaded by other means, each with the number of
+            the micro-batch in which it was skipped: `{"shop.orders": 17}`. It has no effect on a later skip.
         options: the options of the source, such as `tables="shop.*"` and `timeZone="UTC"`.
 
     Raises:
@@ -132,11 +134,12 @@ def tables(
         progress = _progress(records, before.progress, batch_id, state.partitions)
         batch = _MicroBatch(records, parsed, before.progress, _held_from(progress, consistency))
         found = batch.found(before.ddl)
-        skipped = {name: reason for name, reason in before.progress.skipped.items() if name not in resume}
+        skipped = {name: skip for name, skip in before.progress.skipped.items() if (resume or {}).get(name) != skip[0]}
         result.resolved_ts = progress.resolved_ts
         batch.fill(result, found, onTableError, skipped)
-        skipped |= {name: str(error) for name, error in result.errors.items() if name not in skipped}
-        state.save(frame.sparkSession, Leftover(replace(progress, skipped=skipped), found.ddl_records, batch.held()))
+        skipped |= {name: (batch_id, str(error)) for name, error in result.errors.items() if name not in skipped}
+        progress = replace(progress, skipped=skipped, tables=progress.tables | result.keys() | result.errors.keys())
+        state.save(frame.sparkSession, Leftover(progress, found.ddl_records, batch.held()))
     except BaseException:
         result.close()
         raise
@@ -146,6 +149,9 @@ def tables(
 
 def _held_from(progress: Progress, consistency: str) -> int | None:
     """Return the commit-ts from which changes are held back; None if none are."""
+    laggard = progress.laggard()
+    if laggard is not None:
+        warn(laggard)
     if consistency == "latest":
         return None
     if progress.resolved_ts is None:
@@ -222,7 +228,6 @@ def _progress(records: DataFrame, before: Progress, batch_id: int, partitions: i
     watermarks = [
         (TopicPartition(row["_topic"] or "", row["_partition"] if row["_partition"] is not None else -1), row["mark"])
         for row in marks
-        if row["mark"] is not None
     ]
     return before.after(batch_id, watermarks, partitions if partitions is not None else max(counts, default=None))
 
@@ -246,19 +251,22 @@ class _MicroBatch:
     def found(self, earlier_ddl: pa.RecordBatch) -> FoundTables:
         """Return which tables it has."""
         undecoded, _ = records_of(self._records, self._options)
-        found = find_tables(surveyed(undecoded, self._options, self._held_from), earlier_ddl, self._options)
+        known = [parse_table(name) for name in sorted(self._before.tables)]
+        found = find_tables(surveyed(undecoded, self._options, self._held_from), earlier_ddl, self._options, known)
         if found.corrupt is not None:
             warn(f"mode=DROPMALFORMED: {found.corrupt}")
         return found
 
-    def fill(self, result: Tables, found: FoundTables, on_table_error: str, skipped: Mapping[str, str]) -> None:
+    def fill(
+        self, result: Tables, found: FoundTables, on_table_error: str, skipped: Mapping[str, tuple[int, str]]
+    ) -> None:
         """Add each table to the result, or why it cannot be read."""
         result.ddl = {str(name): events for name, events in found.ddl.items()}
         with_ddl = (name for name in found.ddl if name.table)
         for name in sorted({*found.schemas, *found.errors, *with_ddl}):
-            reason = skipped.get(str(name))
-            if reason is not None:
-                msg = f"{name} has been left out since an earlier micro-batch: {reason}"
+            skip = skipped.get(str(name))
+            if skip is not None:
+                msg = f"{name} has been left out since micro-batch {skip[0]}: {skip[1]}"
                 result.errors[str(name)] = TiCDCSourceError(msg)
             elif name in found.errors:
                 _report(result, name, found.errors[name], on_table_error)
