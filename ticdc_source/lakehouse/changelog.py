@@ -12,7 +12,7 @@ from pyspark.sql.types import DayTimeIntervalType, StructField, StructType
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.pipeline.metadata import METADATA
-from ticdc_source.schema.model import COMMENT, KEY, TABLE
+from ticdc_source.schema.model import COMMENT, KEY, MYSQL_TYPE, TABLE
 
 __all__ = ["Changelog", "Images", "comment_of", "keys_as_text", "newest_images", "read_changelog", "stored_column"]
 
@@ -60,10 +60,15 @@ def read_changelog(frame: DataFrame) -> Changelog:
         raise SchemaError(msg)
     prefix = _prefix_of(frame.schema)
     metadata = {f"{prefix}{name}".lower() for name in (*(column.name for column in METADATA), *_RECORD_COLUMNS)}
-    columns = tuple(field for field in frame.schema if field.name.lower() not in metadata)
+    columns = tuple(one for one in frame.schema if _is_of_table(one) or one.name.lower() not in metadata)
     tables = [str(field.metadata[TABLE]) for field in columns if TABLE in (field.metadata or {})]
     keys = tuple(field.name for field in columns if (field.metadata or {}).get(KEY) == "true")
     return Changelog(frame, prefix, columns, tables[0] if tables else "", keys)
+
+
+def _is_of_table(field: StructField) -> bool:
+    """Return whether field metadata says that a field is a column of the table, whatever its name."""
+    return not {TABLE, MYSQL_TYPE}.isdisjoint(field.metadata or {})
 
 
 def _prefix_of(schema: StructType) -> str:
@@ -111,9 +116,9 @@ def newest_images(changes: Changelog, keys: Sequence[str]) -> Images:
     change_type = changes.column(f"{changes.prefix}{_CHANGE_TYPE}")
     gone = change_type.isin("delete", "update_preimage")
     values = [stored_column(changes, field).alias(f"c{number}") for number, field in enumerate(others)]
-    bare = gone & F.lit(bool(others))
-    for field in others:
-        bare &= changes.column(field.name).isNull()
+    # One flat expression: Spark's planner overflows its stack on a chain of some 300 ANDs.
+    nulls = F.array(*(changes.column(field.name).isNull() for field in others))
+    bare = gone & F.forall(nulls, lambda one: one) if others else F.lit(False)  # noqa: FBT003 (a value of Spark)
     rows = changes.frame.where(change_type.isin(*_CHANGE_TYPES)).select(
         *(stored_column(changes, field).alias(f"k{number}") for number, field in enumerate(key_fields)),
         changes.column(f"{changes.prefix}{_SEQUENCE}").alias("seq"),
