@@ -1,7 +1,7 @@
 """A Spark session with Delta or Iceberg, and the names of tables in a folder.
 
-Spark fetches the jars itself, once, from Maven Central (`spark.jars.packages`). If the session has them already, on the
-classpath or by `--packages`, `PYSPARK_SUBMIT_ARGS` or `spark-defaults.conf`, nothing is fetched.
+Spark fetches the jars itself, once, from Maven Central (`spark.jars.packages`). If PYSPARK_SUBMIT_ARGS has `--jars` or
+`--packages`, they bring the jars, and nothing else is fetched: `PYSPARK_SUBMIT_ARGS="--jars a.jar,b.jar pyspark-shell"`.
 """
 
 import os
@@ -39,7 +39,7 @@ def lakehouse_session(engine: str, folder: str, name: str) -> SparkSession:
     """Return a session that writes tables of `delta` or `iceberg` into a folder."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers use this Python
     packages = PACKAGES[engine].get(".".join(pyspark.__version__.split(".")[:2]))
-    own_jars = "--jars" in os.environ.get("PYSPARK_SUBMIT_ARGS", "") or "SPARK_CONF_DIR" in os.environ
+    own_jars = any(option in os.environ.get("PYSPARK_SUBMIT_ARGS", "") for option in ("--jars", "--packages"))
     if packages is None and not own_jars:
         tested = ", or ".join(
             f"pip install 'pyspark=={version}.*' ({package})" for version, package in PACKAGES[engine].items()

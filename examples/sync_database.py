@@ -37,10 +37,15 @@ def time_of(commit_ts: int | None) -> str:
     return "?" if commit_ts is None else f"{datetime.fromtimestamp((commit_ts >> 18) / 1000, timezone.utc):%F %T} UTC"
 
 
+def absolute(folder: str) -> str:
+    """Return a folder as Spark needs it: a URL as it is, a local path from the root on."""
+    return folder if "://" in folder else str(Path(folder).resolve())
+
+
 def main() -> None:
     """Apply the changes."""
     arguments = parser.parse_args()
-    output, checkpoint = str(Path(arguments.output).resolve()), str(Path(arguments.checkpoint).resolve())
+    output, checkpoint = absolute(arguments.output), absolute(arguments.checkpoint)
     spark = lakehouse_session(arguments.target, output, f"sync {arguments.topic}")
 
     # One stream, of records that are not decoded yet: they may belong to any table.
@@ -63,6 +68,8 @@ def main() -> None:
             batch, state=state, batch_id=batch_id, consistency=arguments.mode, timeZone=arguments.time_zone
         )
         for name, frame in changes.items():
+            for event in changes.ddl.get(name, ()):
+                print(f"  {name}: {event.query}", flush=True)
             common: dict[str, Any] = {"format": arguments.target, "app_id": writer, "batch_id": batch_id}
             common |= {"resolved_ts": changes.resolved_ts, "ddl": changes.ddl.get(name, ())}
             has_key = any(field.metadata.get("ticdc.key") for field in frame.schema)
@@ -70,7 +77,9 @@ def main() -> None:
             log = None if has_key else append_log(frame, place(f"{name}__log"), **common)
             if log is None or log.missing:
                 report = merge_into(frame, place(name), on_destructive_ddl="apply", **common)
-                print(f"  {name}: {report.images:,} rows changed{', created' if report.created else ''}", flush=True)
+                print(f"  {name}: {report.images:,} rows{', created' if report.created else ''}", flush=True)
+            else:
+                print(f"  {name}: has no key; its changes are appended to {name}__log", flush=True)
         print(f"micro-batch {batch_id}: {len(changes)} tables, complete up to {time_of(changes.resolved_ts)}, "
               f"{time.monotonic() - began:.1f} s", flush=True)  # fmt: skip
 
@@ -81,7 +90,9 @@ def main() -> None:
     query = (
         records.writeStream.foreachBatch(apply).option("checkpointLocation", f"{checkpoint}/stream").trigger(**trigger)
     )
+    print(f"reading {arguments.topic}", flush=True)
     query.start().awaitTermination()
+    print("done; run it again for what is new", flush=True)
 
 
 if __name__ == "__main__":

@@ -276,7 +276,10 @@ def _removing(
         return state
     what = f"{_shown(event)} of {table} {'brings rows back' if kind in _BRINGS_BACK else 'removes rows'} without events"
     if policy is RemovedRows.WARN:
-        warn(f"{what}; {target} is not changed by it and differs from TiDB from now on")
+        warn(
+            f"{what}; {target} is not changed by it and differs from TiDB from now on. on_destructive_ddl='apply' or "
+            "'fail' avoids that"
+        )
         return state
     if policy is RemovedRows.FAIL:
         msg = f"{what}. {_by_hand(event, target)}, or choose another policy"
