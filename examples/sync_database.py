@@ -58,15 +58,14 @@ def main() -> None:
         .options(**dict(option.split("=", 1) for option in arguments.option))
         .load()
     )
+    zone = arguments.time_zone
     state = SyncState(f"{checkpoint}/state")
 
     def apply(batch: DataFrame, batch_id: int) -> None:
         """Apply a micro-batch. Spark repeats the one in which it was killed; what is done already is not done again."""
         began = time.monotonic()
         writer = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")  # kept in the checkpoint
-        changes = tables(
-            batch, state=state, batch_id=batch_id, consistency=arguments.mode, timeZone=arguments.time_zone
-        )
+        changes = tables(batch, state=state, batch_id=batch_id, consistency=arguments.mode, timeZone=zone)
         for name, frame in changes.items():
             for event in changes.ddl.get(name, ()):
                 print(f"  {name}: {event.query}", flush=True)
@@ -76,7 +75,7 @@ def main() -> None:
             # Without a key nothing says which row changes, so the table is a log. (DDL alone comes without columns.)
             log = None if has_key else append_log(frame, place(f"{name}__log"), **common)
             if log is None or log.missing:
-                report = merge_into(frame, place(name), on_destructive_ddl="apply", **common)
+                report = merge_into(frame, place(name), on_destructive_ddl="apply", time_zone=zone, **common)
                 print(f"  {name}: {report.images:,} rows{', created' if report.created else ''}", flush=True)
             else:
                 print(f"  {name}: has no key; its changes are appended to {name}__log", flush=True)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from tests.lakehouse.ddl_scenario import DDLScenario
 from tests.versions.engines import ENGINES, Engine
@@ -97,7 +97,7 @@ class Scenario:
         equal(self._merge(target, batch, app_id="a", batch_id=2).repeated, True)
 
     def repeated_batches(self) -> None:
-        """A micro-batch that comes again makes no commit; each commit has its resolved ts."""
+        """The last micro-batch makes no commit if it comes again; a smaller number is refused, as its rows are new."""
         target = self._name("repeated")
         facts = [(1, 100), (2, None), (3, 300)]
         for batch_id, resolved_ts in facts:
@@ -105,10 +105,10 @@ class Scenario:
             report = self._merge(target, changes, app_id="me", batch_id=batch_id, resolved_ts=resolved_ts)
             equal(report.repeated, False)
         before = commits_of(self.spark, target)
-        for batch_id, resolved_ts in facts:
-            changes = [("insert", 10 + batch_id, batch_id, batch_id, "x")]
-            report = self._merge(target, changes, app_id="me", batch_id=batch_id, resolved_ts=resolved_ts)
-            equal((report.repeated, report.rows), (True, 0))
+        report = self._merge(target, [("insert", 13, 3, 3, "x")], app_id="me", batch_id=3, resolved_ts=300)
+        equal((report.repeated, report.rows), (True, 0))
+        for number in (1, 2):  # a new checkpoint begins at 0
+            self._refused(target, [("insert", 60, 60, 9, "new")], "an app_id of its own", app_id="me", batch_id=number)
         equal(commits_of(self.spark, target), before)
         recorded = [(one.facts.batch_id, one.facts.resolved_ts) for one in reversed(before) if one.facts.app_id]
         equal(recorded, facts)
@@ -117,6 +117,32 @@ class Scenario:
         equal([self.spark.conf.get(name, None) for name in settings], [None, None])
         self._merge(target, [("insert", 50, 50, 1, "y")], app_id="another", batch_id=1)
         equal(self._rows(target, "id = 1"), [(1, "y")])
+
+    def a_restored_table(self) -> None:
+        """After a restore, a micro-batch that was lost is applied again or refused, and never skipped."""
+        target = self._name("restored")
+        for batch_id in (1, 2):
+            self._merge(target, [("insert", batch_id, batch_id, batch_id, "x")], app_id="me", batch_id=batch_id)
+        version = commits_of(self.spark, target)[1].version
+        lost: list[Change] = [("insert", 2, 2, 2, "x")]
+        if self.engine.name == "delta":
+            self.spark.sql(f"RESTORE TABLE {target} TO VERSION AS OF {version}").collect()
+            self._refused(target, lost, "it was restored to an older version", app_id="me", batch_id=2)
+            self._merge(target, lost, app_id="me again", batch_id=2)
+        else:
+            self.spark.sql(f"CALL lake.system.rollback_to_snapshot('{target.removeprefix('lake.')}', {version})")
+            self._merge(target, lost, app_id="me", batch_id=2)
+        equal(self._rows(target), [(1, "x"), (2, "x")])
+
+    def a_target_of_another_table(self) -> None:
+        """The changes of one table are refused in the target of another, also with the same micro-batch."""
+        target = self._name("of_orders")
+        types = {name: StructType([StructField("id", IntegerType(), metadata={"ticdc.key": "true",
+                 "ticdc.table": f"shop.{name}"})]) for name in ("orders", "Orders", "items")}  # fmt: skip
+        self._merge(target, [("insert", 10, 0, 1)], types["orders"], app_id="me", batch_id=1)
+        self._refused(target, [("insert", 11, 1, 2)], "belongs to shop.orders", types["items"], app_id="me", batch_id=1)
+        self._merge(target, [("insert", 12, 2, 3)], types["Orders"], app_id="me", batch_id=2)
+        equal(self._rows(target), [(1,), (3,)])
 
     # Columns
 
@@ -320,7 +346,12 @@ class Scenario:
         return merge_into(frame, target, **{"keys": ["id"], "format": self.engine.name, **options})
 
     def _refused(
-        self, target: str, changes: Iterable[Change], text: str, columns: str = "id int, v string", **options: Any
+        self,
+        target: str,
+        changes: Iterable[Change],
+        text: str,
+        columns: str | StructType = "id int, v string",
+        **options: Any,
     ) -> None:
         """Merging raises a TargetError with a text, and leaves the target as it was."""
         before = (commits_of(self.spark, target), self.spark.table(target).schema)
@@ -419,6 +450,7 @@ def main() -> None:
         scenario = Scenario(engine, spark, arguments.folder)
         parts: list[Callable[[], None]] = [
             scenario.soft_deletes, scenario.hard_deletes, scenario.a_crash_before_the_rows, scenario.repeated_batches,
+            scenario.a_restored_table, scenario.a_target_of_another_table,
             scenario.new_columns, scenario.wider_columns, scenario.every_type,
             scenario.columns_of_every_type_come_later, scenario.variants, scenario.a_key_of_several_columns,
             scenario.from_a_table, scenario.bad_input,

@@ -5,6 +5,7 @@ import random
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import pytest
@@ -84,7 +85,7 @@ def test_a_column_that_was_dropped_begins_anew() -> None:
 def test_a_renamed_column_has_the_values_of_the_old_name() -> None:
     """RENAME COLUMN and CHANGE copy the values of older rows, also several at once that exchange their names."""
     renamed = after(ddl(10, "ALTER TABLE t RENAME COLUMN a TO b"))
-    changed = after(ddl(10, "ALTER TABLE t CHANGE a b bigint"))
+    changed = after(ddl(10, "ALTER TABLE t CHANGE a b bigint"), state=DDLState(types=(("a", "bigint"),)))
     swapped = after(ddl(10, "ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a"))
 
     assert on_rows(renamed, {"ts": 9, "a": 1, "b": None}) == {"ts": 9, "a": 1, "b": 1}
@@ -181,7 +182,40 @@ def test_a_renamed_table() -> None:
         after(event, state=None)
     with pytest.warns(UserWarning, match=r"lake\.t begins with the rows that change"):
         after(event, state=None, policy=RemovedRows.WARN)
-    assert after(event) == DDLState()
+
+
+def test_a_column_whose_values_tidb_converts() -> None:
+    """It is a warning, and an error with `fail`, unless the new type holds all values or somebody has done it."""
+    state = DDLState(types=(("c", "decimal(10,2)"), ("v", "varchar(5)")))
+    event = ddl(10, "ALTER TABLE t MODIFY COLUMN c decimal(10,1)")
+
+    with pytest.warns(UserWarning, match=r"makes column c decimal\(10,1\), which was decimal\(10,2\).*lake\.t keep"):
+        assert after(event, state=state) == state
+    with pytest.raises(SchemaError, match=r"'ticdc.handled_ddl_ts' = '10'"):
+        after(event, state=state, policy=RemovedRows.FAIL)
+    with pytest.raises(SchemaError, match=r"column v tinytext.*varchar\(100\)"):
+        after(ddl(10, "ALTER TABLE t CHANGE v w tinytext"), state=replace(state, types=(("v", "varchar(100)"),)),
+              policy=RemovedRows.FAIL)  # fmt: skip
+    assert after(event, state=replace(state, handled_ts=10), policy=RemovedRows.FAIL).handled_ts == 10
+    wider = ddl(11, "ALTER TABLE t MODIFY c decimal(12,3), MODIFY v varchar(6), MODIFY not_there int")
+    assert after(wider, state=state, policy=RemovedRows.FAIL) == state
+    assert after(wider, state=None, policy=RemovedRows.FAIL) == DDLState()
+
+
+def test_a_table_is_renamed_onto_another_target() -> None:
+    """A target of another table is refused with every policy but `warn`, until somebody renames the targets."""
+    event = ddl(10, "RENAME TABLE db.t TO db.t_old, db.t_new TO db.t")
+    other, own = DDLState(table="db.t"), DDLState(table="`db`.`t_new`")
+
+    for policy in (RemovedRows.APPLY, RemovedRows.FAIL):
+        with pytest.raises(SchemaError, match=r"with the rows of db\.t.*of db\.t_new.*'ticdc.handled_ddl_ts' = '10'"):
+            after(event, state=other, policy=policy)
+    with pytest.warns(UserWarning, match=r"lake\.t has the rows of both tables"):
+        assert after(event, state=other, policy=RemovedRows.WARN) == other
+    assert after(event, state=replace(other, handled_ts=10)) == replace(other, handled_ts=10)
+    renamed = after(event, state=own)
+    assert renamed == DDLState(table="db.t", renamed_ts=10)
+    assert after(event, state=DDLState.of_properties(renamed.as_properties())) == renamed
 
 
 # Any order of arrival

@@ -19,7 +19,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ticdc_source.lakehouse.widening import common_type, delta_can_widen, iceberg_can_widen
+from ticdc_source.lakehouse.widening import common_type, delta_can_widen, holds_all, iceberg_can_widen
+from ticdc_source.schema.types import parse_type
 
 BYTE, SHORT, INT, LONG, FLOAT, DOUBLE = ByteType(), ShortType(), IntegerType(), LongType(), FloatType(), DoubleType()
 DATE, NTZ, TIMESTAMP, TEXT = DateType(), TimestampNTZType(), TimestampType(), StringType()
@@ -70,3 +71,23 @@ def test_the_common_type_holds_both(first: DataType, second: DataType, common: D
 def test_engines_widen_no_further_than_they_can(old: DataType, new: DataType, *, delta: bool, iceberg: bool) -> None:
     """What ALTER COLUMN … TYPE of an engine refuses is not tried."""
     assert (delta_can_widen(old, new), iceberg_can_widen(old, new)) == (delta, iceberg)
+
+
+@pytest.mark.parametrize(("old", "new", "holds"), [
+    ("int", "bigint", True), ("bigint", "int", False), ("int", "int unsigned", False), ("int unsigned", "bigint", True),
+    ("int", "decimal(10,0)", True), ("int", "decimal(9,0)", False), ("year", "smallint", True), ("int", "year", False),
+    ("decimal(10,2)", "decimal(12,4)", True), ("decimal(10,2)", "decimal(12,5)", False),
+    ("decimal(10,2)", "decimal(10,1)", False), ("decimal(10,2)", "double", False), ("int", "double", True),
+    ("bigint", "double", False), ("float", "double", True), ("double", "float", False), ("int", "float", False),
+    ("varchar(10)", "varchar(20)", True), ("varchar(20)", "varchar(10)", False), ("char(5)", "varchar(5)", True),
+    ("varchar(5)", "char(9)", False), ("varchar(60)", "tinytext", True), ("varchar(100)", "tinytext", False),
+    ("text", "longtext", True), ("longtext", "text", False), ("varbinary(5)", "varbinary(6)", True),
+    ("binary(5)", "binary(6)", False), ("blob", "text", False), ("varchar(9)", "int", False),
+    ("int", "varchar(20)", False),
+    ("enum('a','b')", "enum('a','b','c')", True), ("enum('a','b')", "enum('b','a')", False),
+    ("datetime", "datetime(3)", True), ("datetime(3)", "datetime", False), ("date", "datetime", True),
+    ("datetime", "date", False), ("datetime", "timestamp", False), ("bit(3)", "bit(8)", True), ("json", "json", True),
+])  # fmt: skip
+def test_which_mysql_type_holds_all_values(old: str, new: str, holds: bool) -> None:
+    """Only then TiDB converts no value of a column that has another type."""
+    assert holds_all(parse_type(new), parse_type(old)) is holds

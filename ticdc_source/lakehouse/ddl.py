@@ -21,18 +21,32 @@ from pyspark.sql.types import DataType
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse.literals import literal
+from ticdc_source.lakehouse.repeats import same_table
+from ticdc_source.lakehouse.widening import holds_all
 from ticdc_source.reports import warn
 from ticdc_source.schema.ddl_kinds import ddl_kind, is_too_long
+from ticdc_source.schema.model import TABLE
 from ticdc_source.schema.mysql_ddl import available
-from ticdc_source.schema.mysql_ddl.old_rows import Added, Renamed, name_before, old_row_changes
+from ticdc_source.schema.mysql_ddl.old_rows import Added, Renamed, Retyped, name_before, old_row_changes
 from ticdc_source.schema.types import parse_type
 
-__all__ = ["COLUMN_DEFAULTS", "HANDLED_TS", "TRUNCATED_TS", "Assignment", "DDLState", "RemovedRows", "after_ddl"]
+__all__ = [
+    "COLUMN_DEFAULTS",
+    "HANDLED_TS",
+    "RENAMED_TS",
+    "TRUNCATED_TS",
+    "Assignment",
+    "DDLState",
+    "RemovedRows",
+    "after_ddl",
+]
 
 # Properties of a target.
 COLUMN_DEFAULTS = "ticdc.column_defaults"
+COLUMN_TYPES = "ticdc.column_types"
 TRUNCATED_TS = "ticdc.truncated_ts"
 HANDLED_TS = "ticdc.handled_ddl_ts"
+RENAMED_TS = "ticdc.renamed_ts"
 
 _EMPTIES = frozenset({"truncate_table", "drop_table", "drop_database"})
 _REMOVES_SOME = frozenset({"drop_partition", "truncate_partition", "exchange_partition"})
@@ -84,11 +98,17 @@ class DDLState:
         assignments: by commit-ts.
         truncated_ts: the largest commit-ts of an event that emptied the table; rows up to it are not in the table.
         handled_ts: the commit-ts up to which somebody has done by hand what an event does to rows.
+        table: the table of which the target has the rows; "" if that is not known.
+        renamed_ts: the commit-ts of the last event that renamed the table, after which somebody renamed the target.
+        types: the MySQL types of the columns as the last changes had them, by lower-case name.
     """
 
     assignments: tuple[Assignment, ...] = ()
     truncated_ts: int | None = None
     handled_ts: int = 0
+    table: str = ""
+    renamed_ts: int = 0
+    types: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> DDLState:
@@ -98,12 +118,17 @@ class DDLState:
             assignments=tuple(Assignment(**fields) for fields in json.loads(properties.get(COLUMN_DEFAULTS) or "[]")),
             truncated_ts=int(truncated) if truncated else None,
             handled_ts=int(properties.get(HANDLED_TS) or 0),
+            table=properties.get(TABLE, ""),
+            renamed_ts=int(properties.get(RENAMED_TS) or 0),
+            types=tuple(json.loads(properties.get(COLUMN_TYPES) or "{}").items()),
         )
 
     def as_properties(self) -> dict[str, str]:
         """Return the properties that hold the state; `HANDLED_TS` is the user's own."""
         kept = [{name: value for name, value in asdict(one).items() if value} for one in self.assignments]
         properties = {COLUMN_DEFAULTS: json.dumps(kept, separators=(",", ":"))} if kept else {}
+        properties |= {TABLE: self.table} if self.table else {}
+        properties |= {RENAMED_TS: str(self.renamed_ts)} if self.renamed_ts else {}
         return properties | ({} if self.truncated_ts is None else {TRUNCATED_TS: str(self.truncated_ts)})
 
     def emptied(self, commit_ts: int) -> DDLState:
@@ -262,9 +287,9 @@ def after_ddl(
         if kind in _EMPTIES | _REMOVES_SOME | _BRINGS_BACK:
             state = _removing(state, event, kind, table, target, policy)
         elif kind == "alter_table" and event.query:
-            state = _altered(state, event, target)
-        elif kind == "rename_table" and not exists:
-            _renamed(event, table, target, policy)
+            state = _altered(state, event, target, policy, exists=exists)
+        elif kind == "rename_table":
+            state = _renamed(state, event, target, policy, exists=exists)
     return state
 
 
@@ -300,7 +325,7 @@ def _by_hand(event: DDLEvent, target: str) -> str:
     )
 
 
-def _altered(state: DDLState, event: DDLEvent, target: str) -> DDLState:
+def _altered(state: DDLState, event: DDLEvent, target: str, policy: RemovedRows, *, exists: bool) -> DDLState:
     """Return the state after an ALTER TABLE: what it does to columns of the rows that exist."""
     unread = f"{_shown(event)} of {event.table} is not applied to older rows of {target}: "
     if not available():
@@ -317,8 +342,11 @@ def _altered(state: DDLState, event: DDLEvent, target: str) -> DDLState:
     if any(isinstance(change, (Added, Renamed)) for change in changes) and event.commit_ts is None:
         warn(f"{unread}the message has no commit-ts, so which rows are older is not known")
         return state
+    sources = {change.to: change.column for change in changes if isinstance(change, Renamed)}
     for change in changes:
-        if isinstance(change, Added):
+        if isinstance(change, Retyped) and exists:
+            _retyped(state, event, change, sources.get(change.column, change.column), target, policy)
+        elif isinstance(change, Added):
             if change.unknown:
                 warn(f"{_shown(event)} of {event.table}: older rows of {target} get NULL in {change.column}, because "
                      f"{change.unknown}; TiDB may have another value there")  # fmt: skip
@@ -331,18 +359,56 @@ def _altered(state: DDLState, event: DDLEvent, target: str) -> DDLState:
     return state
 
 
-def _renamed(event: DDLEvent, table: TableName, target: str, policy: RemovedRows) -> None:
-    """Report a table whose rows are in the target of the name that it had before."""
+def _retyped(state: DDLState, event: DDLEvent, change: Retyped, column: str, target: str, policy: RemovedRows) -> None:
+    """Report a column whose values TiDB converts: which value becomes which, only TiDB knows.
+
+    Raises:
+        SchemaError: `policy` does not allow it.
+    """
+    types = dict(state.types)
+    handled = event.commit_ts is not None and event.commit_ts <= state.handled_ts
+    if handled or (types and column not in types):  # the target does not have the column
+        return
+    old = types.get(column)
+    if old is not None and holds_all(change.type, parse_type(old)):
+        return
+    what = (
+        f"{_shown(event)} of {event.table} makes column {column} {change.type}, which was "
+        f"{old or 'of an unknown type'}, and TiDB may have converted its values; older rows of {target} keep "
+        "the values from before"
+    )
+    if policy is RemovedRows.FAIL:
+        msg = f"{what}. {_by_hand(event, target)}, or choose another policy"
+        raise SchemaError(msg)
+    warn(what)
+
+
+def _renamed(state: DDLState, event: DDLEvent, target: str, policy: RemovedRows, *, exists: bool) -> DDLState:
+    """Return the state after a table got this name: its rows are in the target of the name that it had before."""
+    table = event.table
     try:
         before = name_before(event, table) if available() and not is_too_long(event) else None
     except ValueError:
         before = None
     if before is None or before.is_same(table):
-        return
-    what = f"{_shown(event)}: {target} does not exist, and the rows of {table} are in the target of {before}"
+        return state
+    if exists and same_table(state.table, str(before)):  # somebody renamed the target too
+        return replace(state, table=str(table), renamed_ts=max(state.renamed_ts, event.commit_ts or 0))
+    if exists and event.commit_ts is not None and event.commit_ts <= max(state.handled_ts, state.renamed_ts):
+        return state
+    has = f"exists, with the rows of {state.table or 'another table'}" if exists else "does not exist"
+    what = f"{_shown(event)}: {target} {has}, and the rows of {table} are in the target of {before}"
     if policy is RemovedRows.WARN:
-        warn(f"{what}; {target} begins with the rows that change from now on")
-        return
+        warn(f"{what}; {target} " + ("has the rows of both tables" if exists else "begins with the rows that change")
+             + " from now on")  # fmt: skip
+        return state
+    if exists:
+        msg = (
+            f"{what}. Rename or drop {target}, rename the target of {before} to {target}, say so with ALTER TABLE "
+            f"{target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{event.commit_ts or 0}'), and start again; or choose the "
+            "policy 'warn' to mix the rows of both"
+        )
+        raise SchemaError(msg)
     msg = f"{what}. Rename that one to {target} and start again, or choose the policy 'warn' to begin without its rows"
     raise SchemaError(msg)
 

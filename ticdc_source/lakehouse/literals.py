@@ -16,9 +16,13 @@ __all__ = ["NULL", "literal", "text_literal"]
 NULL = "NULL"
 _SIMPLE_TEXT = re.compile(r"[\w .,:;+=@#/()\[\]-]*", re.ASCII)
 _BITS = re.compile(r"([bx])'([0-9A-Fa-f]*)'", re.IGNORECASE)
-_DATE = re.compile(r"(\d{4})[-/.]?(\d{1,2})[-/.]?(\d{1,2})")
-_TIME_OF_DAY = re.compile(r"[ T]?(\d{1,2}):?(\d{1,2}):?(\d{1,2})(?:\.(\d{0,6})\d*)?")
-_DURATION = re.compile(r"(-?)(?:(\d+) )?(\d{1,3}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,6})\d*)?)?")
+# Other texts of a date, such as one with two digits of the year, mean what MySQL's settings and version say.
+_DATE = re.compile(
+    r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?", re.ASCII
+)
+_DIGITS_OF_A_DATE = re.compile(r"(\d{4})()(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d)()())?", re.ASCII)
+_DURATION = re.compile(r"(-?)(?:(\d+) )?(\d{1,3}):(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?", re.ASCII)
+_DIGITS_OF_A_YEAR = 4
 _DIGITS = Context(prec=100)
 
 
@@ -42,14 +46,13 @@ def literal(value: str | None, type_: ColumnType, target: spark.DataType, time_z
         ValueError: the text is not a value of these types.
     """
     name = target.simpleString()
-    value = None if value is None else _plain(value, type_)
-    if value is None:
-        return f"CAST(NULL AS {name})"
     try:
-        return f"CAST({_expression(value, type_, target, time_zone)} AS {name})"
+        plain = None if value is None else _plain(value, type_)
+        text = NULL if plain is None else _expression(plain, type_, target, time_zone)
     except (ValueError, InvalidOperation, UnicodeEncodeError):
         msg = f"{value!r} is not a value of {type_} that fits {name}"
         raise ValueError(msg) from None
+    return f"CAST({text} AS {name})"
 
 
 def _plain(value: str, type_: ColumnType) -> str | None:
@@ -63,9 +66,20 @@ def _plain(value: str, type_: ColumnType) -> str | None:
             return type_.labels[int(value) - 1]
         return known.get(value.lower(), value)
     if type_.family in ("date", "datetime", "timestamp"):
-        found = _DATE.match(value)
-        return None if found and "00" in (found[2].zfill(2), found[3].zfill(2)) else value
+        found = _DATE.fullmatch(value) or _DIGITS_OF_A_DATE.fullmatch(value)
+        return None if found and "00" in (found[3].zfill(2), found[4].zfill(2)) else value
+    if type_.name == "year" and len(value) < _DIGITS_OF_A_YEAR:
+        return _year(value)
     return value
+
+
+def _year(value: str) -> str:
+    """Return a year of one or two digits as MySQL reads it; of 0, the number is the year 0 and the text 2000."""
+    number = int(value)
+    if not value.isdecimal() or number == 0 or number > 99:  # noqa: PLR2004
+        msg = f"{value!r} is not a year with one meaning"
+        raise ValueError(msg)
+    return str(number + (2000 if number < 70 else 1900))  # noqa: PLR2004
 
 
 def _expression(value: str, type_: ColumnType, target: spark.DataType, time_zone: str) -> str:
@@ -74,7 +88,7 @@ def _expression(value: str, type_: ColumnType, target: spark.DataType, time_zone
         case spark.BooleanType():
             return "true" if _number(value, type_) else "false"
         case spark.LongType() if type_.family == "time":
-            return str(_microseconds(value))
+            return str(_microseconds(value, type_))
         case spark.IntegralType():
             return f"'{_number(value, type_).to_integral_value(ROUND_HALF_UP)}'"
         case spark.DecimalType():
@@ -87,11 +101,11 @@ def _expression(value: str, type_: ColumnType, target: spark.DataType, time_zone
         case spark.DateType():
             return f"'{_date(value)}'"
         case spark.TimestampNTZType():
-            return f"'{_timestamp(value)}'"
+            return f"'{_timestamp(value, type_)}'"
         case spark.TimestampType():
-            return f"'{_timestamp(value)} {time_zone}'"
+            return f"'{_timestamp(value, type_)} {time_zone}'"
         case spark.DayTimeIntervalType():
-            return _interval(value)
+            return _interval(value, type_)
         case spark.BinaryType():
             return f"X'{_bytes(value, type_).hex()}'"
         case spark.ArrayType():
@@ -110,7 +124,7 @@ def _number(value: str, type_: ColumnType) -> Decimal:
     if labels and type_.family == "enum":
         return Decimal(labels.index(value.lower()) + 1)
     if labels and type_.family == "set":
-        return Decimal(sum(1 << labels.index(label) for label in value.lower().split(",") if label))
+        return Decimal(sum(1 << labels.index(label) for label in {*value.lower().split(",")} if label))
     return Decimal(value)
 
 
@@ -118,6 +132,11 @@ def _text(value: str, type_: ColumnType) -> str:
     bits = _BITS.fullmatch(value)
     if bits and type_.family == "text":
         return _from_bits(bits).decode()
+    if type_.labels is not None and type_.family == "set":  # in the order in which they are declared, each once
+        chosen = {label for label in value.lower().split(",") if label}
+        if not chosen <= {label.lower() for label in type_.labels}:
+            raise ValueError(value)
+        return ",".join(label for label in type_.labels if label.lower() in chosen)
     if type_.name == "decimal" and type_.length is not None:
         return f"{Decimal(value).quantize(Decimal(1).scaleb(-(type_.scale or 0)), ROUND_HALF_UP, _DIGITS):f}"
     return value
@@ -137,25 +156,36 @@ def _from_bits(bits: re.Match[str]) -> bytes:
 
 
 def _date(value: str) -> str:
-    found = _DATE.match(value)
+    day, time_of_day = _moment(value)
+    if time_of_day.strip("0:."):
+        raise ValueError(value)
+    return day
+
+
+def _timestamp(value: str, type_: ColumnType) -> str:
+    return " ".join(_moment(value, type_.length or 0))
+
+
+def _moment(value: str, digits: int = 0) -> tuple[str, str]:
+    """Return the date and the time of day of a text; `digits` is how many the fraction of a second may have."""
+    found = _DATE.fullmatch(value) or _DIGITS_OF_A_DATE.fullmatch(value)
     if found is None:
         raise ValueError(value)
-    return date(*map(int, found.groups())).isoformat()
+    day = date(int(found[1]), int(found[3]), int(found[4])).isoformat()
+    hours, minutes, seconds = (found[number] or "0" for number in (5, 6, 7))
+    return day, f"{hours:0>2}:{minutes:0>2}:{seconds:0>2}.{_fraction(found[8], digits)}"
 
 
-def _timestamp(value: str) -> str:
-    day = _date(value)
-    rest = value[_DATE.match(value).end() :]  # type: ignore[union-attr]
-    found = _TIME_OF_DAY.fullmatch(rest)
-    if found is None:
-        if rest:
-            raise ValueError(value)
-        return f"{day} 00:00:00"
-    return f"{day} {found[1]:0>2}:{found[2]:0>2}:{found[3]:0>2}.{found[4] or '0'}"
+def _fraction(text: str | None, digits: int) -> str:
+    """Return six digits of a fraction. One that is longer than the type has room for is rounded, or cut off."""
+    digits_there = (text or "").rstrip("0")
+    if len(digits_there) > digits:
+        raise ValueError(text)
+    return digits_there.ljust(6, "0")
 
 
-def _interval(value: str) -> str:
-    total = _microseconds(value)
+def _interval(value: str, type_: ColumnType) -> str:
+    total = _microseconds(value, type_)
     seconds, fraction = divmod(abs(total), 1_000_000)
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
@@ -163,11 +193,11 @@ def _interval(value: str) -> str:
     return f"INTERVAL {'-' if total < 0 else ''}'{clock}' DAY TO SECOND"
 
 
-def _microseconds(value: str) -> int:
+def _microseconds(value: str, type_: ColumnType) -> int:
     """Return a TIME as targets store it."""
     found = _DURATION.fullmatch(value)
     if found is None:
         raise ValueError(value)
     minutes = (int(found[2] or 0) * 24 + int(found[3])) * 60 + int(found[4])
-    total = (minutes * 60 + int(found[5] or 0)) * 1_000_000 + int((found[6] or "").ljust(6, "0"))
+    total = (minutes * 60 + int(found[5] or 0)) * 1_000_000 + int(_fraction(found[6], type_.length or 0))
     return -total if found[1] else total

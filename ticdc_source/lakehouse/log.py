@@ -14,6 +14,7 @@ from pyspark.sql.types import DataType, StringType, TimestampType
 from ticdc_source.errors import SchemaError, TargetError
 from ticdc_source.events import DDLEvent
 from ticdc_source.lakehouse.changelog import Changelog, comment_of, keys_as_text, read_changelog, stored_column
+from ticdc_source.lakehouse.repeats import check_table, has_batch
 from ticdc_source.lakehouse.targets import CommitFacts, NewColumn, Target, open_target, quoted
 from ticdc_source.lakehouse.widening import common_type
 from ticdc_source.schema.ddl_kinds import ddl_kind
@@ -74,7 +75,8 @@ def append_log(
         changes: a changelog frame of one table, not a stream.
         target: the name of the log, as in `merge_into`. It is created if it does not exist; new columns are added.
         format: `delta` or `iceberg`, for a log that does not exist, if its catalog does not say it.
-        app_id: the name of the writer: another for each stream. With `batch_id`, a repeated micro-batch is skipped.
+        app_id: the name of the writer: another for each stream, also if it has a new checkpoint. With `batch_id`, the
+            last micro-batch of this writer is skipped if it comes again; a smaller number is an error.
         batch_id: the number of the micro-batch, as `foreachBatch` gives it.
         resolved_ts: the commit-ts up to which the changes are complete. The commit records it.
         ddl: the DDL events of the table in these changes.
@@ -97,6 +99,11 @@ def append_log(
     prefix = remembered.get(_PREFIX, "_" if column_prefix is None else column_prefix)
     if not exists and not changelog.columns:
         return LogReport(target=target, missing=True)
+    facts = CommitFacts(resolved_ts, app_id, batch_id)
+    if exists:
+        check_table(log, remembered.get(_TABLE, ""), changelog.table)
+        if has_batch(log, facts):
+            return LogReport(target=target)
     wanted = _wanted(changelog, log, prefix)
     add, widen = _to_change(log, wanted, log.columns() if exists else {})
     if exists:
@@ -114,7 +121,7 @@ def append_log(
     view = f"ticdc_{uuid.uuid4().hex}"
     rows.createOrReplaceTempView(view)
     try:
-        log.append(view, rows.columns, CommitFacts(resolved_ts, app_id, batch_id))
+        log.append(view, rows.columns, facts)
     finally:
         changes.sparkSession.catalog.dropTempView(view)
     return LogReport(

@@ -27,9 +27,12 @@ from ticdc_source.lakehouse.changelog import (
     newest_images,
     read_changelog,
 )
+from ticdc_source.lakehouse.ddl import COLUMN_TYPES
 from ticdc_source.lakehouse.old_rows import OldRows
+from ticdc_source.lakehouse.repeats import check_merged, check_table, has_batch
 from ticdc_source.lakehouse.targets import CommitFacts, Merged, NewColumn, Target, open_target, quoted
 from ticdc_source.lakehouse.widening import common_type
+from ticdc_source.schema.model import MYSQL_TYPE
 
 __all__ = ["DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "deleted_keys_of", "merge_into"]
 
@@ -109,6 +112,7 @@ def merge_into(
     properties: Mapping[str, str] | None = None,
     location: str | None = None,
     column_prefix: str | None = None,
+    time_zone: str = "UTC",
 ) -> MergeReport:
     """Merge the changes of one table into a Delta or Iceberg table.
 
@@ -128,9 +132,11 @@ def merge_into(
         deletes: `soft`, which is the default, keeps the row with `_is_deleted = true`; `hard` removes it, and keeps its
             key and `_sequence` in the table `<target>__deleted`, so that a late insert does not bring it back.
         format: `delta` or `iceberg`, for a target that does not exist, if its catalog does not say it.
-        app_id: the name of the writer: another for each stream. With `batch_id`, a micro-batch with the same or a
-            smaller number from this writer is skipped. (Iceberg: while the snapshot that recorded it exists; after
-            that, `_sequence` still keeps the rows right.)
+        app_id: the name of the writer: another for each stream, also for a stream with a new checkpoint. With
+            `batch_id`, the last micro-batch of this writer is skipped if it comes again, and a smaller number is an
+            error: its rows are new. So it is after Delta's RESTORE; give a new `app_id` then, and read again from
+            before that version. (If Iceberg's snapshot that recorded the number has expired, nothing is skipped;
+            `_sequence` keeps the rows right.)
         batch_id: the number of the micro-batch, as `foreachBatch` gives it.
         resolved_ts: the commit-ts up to which the changes are complete. The commit of the rows records it
             (`resolved_ts_of`); without changes there is no commit.
@@ -139,6 +145,7 @@ def merge_into(
         properties: table properties for a new target.
         location: where a new target puts its files.
         column_prefix: what precedes `sequence` and `is_deleted`; `_` by default.
+        time_zone: the zone of TIMESTAMP defaults in DDL, which have none: the `timeZone` with which changes are read.
 
     Returns:
         What was done.
@@ -159,6 +166,7 @@ def merge_into(
         prefix=column_prefix,
         ddl=tuple(ddl),
         on_destructive_ddl=on_destructive_ddl,
+        time_zone=time_zone,
     ).run()
 
 
@@ -188,6 +196,7 @@ class _Merge:
     prefix: str | None
     ddl: tuple[DDLEvent, ...]
     on_destructive_ddl: str
+    time_zone: str
 
     @property
     def _spark(self) -> SparkSession:
@@ -200,16 +209,29 @@ class _Merge:
     def run(self) -> MergeReport:
         exists = self.target.exists()
         remembered = self.target.properties() if exists else {}
-        old_rows = OldRows.after(self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl)
+        repeated = exists and has_batch(self.target, self.facts)
+        old_rows = OldRows.after(
+            self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone
+        )
+        check_table(self.target, old_rows.state.table, self.changes.table)
         deletes = self._deletes(remembered)
         if not self.changes.columns:
             return self._only_ddl(old_rows, self._prefix(remembered), deletes, exists=exists)
         keys = self._keys(remembered, old_rows)
         changes = old_rows.in_changes(self.changes, self.target.columns() if exists else {}, keys)
-        return replace(self, changes=changes).merge(old_rows, remembered, keys, deletes, exists=exists)
+        return replace(self, changes=changes).merge(
+            old_rows, remembered, keys, deletes, exists=exists, repeated=repeated
+        )
 
     def merge(
-        self, old_rows: OldRows, remembered: Mapping[str, str], keys: tuple[str, ...], deletes: str, *, exists: bool
+        self,
+        old_rows: OldRows,
+        remembered: Mapping[str, str],
+        keys: tuple[str, ...],
+        deletes: str,
+        *,
+        exists: bool,
+        repeated: bool,
     ) -> MergeReport:
         images = newest_images(self.changes, keys)
         plan = self._plan(images, self._prefix(remembered), deletes, exists=exists)
@@ -221,13 +243,17 @@ class _Merge:
         if exists:
             self._alter(plan)
             own_deleted = plan.deleted if deletes == _SOFT else None
-            old_rows.in_target(plan.sequence, own_deleted, self.facts, {KEYS: keys_as_text(keys)})
+            more = {KEYS: keys_as_text(keys), **self._types(old_rows)}
+            if self.changes.table and not old_rows.state.table:  # until now it only has had DDL
+                more[TABLE] = self.changes.table
+            old_rows.in_target(plan.sequence, own_deleted, self.facts, more)
         else:
-            filled = old_rows.properties([column.name for column in plan.add])
+            filled = {**old_rows.properties([column.name for column in plan.add]), **self._types(old_rows)}
             self._create(self.target, plan.add, {KEYS: keys_as_text(keys), **filled}, deletes, plan.prefix)
-        if tombstones is not None and gone:
+        if tombstones is not None and gone and not repeated:
             self._bury(images, tombstones, plan)
-        merged = self._merge(images, tombstones, plan) if count else Merged(0)
+        merged = self._merge(images, tombstones, plan) if count and not repeated else Merged(0)
+        check_merged(self.target, self.facts, merged)
         return MergeReport(
             target=self.target.name,
             created=not exists,
@@ -235,8 +261,15 @@ class _Merge:
             widened=tuple(name for name, _ in plan.widen),
             images=count,
             rows=merged.rows,
-            repeated=merged.skipped,
+            repeated=repeated,
         )
+
+    def _types(self, old_rows: OldRows) -> dict[str, str]:
+        """Return the property with the MySQL types of all columns, as far as field metadata has told them."""
+        now = {one.name.lower(): str(one.metadata[MYSQL_TYPE]) for one in self.changes.columns
+               if MYSQL_TYPE in (one.metadata or {})}  # fmt: skip
+        types = {**dict(old_rows.state.types), **now}
+        return {COLUMN_TYPES: json.dumps(types, separators=(",", ":"))} if types else {}
 
     def _only_ddl(self, old_rows: OldRows, prefix: str, deletes: str, *, exists: bool) -> MergeReport:
         """Do what DDL does to the rows of a target; one that does not exist yet remembers it without columns."""
@@ -417,14 +450,17 @@ class _Merge:
         sequence = quoted(plan.sequence)
         names = ", ".join([*(plan.quoted(name) for name in images.keys), sequence])
         values = ", ".join([*(f"s.k{number}" for number in range(len(images.keys))), "s.seq"])
+        if has_batch(tombstones, self.facts):
+            return
         with _view(images.frame.where("gone")) as source:
-            tombstones.merge(
+            merged = tombstones.merge(
                 source,
                 f"ON {_same_keys(images, plan)} "  # noqa: S608
                 f"WHEN MATCHED AND s.seq > t.{sequence} THEN UPDATE SET t.{sequence} = s.seq "
                 f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})",
                 self.facts,
             )
+        check_merged(tombstones, self.facts, merged)
 
     def _merge(self, images: Images, tombstones: Target | None, plan: _Plan) -> Merged:
         """Write the rows: one commit."""

@@ -29,16 +29,23 @@ class OldRows:
         remembered: its properties.
         before: the state in them.
         state: the state after the DDL events of the micro-batch.
+        time_zone: the zone of TIMESTAMP defaults.
     """
 
     target: Target
     remembered: Mapping[str, str]
     before: DDLState
     state: DDLState
+    time_zone: str = "UTC"
 
     @classmethod
     def after(
-        cls, target: Target, remembered: Mapping[str, str] | None, events: Sequence[DDLEvent], policy: str
+        cls,
+        target: Target,
+        remembered: Mapping[str, str] | None,
+        events: Sequence[DDLEvent],
+        policy: str,
+        time_zone: str = "UTC",
     ) -> OldRows:
         """Read the DDL events of a micro-batch; nothing is written.
 
@@ -47,6 +54,7 @@ class OldRows:
             remembered: its properties; None if it does not exist.
             events: the DDL events of its table, oldest first.
             policy: what is done about events that remove rows.
+            time_zone: the zone of TIMESTAMP defaults.
 
         Raises:
             OptionError: there is no such policy.
@@ -61,9 +69,8 @@ class OldRows:
         state = None if remembered is None else DDLState.of_properties(remembered)
         table = events[-1].table if events else TableName("", "")
         known_state = state or DDLState()
-        return cls(
-            target, remembered or {}, known_state, after_ddl(state, events, table, target.name, policy=removed_rows)
-        )
+        new_state = after_ddl(state, events, table, target.name, policy=removed_rows)
+        return cls(target, remembered or {}, known_state, new_state, time_zone)
 
     def properties(self, columns: Sequence[str]) -> dict[str, str]:
         """Return the properties of a new target with these columns: it has no rows to fill."""
@@ -98,8 +105,8 @@ class OldRows:
         of_rows = (
             f"CASE WHEN {quoted(f'{changes.prefix}change_type')} IN ('insert', 'update_postimage') THEN {commit_ts} END"
         )
-        of_keys = self.state.on_changes({**there, **absent}, there, commit_ts)
-        values = self.state.on_changes({**there, **absent}, there, of_rows)
+        of_keys = self.state.on_changes({**there, **absent}, there, commit_ts, time_zone=self.time_zone)
+        values = self.state.on_changes({**there, **absent}, there, of_rows, time_zone=self.time_zone)
         lower = {name.lower() for name in keys}
         values |= {name: value for name, value in of_keys.items() if name.lower() in lower}
         if not values:
@@ -127,7 +134,7 @@ class OldRows:
         state, truncated_ts = self.state, self.state.truncated_ts
         if truncated_ts is not None and truncated_ts != self.before.truncated_ts:
             self._empty(f"{commit_ts} <= {truncated_ts}", deleted, facts)
-        values = state.on_rows(columns, commit_ts)
+        values = state.on_rows(columns, commit_ts, time_zone=self.time_zone)
         if values:
             until = state.pending_ts(columns)
             # The names of two columns may be exchanged, which must not be done twice.

@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import ByteType, DataType, DayTimeIntervalType, IntegerType, LongType, ShortType
 
 from ticdc_source.errors import TargetError
@@ -26,6 +27,7 @@ __all__ = [
     "CommitFacts",
     "DeltaTarget",
     "IcebergTarget",
+    "LastBatch",
     "Merged",
     "NewColumn",
     "Target",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 _RESOLVED_TS, _APP_ID, _BATCH_ID = "ticdc.resolved_ts", "ticdc.app_id", "ticdc.batch_id"
+_NEWEST_COMMITS = 20  # among which the last micro-batch of a writer is looked for first
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,18 @@ class Commit:
 
     version: int
     facts: CommitFacts
+
+
+class LastBatch(NamedTuple):
+    """The last micro-batch that a table has of a writer.
+
+    Attributes:
+        number: its number.
+        restored: whether the table was restored after it, and the engine skips it all the same.
+    """
+
+    number: int
+    restored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +169,22 @@ class Target(Protocol):
         Args:
             source: the name of a view, or a query in parentheses.
             clauses: what follows: `ON …` and the `WHEN` clauses.
-            facts: what the commit records. With `app_id` and `batch_id`, a repeated micro-batch changes nothing.
+            facts: what the commit records. With `app_id` and `batch_id`, Delta skips a number that is not larger than
+                the writer's last; Iceberg skips nothing.
         """
 
     def append(self, source: str, columns: Sequence[str], facts: CommitFacts) -> Merged:
-        """Append these columns of a view; one commit. A repeated micro-batch appends nothing, as in `merge`."""
+        """Append these columns of a view; one commit, as in `merge`."""
 
     def commits(self) -> list[Commit]:
         """Return the commits that the engine still knows, newest first."""
+
+    def last_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer, by the commits that the engine still knows; None if there is none.
+
+        Args:
+            app_id: the name of the writer.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +318,21 @@ class DeltaTarget(_SqlTarget):
         found = self.spark.sql(f"DESCRIBE HISTORY {self.name}").select("version", "userMetadata").collect()
         return [Commit(row["version"], _facts_in(row["userMetadata"])) for row in found]
 
+    def last_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer; see `Target`. The newest commits nearly always have it."""
+        for limit in (_NEWEST_COMMITS, None):
+            text = f"DESCRIBE HISTORY {self.name}{'' if limit is None else f' LIMIT {limit}'}"
+            found = self.spark.sql(text).select("operation", "userMetadata").collect()
+            restored = False
+            for row in found:
+                restored = restored or row["operation"] == "RESTORE"
+                facts = _facts_in(row["userMetadata"])
+                if facts.app_id == app_id and facts.batch_id is not None:
+                    return LastBatch(facts.batch_id, restored)
+            if limit is not None and len(found) < limit:
+                break
+        return None
+
 
 class IcebergTarget(_SqlTarget):
     """An Iceberg table."""
@@ -309,23 +347,10 @@ class IcebergTarget(_SqlTarget):
         """Return the type in which Iceberg keeps values of a type."""
         return IntegerType() if isinstance(type_, (ByteType, ShortType)) else super().stored(type_)
 
-    def append(self, source: str, columns: Sequence[str], facts: CommitFacts) -> Merged:
-        """Append rows; see `Target`."""
-        return Merged(0, skipped=True) if self._has(facts) else super().append(source, columns, facts)
-
     def merge(self, source: str, clauses: str, facts: CommitFacts) -> Merged:
         """Run a MERGE; see `Target`."""
-        if self._has(facts):
-            return Merged(0, skipped=True)
         self.commit(f"MERGE INTO {self.name} t USING {source} s {clauses}", facts)
         return Merged()
-
-    def _has(self, facts: CommitFacts) -> bool:
-        """Return whether a commit of the same writer has this micro-batch, or a later one."""
-        if facts.app_id is None or facts.batch_id is None:
-            return False
-        found = (commit.facts for commit in self.commits())
-        return any(one.app_id == facts.app_id and (one.batch_id or 0) >= facts.batch_id for one in found)
 
     def recording(self, facts: CommitFacts) -> dict[str, str]:
         """Return the settings with which a commit records facts."""
@@ -337,6 +362,15 @@ class IcebergTarget(_SqlTarget):
         table = f"{self.name}.snapshots"
         snapshots = self.spark.table(table).orderBy("committed_at", ascending=False).select("snapshot_id", "summary")
         return [Commit(row["snapshot_id"], CommitFacts.of(row["summary"])) for row in snapshots.collect()]
+
+    def last_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer; see `Target`. Commits that were rolled back do not count."""
+        current = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
+        snapshots = self.spark.table(f"{self.name}.snapshots").join(current.distinct(), "snapshot_id")
+        newest = snapshots.where(f"summary['{_BATCH_ID}'] IS NOT NULL").orderBy("committed_at", ascending=False)
+        found = newest.where(F.col("summary").getItem(_APP_ID) == app_id).select("summary").limit(1).collect()
+        number = CommitFacts.of(found[0]["summary"]).batch_id if found else None
+        return None if number is None else LastBatch(number)
 
 
 ENGINES: dict[str, type[DeltaTarget | IcebergTarget]] = {one.engine: one for one in (DeltaTarget, IcebergTarget)}
