@@ -10,7 +10,7 @@ from ticdc_source.errors import SchemaError, TargetError
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse.log import append_log, scd2_view
 from ticdc_source.lakehouse.maintenance import commits_of
-from ticdc_source.lakehouse.merge import MergeReport, merge_into
+from ticdc_source.lakehouse.merge import MergeReport, deleted_keys_of, merge_into
 
 Change = tuple[Any, ...]  # change type, commit-ts, then the values of the columns
 _SEQUENCE = "struct<commit_ts:bigint,rank:int,partition:int,offset:bigint,index:int>"
@@ -41,7 +41,14 @@ class DDLScenario:
 
     def parts(self) -> list[Callable[[], None]]:
         """Return everything."""
-        return [self.old_rows, self.emptied_tables, self.ddl_before_rows, self.removed_partitions, self.history]
+        return [
+            self.old_rows,
+            self.a_renamed_key,
+            self.emptied_tables,
+            self.ddl_before_rows,
+            self.removed_partitions,
+            self.history,
+        ]
 
     def old_rows(self) -> None:
         """Older rows get a default, and the values of renamed columns, once, and whenever they come."""
@@ -67,6 +74,21 @@ class DDLScenario:
         for batch in (4, 4, 5):  # repeated; and sent again with the next micro-batch
             self._merge(target, batch, moved, renamed, ddl=ddl, keys=["nid"])
             self.equal(self._rows(target, "nid, w"), [(2, "r"), (3, "x"), (4, "later")])
+
+    def a_renamed_key(self) -> None:
+        """With hard deletes, the keys of deleted rows are renamed too: late rows of either name stay deleted."""
+        target = self.name("renamed_key")
+        self._merge(target, 0, [("insert", 5, 1, "a"), ("insert", 6, 2, "b"), ("delete", 7, 2, None)], deletes="hard")
+        both = "id int, nid int, v string"
+        changes = [("insert", 5, 2, None, "late"), ("insert", 12, None, 3, "c"), ("delete", 13, None, 1, None)]
+        ddl = ["ALTER TABLE t RENAME COLUMN id TO nid", 10]
+        for _ in range(2):
+            self._merge(target, 1, changes, both, ddl=ddl, keys=["nid"])
+            self.equal(self._rows(target, "nid, v"), [(3, "c")])
+        deleted = self.spark.table(deleted_keys_of(target)).select("nid").collect()
+        self.equal(sorted(row[0] for row in deleted), [1, 2])
+        self._merge(target, 2, [("insert", 6, 2, "late"), ("insert", 8, 4, "d")], keys=["nid"])
+        self.equal(self._rows(target, "nid, v"), [(3, "c"), (4, "d")])
 
     def emptied_tables(self) -> None:
         """TRUNCATE TABLE removes older rows, keeps late ones out, and is complete up to its commit-ts."""

@@ -239,7 +239,7 @@ class _Merge:
         # if an Iceberg table is among what the changes come from, also behind a cache.
         images = replace(images, frame=images.frame.localCheckpoint())
         count, gone = self._counted(images)
-        tombstones = self._tombstones(images, plan, deletes) if deletes == _HARD else None
+        tombstones = self._tombstones(images, plan, deletes, old_rows) if deletes == _HARD else None
         if exists:
             self._alter(plan)
             own_deleted = plan.deleted if deletes == _SOFT else None
@@ -305,7 +305,8 @@ class _Merge:
     def _keys(self, remembered: Mapping[str, str], old_rows: OldRows) -> tuple[str, ...]:
         """Return the key columns, by the names in the changes."""
         before = old_rows.keys(json.loads(remembered[KEYS])) if KEYS in remembered else None
-        wanted = self.keys or self.changes.keys or before
+        # Field metadata marks the old name too if older and newer rows come together.
+        wanted = self.keys or tuple(dict.fromkeys(old_rows.state.renamed(self.changes.keys))) or before
         if not wanted:
             msg = (
                 f"Cannot merge {self._what}: no column is marked as a key ({_names(self.changes)}). If the table has "
@@ -315,6 +316,7 @@ class _Merge:
             )
             raise SchemaError(msg)
         there = {field.name.lower(): field.name for field in self.changes.columns}
+        there |= {name: name for name in old_rows.renamed_columns(there)}
         missing = [name for name in wanted if name.lower() not in there]
         if missing:
             msg = (
@@ -416,8 +418,8 @@ class _Merge:
         for name, type_ in plan.widen:
             self.target.widen_column(name, type_)
 
-    def _tombstones(self, images: Images, plan: _Plan, deletes: str) -> Target:
-        """Return the table of tombstones; create it if it is missing, and let its keys be as wide as the target's."""
+    def _tombstones(self, images: Images, plan: _Plan, deletes: str, old_rows: OldRows) -> Target:
+        """Return the table of tombstones; its keys have the names and types that the target's will have."""
         tombstones = open_target(self._spark, deleted_keys_of(self.target.name), self.target.engine)
         names = (*images.keys, plan.sequence)
         wanted = [NewColumn(*plan.columns[name.lower()]) for name in names]
@@ -426,8 +428,12 @@ class _Merge:
             return tombstones
         there = {name.lower(): type_ for name, type_ in tombstones.columns().items()}
         for column in wanted:
-            if there[column.name.lower()] != column.type:
+            before = there.get(column.name.lower())
+            if before is None:
+                tombstones.add_column(column)
+            elif before != column.type:
                 tombstones.widen_column(column.name, column.type)
+        old_rows.in_tombstones(tombstones, images.keys, plan.sequence, self.facts)
         return tombstones
 
     def _counted(self, images: Images) -> tuple[int, int]:

@@ -5,7 +5,7 @@ Every step does nothing the second time, so a micro-batch that failed in between
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
@@ -118,6 +118,37 @@ class OldRows:
         fields = tuple(field for field in frame.schema if field.name in {**there, **values})
         return replace(changes, frame=frame, columns=fields)
 
+    def renamed_columns(self, names: Iterable[str]) -> list[str]:
+        """Return the columns of the target that `in_changes` adds to changes with these columns, in lower case."""
+        have = {name.lower() for name in names}
+        columns = {name.lower() for name in self.target.columns()} if self.remembered else set()
+        return [one.column for one in self.state.assignments if one.source and one.column in columns - have]
+
+    def in_tombstones(self, tombstones: Target, keys: Sequence[str], sequence: str, facts: CommitFacts) -> None:
+        """Rename the keys of deleted rows as those of the target will be, before the target is touched.
+
+        Args:
+            tombstones: the table of deleted keys, which has all columns.
+            keys: the key columns.
+            sequence: the column with the place of the delete.
+            facts: the facts of the micro-batch.
+        """
+        lower = {name.lower() for name in keys}
+        columns = {name: type_ for name, type_ in tombstones.columns().items() if name != sequence}
+        commit_ts = f"{quoted(sequence)}.commit_ts"
+        found = self.state.on_rows(columns, commit_ts, time_zone=self.time_zone)
+        values = {name: value for name, value in found.items() if name.lower() in lower}
+        if values:
+            self._assign_once(tombstones, values, commit_ts, self.state.pending_ts(lower), facts)
+
+    def _assign_once(
+        self, table: Target, values: Mapping[str, str], commit_ts: str, until: int, facts: CommitFacts
+    ) -> None:
+        """Set columns of older rows; not again. The names of two columns may be exchanged."""
+        writer = f"{facts.app_id or ''}#ddl-{until}-{','.join(sorted(values))}"
+        if all(commit.facts.app_id != writer for commit in table.commits()):
+            table.update_rows(values, f"{commit_ts} <= {until}", CommitFacts(app_id=writer))
+
     def in_target(
         self, sequence: str, deleted: str | None, facts: CommitFacts, more: Mapping[str, str] | None = None
     ) -> None:
@@ -136,11 +167,7 @@ class OldRows:
             self._empty(f"{commit_ts} <= {truncated_ts}", deleted, facts)
         values = state.on_rows(columns, commit_ts, time_zone=self.time_zone)
         if values:
-            until = state.pending_ts(columns)
-            # The names of two columns may be exchanged, which must not be done twice.
-            writer = f"{facts.app_id or ''}#ddl-{until}-{','.join(sorted(values))}"
-            if all(commit.facts.app_id != writer for commit in self.target.commits()):
-                self.target.update_rows(values, f"{commit_ts} <= {until}", CommitFacts(app_id=writer))
+            self._assign_once(self.target, values, commit_ts, state.pending_ts(columns), facts)
         properties = {**state.filled(columns).as_properties(), **(more or {})}
         if any(self.remembered.get(name) != value for name, value in properties.items()):
             self.target.set_properties(properties)
