@@ -1,7 +1,8 @@
 """A Spark session with Delta or Iceberg, and the names of tables in a folder.
 
 Spark fetches the jars itself, once, from Maven Central (`spark.jars.packages`). If PYSPARK_SUBMIT_ARGS has `--jars` or
-`--packages`, they bring the jars, and nothing else is fetched: `PYSPARK_SUBMIT_ARGS="--jars a.jar,b.jar pyspark-shell"`.
+`--packages`, they bring the jars, and nothing else is fetched:
+`PYSPARK_SUBMIT_ARGS="--jars a.jar,b.jar pyspark-shell"`.
 """
 
 import os

@@ -177,7 +177,7 @@ def _moment(value: str, digits: int = 0) -> tuple[str, str]:
 
 
 def _fraction(text: str | None, digits: int) -> str:
-    """Return six digits of a fraction. One that is longer than the type has room for is rounded, or cut off."""
+    """Return six digits of a fraction. TiDB rounds one that is longer than the type's, or cuts it off."""
     digits_there = (text or "").rstrip("0")
     if len(digits_there) > digits:
         raise ValueError(text)
