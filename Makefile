@@ -30,7 +30,7 @@ demo: $(VENV)/.dev  ## See it work: a broker, messages of TiCDC, Spark reading t
 test: $(VENV)/.dev  ## Run what a commit needs, in 5 minutes (Java 17 or newer; Maven the first time); PYTEST_ARGS="-k time" for some
 	$(call timed,$(PY) -m pytest $(SPREAD) -m "not slow" $(PYTEST_ARGS))
 
-test-all: $(VENV)/.dev  ## Run all tests, in 20 minutes; `make test test-all` runs none twice
+test-all: $(VENV)/.dev  ## Run all tests, in 40 minutes; `make test test-all` runs none twice
 	$(call timed,$(PY) -m pytest $(SPREAD) $(if $(filter test,$(MAKECMDGOALS)),-m slow) $(PYTEST_ARGS))
 
 test-core: $(VENV)/.dev  ## Run the part of `make test` that needs neither a broker nor Spark: no Java, a minute

@@ -90,6 +90,12 @@ class DDLScenario:
         self._merge(target, 2, [("insert", 6, 2, "late"), ("insert", 8, 4, "d")], keys=["nid"])
         self.equal(self._rows(target, "nid, v"), [(3, "c"), (4, "d")])
 
+        alone = self.name("renamed_key_alone")  # the DDL is in a micro-batch without changes
+        self._merge(alone, 0, [("insert", 5, 1, "a"), ("insert", 6, 2, "b")])
+        self._merge(alone, 1, [], ddl=ddl, keys=None)
+        self._merge(alone, 2, [("insert", 12, 3, "c"), ("delete", 13, 1, None)], "nid int, v string", keys=["nid"])
+        self.equal(self._rows(alone, "nid, v"), [(2, "b"), (3, "c")])
+
     def emptied_tables(self) -> None:
         """TRUNCATE TABLE removes older rows, keeps late ones out, and is complete up to its commit-ts."""
         for deletes in ("soft", "hard"):

@@ -26,7 +26,7 @@ from tests.versions.environments import interpreter
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow("a JVM for each kill")]
 
-KILLS = int(os.environ.get("TICDC_KILLS", "2"))
+KILLS = int(os.environ.get("TICDC_KILLS", "1"))
 SEED = int(os.environ.get("TICDC_SEED", "20261122"))
 MORE = pytest.mark.skipif("TICDC_KILLS" not in os.environ, reason="only with TICDC_KILLS=…, as make test-sync does")
 TRANSACTIONS = 150 + 20 * KILLS

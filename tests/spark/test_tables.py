@@ -19,7 +19,10 @@ from tests.support.captured import load
 from tests.support.messages import TSO, Message, canal
 from tests.support.truth import tables_with_rows
 
-pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning"),
+    pytest.mark.usefixtures("sockets_of_the_library"),
+]
 
 SLOW = pytest.mark.slow("each micro-batch takes some seconds")
 

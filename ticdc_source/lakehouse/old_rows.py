@@ -83,7 +83,8 @@ class OldRows:
 
     @property
     def _known(self) -> frozenset[Assignment]:
-        return frozenset(replace(one, filled=False) for one in self.before.assignments)
+        """What the keys in the properties have been through; DDL that came alone waits for changes with its columns."""
+        return frozenset(replace(one, filled=False) for one in self.before.assignments if one.filled)
 
     def in_changes(self, changes: Changelog, columns: Mapping[str, DataType], keys: Sequence[str]) -> Changelog:
         """Return the changes as TiDB has them now: those that DDL removed are gone, and older ones have its values.
