@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.versions.engines import ENGINES, REQUIREMENTS
-from tests.versions.environments import interpreter
+from tests.versions.environments import interpreter, run_module
 
 SECONDS = 900
 # Of the older Delta, what differs between releases; TICDC_KILLS, as with make test-sync, runs all parts.
@@ -30,18 +29,9 @@ def test_merge_into(tmp_path: Path, name: str) -> None:
     parts = () if "TICDC_KILLS" in os.environ else PARTS.get(name, ())
     python = interpreter(engine.pyspark, *REQUIREMENTS)
 
-    done = subprocess.run(
-        [python, "-m", "tests.lakehouse.scenario", name, str(tmp_path), *(["--only", *parts] if parts else [])],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
+    only = ("--only", *parts) if parts else ()
+    report, _ = run_module(python, tmp_path, SECONDS, "tests.lakehouse.scenario", name, str(tmp_path), *only)
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
     assert (report["pyspark"], report["engine"]) == (engine.pyspark, name)
 
 

@@ -151,7 +151,7 @@ def main() -> None:
             "remote": "connect" in type(spark).__module__,
             "without_the_source": without_the_source(),
             "rows": batch(spark, folder),
-            # The micro-batches of Spark Connect run in its server's Python, which has not the test's session.
+            # With Spark Connect, foreachBatch runs in a Python of the server, which cannot change `counts`.
             "rows of tables": tables_of(spark, folder) if arguments.remote else stream(spark, folder),
         }
     finally:

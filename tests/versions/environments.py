@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from tests.conftest import ROOT
 
@@ -48,6 +50,28 @@ def dependencies() -> list[str]:
         message = "pyproject.toml has no `dependencies = [` with a requirement a line, PySpark among them"
         raise ValueError(message)
     return found
+
+
+class Done(NamedTuple):
+    """A program that ended well: the JSON in its last line of output, and what it wrote to standard error."""
+
+    report: dict[str, Any]
+    stderr: str
+
+
+def run_module(python: str | Path, folder: Path, seconds: float, module: str, *arguments: str) -> Done:
+    """Run a module of the tests in an environment and a folder; fail if it does not end with 0."""
+    done = subprocess.run(
+        [str(python), "-m", module, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Done(json.loads(done.stdout.splitlines()[-1]), done.stderr)
 
 
 def _cache_folder() -> Path:

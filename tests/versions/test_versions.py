@@ -1,16 +1,13 @@
 """The same batch and streams run on the newest patch of every PySpark since 4.0, each in its own process."""
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pyspark
 import pytest
 
-from tests.conftest import ROOT, Kafka
-from tests.versions.environments import PipError, dependencies, interpreter
+from tests.conftest import Kafka
+from tests.versions.environments import PipError, dependencies, interpreter, run_module
 
 OLDEST = "3.5.9"  # has decode and what builds on it, and no data source
 OTHERS = ("4.0.5", "4.1.4", "4.2.1")  # pip installs each the first time, which takes a minute
@@ -30,20 +27,12 @@ def test_batch_and_stream(broker: Kafka, tmp_path: Path, version: str) -> None:
     python = interpreter(version) if version != pyspark.__version__ else sys.executable
     limited = not version.startswith(("4.0.", "4.1."))
 
-    done = subprocess.run(
-        [python, "-m", "tests.versions.scenario", broker.bootstrap_servers, str(tmp_path)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
+    report, stderr = run_module(
+        python, tmp_path, SECONDS, "tests.versions.scenario", broker.bootstrap_servers, str(tmp_path)
     )
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
     assert (report["pyspark"], report["admission_control"]) == (version, limited)
-    assert ("Option 'maxOffsetsPerTrigger' is ignored" in done.stderr) == (not limited)
+    assert ("Option 'maxOffsetsPerTrigger' is ignored" in stderr) == (not limited)
 
 
 @pytest.mark.slow("a JVM for each version")
@@ -57,18 +46,9 @@ def test_decode(tmp_path: Path, version: str) -> None:
     needs = CONNECT_NEEDS if client else ()
     python = interpreter(version, *needs) if needs or version != pyspark.__version__ else sys.executable
 
-    done = subprocess.run(
-        [python, "-m", "tests.versions.decoding", str(tmp_path), *(["--remote"] if client else [])],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
+    remote = ("--remote",) if client else ()
+    report, _ = run_module(python, tmp_path, SECONDS, "tests.versions.decoding", str(tmp_path), *remote)
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
     assert (report["pyspark"], report["without_the_source"]) == (version, version == OLDEST)
     assert report["remote"] is bool(client)
     assert report["rows"] > 100

@@ -71,14 +71,16 @@ def survey(batches: Iterable[pa.RecordBatch], options: Options, end: int | None 
     Raises:
         OptionError: the protocol cannot be detected.
     """
-    surveys: dict[str, _Survey] = {}
+    found: _Survey | None = None
     for chunk in _chunks(batches, options):
-        protocol = _protocol_of(chunk, options)
-        if protocol is not None:
-            found = surveys.setdefault(protocol, _Survey(decoder_of(protocol, options), options, end))
-            positions = found.told_by(chunk)
-            if positions:
-                yield _records_at(chunk, positions)
+        if found is None:
+            protocol = _protocol_of(chunk, options)
+            if protocol is None:
+                continue
+            found = _Survey(decoder_of(protocol, options), options, end)
+        positions = found.told_by(chunk)
+        if positions:
+            yield _records_at(chunk, positions)
 
 
 def _chunks(batches: Iterable[pa.RecordBatch], options: Options, *, headers: bool = False) -> Iterator[Chunk]:
@@ -201,11 +203,13 @@ def held_back(batches: Iterable[pa.RecordBatch], options: Options, end: int) -> 
         OptionError: the protocol cannot be detected.
     """
     tables = TableFilter(options.tables or ())
+    decoder: Decoder | None = None
     for chunk in _chunks(batches, options, headers=True):
-        protocol = _protocol_of(chunk, options)
-        if protocol is None:
-            continue
-        decoder = decoder_of(protocol, options)
+        if decoder is None:
+            protocol = _protocol_of(chunk, options)
+            if protocol is None:
+                continue
+            decoder = decoder_of(protocol, options)
         positions: set[int] = set()
         for split in splits_of(decoder, chunk, tables.matches):
             positions |= {event.position for event in split.ddl if (event.commit_ts or 0) >= end}
