@@ -14,6 +14,7 @@ from pyspark.sql.types import DataType, StringType, TimestampType
 from ticdc_source.errors import SchemaError, TargetError
 from ticdc_source.events import DDLEvent
 from ticdc_source.lakehouse.changelog import Changelog, comment_of, keys_as_text, read_changelog, stored_column
+from ticdc_source.lakehouse.merge import KEYS, PREFIX, TABLE
 from ticdc_source.lakehouse.repeats import check_table, has_batch
 from ticdc_source.lakehouse.targets import CommitFacts, NewColumn, Target, open_target, quoted
 from ticdc_source.lakehouse.widening import common_type
@@ -21,7 +22,7 @@ from ticdc_source.schema.ddl_kinds import ddl_kind
 
 __all__ = ["LogReport", "append_log", "scd2_view"]
 
-_KEYS, _TABLE, _PREFIX, _LOG = "ticdc.keys", "ticdc.table", "ticdc.column_prefix", "ticdc.log"
+_LOG = "ticdc.log"
 _CHANGE, _COMMITTED_AT, _SEQUENCE = "change", "committed_at", "sequence"
 _EMPTIED = "truncate"  # the change of a row that stands for TRUNCATE TABLE or DROP TABLE
 _EMPTIES = ("truncate_table", "drop_table", "drop_database")
@@ -96,12 +97,12 @@ def append_log(
     if exists and _LOG not in remembered:
         msg = f"{target} is not a log that append_log created: give the name of a table that does not exist"
         raise TargetError(msg)
-    prefix = remembered.get(_PREFIX, "_" if column_prefix is None else column_prefix)
+    prefix = remembered.get(PREFIX, "_" if column_prefix is None else column_prefix)
     if not exists and not changelog.columns:
         return LogReport(target=target, missing=True)
     facts = CommitFacts(resolved_ts, app_id, batch_id)
     if exists:
-        check_table(log, remembered.get(_TABLE, ""), changelog.table)
+        check_table(log, remembered.get(TABLE, ""), changelog.table)
         if has_batch(log, facts):
             return LogReport(target=target)
     wanted = _wanted(changelog, log, prefix)
@@ -111,11 +112,11 @@ def append_log(
             log.add_column(column)
         for name, type_ in widen:
             log.widen_column(name, type_)
-        if changelog.keys and _KEYS not in remembered:
-            log.set_properties({_KEYS: keys_as_text(changelog.keys)})
+        if changelog.keys and KEYS not in remembered:
+            log.set_properties({KEYS: keys_as_text(changelog.keys)})
     else:
-        own = {_LOG: "true", _TABLE: changelog.table, _PREFIX: prefix}
-        keys = {_KEYS: keys_as_text(changelog.keys)} if changelog.keys else {}
+        own = {_LOG: "true", TABLE: changelog.table, PREFIX: prefix}
+        keys = {KEYS: keys_as_text(changelog.keys)} if changelog.keys else {}
         log.create(add, {**own, **keys, **(properties or {})}, location)
     rows = _rows(changelog, wanted, ddl, preimages=preimages)
     view = f"ticdc_{uuid.uuid4().hex}"
@@ -232,14 +233,14 @@ def scd2_view(
     if _LOG not in remembered:
         msg = f"{log} is not a log that append_log created"
         raise TargetError(msg)
-    names = list(keys or json.loads(remembered.get(_KEYS, "[]")))
+    names = list(keys or json.loads(remembered.get(KEYS, "[]")))
     if not names:
         msg = (
             f"{log} is of a table without a key: nothing tells a change that TiCDC sent again from another row's. "
             "If columns identify a row, give them: keys=['id']"
         )
         raise SchemaError(msg)
-    prefix = remembered[_PREFIX]
+    prefix = remembered[PREFIX]
     frame = spark.table(log)
     change, sequence = quoted(f"{prefix}{_CHANGE}"), quoted(f"{prefix}{_SEQUENCE}")
     own = {f"{prefix}{name}" for name in (_CHANGE, _COMMITTED_AT, _SEQUENCE)}
