@@ -2,6 +2,9 @@
 
 import argparse
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -31,7 +34,15 @@ BENCHMARKS = {
         bench_memory,
     )
 }
-
+# Seconds on two idle cores, by size. The others run only with --only: no page shows their figures.
+PLANNED = {
+    "throughput": {"full": 480, "quick": 60},
+    "stages": {"full": 25, "quick": 10},
+    "scale": {"full": 60, "quick": 20},
+    "microbatch": {"full": 150, "quick": 20},
+    "memory": {"full": 90, "quick": 0},
+}
+WITHOUT_BROKER = {bench_stages.NAME}
 
 _WIDTH = 140  # of tables that are written to a file
 
@@ -51,28 +62,43 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=FOLDER, help="the folder for results (default: %(default)s)")
     given = parser.parse_args(arguments)
     console = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
-    chosen = given.only or list(BENCHMARKS)
     if given.list:
         for name, module in BENCHMARKS.items():
-            console.print(f"{name:<12} {(module.__doc__ or '').splitlines()[0]}", highlight=False, soft_wrap=True)
+            about = f"{name:<12} {_planned(name, given.size):>12}  {(module.__doc__ or '').splitlines()[0]}"
+            console.print(about, highlight=False, soft_wrap=True)
         return 0
+    chosen = given.only or [name for name, planned in PLANNED.items() if planned.get(given.size, 1)]
     try:
         given.results.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"--results: {error}")
     try:
-        with connect() as kafka:
+        with _broker() if set(chosen) - WITHOUT_BROKER else nullcontext("") as bootstrap:
             for name in chosen:
+                begun = time.monotonic()
                 command = f"python -m benchmarks --only {name} --size {given.size}"
-                result = BENCHMARKS[name].run(kafka.bootstrap_servers, given.size, command)
+                result = BENCHMARKS[name].run(bootstrap, given.size, command)
                 result.show(console)
                 path = result.write(given.results, given.size)
                 for written in (path, draw(path)):
                     console.print(f"  {written or NO_CHART}", highlight=False, soft_wrap=True)
+                took = f"  {name} took {time.monotonic() - begun:.0f} s ({_planned(name, given.size)})"
+                console.print(took, highlight=False)
     except (KafkaSetupError, KafkaStartError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+@contextmanager
+def _broker() -> Iterator[str]:
+    with connect() as kafka:
+        yield kafka.bootstrap_servers
+
+
+def _planned(name: str, size: str) -> str:
+    seconds = PLANNED.get(name, {}).get(size)
+    return f"planned {seconds} s" if seconds else "not planned"
 
 
 if __name__ == "__main__":

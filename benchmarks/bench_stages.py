@@ -1,190 +1,136 @@
-"""Where a worker's time goes, stage by stage, and the least that a reader in Python can take.
+"""Where a worker's time goes, stage by stage, on the fast path and on the general path: without Spark and a broker.
 
-All columns but the last are CPU time of this process, which does a worker's work: the stages one by one over the same
-messages. Within decoding, cProfile separates parsing, turning rows into columns, and casting. For reference: the
-general path without the fetch, `orjson.loads` alone, and prebuilt Arrow batches into Spark's Java.
+This process does a worker's work on answers that a broker would give: it cuts them into chunks (fetch), finds the
+table of each message (split), turns messages into columns (decode), adds metadata columns and joins record batches
+(assemble), and writes the bytes that go to Java (arrow). All figures are CPU microseconds a row, each the least of
+several turns, because noise only adds. What the network costs is not in them. Both paths must give the same rows.
 """
 
 from __future__ import annotations
 
-import cProfile
-import json
-import pstats
-from collections import Counter
+import gc
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from pathlib import Path
-from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.json
 
-from benchmarks.bench_throughput import consumed, filled_topic
 from benchmarks.corpus import WORKS, Message, Work, messages
-from benchmarks.in_process import chunks_of, cpu_of, fetched, spec_for
-from benchmarks.prebuilt import Prebuilt
+from benchmarks.in_process import Answer, answers_of, cpu_of, cut, spec_for
 from benchmarks.results import Chart, Result
-from benchmarks.session import ROOT, Session, session
-from ticdc_source.events import Chunk
+from ticdc_source.events import Chunk, TableEvents
 from ticdc_source.pipeline.coalesce import coalesce_batches
 from ticdc_source.pipeline.read import ReadSpec, ReadState, read
-from ticdc_source.spark.schema import to_spark
 
 NAME = "stages"
-TITLE = "Where a worker's time goes: CPU microseconds a row; on the right what no reader in Python can do without"
-STAGES = ("fetch", "split", "parse", "columns", "cast", "assemble", "arrow")
-REFERENCES = ("general path", "orjson.loads", "into Java")
+TITLE = "Where a worker's time goes: CPU microseconds a row, on both paths"
+STAGES = ("fetch", "split", "decode", "assemble", "arrow")
+PATHS = {"fast": True, "general": False}
 
-_BUILT_IN = "~"  # cProfile's file of a function that is written in C
-_DEPTH = 12  # of callers to follow from a built-in function
-_JAVA_ROWS = 500_000
-_MAX_BYTES = 32 << 20  # of a coalesced record batch: the default of maxBytesPerBatch
+_SAMPLED = 2_000  # messages that the schema is inferred from
 
 
 @dataclass(frozen=True)
 class Size:
-    """The number of records of each work, and the number of rows that go into Java."""
+    """The number of records of each work, and of turns."""
 
     records: dict[str, int]
-    java_rows: int
+    turns: int
 
 
 _RECORDS = {
-    "canal-json": 30_000,
-    "canal-json, 3 columns": 60_000,
-    "canal-json, 60 columns": 6_000,
-    "open-protocol": 4_000,
-    "debezium, no schema": 30_000,
-    "debezium, schema": 20_000,
+    "canal-json": 12_000,
+    "canal-json, 3 columns": 24_000,
+    "canal-json, 60 columns": 3_000,
+    "open-protocol": 1_200,
+    "debezium, no schema": 12_000,
+    "debezium, schema": 6_000,
 }
 SIZES = {
-    "full": Size(_RECORDS, _JAVA_ROWS),
-    "quick": Size({"canal-json": 10_000, "open-protocol": 1_000}, 100_000),
-    "tiny": Size({"canal-json": 100}, 100),
+    "full": Size(_RECORDS, 4),
+    "quick": Size({name: records // 2 for name, records in _RECORDS.items()}, 3),
+    "tiny": Size(dict.fromkeys(_RECORDS, 100), 1),
 }
 
 
-def run(bootstrap: str, size_name: str, command: str) -> Result:
+def run(_: str, size_name: str, command: str) -> Result:
     """Measure all works."""
     size = SIZES[size_name]
     result = Result(NAME, TITLE, command, asdict(size))
-    result.columns = ("work", *STAGES, "sum", *REFERENCES)
-    with session(1) as live:
-        live.spark.dataSource.register(Prebuilt)
-        for name, records in size.records.items():
-            samples, rows = measure(live, bootstrap, WORKS[name], records, size.java_rows)
-            result.samples[name] = samples
-            figures = {stage: round(seconds / rows * 1e6, 2) for stage, seconds in samples[0].items()}
-            result.figures[name] = {"rows": rows, "microseconds_a_row": figures}
-            total = sum(figures[stage] for stage in STAGES)
-            cells = [*(figures[stage] for stage in STAGES), total, *(figures[reference] for reference in REFERENCES)]
-            result.rows.append([name, *(f"{cell:.2f}" for cell in cells)])
-    parts = {work: figures["microseconds_a_row"] for work, figures in result.figures.items()}
-    series = {stage: {work: part[stage] for work, part in parts.items()} for stage in STAGES}
+    result.columns = ("work", "path", *STAGES, "sum", "general / fast", "orjson.loads")
+    for name, records in size.records.items():
+        took, rows = measure(WORKS[name], records, size.turns)
+        sums = {path: sum(stages[stage] for stage in STAGES) for path, stages in took.items()}
+        for path, stages in took.items():
+            figures = {stage: round(seconds / rows * 1e6, 2) for stage, seconds in stages.items()}
+            result.samples[f"{name}, {path}"] = [stages]
+            result.figures[f"{name}, {path}"] = {"rows": rows, "microseconds_a_row": figures}
+            total, ratio = sums[path] / rows * 1e6, sums["general"] / max(sums["fast"], 1e-9)
+            cells = [*(figures[stage] for stage in STAGES), total]
+            ends = [f"{ratio:.1f}", f"{figures['orjson.loads']:.2f}"] if path == "fast" else ["", ""]
+            result.rows.append([name, path, *(f"{cell:.2f}" for cell in cells), *ends])
+            print(" ", " | ".join(result.rows[-1]), file=sys.stderr, flush=True)
+    parts = {name: figures["microseconds_a_row"] for name, figures in result.figures.items()}
+    series = {stage: {name: part[stage] for name, part in parts.items()} for stage in STAGES}
     result.chart = Chart("CPU microseconds a row", series, stacked=True)
     return result
 
 
-def measure(
-    live: Session, bootstrap: str, work: Work, records: int, java_rows: int
-) -> tuple[list[dict[str, float]], int]:
-    """Return the CPU seconds of each stage and reference, and the number of rows they are for."""
+def measure(work: Work, records: int, turns: int) -> tuple[dict[str, dict[str, float]], int]:
+    """Return the CPU seconds of each stage by path, and the number of rows they are for."""
     some = list(islice(messages(work.name), records))
-    chunks = list(chunks_of(some, protocol=work.protocol))
-    spec, state = spec_for(some, **work.options), ReadState()
-    with filled_topic(bootstrap, work, records, 1) as (topic, filled):
-        fetching = cpu_of(lambda: fetched(bootstrap, topic, filled.records)) * records / filled.records
-    tables = [table_events for chunk in chunks for table_events in spec.decoder.split(chunk).tables.values()]
+    rows = sum(message.rows for message in some)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a user should set is not the subject here
+        spec = spec_for(some[:_SAMPLED], **work.options)
+    answers = list(answers_of(some))
+    gc.freeze()  # no collection between two measurements looks at what lives as long as the work
+    took, tables = {}, {}
+    for path, is_fast in PATHS.items():
+        path_spec = replace(spec, plan=replace(spec.plan, fast_path=is_fast))
+        took[path], tables[path] = _of_path(answers, path_spec, work, turns)
+        assert tables[path].num_rows == rows
+        took[path]["orjson.loads"] = cpu_of(lambda: _parse(some, work), turns) if is_fast else 0.0
+    gc.unfreeze()
+    assert tables["fast"].equals(tables["general"])
+    return took, rows
 
-    def decode() -> None:
-        for table_events in tables:
-            spec.decoder.decode(table_events, spec.plan, state.learned)
 
-    batches = list(_coalesced(chunks, spec, state))
-    rows = sum(batch.num_rows for batch in batches)
-    assert rows == sum(message.rows for message in some)
-    splitting = cpu_of(lambda: [spec.decoder.split(chunk, learned=state.learned) for chunk in chunks])
-    decoding = cpu_of(decode)
-    whole = cpu_of(lambda: _drain(chunks, spec, state))
-    took = {
-        "fetch": fetching,
-        "split": splitting,
-        **{part: decoding * share for part, share in shares_of(decode, decoding).items()},
-        "assemble": max(0.0, whole - splitting - decoding),
-        "arrow": cpu_of(lambda: _written(batches)),
-        "general path": _without_fast_paths(chunks, spec),
-        "orjson.loads": cpu_of(lambda: _parse(some, work)),
-        "into Java": _into_java(live, batches, rows, java_rows),
+def _of_path(answers: list[Answer], spec: ReadSpec, work: Work, turns: int) -> tuple[dict[str, float], pa.Table]:
+    """Return the CPU seconds of each stage, and the rows."""
+    chunks = list(cut(answers, work.protocol))
+    state = ReadState()
+    batches = list(_coalesced(chunks, spec, state))  # the first pass learns the form of the messages
+    tables = [
+        table_events
+        for chunk in chunks
+        for table_events in spec.decoder.split(chunk, learned=state.learned).tables.values()
+    ]
+    runs: Mapping[str, Callable[[], object]] = {
+        "fetch": lambda: sum(map(len, cut(answers, work.protocol))),
+        "split": lambda: [spec.decoder.split(chunk, learned=state.learned) for chunk in chunks],
+        "decode": lambda: _decode(tables, spec, state),
+        "whole": lambda: sum(batch.num_rows for batch in _coalesced(chunks, spec, state)),
+        "arrow": lambda: _written(batches),
     }
-    return [took], rows
+    least = dict.fromkeys(runs, float("inf"))
+    for _ in range(turns):  # in turns, so that a noisy moment meets all of them
+        for name, run_once in runs.items():
+            least[name] = min(least[name], cpu_of(run_once, 1))
+    least["assemble"] = max(0.0, least.pop("whole") - least["split"] - least["decode"])
+    return least, pa.Table.from_batches(batches).combine_chunks()
 
 
-def shares_of(run_once: Callable[[], None], plain: float) -> dict[str, float]:
-    """Profile a decoding, and return the shares of parsing, columns and casting.
-
-    The profiler makes calls slower, and adds that time to the Python function that calls. The excess over the `plain`
-    CPU seconds is subtracted there, in proportion to the number of calls.
-    """
-    profile = cProfile.Profile()
-    read_json = pyarrow.json.read_json
-    pyarrow.json.read_json = lambda *given, **named: _traced_json(read_json, *given, **named)
-    try:
-        profile.runcall(run_once)
-    finally:
-        pyarrow.json.read_json = read_json
-    stats: dict[tuple[str, int, str], Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
-    calls: Counter[tuple[str, int, str]] = Counter()
-    for function, (_, count, _, _, callers) in stats.items():
-        if function[0] != _BUILT_IN:
-            calls[function] += count
-            continue
-        for caller, (_, from_there, _, _) in callers.items():
-            calls[caller] += from_there
-    excess = max(0.0, sum(own for _, _, own, _, _ in stats.values()) - plain) / max(1, calls.total())
-    seconds: Counter[str] = Counter()
-    for function, (_, _, own, _, _) in stats.items():
-        seconds[_part_of(function, stats)] += max(0.0, own - calls[function] * excess)
-    return {part: seconds[part] / max(seconds.total(), 1e-9) for part in ("parse", "columns", "cast")}
-
-
-def _traced_json(read_json: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    """Parse in a Python function, because the profiler does not see Cython's."""
-    return read_json(*given, **named)
-
-
-def _part_of(function: tuple[str, int, str], stats: Mapping[tuple[str, int, str], Any], depth: int = 0) -> str:
-    """Return the part that a function belongs to: by its own file, or by that of the caller with most of its time."""
-    file, _, name = function
-    if "orjson" in name or name == _traced_json.__name__ or file.startswith(_PYTHON_JSON):
-        return "parse"
-    if file.startswith(_KERNELS) or Path(file).name == "kernels.py":  # the kernels of one protocol are in its folder
-        return "cast"
-    callers = stats[function][4]
-    if file.startswith(_OURS) or not callers or depth > _DEPTH:
-        return "columns"
-    return _part_of(max(callers, key=lambda caller: callers[caller][2]), stats, depth + 1)
-
-
-_OURS = str(ROOT / "ticdc_source")
-_KERNELS = str(ROOT / "ticdc_source" / "kernels")
-_PYTHON_JSON = str(Path(json.decoder.__file__).parent)
-
-
-def _drain(chunks: list[Chunk], spec: ReadSpec, state: ReadState) -> None:
-    for _ in _coalesced(chunks, spec, state):
-        pass
-
-
-def _without_fast_paths(chunks: list[Chunk], spec: ReadSpec) -> float:
-    """Return the CPU seconds of all but the fetch on the general path, which parses each message whole."""
-    general = replace(spec, plan=replace(spec.plan, fast_path=False))
-    return cpu_of(lambda: _drain(chunks, general, ReadState()))
+def _decode(tables: list[TableEvents], spec: ReadSpec, state: ReadState) -> None:
+    for table_events in tables:
+        spec.decoder.decode(table_events, spec.plan, state.learned)
 
 
 def _coalesced(chunks: list[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
-    return coalesce_batches(read(chunks, spec, state), spec.max_rows, _MAX_BYTES)
+    return coalesce_batches(read(chunks, spec, state), spec.max_rows, spec.max_bytes)
 
 
 def _written(batches: list[pa.RecordBatch]) -> None:
@@ -210,18 +156,3 @@ def _bodies(message: Message, work: Work) -> Iterator[bytes]:
             end = start + 8 + int.from_bytes(data[start : start + 8], "big")
             yield data[start + 8 : end]
             start = end
-
-
-def _into_java(live: Session, batches: list[pa.RecordBatch], rows: int, java_rows: int) -> float:
-    """Return the CPU seconds, of all processes, for a number of rows in prebuilt batches, after a warm-up."""
-    path = str(live.folder / "prebuilt.arrow")
-    with pa.ipc.new_file(path, batches[0].schema) as file:
-        for batch in batches:
-            file.write_batch(batch)
-    reader = live.spark.read.format("prebuilt").schema(to_spark(batches[0].schema)).option("path", path)
-    times = max(1, java_rows // rows)
-    few, many = (reader.option("times", str(number)).load() for number in (1, times + 1))
-    for _ in range(3):
-        consumed(live, many)
-    took = consumed(live, many)["cpu_seconds"] - consumed(live, few)["cpu_seconds"]  # without the fixed cost of a query
-    return max(0.0, took / times)

@@ -6,16 +6,21 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from benchmarks.corpus import Message
+from benchmarks.load import record_batch
 from ticdc_source.driver.context import context_of_schema
 from ticdc_source.driver.load import schema_of_ranges
 from ticdc_source.driver.read_spec import fetch_settings, read_spec
 from ticdc_source.events import Binaries, Chunk
 from ticdc_source.kafka import KafkaFetcher
+from ticdc_source.kafka.batches.cut import ChunkLimits
+from ticdc_source.kafka.batches.cut import chunks_of as chunks_of_batches
+from ticdc_source.kafka.batches.record_batches import Fetched, record_batches
+from ticdc_source.kafka.kafka_python.legacy import legacy_records
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -23,6 +28,18 @@ from ticdc_source.pipeline.read import ReadSpec
 from ticdc_source.protocols import PROTOCOLS
 
 TOPIC = "in-process"
+
+_BATCH_BYTES = 100_000  # of a record batch
+_ANSWER_BYTES = 3 << 20  # max.partition.fetch.bytes
+_CHUNK_BYTES = 4 << 20
+
+
+class Answer(NamedTuple):
+    """What a broker answers to a fetch: record batches, from an offset to another."""
+
+    start: int
+    end: int
+    data: bytes
 
 
 def cpu_of(run: Callable[[], Any], times: int = 3) -> float:
@@ -73,3 +90,29 @@ def fetched(bootstrap: str, topic: str, records: int) -> int:
     options = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
     with KafkaFetcher(client_config(options, driver=False), fetch_settings(options)) as fetcher:
         return sum(len(chunk) for chunk in fetcher.fetch(OffsetRange(topic, 0, 0, records)))
+
+
+def answers_of(messages: Iterable[Message]) -> Iterator[Answer]:
+    """Yield the answers of a broker that has these messages in record batches that are not compressed."""
+    source = iter(messages)
+    start = end = 0
+    batches: list[bytes] = []
+    while first := next(source, None):
+        more = _BATCH_BYTES // (len(first.value or b"") + len(first.key or b"") + 1)
+        batch = record_batch([first, *islice(source, more)])
+        if batches and sum(map(len, batches)) + len(batch.data) > _ANSWER_BYTES:
+            yield Answer(start, end, b"".join(batches))
+            start, batches = end, []
+        batches.append(end.to_bytes(8, "big") + batch.data[8:])  # the checksum does not cover the first offset
+        end += batch.records
+    if batches:
+        yield Answer(start, end, b"".join(batches))
+
+
+def cut(answers: Iterable[Answer], protocol: str) -> Iterator[Chunk]:
+    """Yield the chunks of a broker's answers, as a worker cuts them, checksums included."""
+    limits = ChunkLimits(max_records=PROTOCOLS[protocol].chunk_records, max_bytes=_CHUNK_BYTES, include_headers=False)
+    for start, end, data in answers:
+        fetched_ = Fetched(topic=TOPIC, partition=0, start=start, data=data, read_legacy=legacy_records)
+        batches, damage = record_batches(data, start, end, at_batch=True)
+        yield from chunks_of_batches(fetched_, batches, damage, limits, end)

@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from benchmarks import compare, corpus
-from benchmarks.__main__ import BENCHMARKS
-from benchmarks.bench_stages import REFERENCES, STAGES
+from benchmarks.__main__ import BENCHMARKS, PLANNED
+from benchmarks.bench_stages import PATHS, STAGES
 from benchmarks.bench_throughput import SIZES
 from benchmarks.charts import draw
 from benchmarks.load import record_batch
@@ -33,8 +33,9 @@ ON_LINUX = pytest.mark.skipif(not PROC.is_dir(), reason="memory and CPU time are
 def results(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Run all benchmarks at the smallest size as `make bench` does, on the session's broker; return their results."""
     folder = tmp_path_factory.mktemp("results")
+    chosen = [word for name in BENCHMARKS for word in ("--only", name)]
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--size", "tiny", "--results", str(folder)],
+        [sys.executable, "-m", "benchmarks", "--size", "tiny", "--results", str(folder), *chosen],
         cwd=ROOT,
         env={**os.environ, BOOTSTRAP_VARIABLE: broker.bootstrap_servers, "SPARK_SUBMIT_OPTS": QUICK_START},
         capture_output=True,
@@ -84,9 +85,11 @@ def test_throughput_has_both_sides(results: dict[str, dict[str, Any]]) -> None:
         assert [sample["side"] for sample in throughput["samples"][name]] == ["ticdc", "kafka"]
         assert all(sample["cpu_seconds"] > 0 for sample in throughput["samples"][name])
         assert figures["ratio_rows_per_cpu_second"] > 0
-    stages = results["stages"]["figures"]["canal-json"]["microseconds_a_row"]
-    assert set(stages) == {*STAGES, *REFERENCES}
-    assert sum(stages.values()) > 0
+    stages = results["stages"]["figures"]
+    assert set(stages) == {f"{work}, {path}" for work in corpus.WORKS for path in PATHS}
+    for figures in stages.values():
+        assert set(figures["microseconds_a_row"]) == {*STAGES, "orjson.loads"}
+        assert figures["microseconds_a_row"]["decode"] > 0
 
 
 def test_the_benchmarks_are_listed() -> None:
@@ -95,6 +98,13 @@ def test_the_benchmarks_are_listed() -> None:
         [sys.executable, "-m", "benchmarks", "--list"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert [line.split()[0] for line in done.stdout.splitlines()] == list(BENCHMARKS)
+
+
+@pytest.mark.parametrize(("size", "minutes"), [("full", 15), ("quick", 2)])
+def test_the_plan_keeps_its_time(size: str, minutes: int) -> None:
+    """The planned seconds of all benchmarks fit into what `make help` says."""
+    assert PLANNED.keys() <= BENCHMARKS.keys()
+    assert sum(planned[size] for planned in PLANNED.values()) <= 60 * minutes
 
 
 @pytest.mark.parametrize("work", corpus.WORKS)
