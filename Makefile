@@ -11,6 +11,13 @@ WORKERS ?= logical
 # The tools of .venv before all others, and Spark's workers on the same Python as the driver.
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" PYSPARK_PYTHON="$(CURDIR)/$(PY)" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(PY)"
 
+# Rust's build tool, found as native/extension.py finds it; empty if there is none. `make CARGO= …` does without it.
+CARGO ?= $(shell PATH="$$PATH$(if $(CARGO_HOME),:$(CARGO_HOME)/bin)"; command -v cargo)
+NATIVE := ticdc_source/_native.abi3.so
+
+# What targets need: the environment, and the native path if it can be built.
+READY := $(VENV)/.dev $(if $(CARGO),$(NATIVE))
+
 # One process runs all tests that share the Spark session, the others run beside it (tests/conftest.py).
 SPREAD := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=20
 
@@ -19,61 +26,76 @@ timed = @began=$$(date +%s); $(RUN) $(1); code=$$?; took=$$(($$(date +%s) - bega
 	echo "make $@: $$((took / 60)) min $$((took % 60)) s"; exit $$code
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tidb test test-all test-core test-restarts test-faults test-sync fuzz soak lint types bench bench-quick docs clean
+.PHONY: help demo tidb test test-all test-core test-restarts test-faults test-sync fuzz soak lint types bench bench-quick native wheel docs clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-demo: $(VENV)/.dev  ## See it work: a broker, messages of TiCDC, Spark reading them
+demo: $(READY)  ## See it work: a broker, messages of TiCDC, Spark reading them
 	$(RUN) $(PY) -m examples.demo
 
-test: $(VENV)/.dev  ## Run what a commit needs, in 5 minutes (Java 17 or newer; Maven the first time); PYTEST_ARGS="-k time" for some
+test: $(READY)  ## Run what a commit needs, in 5 minutes (Java 17 or newer; Maven the first time); PYTEST_ARGS="-k time" for some
 	$(call timed,$(PY) -m pytest $(SPREAD) -m "not slow" $(PYTEST_ARGS))
 
-test-all: $(VENV)/.dev  ## Run all tests, in 40 minutes; `make test test-all` runs none twice
+test-all: $(READY)  ## Run all tests, in 40 minutes; `make test test-all` runs none twice
 	$(call timed,$(PY) -m pytest $(SPREAD) $(if $(filter test,$(MAKECMDGOALS)),-m slow) $(PYTEST_ARGS))
 
-test-core: $(VENV)/.dev  ## Run the part of `make test` that needs neither a broker nor Spark: no Java, a minute
+test-core: $(READY)  ## Run the part of `make test` that needs neither a broker nor Spark: no Java, a minute
 	$(call timed,$(PY) -m pytest $(SPREAD) -m "not broker and not spark and not slow" $(PYTEST_ARGS))
 
-test-restarts: $(VENV)/.dev  ## Kill streams at 20 moments, where `make test-all` does at 3; TICDC_SEED=… repeats a case
+test-restarts: $(READY)  ## Kill streams at 20 moments, where `make test-all` does at 3; TICDC_SEED=… repeats a case
 	TICDC_KILLS=20 $(RUN) $(PY) -m pytest -s tests/spark/test_restarts.py tests/spark/test_attempts.py -k kill $(PYTEST_ARGS)
 
-test-faults: $(VENV)/.dev  ## Kill a broker of three under a stream 20 times, stop all for 2 minutes; 100 reads with one dead, 100 with one frozen
+test-faults: $(READY)  ## Kill a broker of three under a stream 20 times, stop all for 2 minutes; 100 reads with one dead, 100 with one frozen
 	TICDC_KILLS=20 TICDC_AWAY_SECONDS=120 TICDC_READS=100 $(RUN) $(PY) -m pytest -s -o faulthandler_timeout=3600 \
 	  tests/spark/test_cluster_faults.py tests/kafka/test_cluster.py $(PYTEST_ARGS)
 
-tidb: $(VENV)/.dev  ## Build a TiDB for tests into the cache, once (Go 1.23 or newer, Maven; ten minutes)
+tidb: $(READY)  ## Build a TiDB for tests into the cache, once (Go 1.23 or newer, Maven; ten minutes)
 	$(RUN) $(PY) -m tests.tidb.server
 
-test-sync: $(VENV)/.dev  ## Kill examples.sync_database 10 times on Delta and on Iceberg, in both modes; TICDC_SEED=… for another case
+test-sync: $(READY)  ## Kill examples.sync_database 10 times on Delta and on Iceberg, in both modes; TICDC_SEED=… for another case
 	TICDC_KILLS=10 $(RUN) $(PY) -m pytest -s -o faulthandler_timeout=3600 tests/lakehouse/test_sync_database.py $(PYTEST_ARGS)
 
-fuzz: $(VENV)/.dev  ## Read 20,000 damaged messages in all modes and formats; ARGS="--mutants 1000000 --seed 7" for more
+fuzz: $(READY)  ## Read 20,000 damaged messages in all modes and formats; ARGS="--mutants 1000000 --seed 7" for more
 	$(RUN) $(PY) -m tests.fuzz $(ARGS)
 
-soak: $(VENV)/.dev  ## Three minutes of a Spark program, three brokers and faults (Linux); ARGS="--minutes 30 --seed 7" for more
+soak: $(READY)  ## Three minutes of a Spark program, three brokers and faults (Linux); ARGS="--minutes 30 --seed 7" for more
 	$(RUN) $(PY) -m tests.soak $(ARGS)
 
-lint: $(VENV)/.dev  ## Check style and formatting
+lint: $(READY)  ## Check style and formatting, of Rust too where there is cargo
 	$(RUN) $(PY) -m ruff check .
 	$(RUN) $(PY) -m ruff format --check .
+ifdef CARGO
+	cd native && $(CARGO) fmt --check && $(CARGO) clippy --quiet --locked --all-targets -- -D warnings
+else
+	@echo "There is no cargo: native/ is not checked"
+endif
 
-types: $(VENV)/.dev  ## Check types
+types: $(READY)  ## Check types
 	$(RUN) $(PY) -m mypy
 
-bench: $(VENV)/.benchmarks  ## Measure, some twenty minutes; results into benchmarks/results
+bench: $(VENV)/.benchmarks $(READY)  ## Measure, some twenty minutes; results into benchmarks/results
 	$(RUN) $(PY) -m benchmarks
 
-bench-quick: $(VENV)/.benchmarks  ## Measure less, two minutes
+bench-quick: $(VENV)/.benchmarks $(READY)  ## Measure less, two minutes
 	$(RUN) $(PY) -m benchmarks --quick
 
-docs: $(VENV)/.dev  ## Write the generated parts of README.md and docs/
+native: $(PY)  ## Build the native path in place (Rust): ticdc_source/_native.abi3.so
+	$(PY) native/extension.py
+
+wheel: $(PY)  ## Build the wheel for a cluster into dist, with the native path (Rust); says which glibc it needs
+	$(PY) native/extension.py --wheel dist
+
+docs: $(READY)  ## Write the generated parts of README.md and docs/
 	$(RUN) $(PY) -m tests.generate_docs
 
 clean:  ## Remove .venv and what tools left behind
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build dist metastore_db derby.log spark-warehouse artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The general path stands in where the crate cannot be built.
+$(NATIVE): $(wildcard native/Cargo.* native/src/*) | $(VENV)/.dev
+	-$(PY) native/extension.py
 
 # A stamp is newer than pyproject.toml when the environment has what pyproject.toml asks for.
 # pip 25.1 is the first that knows dependency groups.

@@ -28,7 +28,7 @@ WALL_CLOCK = frozenset({
 MAY_READ_THE_WALL_CLOCK = {f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended"}
 LONGEST_TUPLE = 4  # fields
 LONGEST = 600  # lines: a longer file has two subjects
-MOST_AT_THE_TOP = 5  # files directly in the package: folders show the layers
+MOST_AT_THE_TOP = 6  # files directly in the package: folders show the layers
 
 # The layers, from the top down. A module imports modules of its own folder, and of lower layers. Siblings of one layer
 # do not import one another.
@@ -42,6 +42,7 @@ LAYERS: tuple[dict[str, str], ...] = (
     {"kernels": "a column of wire values → an Arrow array", "options": "what the user typed, without I/O"},
     {"schema": "what a column is, and what DDL says of it"},
     {"events": "what travels between the stages"},
+    {"native": "the extension module, if it is there"},
     {"reports": "warnings and errors, as the user sees them"},
     {"errors": "the tree of errors"},
 )

@@ -1,0 +1,124 @@
+"""Builds the extension module from the crate beside this file, with cargo; uses only Python's own library.
+
+`python native/extension.py` builds it in this clone (`make native`), with `--wheel FOLDER` in a wheel (`make wheel`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from pathlib import Path
+
+__all__ = ["CRATE", "MODULE", "BuildError", "build", "build_wheel", "glibc_of", "wheel_platform"]
+
+CRATE = Path(__file__).resolve().parent
+MODULE = Path("ticdc_source") / "_native.abi3.so"  # in the project and in wheels
+
+
+class BuildError(RuntimeError):
+    """The extension module cannot be built; the message is one line."""
+
+
+def build(target: Path) -> None:
+    """Build the crate, and put the extension module at `target`.
+
+    Raises:
+        BuildError: there is no cargo, or it fails. What cargo says is on standard error.
+    """
+    cargo = _find_cargo()
+    command = [cargo, "build", "--release", "--locked", "--message-format=json-render-diagnostics"]
+    # In the crate's folder, whose .cargo/config.toml says how to link. PyO3 asks this Python what it is.
+    environment = {**os.environ, "PYO3_PYTHON": sys.executable}
+    try:
+        done = subprocess.run(command, cwd=CRATE, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    except OSError as error:
+        msg = f"{cargo} does not start: {error.strerror}"
+        raise BuildError(msg) from error
+    if done.returncode:
+        msg = f"`{' '.join(command[:3])}` in native/ ended with {done.returncode}"
+        raise BuildError(msg)
+    messages = map(json.loads, done.stdout.splitlines())
+    (library,) = (
+        name
+        for message in messages
+        if message["reason"] == "compiler-artifact" and message["target"]["name"] == "_native"
+        for name in message["filenames"]
+        if not name.endswith(".rlib")
+    )
+    # A process may have the old file mapped: it keeps it, because the new one takes its name.
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.copyfile(library, draft)
+    draft.replace(target)
+
+
+def glibc_of(module: Path) -> tuple[int, int] | None:
+    """Return the oldest glibc that can load a module, by the versions of its symbols; None if it needs no glibc."""
+    versions = re.findall(rb"\0GLIBC_(\d+)\.(\d+)", module.read_bytes())
+    return max(((int(major), int(minor)) for major, minor in versions), default=None)
+
+
+def wheel_platform(module: Path) -> str:
+    """Return the platform tag of a wheel with this module, such as `manylinux_2_34_x86_64` (PEP 600)."""
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    glibc = glibc_of(module)
+    if platform.startswith("linux_") and glibc is not None:
+        return f"manylinux_{glibc[0]}_{glibc[1]}_{platform.removeprefix('linux_')}"
+    return platform
+
+
+def _find_cargo() -> str:
+    """Return the cargo that CARGO names, or that is on the PATH or in CARGO_HOME."""
+    named = os.environ.get("CARGO")
+    if named:
+        return named
+    home = os.environ.get("CARGO_HOME")
+    places = [os.environ.get("PATH", os.defpath), *([str(Path(home) / "bin")] if home else [])]
+    found = shutil.which("cargo", path=os.pathsep.join(places))
+    if found is None:
+        msg = "there is no cargo on the PATH, and neither CARGO nor CARGO_HOME says where it is"
+        raise BuildError(msg)
+    return found
+
+
+def build_wheel(folder: Path) -> None:
+    """Build the wheel with the extension module into a folder, and print what it needs.
+
+    Raises:
+        BuildError: pip fails; it says why on standard error.
+    """
+    with tempfile.TemporaryDirectory() as made:
+        command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", made, str(CRATE.parent)]
+        done = subprocess.run(command, env={**os.environ, "TICDC_BUILD_NATIVE": "1"}, check=False)
+        if done.returncode:
+            msg = "the wheel is not built"
+            raise BuildError(msg)
+        (wheel,) = Path(made).iterdir()
+        with zipfile.ZipFile(wheel) as packed:
+            glibc = glibc_of(Path(packed.extract(str(MODULE), made)))
+        folder.mkdir(exist_ok=True)
+        shutil.copyfile(wheel, folder / wheel.name)
+    _, processor = sysconfig.get_platform().rsplit("-", 1)
+    libc = f"glibc {glibc[0]}.{glibc[1]} or newer (`ldd --version`)" if glibc else "no glibc"
+    print(f"{folder / wheel.name}\nIt needs Python 3.10 or newer, {libc}, and processors of type {processor}.")
+
+
+def main(arguments: list[str]) -> None:
+    """Build the extension module in this clone, or with `--wheel FOLDER` a wheel."""
+    try:
+        if arguments[:1] == ["--wheel"]:
+            build_wheel(Path(arguments[1]))
+        else:
+            build(CRATE.parent / MODULE)
+    except BuildError as error:
+        sys.exit(f"The native path is not built: {error}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

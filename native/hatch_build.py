@@ -1,0 +1,46 @@
+"""Hatch's build hook: builds the extension module for a wheel, or leaves the wheel without it.
+
+TICDC_BUILD_NATIVE=0 never builds it; 1 fails if it cannot be built.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from extension import CRATE, MODULE, BuildError, build, wheel_platform
+
+_VARIABLE = "TICDC_BUILD_NATIVE"
+
+
+class NativeBuildHook(BuildHookInterface):  # type: ignore[misc] # hatchling is not there when types are checked
+    """Adds the extension module to wheels; an editable install has it in the clone."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build before the wheel is put together."""
+        asked = os.environ.get(_VARIABLE, "")
+        if asked not in {"", "0", "1"}:
+            msg = f"{_VARIABLE} is {asked!r}: 0 never builds the extension module, 1 fails if it cannot be built"
+            raise ValueError(msg)
+        if asked == "0":
+            return
+        editable = version == "editable"
+        built = CRATE.parent / MODULE if editable else CRATE / "target" / MODULE.name
+        try:
+            built.parent.mkdir(exist_ok=True)
+            build(built)
+        except (BuildError, OSError) as error:
+            if asked == "1":
+                raise
+            self.app.display_warning(f"Without native code, so reads take more CPU time: {error}")
+            return
+        if editable:
+            return
+        build_data["pure_python"] = False
+        build_data["tag"] = f"cp310-abi3-{wheel_platform(built)}"
+        build_data["force_include"][str(built)] = str(MODULE)

@@ -1,0 +1,1 @@
+# What the extension module (native/src/lib.rs) exports, for type checkers.
