@@ -21,12 +21,15 @@ READY := $(VENV)/.dev $(if $(CARGO),$(NATIVE))
 # One process runs all tests that share the Spark session, the others run beside it (tests/conftest.py).
 SPREAD := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=20
 
+# For tests that take as long as they are told to.
+HOURS := -o timeout=0 -o faulthandler_timeout=3600
+
 # $(call timed,command): run it, and print how long it took.
 timed = @began=$$(date +%s); $(RUN) $(1); code=$$?; took=$$(($$(date +%s) - began)); \
 	echo "make $@: $$((took / 60)) min $$((took % 60)) s"; exit $$code
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tidb test test-all test-core test-restarts test-faults test-sync fuzz soak lint types bench bench-quick native wheel docs clean
+.PHONY: help demo tidb test test-slow test-all test-core test-restarts test-faults test-sync fuzz soak lint types bench bench-quick native wheel docs clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -37,6 +40,9 @@ demo: $(READY)  ## See it work: a broker, messages of TiCDC, Spark reading them
 test: $(READY)  ## Run what a commit needs, in 5 minutes (Java 17 or newer; Maven the first time); PYTEST_ARGS="-k time" for some
 	$(call timed,$(PY) -m pytest $(SPREAD) -m "not slow" $(PYTEST_ARGS))
 
+test-slow: $(READY)  ## Run what CI runs after `make test`, in 10 minutes: the tests marked slow, without the long ones
+	$(call timed,$(PY) -m pytest $(SPREAD) -m "slow and not long" $(PYTEST_ARGS))
+
 test-all: $(READY)  ## Run all tests, in 40 minutes; `make test test-all` runs none twice
 	$(call timed,$(PY) -m pytest $(SPREAD) $(if $(filter test,$(MAKECMDGOALS)),-m slow) $(PYTEST_ARGS))
 
@@ -44,17 +50,17 @@ test-core: $(READY)  ## Run the part of `make test` that needs neither a broker 
 	$(call timed,$(PY) -m pytest $(SPREAD) -m "not broker and not spark and not slow" $(PYTEST_ARGS))
 
 test-restarts: $(READY)  ## Kill streams at 20 moments, where `make test-all` does at 3; TICDC_SEED=… repeats a case
-	TICDC_KILLS=20 $(RUN) $(PY) -m pytest -s tests/spark/test_restarts.py tests/spark/test_attempts.py -k kill $(PYTEST_ARGS)
+	TICDC_KILLS=20 $(RUN) $(PY) -m pytest -s $(HOURS) tests/spark/test_restarts.py tests/spark/test_attempts.py -k kill $(PYTEST_ARGS)
 
 test-faults: $(READY)  ## Kill a broker of three under a stream 20 times, stop all for 2 minutes; 100 reads with one dead, 100 with one frozen
-	TICDC_KILLS=20 TICDC_AWAY_SECONDS=120 TICDC_READS=100 $(RUN) $(PY) -m pytest -s -o faulthandler_timeout=3600 \
+	TICDC_KILLS=20 TICDC_AWAY_SECONDS=120 TICDC_READS=100 $(RUN) $(PY) -m pytest -s $(HOURS) \
 	  tests/spark/test_cluster_faults.py tests/kafka/test_cluster.py $(PYTEST_ARGS)
 
 tidb: $(READY)  ## Build a TiDB for tests into the cache, once (Go 1.23 or newer, Maven; ten minutes)
 	$(RUN) $(PY) -m tests.tidb.server
 
 test-sync: $(READY)  ## Kill examples.sync_database 10 times on Delta and on Iceberg, in both modes; TICDC_SEED=… for another case
-	TICDC_KILLS=10 $(RUN) $(PY) -m pytest -s -o faulthandler_timeout=3600 tests/lakehouse/test_sync_database.py $(PYTEST_ARGS)
+	TICDC_KILLS=10 $(RUN) $(PY) -m pytest -s $(HOURS) tests/lakehouse/test_sync_database.py $(PYTEST_ARGS)
 
 fuzz: $(READY)  ## Read 20,000 damaged messages in all modes and formats; ARGS="--mutants 1000000 --seed 7" for more
 	$(RUN) $(PY) -m tests.fuzz $(ARGS)

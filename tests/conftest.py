@@ -38,7 +38,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with what it needs, and put it into its group for pytest-xdist.
+    """Mark each test with what it needs, and long ones as slow; put each into its group for pytest-xdist.
 
     One process runs all tests of a group: those that use the Spark session, the others that need a broker, and the
     rest file by file, in this order. The marker `xdist_group` puts tests into a group of their own.
@@ -46,10 +46,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for name in set(MARKED_FIXTURES).intersection(getattr(item, "fixturenames", ())):
             item.add_marker(name)
-        slow = item.get_closest_marker("slow")
-        if slow is not None and not slow.args:
-            message = f"{item.nodeid}: `slow` needs a reason"
-            raise pytest.UsageError(message)
+        for name in ("long", "slow"):
+            marker = item.get_closest_marker(name)
+            if marker is not None and not marker.args:
+                message = f"{item.nodeid}: `{name}` needs a reason"
+                raise pytest.UsageError(message)
+            if marker is not None and name == "long":
+                item.add_marker(pytest.mark.slow(*marker.args))
     items.sort(key=lambda item: GROUPS.index(_group(item)))
     if hasattr(config, "workerinput"):  # a process of pytest-xdist
         for item in items:

@@ -50,7 +50,7 @@ def results(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return {name.removesuffix("-tiny"): result for name, result in found.items()}
 
 
-@pytest.mark.slow("every benchmark, in JVMs of their own")
+@pytest.mark.long("every benchmark, in JVMs of their own")
 @pytest.mark.broker
 @pytest.mark.spark
 @ON_LINUX
@@ -72,7 +72,7 @@ def test_each_benchmark_writes_its_figures(results: dict[str, dict[str, Any]]) -
     assert memory["worker_peak_mib"] > 20
 
 
-@pytest.mark.slow("every benchmark, in JVMs of their own")
+@pytest.mark.long("every benchmark, in JVMs of their own")
 @pytest.mark.broker
 @pytest.mark.spark
 @ON_LINUX

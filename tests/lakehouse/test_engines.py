@@ -22,7 +22,10 @@ NONE_YET = (4, 3)  # the first Spark without any of them
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.timeout(SECONDS + 600)  # the first time pip and Maven fetch the engine
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=() if name in PARTS else pytest.mark.long("all parts of the scenario")) for name in ENGINES
+])  # fmt: skip
 def test_merge_into(tmp_path: Path, name: str) -> None:
     """Rows, columns, types, commits and errors are the same with each engine; repeats do nothing."""
     engine = ENGINES[name]

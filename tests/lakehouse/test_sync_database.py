@@ -24,8 +24,6 @@ from tests.support.truth import is_true
 from tests.versions.engines import ENGINES, REQUIREMENTS, SESSION
 from tests.versions.environments import interpreter
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow("a JVM for each kill")]
-
 KILLS = int(os.environ.get("TICDC_KILLS", "1"))
 SEED = int(os.environ.get("TICDC_SEED", "20261122"))
 MORE = pytest.mark.skipif("TICDC_KILLS" not in os.environ, reason="only with TICDC_KILLS=…, as make test-sync does")
@@ -34,6 +32,11 @@ LOG = f"{DATABASE}.{KEYLESS}__log"
 TABLES = [f"{DATABASE}.{name}" for name in KEYED]
 SECONDS = 300
 
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.long("a JVM for each kill"),
+    pytest.mark.timeout(SECONDS * 5 * KILLS),  # 250 for each kill on two idle cores
+]
 
 NEWEST = {"delta": ENGINES["delta-4.4"], "iceberg": ENGINES["iceberg-1.12"]}
 

@@ -145,17 +145,16 @@ def test_executors_killed_one_by_one(spark: SparkSession, counted: Counted, job:
     def reading() -> int:
         return sum(one.is_open for one in proxy.held())
 
-    proxy.hold(CLIENT, after=BYTES)
-    job.begin(how, f"killed-{how}")
-    job.until(lambda: reading() == 2, "both executors read")
-    killed = []
-    for worker in list(job.executors().values()) * TURNS:
-        (executor,) = (pid for pid, parent in job.executors().items() if parent == worker)
-        os.kill(executor, signal.SIGKILL)
-        killed.append(executor)
-        job.until(lambda: reading() == 1, "the connections of a killed executor are closed")
-        job.until(lambda: reading() == 2, "another executor reads in its place")
-    proxy.release()
+    with proxy.holding(CLIENT, after=BYTES):
+        job.begin(how, f"killed-{how}")
+        job.until(lambda: reading() == 2, "both executors read")
+        killed = []
+        for worker in list(job.executors().values()) * TURNS:
+            (executor,) = (pid for pid, parent in job.executors().items() if parent == worker)
+            os.kill(executor, signal.SIGKILL)
+            killed.append(executor)
+            job.until(lambda: reading() == 1, "the connections of a killed executor are closed")
+            job.until(lambda: reading() == 2, "another executor reads in its place")
     folder = job.finish(f"killed-{how}")
 
     assert len(set(killed)) == 2 * TURNS
@@ -167,13 +166,13 @@ def test_executors_killed_one_by_one(spark: SparkSession, counted: Counted, job:
 def test_a_task_that_runs_twice(spark: SparkSession, counted: Counted, job: Job, how: str) -> None:
     """If a copy of a slow task overtakes it, each row is there once, and the connection of the slow task is closed."""
     _, proxy = counted
-    proxy.hold(CLIENT, after=BYTES, most=1)
-    job.begin(how, f"twice-{how}")
+    with proxy.holding(CLIENT, after=BYTES, most=1):
+        job.begin(how, f"twice-{how}")
 
-    folder = job.finish(f"twice-{how}")
+        folder = job.finish(f"twice-{how}")
 
-    assert proxy.held()
-    assert 1 in attempts(folder)
-    assert ids(spark, folder) == list(ROWS)
-    job.until(lambda: not any(one.is_open for one in proxy.held()), "the connection of the task that lost is closed")
-    proxy.release()
+        assert proxy.held()
+        assert 1 in attempts(folder)
+        assert ids(spark, folder) == list(ROWS)
+        is_closed = "the connection of the task that lost is closed"
+        job.until(lambda: not any(one.is_open for one in proxy.held()), is_closed)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,6 +25,7 @@ from kafka.protocol.admin import AlterClientQuotasRequest
 from pyspark.sql import SparkSession
 
 from examples.local_kafka import LocalKafkaCluster, create_topic
+from tests.kafka.test_cluster import frozen, killed
 from tests.spark.restarts import Child, Query, State, offset_of
 from tests.spark.streams import written_files
 from tests.support.captured import Captured, Record, whole
@@ -34,7 +35,7 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),  # one cluster for the whole file
-    pytest.mark.slow("three brokers, and a stream in its own JVM"),
+    pytest.mark.long("three brokers, and a stream in its own JVM"),
     pytest.mark.usefixtures("sockets_of_the_library"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
@@ -42,6 +43,7 @@ pytestmark = [
 KILLS = int(os.environ.get("TICDC_KILLS", "2"))
 AWAY_SECONDS = float(os.environ.get("TICDC_AWAY_SECONDS", "6"))
 SESSION_SECONDS = 3.0
+LONGEST = 240.0  # seconds until something has happened that takes less than 10 on two idle cores
 # All brokers are away for longer than a batch read would wait, and a broker is frozen for longer than a request would:
 # with TICDC_AWAY_SECONDS=120 with the options' defaults.
 PATIENCE = {} if AWAY_SECONDS > 30 else {"kafka.default.api.timeout.ms": "5000", "kafka.request.timeout.ms": "5000"}
@@ -91,31 +93,28 @@ class Writer(threading.Thread):
         """Return how many records of each partition are sent."""
         return {partition: len(sent) for partition, sent in self._sent.items()}
 
-    def pause(self) -> dict[int, list[Record]]:
-        """Send no more, and return what the topic has: each partition's records in the order of their offsets."""
-        self._writes.acquire()
-        self._producer.flush(120)
-        for sent in self._sent.values():
-            assert [future.get(timeout=0).offset for future in sent] == list(range(len(sent)))
-        return {
-            partition: [records[number % len(records)] for number in range(len(self._sent[partition]))]
-            for partition, records in self._records.items()
-        }
-
-    def resume(self) -> None:
-        """Go on after a pause."""
-        self._writes.release()
+    @contextmanager
+    def paused(self) -> Iterator[dict[int, list[Record]]]:
+        """Send nothing while the block runs, which gets each partition's records in the order of their offsets."""
+        with self._writes:
+            self._producer.flush(LONGEST)
+            for sent in self._sent.values():
+                assert [future.get(timeout=0).offset for future in sent] == list(range(len(sent)))
+            yield {
+                partition: [records[number % len(records)] for number in range(len(self._sent[partition]))]
+                for partition, records in self._records.items()
+            }
 
     def end(self) -> None:
         """End."""
         self._ends.set()
-        self.join()
+        self.join(LONGEST)
         self._producer.close(timeout=10)
 
 
 @dataclass
 class Running:
-    """A stream that runs over a cluster while records are written."""
+    """A stream that runs over a cluster while records are written; and the first test that failed with it."""
 
     cluster: LocalKafkaCluster
     topic: str
@@ -123,6 +122,7 @@ class Running:
     child: Child
     query: Query
     schema: pa.Schema
+    failed: str | None = None
 
     def offsets(self) -> dict[int, int]:
         """Return where the last committed micro-batch ends."""
@@ -134,10 +134,11 @@ class Running:
         """Wait until the stream has committed these offsets."""
 
         def has_reached() -> bool:
+            assert self.writer.is_alive(), "the producer has failed"
             offsets = self.offsets()
             return all(offsets.get(partition, 0) >= offset for partition, offset in target.items())
 
-        self.child.wait_for(has_reached, seconds=180.0)
+        self.child.wait_for(has_reached, seconds=LONGEST)
 
     def go_on(self) -> None:
         """Wait until records of each partition that are written from now on have come through."""
@@ -145,12 +146,11 @@ class Running:
 
     def check(self) -> int:
         """Compare all rows so far with the truth, and return how many there are."""
-        records = self.writer.pause()
-        self.reach({partition: len(sent) for partition, sent in records.items()})
-        expected = Captured({}, records).read(sizes=whole, schema=self.schema, **TABLE)
-        files = sorted(written_files(self.query.output))
-        found = pa.concat_tables(pq.read_table(path, coerce_int96_timestamp_unit="us") for path in files)
-        self.writer.resume()
+        with self.writer.paused() as records:
+            self.reach({partition: len(sent) for partition, sent in records.items()})
+            expected = Captured({}, records).read(sizes=whole, schema=self.schema, **TABLE)
+            files = sorted(written_files(self.query.output))
+            found = pa.concat_tables(pq.read_table(path, coerce_int96_timestamp_unit="us") for path in files)
         assert found.column_names == expected.column_names
         assert in_order(found.cast(expected.schema)) == in_order(expected)
         assert "terminated with error" not in self.child.log, self.child.log
@@ -163,7 +163,7 @@ class Running:
 
     def elect_preferred(self) -> dict[int, int]:
         """Let the first replica of each partition lead, and return the leaders."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LONGEST
         with self.admin() as admin:
             while True:
                 admin.elect_leaders(0, {self.topic: list(range(PARTITIONS))}, raise_errors=False)
@@ -174,7 +174,25 @@ class Running:
                 assert time.monotonic() < deadline, partitions
                 time.sleep(0.2)
 
-    def set_quota(self, bytes_a_second: float | None) -> None:
+    @contextmanager
+    def throttled(self, bytes_a_second: float) -> Iterator[None]:
+        """Each broker sends a client only so much while the block runs."""
+        self._set_quota(bytes_a_second)
+        try:
+            yield
+        finally:
+            self._set_quota(None)
+
+    @contextmanager
+    def all_away(self) -> Iterator[None]:
+        """No broker runs while the block runs."""
+        self.cluster.halt()
+        try:
+            yield
+        finally:
+            self.cluster.start()
+
+    def _set_quota(self, bytes_a_second: float | None) -> None:
         """Let each broker send a client only so much; None for any amount."""
         entry = AlterClientQuotasRequest.EntryData
         clients = entry.EntityData(entity_type="client-id", entity_name=None)  # each of them
@@ -200,7 +218,7 @@ def in_order(table: pa.Table) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def one_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A running stream."""
     folder = tmp_path_factory.mktemp("faults")
     topic = "tidb-orders"
@@ -210,8 +228,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         records = {partition: list(islice(captured[partition], AT_FIRST)) for partition in range(PARTITIONS)}
         writer = Writer(cluster.bootstrap_servers, topic, records)
         writer.send(AT_FIRST)
-        schema = Captured({}, writer.pause()).schema(**TABLE)
-        writer.resume()
+        with writer.paused() as written:
+            schema = Captured({}, written).schema(**TABLE)
         options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic, **TABLE, **PATIENCE}
         query = Query({**options, "startingOffsets": "earliest"}, str(folder / "query"))
         child = Child([query], folder / "child")
@@ -227,6 +245,17 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
                 writer.end()
 
 
+@pytest.fixture
+def running(one_for_all: Running, request: pytest.FixtureRequest) -> Iterator[Running]:
+    """The running stream. It is unknown what a failed test has left of it: all that follow fail at once."""
+    if one_for_all.failed is not None:
+        pytest.fail(f"{one_for_all.failed} has failed with the same stream", pytrace=False)
+    failures = request.session.testsfailed
+    yield one_for_all
+    if request.session.testsfailed > failures:
+        one_for_all.failed = request.node.name
+
+
 def say(text: str) -> None:
     """Print a line of the protocol."""
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)  # noqa: T201
@@ -239,11 +268,10 @@ def test_killed_brokers_end_no_stream(running: Running) -> None:
         broker = 1 + number % 2
         led = [partition for partition, leader in leaders.items() if leader == broker + 1]
         assert 0 < len(led) < PARTITIONS
-        running.cluster.brokers[broker].kill()
-        began = time.monotonic()
-        running.go_on()
-        went_on = time.monotonic() - began
-        running.cluster.brokers[broker].start()
+        with killed(running.cluster.brokers[broker]):
+            began = time.monotonic()
+            running.go_on()
+            went_on = time.monotonic() - began
         running.go_on()
         rows = running.check()
         say(
@@ -258,11 +286,10 @@ def test_frozen_brokers_end_no_stream(running: Running) -> None:
     for number in range(freezes):
         running.elect_preferred()
         broker = running.cluster.brokers[1 + number % 2]
-        broker.pause()
-        began = time.monotonic()
-        running.go_on()
-        went_on = time.monotonic() - began
-        broker.resume()
+        with frozen(broker):
+            began = time.monotonic()
+            running.go_on()
+            went_on = time.monotonic() - began
         running.go_on()
         rows = running.check()
         say(
@@ -297,9 +324,8 @@ def test_elections_end_no_stream(running: Running) -> None:
 
 def test_a_throttled_stream_is_complete(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     """Brokers whose quota for consumers is used up answer late (throttle_time_ms): a stream is slower, and complete."""
-    running.set_quota(QUOTA)
     began = time.monotonic()
-    try:
+    with running.throttled(QUOTA):
         running.writer.send(THROTTLED)
         with closing(KafkaConsumer(bootstrap_servers=running.cluster.bootstrap_servers)) as beside:
             beside.assign([KafkaTopicPartition(running.topic, partition) for partition in range(PARTITIONS)])
@@ -307,34 +333,40 @@ def test_a_throttled_stream_is_complete(running: Running, caplog: pytest.LogCapt
             while "throttled by broker" not in caplog.text:  # kafka-python's line for throttle_time_ms
                 beside.poll(100)
         rows = running.check()
-    finally:
-        running.set_quota(None)
     say(f"{QUOTA / 1000:.0f} KB/s from each broker: {rows} rows are the truth after {time.monotonic() - began:.1f} s")
 
 
 def test_a_stream_outlives_the_absence_of_all_brokers(running: Running) -> None:
     """A stream waits while the whole cluster is away, goes on by itself, and its log has a line now and then."""
     before = len(running.child.log)
-    running.cluster.halt()
     began = time.monotonic()
-    time.sleep(AWAY_SECONDS)
-    running.cluster.start()
+    with running.all_away():
+        time.sleep(AWAY_SECONDS)
     away = time.monotonic() - began
     running.go_on()
     rows = running.check()
-    log = running.child.log[before:]
+    log, seconds = running.child.log[before:], time.monotonic() - began
     say(f"all brokers away for {away:.0f} s (TICDC_AWAY_SECONDS): {rows} rows are the truth; the log meanwhile:\n{log}")
     assert "ECONNREFUSED" in log
     assert re.search("answers after", log)
     assert "Traceback" not in log
-    assert log.count("\n") < 20 + away
+    assert log.count("\n") < 20 + seconds
+
+
+@contextmanager
+def no_jobs_left(spark: SparkSession) -> Iterator[None]:
+    """Cancel the jobs that the block leaves if it fails: its threads would wait for them."""
+    try:
+        yield
+    finally:
+        spark.sparkContext.cancelAllJobs()
 
 
 def test_a_batch_read_outlives_the_leader_it_reads_from(spark: SparkSession, running: Running, tmp_path: Path) -> None:
     """The leader of a partition dies in the middle of a batch read: it returns every row once."""
     leaders = running.elect_preferred()
-    records = running.writer.pause()
-    running.writer.resume()
+    with running.writer.paused() as records:
+        pass  # what is written from now on is not read
     ends = {str(partition): len(sent) for partition, sent in records.items()}
     options = {
         **running.query.options,
@@ -346,15 +378,14 @@ def test_a_batch_read_outlives_the_leader_it_reads_from(spark: SparkSession, run
     frame = spark.read.format("ticdc").options(**options).load()
     tasks = frame.rdd.getNumPartitions()
     broker = running.cluster.brokers[max(leaders.values()) - 1]  # not the controller
-    with ThreadPoolExecutor(1) as threads:
+    with ThreadPoolExecutor(1) as threads, no_jobs_left(spark):
         reading = threads.submit(frame.toArrow)
         while len(list(tmp_path.glob("*"))) < 3:
             assert not reading.done()
             time.sleep(0.01)
-        broker.kill()
-        finished = len(list(tmp_path.glob("*")))
-        found = reading.result()
-    broker.start()
+        with killed(broker):
+            finished = len(list(tmp_path.glob("*")))
+            found = reading.result(LONGEST)
     say(f"batch read: a leader died after {finished} of {tasks} tasks; {found.num_rows} rows")
     assert finished < tasks
     expected = Captured({}, records).read(sizes=whole, schema=running.schema, **TABLE)

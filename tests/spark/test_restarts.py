@@ -179,7 +179,7 @@ def test_a_killed_stream_loses_and_repeats_nothing(
     kill_and_compare(spark, broker, run, tmp_path, {STREAMS[0]: topic(3)}, kills=1, seed=1)
 
 
-@pytest.mark.slow("a JVM for each kill")
+@pytest.mark.long("a JVM for each kill")
 def test_kills_lose_and_repeat_nothing(
     spark: SparkSession, broker: Kafka, topic: MakeTopic, run: Callable[..., Child], tmp_path: Path
 ) -> None:
@@ -202,7 +202,7 @@ def sent_again(protocol: str) -> list[Record]:
     return [(*message, [], None) for part in parts for message in part]
 
 
-@pytest.mark.slow("a JVM for each kill")
+@pytest.mark.long("a JVM for each kill")
 def test_kills_leave_a_keyed_table_equal(
     spark: SparkSession, broker: Kafka, topic: MakeTopic, run: Callable[..., Child], tmp_path: Path
 ) -> None:

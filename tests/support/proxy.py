@@ -88,8 +88,9 @@ class CountingProxy:
         with self._lock:
             return sum(number for (_, client), number in self.requests.items() if client == client_id)
 
-    def hold(self, client_id: str, *, after: int, most: int = 1_000_000) -> None:
-        """Hold back the answers to a client from now on, until `release()`.
+    @contextmanager
+    def holding(self, client_id: str, *, after: int, most: int = 1_000_000) -> Iterator[None]:
+        """Hold back the answers to a client while the block runs, and send them then.
 
         Args:
             client_id: the client's id.
@@ -100,6 +101,10 @@ class CountingProxy:
             self._hold = Hold(client_id, after, most)
             for one in self._all:
                 one.answered, one.is_held = 0, False
+        try:
+            yield
+        finally:
+            self.release()
 
     def release(self) -> None:
         """Send what was held back."""
@@ -108,7 +113,7 @@ class CountingProxy:
             self._lock.notify_all()
 
     def held(self) -> list[Connection]:
-        """Return the connections whose answers were held back since `hold()`, also closed ones, in the order made."""
+        """Return the connections whose answers `holding()` has held back, also closed ones, in the order made."""
         with self._lock:
             return [one for one in self._all if one.is_held]
 

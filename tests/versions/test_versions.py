@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
@@ -11,17 +12,24 @@ from tests.versions.environments import PipError, dependencies, interpreter, run
 
 OLDEST = "3.5.9"  # has decode and what builds on it, and no data source
 OTHERS = ("4.0.5", "4.1.4", "4.2.1")  # pip installs each the first time, which takes a minute
+LESS_OFTEN = OTHERS[:2]  # CI has 4.0 with Delta (tests/lakehouse/test_engines.py)
 VERSIONS = tuple(dict.fromkeys((*OTHERS, pyspark.__version__)))  # the last is installed already
 CONNECT = f"{pyspark.__version__} Connect"
 CONNECT_NEEDS = ("grpcio>=1.67", "grpcio-status>=1.67", "googleapis-common-protos>=1.65", "zstandard>=0.25")
 SECONDS = 580  # 40 on two idle cores
 
 
+def marked(*versions: str) -> list[Any]:
+    """Return versions as parameters; those of `LESS_OFTEN` are long."""
+    long = pytest.mark.long("a JVM for each version")
+    return [pytest.param(each, marks=long if each in LESS_OFTEN else ()) for each in versions]
+
+
 @pytest.mark.slow("a JVM for each version")
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", marked(*VERSIONS))
 def test_batch_and_stream(broker: Kafka, tmp_path: Path, version: str) -> None:
     """Every row comes exactly once, also from restarted and failed streams; limits work if Spark has them."""
     python = interpreter(version) if version != pyspark.__version__ else sys.executable
@@ -39,7 +47,7 @@ def test_batch_and_stream(broker: Kafka, tmp_path: Path, version: str) -> None:
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
-@pytest.mark.parametrize("version", [OLDEST, *VERSIONS, CONNECT])
+@pytest.mark.parametrize("version", marked(OLDEST, *VERSIONS, CONNECT))
 def test_decode(tmp_path: Path, version: str) -> None:
     """Rows of a DataFrame are decoded as those of a topic, also in Spark Connect; PySpark 3.5 has no data source."""
     version, _, client = version.partition(" ")
