@@ -76,18 +76,18 @@ class Writer(threading.Thread):
         self._writes, self._ends = threading.Lock(), threading.Event()
 
     def send(self, count: int) -> None:
-        """Send the next records of each partition."""
-        for partition, records in self._records.items():
-            sent = self._sent[partition]
-            for _ in range(count):
-                record = records[len(sent) % len(records)]
-                sent.append(self._producer.send(self._topic, record.value, record.key, [], partition))
+        """Send the next records of each partition; two threads do, one after the other."""
+        with self._writes:
+            for partition, records in self._records.items():
+                sent = self._sent[partition]
+                for _ in range(count):
+                    record = records[len(sent) % len(records)]
+                    sent.append(self._producer.send(self._topic, record.value, record.key, [], partition))
 
     def run(self) -> None:
         """Send until the end."""
         while not self._ends.wait(0.1):
-            with self._writes:
-                self.send(1)
+            self.send(1)
 
     def counts(self) -> dict[int, int]:
         """Return how many records of each partition are sent."""
