@@ -80,11 +80,11 @@ endif
 types: $(READY)  ## Check types
 	$(RUN) $(PY) -m mypy
 
-bench: $(VENV)/.benchmarks $(READY)  ## Measure, some twenty minutes; results into benchmarks/results
-	$(RUN) $(PY) -m benchmarks
+bench: $(VENV)/.benchmarks $(READY)  ## Measure, 15 minutes; results into benchmarks/results; `make bench docs` also writes the pages
+	$(call timed,$(PY) -m benchmarks)
 
 bench-quick: $(VENV)/.benchmarks $(READY)  ## Measure less, two minutes
-	$(RUN) $(PY) -m benchmarks --quick
+	$(call timed,$(PY) -m benchmarks --quick)
 
 native: $(PY)  ## Build the native path in place (Rust): ticdc_source/_native.abi3.so
 	$(PY) native/extension.py

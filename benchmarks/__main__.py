@@ -39,8 +39,8 @@ PLANNED = {
     "throughput": {"full": 480, "quick": 60},
     "stages": {"full": 25, "quick": 10},
     "scale": {"full": 60, "quick": 20},
-    "microbatch": {"full": 150, "quick": 20},
-    "memory": {"full": 90, "quick": 0},
+    "microbatch": {"full": 180, "quick": 20},
+    "memory": {"full": 100, "quick": 0},
 }
 WITHOUT_BROKER = {bench_stages.NAME}
 

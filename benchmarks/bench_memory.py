@@ -1,20 +1,19 @@
 """The memory that a worker needs to read a big topic partition in one task, with default options and no sink.
 
-Each case has its own Spark and so its own workers. The kernel records the peak of each process (VmHWM), so none is
-missed.
+In the last case, one worker process reads the topics of all works, one after another. Each case has its own Spark and
+so its own worker. The kernel records the peak of each process (VmHWM), so none is missed.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks import corpus
 from benchmarks.load import batches_of, loader
-from benchmarks.processes import PROC, sampled
+from benchmarks.processes import PROC, python_processes, sampled
 from benchmarks.results import Chart, Result
 from benchmarks.session import session
 from examples.local_kafka import create_topic, delete_topic
@@ -36,28 +35,35 @@ class Case:
         note_bytes: the length of a text in every message; 0 for a short one.
         size: bytes of its messages; 1 for a single message.
         compression: how its record batches are compressed.
+        works: the works whose topics are read, one after another; each has so many bytes.
     """
 
     name: str
     note_bytes: int
     size: int
     compression: str | None = None
+    works: tuple[str, ...] = ("canal-json",)
 
 
+_ALL = tuple(corpus.WORKS)
 SIZES: dict[str, tuple[Case, ...]] = {
     "full": (
         Case("20 MB of 0.9 kB messages", 0, 20_000_000),
-        Case("2 GB of 0.9 kB messages", 0, 2_000_000_000),
-        Case("2 GB of 100 kB messages", 99_000, 2_000_000_000),
-        Case("400 MB of 100 kB messages, gzip", 99_000, 400_000_000, "gzip"),
+        Case("500 MB of 0.9 kB messages", 0, 500_000_000),
+        Case("500 MB of 100 kB messages", 99_000, 500_000_000),
+        Case("200 MB of 100 kB messages, gzip", 99_000, 200_000_000, "gzip"),
         Case("one message of 15 MB", 15_000_000, 1),
+        Case("60 MB of each work, one after another", 0, 60_000_000, works=_ALL),
     ),
     "quick": (
         Case("100 MB of 0.9 kB messages", 0, 100_000_000),
         Case("100 MB of 100 kB messages", 99_000, 100_000_000),
         Case("one message of 15 MB", 15_000_000, 1),
     ),
-    "tiny": (Case("3 MB of 100 kB messages", 99_000, 3_000_000),),
+    "tiny": (
+        Case("3 MB of 100 kB messages", 99_000, 3_000_000),
+        Case("60 kB of two works", 0, 60_000, works=_ALL[2:4]),
+    ),
 }
 
 
@@ -85,28 +91,30 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
     return result
 
 
-def measure(
-    bootstrap: str, case: Case, options: Mapping[str, str] | None = None
-) -> tuple[dict[str, Any], list[tuple[float, float]]]:
-    """Write the topic, read it once without a sink, and return the memory that this took."""
-    topic = f"bench-{uuid.uuid4().hex[:12]}"
-    create_topic(bootstrap, topic)
+def measure(bootstrap: str, case: Case) -> tuple[dict[str, Any], list[tuple[float, float]]]:
+    """Write the topics, read each once without a sink, and return the memory that this took."""
+    topics = {f"bench-{uuid.uuid4().hex[:12]}": corpus.WORKS[name] for name in case.works}
+    for topic in topics:
+        create_topic(bootstrap, topic)
     try:
-        records = _fill(bootstrap, topic, case)
-        with session() as live:
-            reader = live.spark.read.format("ticdc").option("kafka.bootstrap.servers", bootstrap)
-            reader = reader.option("subscribe", topic).options(**(options or {}))
-            with sampled(live.pid) as sampler:
-                frame = reader.load()
+        records = sum(_fill(bootstrap, topic, work, case) for topic, work in topics.items())
+        with session(1) as live, sampled(live.pid) as sampler:  # one core, so that one worker reads them all
+            seconds = 0.0
+            for topic, work in topics.items():
+                reader = live.spark.read.format("ticdc").option("kafka.bootstrap.servers", bootstrap)
+                frame = reader.option("subscribe", topic).options(**work.options).load()
                 begun = time.monotonic()
                 frame.write.format("noop").mode("overwrite").save()
-                seconds = time.monotonic() - begun
+                seconds += time.monotonic() - begun
+            workers = [pid for pid, role in python_processes(live.pid).items() if role == "worker"]
+            assert len(workers) == 1, f"{len(workers)} workers have read, not one"
     finally:
-        delete_topic(bootstrap, topic)
+        for topic in topics:
+            delete_topic(bootstrap, topic)
     roles = {role: round(peak, 1) for role, peak in sorted(sampler.peaks.items())}
     figures = {
         "records": records,
-        "bytes": max(case.size, case.note_bytes),
+        "bytes": max(case.size, case.note_bytes) * len(case.works),
         "seconds": round(seconds, 2),
         "worker_peak_mib": roles["worker"],
         "planners_peak_mib": max(peak for role, peak in roles.items() if role != "worker"),
@@ -115,8 +123,8 @@ def measure(
     return figures, sampler.samples
 
 
-def _fill(bootstrap: str, topic: str, case: Case) -> int:
-    messages = corpus.messages(note_bytes=case.note_bytes)
+def _fill(bootstrap: str, topic: str, work: corpus.Work, case: Case) -> int:
+    messages = corpus.messages(work.name, note_bytes=case.note_bytes)
     batches = batches_of(messages, _BATCH_BYTES, min(case.size, _DISTINCT_BYTES), case.compression)
     with loader(bootstrap) as to_kafka:
         return to_kafka.fill(topic, batches, size=case.size).records

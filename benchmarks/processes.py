@@ -79,6 +79,11 @@ def cpu_seconds(root: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def own_cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process, without those of its children."""
+    return sum(map(int, _stat(pid)[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
 def forget_peaks(root: int) -> None:
     """Reset the peaks of the Python processes below `root` to their present memory."""
     for pid in python_processes(root):

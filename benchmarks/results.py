@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from examples.local_kafka.jars import NEWEST, find_java
+from ticdc_source.native import native
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(__file__).parent / "results"
@@ -114,12 +115,19 @@ def markdown(path: Path) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def judged(path: Path) -> str:
+    """Return a result's notes about targets and about the measurement itself, as a list for the documentation."""
+    notes = json.loads(path.read_text(encoding="utf-8"))["notes"]
+    return "".join(f"* {note}\n" for note in notes if note.startswith(("target", "Java")))
+
+
 def provenance(path: Path) -> str:
     """Return a line about the environment of a result."""
     result = json.loads(path.read_text(encoding="utf-8"))
     there, load = result["environment"], result["load"]["before"][0]
     machine = f"{there['machine']['cores']} cores ({there['machine']['cpu']}, load {load:.1f} before it began)"
     versions = f"PySpark {there['pyspark']}, PyArrow {there['pyarrow']}, Python {there['python']}, Java {_java(there)}"
+    versions += "" if there.get("native path", True) else ", without the native path"
     return f"*{result['begun'][:10]}, commit {there['commit'][:9]}, {machine}, {versions}: `{result['command']}`*"
 
 
@@ -134,7 +142,7 @@ def cores() -> int:
 
 def environment() -> dict[str, Any]:
     """Return commit, versions and machine."""
-    status = _said("git", "status", "--porcelain", "--", "ticdc_source")
+    status = _said("git", "status", "--porcelain", "--", "ticdc_source", "native")
     java = subprocess.run([find_java(), "-version"], check=False, capture_output=True, text=True).stderr
     return {
         "commit": _said("git", "rev-parse", "HEAD"),
@@ -142,6 +150,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "java": java.splitlines()[0] if java else "",
         "kafka": NEWEST.version,
+        "native path": native is not None,
         **{name: version(name) for name in _PACKAGES},
         "machine": {"cores": cores(), "cpu": _cpu(), "system": platform.platform()},
     }

@@ -4,6 +4,7 @@ A generated part is between `<!-- generated: name -->` and `<!-- end -->`. It is
 uses, so it cannot differ from the code; `test_docs.py` fails if it is not up to date.
 """
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks.results import FOLDER, markdown, provenance
+from benchmarks.results import FOLDER, judged, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
 from ticdc_source.options.options import ALL_OUTPUTS, OPTIONS
@@ -244,7 +245,19 @@ def layers_table() -> str:
 def result_table(benchmark: str) -> str:
     """Return the table of a benchmark's last full run, from `benchmarks/results`, and the environment of that run."""
     path = FOLDER / f"{benchmark}.json"
-    return f"{markdown(path)}\n\n{provenance(path)}"
+    return f"{markdown(path)}\n\n{judged(path)}\n{provenance(path)}".replace("\n\n\n", "\n\n")
+
+
+def ratios_table() -> str:
+    """Return README's table of throughput: the ratios of the last full run on one core."""
+    figures = json.loads((FOLDER / "throughput.json").read_text(encoding="utf-8"))["figures"]
+    lines = ["| messages | by CPU second | by the clock |", "|---|--:|--:|"]
+    lines += [
+        f"| {name.rpartition(', ')[0]} | {of['ratio_rows_per_cpu_second']:.1f} | {of['ratio_rows_per_second']:.1f} |"
+        for name, of in figures.items()
+        if name.endswith("local[1]")
+    ]
+    return "\n".join(lines)
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -259,6 +272,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "losses": losses_table,
     "debezium_schemas": schemas_table,
     "layers": layers_table,
+    "ratios": ratios_table,
     **{
         benchmark: partial(result_table, benchmark)
         for benchmark in ("throughput", "stages", "scale", "microbatch", "memory")
