@@ -16,7 +16,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-__all__ = ["CRATE", "MODULE", "BuildError", "build", "build_wheel", "glibc_of", "wheel_platform"]
+__all__ = ["CRATE", "MODULE", "BuildError", "build", "build_wheel", "find_cargo", "glibc_of", "wheel_platform"]
 
 CRATE = Path(__file__).resolve().parent
 MODULE = Path("ticdc_source") / "_native.abi3.so"  # in the project and in wheels
@@ -32,7 +32,7 @@ def build(target: Path) -> None:
     Raises:
         BuildError: there is no cargo, or it fails. What cargo says is on standard error.
     """
-    cargo = _find_cargo()
+    cargo = find_cargo()
     command = [cargo, "build", "--release", "--locked", "--message-format=json-render-diagnostics"]
     # In the crate's folder, whose .cargo/config.toml says how to link. PyO3 asks this Python what it is.
     environment = {**os.environ, "PYO3_PYTHON": sys.executable}
@@ -73,8 +73,12 @@ def wheel_platform(module: Path) -> str:
     return platform
 
 
-def _find_cargo() -> str:
-    """Return the cargo that CARGO names, or that is on the PATH or in CARGO_HOME."""
+def find_cargo() -> str:
+    """Return the cargo that CARGO names, or that is on the PATH or in CARGO_HOME.
+
+    Raises:
+        BuildError: there is none.
+    """
     named = os.environ.get("CARGO")
     if named:
         return named

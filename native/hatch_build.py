@@ -37,7 +37,7 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[misc] # hatchling is 
         except (BuildError, OSError) as error:
             if asked == "1":
                 raise
-            self.app.display_warning(f"Without native code, so reads take more CPU time: {error}")
+            self.app.display_warning(f"Without the native path: {error}")
             return
         if editable:
             return

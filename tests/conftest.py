@@ -2,11 +2,13 @@
 
 import gc
 import os
+import runpy
 import socket
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
@@ -24,6 +26,17 @@ Kafka: TypeAlias = LocalKafka | ExternalKafka
 MARKED_FIXTURES = ("broker", "corpus", "spark", "tidb")
 
 
+def _cargo() -> str | None:
+    """Return Rust's build tool, as the build of the package finds it."""
+    script = runpy.run_path(str(ROOT / "native" / "extension.py"))
+    try:
+        found: str = script["find_cargo"]()
+    except script["BuildError"]:
+        return None
+    return found
+
+
+CARGO = _cargo()
 GROUPS = ("spark", "broker", "versions", "")  # in the order in which they start
 # Spark's default runs `readlink` or `chmod` for each file of a checkpoint: 150 processes for three micro-batches.
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -151,6 +164,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         session.dataSource.register(TiCDCDataSource)
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="session")
+def native_path() -> ModuleType:
+    """The native path; without cargo, skips if it is not there."""
+    from ticdc_source.native import native, why_general
+
+    if native is None and CARGO is None:
+        pytest.skip(f"there is neither the native path nor cargo to build it: {why_general('auto')}")
+    assert native is not None, f"cargo is here, but the native path is not: run `make native` ({why_general('auto')})"
+    return native
 
 
 @pytest.fixture(scope="session")

@@ -6,18 +6,67 @@ the same rows.
 
 from __future__ import annotations
 
+import platform
+import sys
+from functools import cache
 from types import ModuleType
 
-__all__ = ["missing", "native"]
+from ticdc_source.errors import OptionError
+from ticdc_source.reports import warn
+
+__all__ = ["native", "refuse_missing", "warn_of_missing", "why_general"]
+
+_HOW = (
+    "run `make wheel` in a clone, which needs Rust, and install the wheel on the driver and on all executors. On one "
+    "machine, install Rust, then `TICDC_BUILD_NATIVE=1 pip install --force-reinstall --no-deps .`"
+)
 
 
 def _load() -> tuple[ModuleType | None, str | None]:
     """Return the module; if it cannot be loaded, why."""
     try:
-        from ticdc_source import _native as module  # noqa: PLC0415 (it may be absent)
+        import ticdc_source._native as module  # noqa: PLC0415 (it may be absent)
     except ImportError as error:  # it was not built, or this system cannot load it: an older glibc, say
         return None, str(error)
     return module, None
 
 
-native, missing = _load()
+native, _missing = _load()
+
+
+def why_general(native_code: str) -> str | None:
+    """Return why this process does not take the native path; None if it does. `native_code` is the option."""
+    return "nativeCode=off" if native_code == "off" else _missing
+
+
+def refuse_missing(native_code: str) -> None:
+    """Refuse to read without the native path if the option `nativeCode` requires it.
+
+    Raises:
+        OptionError: it is not there.
+    """
+    if native_code == "require" and native is None:
+        msg = (
+            f"nativeCode=require, and {sys.executable} on {platform.node()} has no native path: {_missing}. "
+            f"Set nativeCode=auto, or {_HOW}"
+        )
+        raise OptionError(msg)
+
+
+def warn_of_missing(native_code: str) -> None:
+    """Say once in this process that reads take the general path, unless the option `nativeCode` asks for it.
+
+    Raises:
+        OptionError: as `refuse_missing`.
+    """
+    refuse_missing(native_code)
+    if native_code == "auto" and native is None:
+        _warn()
+
+
+@cache
+def _warn() -> None:
+    warn(
+        f"Reads take the general path, which gives the same rows and takes more CPU time: {_missing}. For the native "
+        f"path, {_HOW}. nativeCode=off hides this warning"
+    )

@@ -37,7 +37,14 @@ def test_everything_of_a_range_is_counted_once() -> None:
     state = ReadState()
 
     list(read(captured.fetch(captured.ranges()[0]), read_spec(schema, make_options(**options), context), state))
-    line = metrics_line(state.counters, OffsetRange("t", 0, 0, 9), 4, {"batch": 7}, client="kafka-python 3")
+    line = metrics_line(
+        state.counters,
+        OffsetRange("t", 0, 0, 9),
+        4,
+        {"batch": 7},
+        client="kafka-python 3",
+        native_fallback="nativeCode=off",
+    )
 
     assert line == {
         "batch": 7, "topic": "t", "partition": 0, "start": 0, "end": 9, "lag": 4, "records": 9,
@@ -51,6 +58,8 @@ def test_everything_of_a_range_is_counted_once() -> None:
         "min_commit_ts": TSO, "max_commit_ts": TSO + 5,
         "watermark": TSO + 9, "ending_commit_ts": None,
         "client": "kafka-python 3", "client_fallback": None,
+        "decoded": {"native": state.counters.native, "general": 4 - state.counters.native},
+        "native_fallback": "nativeCode=off",
     }  # fmt: skip
 
 

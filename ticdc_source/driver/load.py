@@ -39,6 +39,7 @@ from ticdc_source.driver.read_spec import driver_fetcher, layout_of
 from ticdc_source.driver.resolved_ts import resolved_end
 from ticdc_source.errors import OptionError, TiCDCSourceError
 from ticdc_source.kafka import Fetcher, KafkaCluster
+from ticdc_source.native import warn_of_missing
 from ticdc_source.options.names import refuse_misspelt, warn_of_unknown
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.options import OPTIONS, Options
@@ -107,6 +108,7 @@ def infer_schema(given: Mapping[str, str]) -> pa.Schema:
     """
     options = _parsed(given)
     warn_of_unknown(options)
+    warn_of_missing(options.native_code)
     checked_protocol(options)
     check_types(options)
     if not options.is_typed:  # the same columns for all tables
@@ -175,6 +177,7 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
             options.
     """
     warn_of_unknown(options)
+    warn_of_missing(options.native_code)
     with KafkaCluster(options) as cluster:
         ranges = cluster.resolve_ranges()
         ends = {offset_range.topic_partition: offset_range.end for offset_range in ranges}

@@ -11,6 +11,7 @@ from ticdc_source.errors import SchemaError
 from ticdc_source.events import TableName
 from ticdc_source.kafka import Fetcher, FetchSettings, KafkaFetcher
 from ticdc_source.kernels import Settings
+from ticdc_source.native import refuse_missing
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import CommitRange
@@ -67,7 +68,9 @@ def read_spec(schema: pa.Schema, options: Options, context: ReadContext) -> Read
 
     Raises:
         SchemaError: a metadata column has a wrong type, or the rescued column is missing.
+        OptionError: this process lacks the native path, and `nativeCode` requires it.
     """
+    refuse_missing(options.native_code)
     layout = layout_of(schema, options)
     fields, columns = layout.data_fields(), context.columns
     rescue = options.on_schema_drift == "rescue"
@@ -97,6 +100,7 @@ def read_spec(schema: pa.Schema, options: Options, context: ReadContext) -> Read
         rescued=layout.rescued,
         rescue=rescue,
         build_ts="build_ts" in layout.metadata.values(),
+        fast_path=options.native_code != "off",
     )
 
     def plan_of(table: TableName) -> Plan:
@@ -111,6 +115,7 @@ def read_spec(schema: pa.Schema, options: Options, context: ReadContext) -> Read
             operations=options.operations,
             preimages=options.preimages,
             documents=True,
+            fast_path=options.native_code != "off",
         )
 
     end = context.commit_end if options.ending_commit_ts == "resolved" else options.ending_commit_ts

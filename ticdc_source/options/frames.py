@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ticdc_source.errors import OptionError
+from ticdc_source.native import warn_of_missing
 from ticdc_source.options.names import refuse_misspelt, warn_of_unknown
 from ticdc_source.options.options import OPTIONS, Options
 
@@ -47,4 +48,5 @@ def frame_options(given: Mapping[str, str], *, is_stream: bool = False) -> Optio
         )
         raise OptionError(msg)
     warn_of_unknown(options)
+    warn_of_missing(options.native_code)
     return replace(options, is_stream=is_stream)

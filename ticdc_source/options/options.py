@@ -484,6 +484,12 @@ class Options:
         parsers.text,
         "folder to which one JSON line of counters per topic partition and micro-batch is written",
     )
+    native_code: Literal["auto", "off", "require"] = _option(
+        "nativeCode",
+        parsers.one_of("auto", "off", "require"),
+        "the [native path](#install): `auto` takes it where it is installed, `off` never, `require` fails without it",
+        default="auto",
+    )
     strict_options: bool = _option(
         "strictOptions",
         parsers.boolean,

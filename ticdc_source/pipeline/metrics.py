@@ -43,6 +43,8 @@ class Counters:
         bytes: bytes of their keys and values.
         rows: rows returned to Spark, including those for bad records.
         images: row images by `_change_type`.
+        general: row images that the general path parsed, one by one.
+        native: row images that the native path read, by columns.
         ddl, watermarks: events of each.
         destructive_ddl: DDL events that removed rows of what is read without delete events.
         other_rows: row events of other tables.
@@ -61,6 +63,8 @@ class Counters:
     bytes: int = 0
     rows: int = 0
     images: Counter[int] = field(default_factory=Counter)
+    general: int = 0
+    native: int = 0
     ddl: int = 0
     watermarks: int = 0
     destructive_ddl: int = 0
@@ -126,6 +130,7 @@ def metrics_line(
     *,
     client: str | None = None,
     client_fallback: str | None = None,
+    native_fallback: str | None = None,
 ) -> dict[str, object]:
     """Return the metrics line of one offset range.
 
@@ -137,6 +142,7 @@ def metrics_line(
         commit_end: the option `endingCommitTs`, or the commit-ts that `resolved` stands for.
         client: the client library that fetched, and its version.
         client_fallback: why that library took a slower way; None if it did not.
+        native_fallback: why this process did not take the native path; None if it did.
     """
     return {
         **task,
@@ -168,6 +174,8 @@ def metrics_line(
         "ending_commit_ts": commit_end,
         "client": client,
         "client_fallback": client_fallback,
+        "decoded": {"native": counters.native, "general": counters.general},
+        "native_fallback": native_fallback,
     }
 
 

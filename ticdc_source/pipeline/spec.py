@@ -112,6 +112,8 @@ def decode_events(
     decoded = spec.decoder.decode(table_events, plan, state.learned)
     counters = state.counters
     counters.count_events(len(table_events))
+    counters.general += decoded.parsed
+    counters.native += len(decoded.change_types) - decoded.parsed
     counters.skipped += decoded.empty
     counters.claim_checks += decoded.claimed
     counters.key_only += decoded.key_only

@@ -21,6 +21,7 @@ from ticdc_source.driver.read_spec import layout_of
 from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, offsets_of
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.kafka import KafkaCluster, report_loss
+from ticdc_source.native import warn_of_missing
 from ticdc_source.options.names import warn_of_unknown
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.options import Options
@@ -85,6 +86,7 @@ class StreamReader(DataSourceStreamReader):
         if self._planner is None:
             options = self._options
             warn_of_unknown(options)
+            warn_of_missing(options.native_code)
             self._warn_of_ignored()
             self._cluster = KafkaCluster(options)
             self._planner = StreamPlanner(

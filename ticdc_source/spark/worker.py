@@ -16,6 +16,7 @@ from ticdc_source.driver.read_spec import fetch_settings, read_spec
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka import FETCHERS
+from ticdc_source.native import why_general
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -81,6 +82,7 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
                     spec.commits.end,
                     client=client,
                     client_fallback=fallback,
+                    native_fallback=why_general(options.native_code),
                 )
             )
     if options.metrics_path:

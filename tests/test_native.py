@@ -1,0 +1,112 @@
+"""Reads take the native path where it is installed, say once where it is not, and count which path read what."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from types import ModuleType
+
+import pytest
+
+from tests.conftest import CARGO, ROOT
+from tests.support.captured import Captured, make_options
+from tests.support.messages import TSO, canal
+from ticdc_source import native
+from ticdc_source.driver import load
+from ticdc_source.driver.read_spec import read_spec
+from ticdc_source.errors import OptionError
+from ticdc_source.pipeline.metrics import Counters
+from ticdc_source.pipeline.read import ReadState, read
+
+_ROWS = 50
+_NO_BROKER = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "outputFormat": "event"}
+_TWO_QUERIES = """
+import sys
+sys.modules["ticdc_source._native"] = None
+from ticdc_source.driver.load import infer_schema
+from ticdc_source.reports import once_per_query
+for _ in range(2):
+    with once_per_query(set()):
+        infer_schema({options})
+"""
+
+
+@pytest.fixture
+def nothing_native(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process has no native path."""
+    monkeypatch.setattr(native, "native", None)
+    monkeypatch.setattr(native, "_missing", "not today")
+
+
+def counted(native_code: str) -> Counters:
+    """Read rows, and return what was counted."""
+    messages = [
+        canal("INSERT", [{"id": str(number)}], None, {"id": "int"}, _tidb={"commitTs": TSO + number})
+        for number in range(_ROWS)
+    ]
+    captured = Captured.of(*messages)
+    options = make_options(nativeCode=native_code)
+    schema = captured.schema()
+    spec = read_spec(schema, options, captured.context(schema, options))
+    state = ReadState.of(spec)
+    list(read(captured.fetch(captured.ranges()[0]), spec, state))
+    return state.counters
+
+
+def test_the_native_path_is_here(native_path: ModuleType) -> None:
+    """Where there is cargo, tests run with the native path; without it, they skip with the reason."""
+    assert native_path is native.native
+    assert native.why_general("auto") is native.why_general("require") is None
+
+
+@pytest.mark.parametrize(("native_code", "times"), [("auto", 1), ("off", 0)])
+def test_a_process_says_once_that_it_takes_the_general_path(native_code: str, times: int) -> None:
+    """Of two queries in a process without the native path, the first says so, unless it was turned off."""
+    program = _TWO_QUERIES.replace("{options}", repr({**_NO_BROKER, "nativeCode": native_code}))
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert done.stderr.count("Reads take the general path") == times, done.stderr
+    assert done.stderr.count("`make wheel`") == times
+
+
+@pytest.mark.usefixtures("nothing_native")
+def test_a_required_native_path_is_missed_by_the_driver_and_by_workers() -> None:
+    """With nativeCode=require, load() and a worker's read fail without the native path, and say why and where."""
+    with pytest.raises(OptionError, match=r"nativeCode=require, and .*python.* has no native path: not today"):
+        load.infer_schema({**_NO_BROKER, "nativeCode": "require"})
+    with pytest.raises(OptionError, match="Set nativeCode=auto, or run `make wheel`"):
+        counted("require")
+
+
+def test_all_is_counted_by_the_path_that_read_it() -> None:
+    """With nativeCode=off the general path reads all rows; otherwise both paths together do."""
+    off, auto = counted("off"), counted("auto")
+
+    assert (off.native, off.general) == (0, _ROWS)
+    assert auto.native + auto.general == _ROWS
+
+
+@pytest.mark.usefixtures("nothing_native")
+def test_metrics_say_why_a_worker_takes_the_general_path() -> None:
+    """The reason in `metricsPath` is the option, or what this process lacks."""
+    assert native.why_general("off") == "nativeCode=off"
+    assert native.why_general("auto") == "not today"
+
+
+@pytest.mark.slow("compiles the crate: a minute and a half the first time")
+def test_the_crate() -> None:
+    """The crate's own tests pass."""
+    if CARGO is None:
+        pytest.skip("there is no cargo: the native path cannot be tested")
+    libraries = os.pathsep.join(filter(None, [sysconfig.get_config_var("LIBDIR"), os.environ.get("LD_LIBRARY_PATH")]))
+    done = subprocess.run(
+        [CARGO, "test", "--quiet", "--locked", "--no-default-features"],
+        cwd=ROOT / "native",
+        env={**os.environ, "PYO3_PYTHON": sys.executable, "LD_LIBRARY_PATH": libraries},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
