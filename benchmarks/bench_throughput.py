@@ -49,6 +49,7 @@ PEAK = 300  # MiB of a worker, in every run
 _BATCH_BYTES = 100_000
 _DISTINCT_BYTES = 12 << 20  # of distinct messages in a topic; then they repeat
 _CHECKED = 300  # messages whose rows are compared
+_FEW_RECORDS = 10  # of a query whose time is a query's fixed cost
 _PART = 4  # the part of a topic that a warm-up reads
 _STILL_FALLS = 0.97  # Java still compiles if the last two of a side's costs have one below so much of the least before
 _LAST = 2
@@ -79,10 +80,10 @@ class Size:
 
 # As many that a query's fixed cost is a small part of the faster side's.
 _RECORDS = {
-    "canal-json": 450_000,
-    "canal-json, 3 columns": 900_000,
+    "canal-json": 400_000,
+    "canal-json, 3 columns": 800_000,
     "canal-json, 60 columns": 180_000,
-    "open-protocol": 45_000,
+    "open-protocol": 35_000,
     "debezium, no schema": 400_000,
     "debezium, schema": 200_000,
 }
@@ -142,14 +143,13 @@ def measure(
 ) -> tuple[list[dict[str, Any]], Filled]:
     """Fill a topic, and read it in turns."""
     with filled_topic(bootstrap, work, size.records[work.name], cores, size.compression) as (topic, filled):
-        part = json.dumps({topic: dict.fromkeys(range(cores), filled.records // cores // _PART)})
-        parts, wholes = (
-            {
-                side: frame
-                for side, frame in frames_of(live.spark, bootstrap, topic, work, ends).items()
-                if side in sides
-            }
-            for ends in ({"endingOffsets": part}, {})
+        ends = (
+            {"endingOffsets": json.dumps({topic: dict.fromkeys(range(cores), number)})}
+            for number in (filled.records // cores // _PART, _FEW_RECORDS)
+        )
+        parts, few, wholes = (
+            {side: frame for side, frame in frames_of(live.spark, bootstrap, topic, work, end).items() if side in sides}
+            for end in (*ends, {})
         )
         samples: list[dict[str, Any]] = []
         until = time.monotonic() + size.longer.get(work.name, size.warm_up)
@@ -157,6 +157,8 @@ def measure(
             samples.extend(_round(live, parts, len(samples) // len(sides), counts=False))
         for number in range(size.rounds):
             samples.extend(_round(live, wholes, number, counts=True))
+        for number in range(size.rounds):
+            samples.extend({**sample, "is_fixed": True} for sample in _round(live, few, number, counts=False))
     return samples, filled
 
 
@@ -253,12 +255,15 @@ def figures_of(samples: list[dict[str, Any]], filled: Filled) -> dict[str, Any]:
     """
     counted = [{**s, "side": THEIRS if s["side"] == THEIRS else OURS} for s in samples if s["counts"]]
     figures: dict[str, Any] = {"records": filled.records, "bytes": filled.size, "rows": filled.rows}
-    figures["warm_up_rounds"] = sum(sample["side"] == THEIRS and not sample["counts"] for sample in samples)
-    figures["is_warm"] = is_warm([sample for sample in samples if not sample["counts"]])
+    warm_up = [sample for sample in samples if not sample["counts"] and "is_fixed" not in sample]
+    figures["warm_up_rounds"] = sum(sample["side"] == THEIRS for sample in warm_up)
+    figures["is_warm"] = is_warm(warm_up)
+    few = [sample for sample in samples if "is_fixed" in sample]
     for side in (OURS, THEIRS):
         own = [sample for sample in counted if sample["side"] == side]
         figures[side] = {
             "worker_peak_mib": max(sample["worker_peak_mib"] for sample in own),
+            "fixed_cpu_seconds": median(s["cpu_seconds"] for s in few if (s["side"] == THEIRS) == (side == THEIRS)),
             "java_microseconds_a_row": round(median(s["java_cpu_seconds"] for s in own) / filled.rows * 1e6, 2),
             "microseconds_a_row": round(median(s["cpu_seconds"] for s in own) / filled.rows * 1e6, 2),
         }
@@ -298,6 +303,10 @@ def _row(work: str, cores: int, figures: dict[str, Any]) -> list[str]:
 def _notes(figures: dict[str, Any], size: Size) -> Iterator[str]:
     cold = [f"{name} ({figure['warm_up_rounds']} rounds)" for name, figure in figures.items() if not figure["is_warm"]]
     yield f"Java still compiled when the time for warm-up was over: {'; '.join(cold) or 'nowhere'}"
+    fixed = {side: [figure[side]["fixed_cpu_seconds"] for figure in figures.values()] for side in (OURS, THEIRS)}
+    yield "CPU seconds of a query that reads ten records, which all figures contain: " + ", ".join(
+        f"{side} {min(seconds):.2f} to {max(seconds):.2f}" for side, seconds in fixed.items()
+    )
     if set(size.cores) == {1, 2} and size.rounds > 1:
         drops = {}
         for work in size.cores[2]:

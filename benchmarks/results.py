@@ -118,7 +118,7 @@ def markdown(path: Path) -> str:
 def judged(path: Path) -> str:
     """Return a result's notes about targets and about the measurement itself, as a list for the documentation."""
     notes = json.loads(path.read_text(encoding="utf-8"))["notes"]
-    return "".join(f"* {note}\n" for note in notes if note.startswith(("target", "Java")))
+    return "".join(f"* {note}\n" for note in notes if note.startswith(("target", "Java", "CPU")))
 
 
 def provenance(path: Path) -> str:

@@ -15,7 +15,7 @@ import pytest
 from benchmarks import compare, corpus
 from benchmarks.__main__ import BENCHMARKS, PLANNED
 from benchmarks.bench_stages import PATHS, STAGES
-from benchmarks.bench_throughput import SIZES
+from benchmarks.bench_throughput import SIZES, is_warm
 from benchmarks.charts import draw
 from benchmarks.load import record_batch
 from benchmarks.processes import PROC, cpu_seconds, memory_of, python_processes
@@ -87,7 +87,7 @@ def test_throughput_has_both_sides(results: dict[str, dict[str, Any]]) -> None:
     for name, figures in throughput["figures"].items():
         assert figures["rows"] > figures["records"] >= 100
         ours = "ticdc, native off" if "native off" in name else "ticdc"
-        assert [sample["side"] for sample in throughput["samples"][name]] == [ours, "kafka"]
+        assert [sample["side"] for sample in throughput["samples"][name]] == [ours, "kafka"] * 2  # all, and ten records
         assert all(sample["cpu_seconds"] > 0 for sample in throughput["samples"][name])
         assert figures["ratio_rows_per_cpu_second"] > 0
     stages = results["stages"]["figures"]
@@ -95,6 +95,26 @@ def test_throughput_has_both_sides(results: dict[str, dict[str, Any]]) -> None:
     for figures in stages.values():
         assert set(figures["microseconds_a_row"]) == {*STAGES, "orjson.loads"}
         assert figures["microseconds_a_row"]["decode"] > 0
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ([], [], False),
+        ([5, 3], [9, 8], False),
+        ([5, 3, 3], [9, 8, 8.1], False),
+        ([5, 3, 3, 3], [9, 8, 8.1, 7.9], True),
+        ([5, 3, 3, 3], [9, 8, 8.1, 7], False),
+        ([5, 3, 3, 2], [9, 8, 8.1, 7.9], False),
+    ],
+)
+def test_warm_up_ends_when_no_cost_falls(ours: list[float], theirs: list[float], expected: bool) -> None:
+    """A warm-up goes on while the last two rounds of a side have one that is cheaper than all before."""
+    costs = {"ticdc": ours, "kafka": theirs}
+
+    samples = [{"side": side, "cpu_seconds": cost} for side, each in costs.items() for cost in each]
+
+    assert is_warm(samples) is expected
 
 
 def test_the_benchmarks_are_listed() -> None:
