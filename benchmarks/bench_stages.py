@@ -95,7 +95,7 @@ def measure(work: Work, records: int, turns: int) -> tuple[dict[str, dict[str, f
         assert tables[path].num_rows == rows
         took[path]["orjson.loads"] = cpu_of(lambda: _parse(some, work), turns) if is_fast else 0.0
     gc.unfreeze()
-    assert tables["fast"].equals(tables["general"])
+    check_both_are_equal(tables["fast"], tables["general"])
     return took, rows
 
 
@@ -122,6 +122,17 @@ def _of_path(answers: list[Answer], spec: ReadSpec, work: Work, turns: int) -> t
             least[name] = min(least[name], cpu_of(run_once, 1))
     least["assemble"] = max(0.0, least.pop("whole") - least["split"] - least["decode"])
     return least, pa.Table.from_batches(batches).combine_chunks()
+
+
+def check_both_are_equal(fast: pa.Table, general: pa.Table) -> None:
+    """Compare the rows of both paths, and name the first value that differs."""
+    assert fast.schema.equals(general.schema), f"{fast.schema} is not {general.schema}"
+    for name in fast.column_names:
+        if not fast[name].equals(general[name]):
+            pairs = zip(fast[name].to_pylist(), general[name].to_pylist(), strict=True)
+            row, pair = next((row, pair) for row, pair in enumerate(pairs) if pair[0] != pair[1])
+            message = f"column {name}, row {row}: {pair[0]!r} on the fast path, {pair[1]!r} on the general path"
+            raise AssertionError(message)
 
 
 def _decode(tables: list[TableEvents], spec: ReadSpec, state: ReadState) -> None:

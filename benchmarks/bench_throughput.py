@@ -12,7 +12,7 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
@@ -147,10 +147,7 @@ def measure(
             {"endingOffsets": json.dumps({topic: dict.fromkeys(range(cores), number)})}
             for number in (filled.records // cores // _PART, _FEW_RECORDS)
         )
-        parts, few, wholes = (
-            {side: frame for side, frame in frames_of(live.spark, bootstrap, topic, work, end).items() if side in sides}
-            for end in (*ends, {})
-        )
+        parts, few, wholes = (frames_of(live.spark, bootstrap, topic, work, sides, end) for end in (*ends, {}))
         samples: list[dict[str, Any]] = []
         until = time.monotonic() + size.longer.get(work.name, size.warm_up)
         while time.monotonic() < until and not is_warm(samples):
@@ -196,16 +193,22 @@ def filled_topic(
 
 
 def frames_of(
-    spark: SparkSession, bootstrap: str, topic: str, work: Work, ends: Mapping[str, str] | None = None
+    spark: SparkSession,
+    bootstrap: str,
+    topic: str,
+    work: Work,
+    sides: Iterable[str] = (OURS, GENERAL, THEIRS),
+    ends: Mapping[str, str] | None = None,
 ) -> dict[str, DataFrame]:
-    """Return the frames with which all sides read a topic, whole or to an end."""
+    """Return the frames with which the sides read a topic, whole or to an end."""
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest", **(ends or {})}
     ours = {**options, **work.options}
-    return {
-        OURS: spark.read.format("ticdc").options(**ours).load(),
-        GENERAL: NATIVE_OFF(spark).options(**ours).load(),
-        THEIRS: opponents.load(spark, work, options),
+    load: dict[str, Callable[[], DataFrame]] = {
+        OURS: lambda: spark.read.format("ticdc").options(**ours).load(),
+        GENERAL: lambda: NATIVE_OFF(spark).options(**ours).load(),
+        THEIRS: lambda: opponents.load(spark, work, options),
     }
+    return {side: load[side]() for side in sides}
 
 
 def check_both_are_equal(spark: SparkSession, bootstrap: str, work: Work) -> None:

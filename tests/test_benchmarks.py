@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow as pa
 import pytest
 
 from benchmarks import compare, corpus
 from benchmarks.__main__ import BENCHMARKS, PLANNED
-from benchmarks.bench_stages import PATHS, STAGES
+from benchmarks.bench_stages import PATHS, STAGES, check_both_are_equal
 from benchmarks.bench_throughput import SIZES, is_warm
 from benchmarks.charts import draw
 from benchmarks.load import record_batch
@@ -115,6 +116,15 @@ def test_warm_up_ends_when_no_cost_falls(ours: list[float], theirs: list[float],
     samples = [{"side": side, "cpu_seconds": cost} for side, each in costs.items() for cost in each]
 
     assert is_warm(samples) is expected
+
+
+def test_stages_name_the_value_that_differs() -> None:
+    """Equal rows pass, and of others the column, the row and both values are named."""
+    rows_, others = (pa.table({"id": [1, 2, 3], "name": ["a", last, "c"]}) for last in ("b", None))
+
+    check_both_are_equal(rows_, rows_)
+    with pytest.raises(AssertionError, match="column name, row 1: 'b' on the fast path, None on the general path"):
+        check_both_are_equal(rows_, others)
 
 
 def test_the_benchmarks_are_listed() -> None:
