@@ -44,7 +44,7 @@ PLANNED = {
 }
 WITHOUT_BROKER = {bench_stages.NAME}
 
-_WIDTH = 140  # of tables that are written to a file
+_WIDTH = 160  # of tables that are written to a file
 
 
 def main(arguments: list[str] | None = None) -> int:
