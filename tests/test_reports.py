@@ -19,7 +19,13 @@ from ticdc_source.driver import load
 from ticdc_source.errors import DecodeError, OptionError
 from ticdc_source.reports import each_from_one_frame, from_one_frame, once_per_query, warn
 
-UNKNOWN = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "zzz": "1", "outputFormat": "event"}
+UNKNOWN = {
+    "kafka.bootstrap.servers": "127.0.0.1:1",
+    "subscribe": "t",
+    "zzz": "1",
+    "outputFormat": "event",
+    "nativeCode": "off",  # nothing to warn of where there is no native path
+}
 
 # As Spark does: a module of pyspark is the program, and no line of the user is on the stack.
 _WORKER = """
