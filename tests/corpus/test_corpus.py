@@ -238,7 +238,7 @@ def test_every_row_of_a_stream_is_the_sql_truth(scenario: str) -> None:
     assert compare(captured, random_sizes(SEED), tables_with_rows(captured)) > 20_000
 
 
-@pytest.mark.slow("reads whole streams a record a chunk")
+@pytest.mark.long("reads whole streams a record a chunk")
 @pytest.mark.parametrize("scenario", STREAMS)
 def test_chunking_does_not_change_a_stream(scenario: str) -> None:
     """Whole, one record a chunk, and random chunk sizes give the same rows."""

@@ -92,7 +92,7 @@ def copy(spark: SparkSession, feed: Feed, folder: Path) -> DataFrame:
     return stream_to_table.rows(spark, str(folder / "output"))
 
 
-@OWN_JVM
+@pytest.mark.long("a JVM for each run of a script")
 def test_a_log_of_changes(spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path) -> None:
     """Two runs of stream_to_parquet keep each message's rows once, and the view has each change once."""
     changes = feed("canal-json")

@@ -137,7 +137,7 @@ def ids(spark: SparkSession, folder: Path) -> list[int]:
     return [row["id"] for row in spark.read.parquet(str(folder)).orderBy("id").collect()]
 
 
-@pytest.mark.parametrize("how", ["batch", "stream"])
+@pytest.mark.parametrize("how", ["batch", pytest.param("stream", marks=pytest.mark.long("as a batch, once more"))])
 def test_executors_killed_one_by_one(spark: SparkSession, counted: Counted, job: Job, how: str) -> None:
     """Each executor is killed with SIGKILL in the midst of a range; Spark replaces it, and each row is there once."""
     _, proxy = counted

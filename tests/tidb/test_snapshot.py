@@ -235,6 +235,7 @@ def test_other_versions_of_pyspark_read_the_same(matrix: Matrix, read: Any, tidb
         assert theirs == mine
 
 
+@pytest.mark.long("a session of its own with Delta")
 @pytest.mark.versions
 def test_a_loaded_table_follows_its_changes(matrix: Matrix, tidb: TiDB, tmp_path: Path) -> None:
     """merge_into makes a Delta table of a snapshot; after the changes, and the same snapshot again, it is TiDB's."""
