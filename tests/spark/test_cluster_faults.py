@@ -385,7 +385,7 @@ def test_a_batch_read_outlives_the_leader_it_reads_from(spark: SparkSession, run
             time.sleep(0.01)
         with killed(broker):
             finished = len(list(tmp_path.glob("*")))
-            found = reading.result(LONGEST)
+            found = reading.result()
     say(f"batch read: a leader died after {finished} of {tasks} tasks; {found.num_rows} rows")
     assert finished < tasks
     expected = Captured({}, records).read(sizes=whole, schema=running.schema, **TABLE)
