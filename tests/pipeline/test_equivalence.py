@@ -155,7 +155,7 @@ def test_messages_are_read_by_columns(work: str) -> None:
     decoder = PROTOCOLS[WORKS[work].protocol]
     (chunk,) = captured.fetch(captured.ranges()[0])
     (table_events,) = decoder.split(chunk).tables.values()
-    learned, by_rows = Learned(), replace(plan, columnar_from=len(table_events) + 1)
+    learned, by_rows = Learned(), replace(plan, fast_path=False)
     general = decoder.decode(table_events, by_rows)
     plan = replace(plan, columnar_from=1)
     decoder.decode(table_events, plan, learned)

@@ -1,5 +1,31 @@
 """Kernels: a column of cells → an Arrow array. Each protocol has a table of how it writes the types."""
 
-from ticdc_source.kernels.base import Cell, Cells, Kernel, Settings, Wire, arrays_taken, convert, failing_cells, kernel
+from ticdc_source.kernels.base import (
+    TEXT_CAST,
+    Cast,
+    Cell,
+    Cells,
+    Kernel,
+    Settings,
+    Wire,
+    arrays_taken,
+    convert,
+    failing_cells,
+    kernel,
+    native_cast,
+)
 
-__all__ = ["Cell", "Cells", "Kernel", "Settings", "Wire", "arrays_taken", "convert", "failing_cells", "kernel"]
+__all__ = [
+    "TEXT_CAST",
+    "Cast",
+    "Cell",
+    "Cells",
+    "Kernel",
+    "Settings",
+    "Wire",
+    "arrays_taken",
+    "convert",
+    "failing_cells",
+    "kernel",
+    "native_cast",
+]

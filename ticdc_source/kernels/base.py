@@ -23,6 +23,9 @@ from ticdc_source.kernels.variants import variants
 from ticdc_source.schema.types import CONVERSIONS, DECIMAL_MAX, VARIANT, ColumnType, category_of, convertible, type_of
 
 __all__ = [
+    "TEXT_CAST",
+    "Cast",
+    "CastOf",
     "Cell",
     "Cells",
     "Kernel",
@@ -35,7 +38,10 @@ __all__ = [
     "decimals_of_text",
     "decoded",
     "failing_cells",
+    "integer_cast",
     "kernel",
+    "native_cast",
+    "no_cast",
     "text_bytes",
     "texts",
 ]
@@ -43,6 +49,8 @@ __all__ = [
 Cell: TypeAlias = object  # what JSON gives: str, int, float, bool, list, dict, None
 Cells: TypeAlias = Sequence[Cell]  # or an array, if `Wire.arrays` says so
 Kernel: TypeAlias = Callable[[Cells], pa.Array]
+# How native code makes values of JSON cells: the name of a cast (native/src/cells.rs), and what it needs.
+Cast: TypeAlias = tuple[object, ...]
 
 
 class Settings(NamedTuple):
@@ -61,6 +69,21 @@ _NUMBERS = {
 }
 
 Maker: TypeAlias = Callable[[ColumnType, Settings], Kernel]
+# Returns the cast that gives what the natural kernel gives, for the cells that it does not decline; None if none does.
+CastOf: TypeAlias = Callable[[ColumnType, Settings], Cast | None]
+TEXT_CAST: Cast = ("text",)
+
+
+def no_cast(_type: ColumnType, _settings: Settings) -> Cast | None:
+    """Return None: native code has no cast for the values."""
+    return None
+
+
+def integer_cast(arrow: pa.DataType, *, text: bool) -> Cast | None:
+    """Return the cast that reads integers, of JSON numbers or of digits in text."""
+    if pa.types.is_decimal(arrow):
+        return ("decimal", text, arrow.precision, arrow.scale)
+    return ("integer", text, arrow.bit_width // 8) if pa.types.is_signed_integer(arrow) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +100,8 @@ class Wire:
         arrays: the type of the arrays that all kernels but `raw` take as well as cells. Such an array holds the JSON of
             the messages without loss, except that 1 and 1.0 are one double. None if the kernels take cells only.
         labels: whether ENUM and SET are written as their labels. If not, they are written as numbers.
+        cast: returns the cast of `natural`.
+        text_cast: the cast of `text`; None if native code has none.
     """
 
     natural: Maker
@@ -87,6 +112,8 @@ class Wire:
     written: str = ""
     arrays: pa.DataType | None = None
     labels: bool = False
+    cast: CastOf = no_cast
+    text_cast: Cast | None = None
 
 
 def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Kernel:
@@ -110,10 +137,7 @@ def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: 
     if wire.number is not None and category in _NUMBERS[type_.family] and not _is_natural(type_, target):
         number = wire.number(type_, settings)
         return lambda cells: convert(number(cells), target)
-    if type_.name == "decimal" and category == "decimal":
-        type_ = replace(type_, length=target.precision, scale=target.scale)
-    if type_.family == "number" and category == category_of(type_.arrow) == "integer":
-        type_ = type_of(target)  # the kernel makes the target's integers at once: no type between loses a value
+    type_ = _made(type_, target)
     if type_.arrow == target:
         return wire.natural(type_, settings)
     if category == "string":
@@ -124,6 +148,29 @@ def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: 
         raise SchemaError(msg)
     natural = wire.natural(type_, settings)
     return lambda cells: convert(natural(cells), target)
+
+
+def native_cast(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Cast | None:
+    """Return the cast that gives the values of `kernel`, with the same arguments, or declines; None if there is none."""
+    if wire is None or target == VARIANT or (wire.raw is not None and category_of(target) == "binary"):
+        return None
+    category = category_of(target)
+    if wire.number is not None and category in _NUMBERS[type_.family] and not _is_natural(type_, target):
+        return None
+    type_ = _made(type_, target)
+    if type_.arrow == target:
+        return wire.cast(type_, settings)
+    return wire.text_cast if category == "string" else None
+
+
+def _made(type_: ColumnType, target: pa.DataType) -> ColumnType:
+    """Return the type whose natural kernel makes the target's values at once: no type between loses one."""
+    category = category_of(target)
+    if type_.name == "decimal" and category == "decimal":
+        return replace(type_, length=target.precision, scale=target.scale)
+    if type_.family == "number" and category == category_of(type_.arrow) == "integer":
+        return type_of(target)
+    return type_
 
 
 def arrays_taken(wire: Wire | None, target: pa.DataType) -> pa.DataType | None:

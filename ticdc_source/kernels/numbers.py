@@ -9,7 +9,19 @@ from typing import TypeVar, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.kernels.base import Cells, Kernel, Maker, Settings, Wire, bytes_of_texts, decimals_of_text
+from ticdc_source.kernels.base import (
+    TEXT_CAST,
+    Cast,
+    CastOf,
+    Cells,
+    Kernel,
+    Maker,
+    Settings,
+    Wire,
+    bytes_of_texts,
+    decimals_of_text,
+    integer_cast,
+)
 from ticdc_source.schema.types import BIGINT_UNSIGNED, ColumnType
 
 __all__ = [
@@ -24,6 +36,7 @@ __all__ = [
     "YEAR_TEXT",
     "bit_numbers",
     "bits",
+    "integers_cast",
     "integers_of_numbers",
     "integers_of_text",
     "require",
@@ -216,30 +229,83 @@ def _four_digits(natural: Callable[[pa.DataType], Kernel]) -> Maker:
     return make
 
 
+def integers_cast(*, text: bool) -> CastOf:
+    """Return what makes the casts of integers, written as numbers or as text."""
+    return lambda type_, _: integer_cast(type_.arrow, text=text)
+
+
+def _floats_cast(*, text: bool) -> CastOf:
+    return lambda type_, _: ("float", text, type_.arrow == pa.float32())
+
+
+def _bits_cast(*, text: bool) -> CastOf:
+    return lambda type_, _: ("bit" if type_.length == 1 else "bits", text)
+
+
+def _decimal_cast(type_: ColumnType, _settings: Settings) -> Cast | None:
+    return TEXT_CAST if pa.types.is_string(type_.arrow) else integer_cast(type_.arrow, text=True)
+
+
 INTEGER_NUMBER = Wire(
-    lambda type_, _: integers_of_numbers(type_.arrow), text_of_numbers, written="a number", arrays=pa.int64()
+    lambda type_, _: integers_of_numbers(type_.arrow),
+    text_of_numbers,
+    written="a number",
+    arrays=pa.int64(),
+    cast=integers_cast(text=False),
 )
 INTEGER_TEXT = Wire(
-    lambda type_, _: integers_of_text(type_.arrow), _as_text, written="digits in text", arrays=pa.string()
+    lambda type_, _: integers_of_text(type_.arrow),
+    _as_text,
+    written="digits in text",
+    arrays=pa.string(),
+    cast=integers_cast(text=True),
+    text_cast=TEXT_CAST,
 )
-DECIMAL_TEXT = Wire(_decimals_of_text, _as_text, written="text with all digits of its scale", arrays=pa.string())
-FLOAT_NUMBER = Wire(_floats(_float_numbers), text_of_numbers, written="a number", arrays=pa.float64())
-FLOAT_TEXT = Wire(_floats(_float_texts), _as_text, written="text", arrays=pa.string())
+DECIMAL_TEXT = Wire(
+    _decimals_of_text,
+    _as_text,
+    written="text with all digits of its scale",
+    arrays=pa.string(),
+    cast=_decimal_cast,
+    text_cast=TEXT_CAST,
+)
+FLOAT_NUMBER = Wire(
+    _floats(_float_numbers), text_of_numbers, written="a number", arrays=pa.float64(), cast=_floats_cast(text=False)
+)
+FLOAT_TEXT = Wire(
+    _floats(_float_texts),
+    _as_text,
+    written="text",
+    arrays=pa.string(),
+    cast=_floats_cast(text=True),
+    text_cast=TEXT_CAST,
+)
 BIT_NUMBER = Wire(
-    _bits_of_numbers, text_of_numbers, number=bit_numbers(integers_of_numbers), written="a number: the bits, unsigned"
+    _bits_of_numbers,
+    text_of_numbers,
+    number=bit_numbers(integers_of_numbers),
+    written="a number: the bits, unsigned",
+    cast=_bits_cast(text=False),
 )
 BIT_TEXT = Wire(
-    _bits_of_text, _as_text, number=bit_numbers(integers_of_text), written="digits in text: the bits, unsigned"
+    _bits_of_text,
+    _as_text,
+    number=bit_numbers(integers_of_text),
+    written="digits in text: the bits, unsigned",
+    cast=_bits_cast(text=True),
+    text_cast=TEXT_CAST,
 )
 YEAR_NUMBER = Wire(
     lambda type_, _: integers_of_numbers(type_.arrow),
     _four_digits(integers_of_numbers),
     written="a number",
     arrays=pa.int64(),
+    cast=integers_cast(text=False),
 )
 YEAR_TEXT = Wire(
     lambda type_, _: integers_of_text(type_.arrow),
     _four_digits(integers_of_text),
     written="digits in text",
     arrays=pa.string(),
+    cast=integers_cast(text=True),
 )

@@ -10,7 +10,21 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.kernels.base import Cells, Kernel, Maker, Settings, Wire, decoded, text_bytes, texts
+from ticdc_source.kernels.base import (
+    TEXT_CAST,
+    Cast,
+    CastOf,
+    Cells,
+    Kernel,
+    Maker,
+    Settings,
+    Wire,
+    decoded,
+    integer_cast,
+    no_cast,
+    text_bytes,
+    texts,
+)
 from ticdc_source.kernels.numbers import (
     bit_numbers,
     integers_of_numbers,
@@ -82,7 +96,10 @@ def _base64_array(text: pa.StringArray) -> pa.Array | None:
 
 
 def binary_wire(
-    decode: Callable[[str], bytes], written: str, whole: Callable[[pa.StringArray], pa.Array | None] | None = None
+    decode: Callable[[str], bytes],
+    written: str,
+    whole: Callable[[pa.StringArray], pa.Array | None] | None = None,
+    cast: Cast | None = None,
 ) -> Wire:
     """Make the wire form of bytes in text.
 
@@ -90,29 +107,46 @@ def binary_wire(
         decode: returns the bytes of one text, or raises ValueError.
         written: the form, for the documentation.
         whole: does the same for a whole column, or returns None if it cannot.
+        cast: does the same in native code; None if nothing does.
     """
 
     def natural(_type: ColumnType, _settings: Settings) -> Kernel:
-        def cast(cells: Cells) -> pa.Array:
+        def run(cells: Cells) -> pa.Array:
             if whole is not None and isinstance(cells, pa.StringArray):
                 array = whole(cells)
                 if array is not None:
                     return array
             return pa.array([None if c is None else decode(c) for c in _texts_of(cells)], pa.binary())
 
-        return cast
+        return run
 
     def text(_type: ColumnType, settings: Settings) -> Kernel:
-        def cast(cells: Cells) -> pa.Array:
+        def run(cells: Cells) -> pa.Array:
             raw = [None if c is None else decode(c) for c in _texts_of(cells)]
             try:
                 return pa.array(raw, pa.binary()).cast(pa.string())
             except pa.ArrowInvalid:
                 return pa.array([None if c is None else decoded(c, settings) for c in raw], pa.string())
 
-        return cast
+        return run
 
-    return Wire(natural, text, written=written, arrays=None if whole is None else pa.string())
+    arrays, of_natural = None if whole is None else pa.string(), no_cast if cast is None else _always(cast)
+    return Wire(natural, text, written=written, arrays=arrays, cast=of_natural)
+
+
+def _always(cast: Cast) -> CastOf:
+    return lambda _type, _settings: cast
+
+
+def _members_cast(name: str, *, text: bool) -> CastOf:
+    """Return what makes the casts of ENUM or SET, as `_members` makes its kernels."""
+
+    def of(type_: ColumnType, _settings: Settings) -> Cast | None:
+        if type_.labels is None:
+            return integer_cast(type_.arrow, text=text)
+        return (name, text, [label.encode() for label in type_.labels])
+
+    return of
 
 
 def _texts_of(cells: Cells) -> Sequence[str | None]:
@@ -180,14 +214,30 @@ def _as_text(_type: ColumnType, _settings: Settings) -> Kernel:
     return text_cells
 
 
-TEXT = Wire(_texts, _texts, raw=binary_wire(text_bytes, "text").natural, written="text", arrays=pa.string())
-BASE64_BINARY = binary_wire(base64_bytes, "base64", _base64_array)
-BASE64_TEXT = Wire(BASE64_BINARY.text, BASE64_BINARY.text, raw=BASE64_BINARY.natural, written="base64 of the text")
+TEXT = Wire(
+    _texts,
+    _texts,
+    raw=binary_wire(text_bytes, "text").natural,
+    written="text",
+    arrays=pa.string(),
+    cast=_always(TEXT_CAST),
+    text_cast=TEXT_CAST,
+)
+BASE64_BINARY = binary_wire(base64_bytes, "base64", _base64_array, ("base64",))
+BASE64_TEXT = Wire(
+    BASE64_BINARY.text,
+    BASE64_BINARY.text,
+    raw=BASE64_BINARY.natural,
+    written="base64 of the text",
+    cast=_always(("base64 text",)),
+    text_cast=("base64 text",),
+)
 ENUM_NUMBER = Wire(
     _members(integers_of_numbers, _enum_label),
     text_of_numbers,
     number=bit_numbers(integers_of_numbers),
     written="a number: the index of the label, from 1",
+    cast=_members_cast("label", text=False),
 )
 ENUM_TEXT = Wire(
     _members(integers_of_text, _enum_label),
@@ -195,12 +245,15 @@ ENUM_TEXT = Wire(
     number=bit_numbers(integers_of_text),
     written="digits in text: the index of the label, from 1",
     arrays=pa.string(),
+    cast=_members_cast("label", text=True),
+    text_cast=TEXT_CAST,
 )
 SET_NUMBER = Wire(
     _members(integers_of_numbers, _set_labels),
     text_of_numbers,
     number=bit_numbers(integers_of_numbers),
     written="a number: a bit for each label",
+    cast=_members_cast("labels", text=False),
 )
 SET_TEXT = Wire(
     _members(integers_of_text, _set_labels),
@@ -208,5 +261,7 @@ SET_TEXT = Wire(
     number=bit_numbers(integers_of_text),
     written="digits in text: a bit for each label",
     arrays=pa.string(),
+    cast=_members_cast("labels", text=True),
+    text_cast=TEXT_CAST,
 )
-VECTOR_TEXT = Wire(_vectors, _as_text, written="text: `[1,2,3.5]`")
+VECTOR_TEXT = Wire(_vectors, _as_text, written="text: `[1,2,3.5]`", text_cast=TEXT_CAST)

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.kernels.base import Cells, Kernel, Maker, Settings, Wire
+from ticdc_source.kernels.base import TEXT_CAST, Cast, CastOf, Cells, Kernel, Maker, Settings, Wire
 from ticdc_source.kernels.numbers import require, text_cells
 from ticdc_source.schema.types import TIME, TIMESTAMP, TIMESTAMP_NTZ, ColumnType
 
@@ -161,16 +161,38 @@ def time_text(value: datetime.timedelta, type_: ColumnType) -> str:
     return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{_fraction(micros, type_)}"
 
 
+def _dates_cast(name: str) -> CastOf:
+    return lambda _, settings: (name, settings.zero_date == "null")
+
+
+def _timestamps_cast(_type: ColumnType, settings: Settings) -> Cast | None:
+    return ("datetime", settings.zero_date == "null") if settings.time_zone == "UTC" else None
+
+
 DATE_TEXT = Wire(
-    lambda _type, settings: _dates_of_text(pa.date32(), settings), _as_text, written="MySQL's text", arrays=pa.string()
+    lambda _type, settings: _dates_of_text(pa.date32(), settings),
+    _as_text,
+    written="MySQL's text",
+    arrays=pa.string(),
+    cast=_dates_cast("date"),
+    text_cast=TEXT_CAST,
 )
 DATETIME_TEXT = Wire(
     lambda _type, settings: _dates_of_text(TIMESTAMP_NTZ, settings),
     _as_text,
     written="MySQL's text, with its digits of fraction",
     arrays=pa.string(),
+    cast=_dates_cast("datetime"),
+    text_cast=TEXT_CAST,
 )
 TIMESTAMP_TEXT = Wire(
-    _timestamps_of_text, _as_text, written="MySQL's text, in the zone of the TiCDC server", arrays=pa.string()
+    _timestamps_of_text,
+    _as_text,
+    written="MySQL's text, in the zone of the TiCDC server",
+    arrays=pa.string(),
+    cast=_timestamps_cast,
+    text_cast=TEXT_CAST,
 )
-TIME_TEXT = Wire(_times_of_text, _as_text, written="MySQL's text")
+TIME_TEXT = Wire(
+    _times_of_text, _as_text, written="MySQL's text", cast=lambda _type, _settings: ("time",), text_cast=TEXT_CAST
+)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, Wants, every_table
 from ticdc_source.kernels import Wire
+from ticdc_source.native import native
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.plan import Plan, PlannedVersion, WireOf
 from ticdc_source.schema.model import Column, TableSchema, TypeVersions
@@ -112,8 +113,13 @@ class LearnedTable:
             planned = self._planned[columns] = self.plan.for_columns(columns, wire_of)
         return planned
 
+    @property
+    def native(self) -> bool:
+        """Whether native code reads the table's events."""
+        return native is not None and self.plan.fast_path and not self.plan.documents
+
     def layouts(self, of: type[Layouts]) -> Layouts:
-        """Return the layouts that the fast paths of a decoder have learned; `of` makes an object without any."""
+        """Return the templates that native code reads messages by; `of` makes an object without any."""
         found = self._layouts
         if not isinstance(found, of):
             found = self._layouts = of()

@@ -26,6 +26,7 @@ __all__ = [
     "table_name",
     "text",
     "tso",
+    "written_name",
 ]
 
 # A JSON object. Any: decoders use members as what their protocol promises, without a check of each. What they raise on
@@ -145,6 +146,15 @@ def table_name(database: object, table: object) -> TableName:
 def readable(value: object) -> str:
     """Return a text that only people read, such as SQL; U+FFFD stands for each byte that is not UTF-8."""
     return _SURROGATE.sub("\ufffd", str(value))
+
+
+_ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_TO_ESCAPE = re.compile("[<>&\u2028\u2029]")
+
+
+def written_name(name: str) -> bytes:
+    """Return a name as TiCDC writes it in JSON: Go escapes what HTML would read as markup (encoding/json, HTMLEscape)."""
+    return _TO_ESCAPE.sub(lambda found: _ESCAPED[found[0]], orjson.dumps(name).decode()).encode()
 
 
 def parse_failure(error: Exception, what: str) -> DecodeError:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.kernels import Kernel, Settings, Wire, arrays_taken, kernel
+from ticdc_source.kernels import Cast, Kernel, Settings, Wire, arrays_taken, kernel, native_cast
 from ticdc_source.kernels.json_documents import JSONWriter, rescue_writer
 from ticdc_source.options.hints import string_hint
 from ticdc_source.schema.model import Column, ReadField, check_names
@@ -32,6 +32,7 @@ class PlannedColumn:
         raw: the kernel that returns the bytes behind a text; None if the column is no text.
         rescue: writes the JSON of values that do not fit the field; None if such values are errors.
         arrays: the type of the arrays that `run` takes as well as cells; None if it takes cells only.
+        cast: what gives the same in native code; None if nothing does.
     """
 
     field: ReadField
@@ -40,6 +41,7 @@ class PlannedColumn:
     raw: Kernel | None = None
     rescue: JSONWriter | None = None
     arrays: pa.DataType | None = None
+    cast: Cast | None = None
 
 
 class UnknownColumn(NamedTuple):
@@ -139,6 +141,7 @@ class Plan:
                 raw=_bytes_of_text(wire, type_, read_field.arrow, self.settings),
                 rescue=self._json(column, replace(read_field, arrow=pa.string()), wire_of) if rescued else None,
                 arrays=arrays_taken(wire, read_field.arrow),
+                cast=native_cast(wire, type_, read_field.arrow, self.settings),
             )
         except SchemaError as error:
             if rescued:

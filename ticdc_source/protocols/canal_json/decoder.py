@@ -20,8 +20,8 @@ from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, 
 from ticdc_source.kernels import Wire
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, no_origins, number_after
-from ticdc_source.protocols.canal_json.columnar import CanalColumns
 from ticdc_source.protocols.canal_json.kernels import EXACT_FLOAT_TEXT, KERNELS
+from ticdc_source.protocols.canal_json.template import template_of
 from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.describe import describe_images, plan_of
@@ -40,6 +40,7 @@ from ticdc_source.protocols.messages import (
 )
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
+from ticdc_source.protocols.templates import Learn, Templates
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TableSchema, TypeVersions
 from ticdc_source.schema.types import TYPES, ColumnType, convertible, parse_type, type_of
 
@@ -172,13 +173,15 @@ class CanalJSON:
         return {}
 
     def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
-        """Read messages by columns if possible; else parse them and cast the rows."""
+        """Read messages in native code if possible; else parse them and cast the rows."""
         learned_table = (Learned() if learned is None else learned).of_table(events.table, plan)
-        if plan.fast_path:
-            decoded = learned_table.layouts(CanalColumns).decode(events, learned_table, _wire_of)
-            if decoded is not None:
-                return decoded
-        return cast_images(self._parse(events, learned_table), events, learned_table, _wire_of)
+
+        def general(some: TableEvents, learn: Learn | None = None) -> Decoded:
+            return cast_images(self._parse(some, learned_table, learn), some, learned_table, _wire_of)
+
+        if learned_table.native:
+            return learned_table.layouts(Templates).decode(events, learned_table, _wire_of, general)
+        return general(events)
 
     def origins(self, events: TableEvents) -> pa.StructArray:
         """Return that messages say nothing, and that TiCDC sends no snapshots."""
@@ -189,9 +192,9 @@ class CanalJSON:
         ends = pc.binary_slice(events.payload_array(), -_LONGEST_EXTENSION, None)
         return number_after(ends, _EXTENSION)
 
-    def _parse(self, events: TableEvents, learned: LearnedTable) -> Parsed:
+    def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
         parsed, plan = Parsed.of(len(events)), learned.plan
-        images, layouts = parsed.images, learned.layouts(CanalColumns)
+        images = parsed.images
         boundaries = plan.boundaries()
         last_signature: tuple[object, ...] | None = None
         for event, payload in enumerate(events.payloads):
@@ -217,8 +220,9 @@ class CanalJSON:
                     last_signature = signature
                 images.continue_run(columns)
                 _add(images, event, message, rows, plan)
-                if plan.fast_path and not plan.documents:
-                    layouts.learn(payload, rows[0], version, columns)
+                if learn is not None:
+                    fixed_codes = any(column.wire == _BEFORE_5_4 for column in columns)
+                    learn(template_of(payload, rows[0], fixed_codes=fixed_codes), version, columns)
             except MALFORMED as error:
                 images.truncate(images_before)
                 parsed.failures[event] = parse_failure(error, "a canal-json row message").at(events.address(event))

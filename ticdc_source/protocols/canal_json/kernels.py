@@ -61,7 +61,7 @@ def _exact_floats(type_: ColumnType, settings: Settings) -> Kernel:
 
 EXACT_FLOAT_TEXT = Wire(_exact_floats, numbers.FLOAT_TEXT.text)
 
-LATIN1_BINARY = strings.binary_wire(_latin1, "the text that the bytes are in ISO-8859-1", _latin1_array)
+LATIN1_BINARY = strings.binary_wire(_latin1, "the text that the bytes are in ISO-8859-1", _latin1_array, ("latin1",))
 
 KERNELS: dict[str, Wire] = {
     "tinyint": numbers.INTEGER_TEXT,

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.kernels import Cells, Kernel, Settings, Wire, numbers, strings, temporal
-from ticdc_source.kernels.base import decimals_of_text
+from ticdc_source.kernels.base import TEXT_CAST, decimals_of_text
 from ticdc_source.kernels.numbers import integers_of_numbers, require, text_cells
 from ticdc_source.schema import types
 from ticdc_source.schema.types import BIGINT_UNSIGNED, TIMESTAMP_NTZ, ColumnType
@@ -277,7 +277,13 @@ TIMESTAMP = Wire(
 )
 TIME = Wire(_times, temporal.text_of(_times, temporal.time_text), written="a number: µs", arrays=pa.int64())
 LABEL = Wire(
-    _labels, strings.TEXT.text, number=_numbers_of_labels, written="the labels", arrays=pa.string(), labels=True
+    _labels,
+    strings.TEXT.text,
+    number=_numbers_of_labels,
+    written="the labels",
+    arrays=pa.string(),
+    labels=True,
+    text_cast=TEXT_CAST,
 )
 
 KERNELS: dict[str, Wire] = {

@@ -1,0 +1,372 @@
+//! The scanner: messages of one table into columns, by a template.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+
+use crate::cells::{Buffers, Builder, Cast};
+use crate::template::{BUILD_TS, COMMIT_TS, Columns, Found, Members, NEW, NUMBERS, OLD, Operation, Step, Template};
+
+/// Change types, as `events.CHANGE_TYPES` numbers them.
+const INSERT: i8 = 0;
+const UPDATE_PREIMAGE: i8 = 1;
+const UPDATE_POSTIMAGE: i8 = 2;
+const DELETE: i8 = 3;
+
+/// Where the time of the event stands, in ms, of which a commit-ts is made if the message has none.
+const EVENT_TIME: usize = 2;
+const LOGICAL_BITS: u32 = 18;
+
+/// Reads the messages of one version of one table into columns.
+#[pyclass(module = "ticdc_source._native", frozen)]
+pub struct Scanner {
+    inner: std::sync::Mutex<Inner>,
+}
+
+struct Inner {
+    template: Template,
+    found: Found,
+    /// The column of each builder, and the builder.
+    builders: Vec<(usize, Builder)>,
+    /// By operation, whether its rows are wanted.
+    operations: [bool; 3],
+    preimages: bool,
+    /// The commit-ts that this scanner reads: above the first, up to the second.
+    commit_ts: (i64, i64),
+    change_types: Vec<i8>,
+    events: Vec<i32>,
+}
+
+/// Messages: Python's bytes, or values in the memory of an Arrow array.
+enum Messages<'py> {
+    Listed(Bound<'py, PyList>),
+    Array { ends: &'py [i32], data: &'py [u8] },
+}
+
+impl Messages<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Messages::Listed(list) => list.len(),
+            Messages::Array { ends, .. } => ends.len().saturating_sub(1),
+        }
+    }
+}
+
+impl Inner {
+    /// Reads one message; returns None if it does not fit, and then leaves the columns as they were.
+    #[inline]
+    fn read(&mut self, event: i32, message: &[u8]) -> Option<(i64, i64)> {
+        if !self.template.read(message, &mut self.found) {
+            return None;
+        }
+        let found = &mut self.found;
+        let mut commit_ts = found.numbers[COMMIT_TS];
+        if commit_ts < 0 {
+            commit_ts = found.numbers[EVENT_TIME].checked_mul(1 << LOGICAL_BITS)?;
+        }
+        if commit_ts <= self.commit_ts.0 || commit_ts > self.commit_ts.1 {
+            return None;
+        }
+        let times = (commit_ts, found.numbers[BUILD_TS]);
+        if !self.operations[found.operation as usize] {
+            return Some(times);
+        }
+        if found.has[OLD] && self.preimages {
+            if self.template.columns.partial {
+                let [old, new] = &mut found.cells;
+                for (old, new) in old.iter_mut().zip(new) {
+                    if old.kind == crate::json::Kind::Missing {
+                        *old = *new;
+                    }
+                }
+            }
+            self.image(event, message, OLD, UPDATE_PREIMAGE)?;
+        }
+        let change_type = match self.found.operation {
+            Operation::Insert => INSERT,
+            Operation::Update => UPDATE_POSTIMAGE,
+            Operation::Delete => DELETE,
+        };
+        self.image(event, message, NEW, change_type)?;
+        Some(times)
+    }
+
+    #[inline]
+    fn image(&mut self, event: i32, message: &[u8], which: usize, change_type: i8) -> Option<()> {
+        let cells = &self.found.cells[which];
+        for (column, builder) in &mut self.builders {
+            builder.push(message, cells.get(*column)?)?;
+        }
+        self.change_types.push(change_type);
+        self.events.push(event);
+        Some(())
+    }
+
+    fn truncate(&mut self, images: usize) {
+        self.change_types.truncate(images);
+        self.events.truncate(images);
+        for (_, builder) in &mut self.builders {
+            builder.truncate(images);
+        }
+    }
+}
+
+/// What a scan found. Each attribute but `columns` holds numbers in native byte order.
+#[pyclass(module = "ticdc_source._native", frozen, get_all)]
+pub struct Scanned {
+    /// The events that fit; int32.
+    fitting: Py<PyBytes>,
+    /// Those that do not; int32.
+    others: Py<PyBytes>,
+    /// Of each event that fits, its commit-ts, and when it was encoded (-1 if unknown); int64.
+    commit_ts: Py<PyBytes>,
+    build_ts: Py<PyBytes>,
+    /// Of each row image, its change type (int8) and its event (int32).
+    change_types: Py<PyBytes>,
+    events: Py<PyBytes>,
+    /// Of each column with a cast, in order: (number of NULLs, validity, offsets, data); None for a buffer it lacks.
+    columns: Py<PyList>,
+}
+
+#[pymethods]
+impl Scanner {
+    #[new]
+    #[pyo3(signature = (steps, heads, tail, casts, *, partial, operations, preimages, commit_ts))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        steps: &Bound<'_, PyAny>,
+        heads: Vec<Vec<Vec<u8>>>,
+        tail: Vec<u8>,
+        casts: Vec<(usize, Bound<'_, PyTuple>)>,
+        partial: bool,
+        operations: [bool; 3],
+        preimages: bool,
+        commit_ts: (i64, i64),
+    ) -> PyResult<Scanner> {
+        let template = Template {
+            steps: steps_of(steps)?,
+            columns: Columns { heads, tail, partial },
+        };
+        let builders = casts
+            .into_iter()
+            .map(|(column, cast)| Ok((column, Builder::new(cast_of(&cast)?))))
+            .collect::<PyResult<_>>()?;
+        let found = Found::new(template.columns.heads.len(), template.most_members());
+        Ok(Scanner {
+            inner: std::sync::Mutex::new(Inner {
+                template,
+                found,
+                builders,
+                operations,
+                preimages,
+                commit_ts,
+                change_types: Vec::new(),
+                events: Vec::new(),
+            }),
+        })
+    }
+
+    /// Read messages given as a list of bytes.
+    #[pyo3(signature = (messages, events=None))]
+    fn scan_list(&self, messages: Bound<'_, PyList>, events: Option<Vec<u32>>) -> PyResult<Scanned> {
+        let py = messages.py();
+        self.scan(py, &Messages::Listed(messages.clone()), events)
+    }
+
+    /// Read messages in the buffers of an Arrow array of `count` binary values.
+    ///
+    /// `offsets` and `data` are (address, size in bytes); the caller keeps the array alive.
+    #[pyo3(signature = (count, offsets, data, events=None))]
+    fn scan_array(
+        &self,
+        py: Python<'_>,
+        count: usize,
+        offsets: (usize, usize),
+        data: (usize, usize),
+        events: Option<Vec<u32>>,
+    ) -> PyResult<Scanned> {
+        let wrong = || PyValueError::new_err("not the buffers of an array of so many binary values");
+        let needed = count.checked_add(1).and_then(|count| count.checked_mul(4)).ok_or_else(wrong)?;
+        if needed > offsets.1 || offsets.0 == 0 || offsets.0 % 4 != 0 || (data.0 == 0 && data.1 != 0) {
+            return Err(wrong());
+        }
+        // SAFETY: pyarrow gave the address and the size of a buffer, whose array the caller holds during this call.
+        // The buffer is not changed while an array has it. It was checked above that the address is not null and is
+        // aligned, and that the buffer is long enough.
+        let ends = unsafe { std::slice::from_raw_parts(offsets.0 as *const i32, count + 1) };
+        // SAFETY: as above; an empty slice needs no buffer.
+        let data = match data.1 {
+            0 => &[][..],
+            size => unsafe { std::slice::from_raw_parts(data.0 as *const u8, size) },
+        };
+        self.scan(py, &Messages::Array { ends, data }, events)
+    }
+}
+
+impl Scanner {
+    fn scan(&self, py: Python<'_>, messages: &Messages<'_>, events: Option<Vec<u32>>) -> PyResult<Scanned> {
+        let mut guard = self.inner.lock().map_err(|_| PyValueError::new_err("a scan has failed before"))?;
+        let inner = &mut *guard;
+        inner.truncate(0);
+        let count = messages.len();
+        let tried: &mut dyn Iterator<Item = usize> = match &events {
+            Some(events) => &mut events.iter().map(|&event| event as usize),
+            None => &mut (0..count),
+        };
+        let rows = events.as_ref().map_or(count, Vec::len);
+        for (_, builder) in &mut inner.builders {
+            builder.reserve(rows);
+        }
+        let (mut fitting, mut others) = (Vec::<i32>::with_capacity(rows), Vec::<i32>::new());
+        let (mut commit_ts, mut build_ts) = (Vec::<i64>::with_capacity(rows), Vec::<i64>::with_capacity(rows));
+        for event in tried {
+            let number = i32::try_from(event)?;
+            let images = inner.events.len();
+            let read = match messages {
+                Messages::Listed(list) => inner.read(number, list.get_item(event)?.cast::<PyBytes>()?.as_bytes()),
+                Messages::Array { ends, data } => {
+                    let bounds = ends.get(event).zip(ends.get(event + 1));
+                    let message = bounds.and_then(|(&start, &end)| data.get(start as usize..end as usize));
+                    let wrong = || PyValueError::new_err("offsets beyond the data");
+                    inner.read(number, message.ok_or_else(wrong)?)
+                }
+            };
+            match read {
+                Some((commit, build)) => {
+                    fitting.push(number);
+                    commit_ts.push(commit);
+                    build_ts.push(build);
+                }
+                None => {
+                    inner.truncate(images);
+                    others.push(number);
+                }
+            }
+        }
+        let columns = PyList::empty(py);
+        for (_, builder) in &mut inner.builders {
+            columns.append(in_python(py, builder.finish())?)?;
+        }
+        let scanned = Scanned {
+            fitting: bytes(py, &fitting, i32::to_ne_bytes),
+            others: bytes(py, &others, i32::to_ne_bytes),
+            commit_ts: bytes(py, &commit_ts, i64::to_ne_bytes),
+            build_ts: bytes(py, &build_ts, i64::to_ne_bytes),
+            change_types: bytes(py, &inner.change_types, i8::to_ne_bytes),
+            events: bytes(py, &inner.events, i32::to_ne_bytes),
+            columns: columns.unbind(),
+        };
+        inner.truncate(0);
+        Ok(scanned)
+    }
+}
+
+fn bytes<T: Copy, const N: usize>(py: Python<'_>, numbers: &[T], write: fn(T) -> [u8; N]) -> Py<PyBytes> {
+    let written: Vec<u8> = numbers.iter().flat_map(|&number| write(number)).collect();
+    PyBytes::new(py, &written).unbind()
+}
+
+fn in_python(py: Python<'_>, column: Buffers) -> PyResult<Bound<'_, PyTuple>> {
+    let optional = |buffer: Option<Vec<u8>>| buffer.map(|buffer| PyBytes::new(py, &buffer));
+    (
+        column.length,
+        column.nulls,
+        optional(column.validity),
+        optional(column.offsets),
+        PyBytes::new(py, &column.data),
+    )
+        .into_pyobject(py)
+}
+
+/// Reads the steps of a template, which Python gives as tuples: the name of the step, and what it needs.
+fn steps_of(steps: &Bound<'_, PyAny>) -> PyResult<Vec<Step>> {
+    steps.try_iter()?.map(|step| step_of(&step?)).collect()
+}
+
+fn step_of(step: &Bound<'_, PyAny>) -> PyResult<Step> {
+    let name: String = step.get_item(0)?.extract()?;
+    let given = |index: usize| step.get_item(index);
+    let wrong = |what: &str| PyValueError::new_err(format!("{name}: {what}"));
+    Ok(match name.as_str() {
+        "const" => Step::Const(given(1)?.extract()?),
+        "choice" => Step::Choice(given(1)?.extract()?),
+        "number" => {
+            let slot = given(1)?.extract()?;
+            if slot >= NUMBERS {
+                return Err(wrong("no such slot"));
+            }
+            Step::Number {
+                slot,
+                most: given(2)?.extract()?,
+            }
+        }
+        "members" => {
+            Step::Members(Members::new(given(1)?.extract()?).ok_or_else(|| wrong("two members are alike"))?)
+        }
+        "row" => {
+            let which = given(1)?.extract()?;
+            if which > NEW {
+                return Err(wrong("no such row"));
+            }
+            Step::Row(which)
+        }
+        "is" => Step::Is(Operation::of(given(1)?.extract()?).ok_or_else(|| wrong("no such operation"))?),
+        "branch" => Step::Branch(
+            given(1)?
+                .try_iter()?
+                .map(|branch| {
+                    let branch = branch?;
+                    Ok((branch.get_item(0)?.extract()?, steps_of(&branch.get_item(1)?)?))
+                })
+                .collect::<PyResult<_>>()?,
+        ),
+        _ => return Err(wrong("no such step")),
+    })
+}
+
+fn cast_of(cast: &Bound<'_, PyTuple>) -> PyResult<Cast> {
+    let name: String = cast.get_item(0)?.extract()?;
+    let given = |index: usize| cast.get_item(index);
+    Ok(match name.as_str() {
+        "json" => Cast::Json,
+        "text" => Cast::Text,
+        "latin1" => Cast::Latin1,
+        "base64" => Cast::Base64,
+        "base64 text" => Cast::Base64Text,
+        "time" => Cast::Time,
+        "integer" => Cast::Integer {
+            text: given(1)?.extract()?,
+            bytes: given(2)?.extract()?,
+        },
+        "decimal" => Cast::Decimal {
+            text: given(1)?.extract()?,
+            precision: given(2)?.extract()?,
+            scale: given(3)?.extract()?,
+        },
+        "float" => Cast::Float {
+            text: given(1)?.extract()?,
+            single: given(2)?.extract()?,
+        },
+        "date" => Cast::Date {
+            zero_is_null: given(1)?.extract()?,
+        },
+        "datetime" => Cast::Datetime {
+            zero_is_null: given(1)?.extract()?,
+        },
+        "label" => Cast::Label {
+            text: given(1)?.extract()?,
+            labels: given(2)?.extract()?,
+        },
+        "labels" => Cast::Labels {
+            text: given(1)?.extract()?,
+            labels: given(2)?.extract()?,
+        },
+        "bits" => Cast::Bits {
+            text: given(1)?.extract()?,
+        },
+        "bit" => Cast::Bit {
+            text: given(1)?.extract()?,
+        },
+        _ => return Err(PyValueError::new_err(format!("{name}: no such cast"))),
+    })
+}

@@ -1,0 +1,258 @@
+//! Templates: what the messages of one table have in common, as a short program over bytes.
+//!
+//! A protocol builds a template from one message that the general path has read. A message fits if the program consumes
+//! it to its last byte. Nothing is skipped: each byte of a message that fits is one that the template names, or one of a
+//! number or a cell that is JSON.
+
+use crate::json::{self, Cell};
+
+pub const OLD: usize = 0;
+pub const NEW: usize = 1;
+
+pub const COMMIT_TS: usize = 0;
+pub const BUILD_TS: usize = 1;
+pub const NUMBERS: usize = 4;
+
+/// What happened to a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Insert = 0,
+    Update = 1,
+    Delete = 2,
+}
+
+impl Operation {
+    pub fn of(number: u8) -> Option<Operation> {
+        [Operation::Insert, Operation::Update, Operation::Delete]
+            .into_iter()
+            .find(|operation| *operation as u8 == number)
+    }
+}
+
+/// One step of a template.
+#[derive(Debug)]
+pub enum Step {
+    /// These bytes.
+    Const(Vec<u8>),
+    /// One of these byte strings; the first that fits is taken.
+    Choice(Vec<Vec<u8>>),
+    /// A positive integer, no larger than `most`, kept in a slot.
+    Number { slot: usize, most: i64 },
+    /// These members of an object, each once, in any order.
+    Members(Members),
+    /// A row, kept as the old or the new one.
+    Row(usize),
+    /// The operation is this one.
+    Is(Operation),
+    /// The first branch whose bytes fit; the steps after it follow all branches.
+    Branch(Vec<(Vec<u8>, Vec<Step>)>),
+}
+
+/// The columns of a row.
+#[derive(Debug)]
+pub struct Columns {
+    /// Of each column, the bytes before its cell: one of several.
+    pub heads: Vec<Vec<Vec<u8>>>,
+    /// The bytes behind each cell.
+    pub tail: Vec<u8>,
+    /// Whether an old row may lack columns, which then have the new values.
+    pub partial: bool,
+}
+
+/// What is found in a message.
+#[derive(Debug)]
+pub struct Found {
+    pub operation: Operation,
+    /// By slot; -1 for a number that the message lacks.
+    pub numbers: [i64; NUMBERS],
+    /// Whether there is an old row, and whether there is a new one.
+    pub has: [bool; 2],
+    /// The cells of the old row and of the new one.
+    pub cells: [Vec<Cell>; 2],
+    /// For `Members`: by member, the number of the last message that had it.
+    marks: Vec<u64>,
+    message: u64,
+}
+
+impl Found {
+    pub fn new(columns: usize, members: usize) -> Found {
+        Found {
+            operation: Operation::Insert,
+            numbers: [-1; NUMBERS],
+            has: [false; 2],
+            cells: [vec![Cell::MISSING; columns], vec![Cell::MISSING; columns]],
+            marks: vec![0; members],
+            message: 0,
+        }
+    }
+}
+
+/// A template.
+#[derive(Debug)]
+pub struct Template {
+    pub steps: Vec<Step>,
+    pub columns: Columns,
+}
+
+impl Template {
+    /// Returns the largest number of members that a step has.
+    pub fn most_members(&self) -> usize {
+        fn most(steps: &[Step]) -> usize {
+            let of = |step: &Step| match step {
+                Step::Members(members) => members.members.len(),
+                Step::Branch(branches) => branches.iter().map(|(_, steps)| most(steps)).max().unwrap_or(0),
+                _ => 0,
+            };
+            steps.iter().map(of).max().unwrap_or(0)
+        }
+        most(&self.steps)
+    }
+
+    /// Reads a message; returns whether it fits. If not, what is found means nothing.
+    #[inline]
+    pub fn read(&self, message: &[u8], found: &mut Found) -> bool {
+        found.numbers = [-1; NUMBERS];
+        found.has = [false; 2];
+        found.message += 1;
+        let fits = self.run(&self.steps, message, 0, found) == Some(message.len());
+        fits && found.has[NEW] && (!found.has[OLD] || found.operation == Operation::Update)
+    }
+
+    fn run(&self, steps: &[Step], message: &[u8], mut at: usize, found: &mut Found) -> Option<usize> {
+        for step in steps {
+            at = match step {
+                Step::Const(bytes) => behind(message, at, bytes)?,
+                Step::Choice(choices) => choices.iter().find_map(|bytes| behind(message, at, bytes))?,
+                Step::Number { slot, most } => {
+                    let (number, end) = json::positive(message, at)?;
+                    if number > *most {
+                        return None;
+                    }
+                    found.numbers[*slot] = number;
+                    end
+                }
+                Step::Members(members) => members.behind(message, at, found.message, &mut found.marks)?,
+                Step::Row(which) => self.row(*which, message, at, found)?,
+                Step::Is(operation) => {
+                    found.operation = *operation;
+                    at
+                }
+                Step::Branch(branches) => {
+                    let (next, steps) = branches
+                        .iter()
+                        .find_map(|(bytes, steps)| Some((behind(message, at, bytes)?, steps)))?;
+                    self.run(steps, message, next, found)?
+                }
+            };
+        }
+        Some(at)
+    }
+
+    /// Reads the members of a row, up to the brace that ends it.
+    #[inline]
+    fn row(&self, which: usize, message: &[u8], mut at: usize, found: &mut Found) -> Option<usize> {
+        let partial = self.columns.partial && which == OLD;
+        let mut first = true;
+        for (heads, kept) in self.columns.heads.iter().zip(&mut found.cells[which]) {
+            let start = if first { at } else { behind(message, at, b",").unwrap_or(usize::MAX) };
+            match heads.iter().find_map(|head| behind(message, start, head)) {
+                Some(next) => {
+                    let (cell, next) = json::cell(message, next)?;
+                    *kept = cell;
+                    at = behind(message, next, &self.columns.tail)?;
+                    first = false;
+                }
+                None if partial => *kept = Cell::MISSING,
+                None => return None,
+            }
+        }
+        found.has[which] = true;
+        Some(at)
+    }
+}
+
+/// Returns the index behind `bytes`, which must stand at `at`.
+#[inline]
+fn behind(message: &[u8], at: usize, bytes: &[u8]) -> Option<usize> {
+    let end = at.checked_add(bytes.len())?;
+    (message.get(at..end)? == bytes).then_some(end)
+}
+
+/// Members of an object, in any order: `"name":"text"`, without escapes.
+#[derive(Debug)]
+pub struct Members {
+    members: Vec<Vec<u8>>,
+    /// By hash of a member's first bytes, one more than its index; 0 for none.
+    slots: Vec<u32>,
+}
+
+/// How many bytes are hashed at each end of a name.
+const HASHED: usize = 8;
+
+impl Members {
+    /// Returns None if two members are equal.
+    pub fn new(members: Vec<Vec<u8>>) -> Option<Members> {
+        let mut made = Members {
+            slots: vec![0; (members.len() * 4).next_power_of_two()],
+            members,
+        };
+        for (index, member) in made.members.iter().enumerate() {
+            let name = name_end(member, 0)?;
+            let mut slot = hash(member.get(1..name)?) & (made.slots.len() - 1);
+            while made.slots[slot] != 0 {
+                if made.members[made.slots[slot] as usize - 1] == *member {
+                    return None;
+                }
+                slot = (slot + 1) & (made.slots.len() - 1);
+            }
+            made.slots[slot] = index as u32 + 1;
+        }
+        Some(made)
+    }
+
+    #[inline]
+    fn behind(&self, message: &[u8], mut at: usize, number: u64, marks: &mut [u64]) -> Option<usize> {
+        for count in 0..self.members.len() {
+            if count > 0 {
+                at = behind(message, at, b",")?;
+            }
+            let name = message.get(at + 1..name_end(message, at)?)?;
+            let mut slot = hash(name) & (self.slots.len() - 1);
+            at = loop {
+                let index = (*self.slots.get(slot)? as usize).checked_sub(1)?;
+                if let Some(end) = behind(message, at, &self.members[index]) {
+                    // A member that came before in this message is one too many: another one is missing then.
+                    if marks[index] == number {
+                        return None;
+                    }
+                    marks[index] = number;
+                    break end;
+                }
+                slot = (slot + 1) & (self.slots.len() - 1);
+            };
+        }
+        Some(at)
+    }
+}
+
+/// Returns the index of the quote that ends the name which the quote at `at` begins.
+#[inline]
+fn name_end(message: &[u8], at: usize) -> Option<usize> {
+    if message.get(at) != Some(&b'"') {
+        return None;
+    }
+    let start = at + 1;
+    Some(start + message.get(start..)?.iter().position(|&byte| byte == b'"')?)
+}
+
+/// Hashes a name by its ends and its length.
+#[inline]
+fn hash(name: &[u8]) -> usize {
+    let length = name.len().min(HASHED);
+    let (mut first, mut last) = ([0; HASHED], [0; HASHED]);
+    first[..length].copy_from_slice(&name[..length]);
+    last[..length].copy_from_slice(&name[name.len() - length..]);
+    let mixed = (u64::from_le_bytes(first).rotate_left(29) ^ u64::from_le_bytes(last) ^ name.len() as u64)
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 32) as usize
+}

@@ -1,0 +1,91 @@
+"""The template of a canal-json message as TiCDC writes it.
+
+More than half of a message repeats the message before: names, `sqlType`, `mysqlType`. TiCDC writes the members in one
+order (pingcap/ticdc pkg/sink/codec/canal/canal_json_encoder.go), except those of `mysqlType`, which come from a hash
+map and so in another order in every message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from ticdc_source.protocols.messages import written_name
+from ticdc_source.protocols.templates import BUILD_TS, COMMIT_TS, DELETE, EVENT_TIME, INSERT, NEW, OLD, UPDATE, Step, Template
+
+__all__ = ["template_of"]
+
+# From the start to the type. The type and two times follow.
+_HEAD = (
+    rb'(\{"id":(?:0|[1-9]\d*),"database":"[^"\\]*","table":"[^"\\]*","pkNames":(?:null|\[[^\]]*\]),'
+    rb'"isDdl":false,"type":")'
+)
+_TIMES = rb'(?:INSERT|UPDATE|DELETE)","es":[1-9]\d*,"ts":[1-9]\d*,"sql":"","sqlType":\{'
+_MESSAGE = re.compile(_HEAD + _TIMES + rb'([^{}]*)\},"mysqlType":\{([^{}]*)\},"old":')
+_CODE = re.compile(rb'("[^"\\]+":)(-?\d+)(?:,|$)')
+_MEMBER = re.compile(rb'("[^"\\]+"):"[^"\\]*"(?:,|$)')  # such members, joined by commas, are JSON in any order
+_MOST_MS = (1 << 45) - 1  # of which a TSO can be made
+
+
+def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool) -> Template | None:
+    """Return the template of a message that was parsed; None if TiCDC writes no such messages.
+
+    Args:
+        payload: the message.
+        names: the columns of its row.
+        fixed_codes: whether another `sqlType` of one column may change what the other columns are.
+    """
+    found = _MESSAGE.match(payload)
+    if found is None:
+        return None
+    head, codes, types = found.groups()
+    parts, members = _CODE.findall(codes), list(_MEMBER.finditer(types))
+    # The parts must be all there is, and no member may repeat another.
+    whole = b",".join(name + code for name, code in parts) == codes
+    if not whole or b",".join(member[0].rstrip(b",") for member in members) != types:
+        return None
+    if len({member[1] for member in members}) < len(members):
+        return None
+    texts = sorted(member[0].rstrip(b",") for member in members)
+    heads = tuple(written_name(name) + b":" for name in names)
+    code_names, code_values = tuple(name for name, _ in parts), tuple(code for _, code in parts)
+
+    def steps(variants: Sequence[Sequence[bytes]]) -> list[Step]:
+        code_steps: list[Step] = []
+        for index, (name, seen) in enumerate(zip(code_names, variants, strict=True)):
+            code_steps += [("const", (b"," if index else b"") + name), ("choice", _unambiguous(seen))]
+        return [
+            ("const", head),
+            ("branch", [(b"INSERT", [INSERT]), (b"UPDATE", [UPDATE]), (b"DELETE", [DELETE])]),
+            ("const", b'","es":'),
+            ("number", EVENT_TIME, _MOST_MS),
+            ("const", b',"ts":'),
+            ("number", BUILD_TS, _MOST_MS),
+            ("const", b',"sql":"","sqlType":{'),
+            *code_steps,
+            ("const", b'},"mysqlType":{'),
+            ("members", texts),
+            ("const", b'},"old":'),
+            ("branch", [(b"null", []), (b"[{", [("row", OLD), ("const", b"}]")])]),
+            ("const", b',"data":[{'),
+            ("row", NEW),
+            ("const", b"}]"),
+            (
+                "branch",
+                [(b',"_tidb":{"commitTs":', [("number", COMMIT_TS, (1 << 63) - 1), ("const", b"}}")]), (b"}", [])],
+            ),
+        ]
+
+    fixed = code_values if fixed_codes else None
+    return Template(
+        identity=(head, code_names, fixed, tuple(texts), heads),
+        variants=code_values,
+        heads=heads,
+        partial=True,
+        steps=steps,
+    )
+
+
+def _unambiguous(codes: Sequence[bytes]) -> list[bytes]:
+    """Return codes with longer ones first: 1 begins 12."""
+    return sorted(codes, key=len, reverse=True)

@@ -1,0 +1,394 @@
+"""The native path: row messages of one table are read by templates, which are learned of messages that were parsed.
+
+A template says what messages of one version of a table have in common, byte for byte (native/src/template.rs). Native
+code reads the messages that fit, and makes the columns. The general path reads the others: it is the specification, and
+reports what is wrong. Native code accepts nothing that it does not read as the general path does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_source.events import Binaries, TableEvents, repeated, row_indices
+from ticdc_source.kernels import TEXT_CAST, Cast, Cells, failing_cells
+from ticdc_source.native import native
+from ticdc_source.protocols.base import Decoded, LearnedTable
+from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf
+from ticdc_source.schema.model import Column
+
+if TYPE_CHECKING:
+    from ticdc_source._native import Buffers, Scanner
+
+__all__ = [
+    "BUILD_TS",
+    "COMMIT_TS",
+    "DELETE",
+    "EVENT_TIME",
+    "INSERT",
+    "NEW",
+    "OLD",
+    "UPDATE",
+    "General",
+    "Learn",
+    "Step",
+    "Template",
+    "Templates",
+]
+
+# What a step is, and what it needs: native/src/scan.rs, `step_of`, reads it.
+Step: TypeAlias = tuple[object, ...]
+INSERT, UPDATE, DELETE = (("is", operation) for operation in range(3))
+OLD, NEW = 0, 1  # the rows of a message
+COMMIT_TS, BUILD_TS, EVENT_TIME = 0, 1, 2  # the slots of numbers
+_MOST_TSO = (1 << 63) - 1
+_OPERATIONS = ("insert", "update", "delete")
+_REPLACEMENT = "\ufffd".encode()
+_JSON: Cast = ("json",)
+_NO_TIME = pa.scalar(None, pa.int64())
+_MOST_TEMPLATES = 64  # of one table
+_MOST_VARIANTS = 4096  # of one template
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """What a message has in common with others of its table.
+
+    Attributes:
+        identity: equal for messages that differ in their variants only.
+        variants: what the message has at places where messages of one version of the table differ.
+        heads: of each column, the bytes before its cell.
+        tail: the bytes behind each cell.
+        partial: whether an old row may lack columns, which then have the new values.
+        steps: makes the steps, given what messages have at each place.
+        cluster_id: the cluster id in the messages; None if they lack it.
+    """
+
+    identity: Hashable
+    variants: tuple[bytes, ...] = ()
+    heads: tuple[bytes, ...]
+    tail: bytes = b""
+    partial: bool = False
+    steps: Callable[[Sequence[Sequence[bytes]]], list[Step]]
+    cluster_id: str | None = None
+
+
+# Takes the template of a message that was parsed, the number of the plan's boundaries before the row, and the columns.
+Learn: TypeAlias = Callable[[Template | None, int, tuple[Column, ...]], None]
+# Reads events on the general path. With `Learn`, it makes a template of each event.
+General: TypeAlias = Callable[[TableEvents, Learn | None], Decoded]
+
+
+class _Known:
+    """A template for one version of the columns, with all variants that were seen.
+
+    Attributes:
+        template: of the first such message.
+        version: the number of the plan's boundaries before the rows.
+        columns: the columns.
+        variants: what messages have at each place.
+        scanner: native code for all of this; None until it is needed.
+        planned: the columns that messages have, each with its cast.
+        missing: the columns that messages lack.
+        as_cells: the fields whose kernels have refused an array: they get cells from then on.
+    """
+
+    __slots__ = ("as_cells", "columns", "missing", "planned", "scanner", "template", "variants", "version")
+
+    def __init__(self, template: Template, version: int, columns: tuple[Column, ...]) -> None:
+        self.template, self.version, self.columns = template, version, columns
+        self.variants = [[variant] for variant in template.variants]
+        self.scanner: Scanner | None = None
+        self.planned: list[tuple[PlannedColumn, Cast]] = []
+        self.missing: list[PlannedColumn] = []
+        self.as_cells: set[str] = set()
+
+    def add(self, variants: Sequence[bytes]) -> bool:
+        """Add what a message has at each place; return whether some of it is new, and there is room for it."""
+        news = [(seen, new) for seen, new in zip(self.variants, variants, strict=True) if new not in seen]
+        if not news or sum(map(len, self.variants)) + len(news) > _MOST_VARIANTS:
+            return False
+        for seen, new in news:
+            seen.append(new)
+        self.scanner = None
+        return True
+
+    def prepare(self, learned: LearnedTable, wire_of: WireOf) -> Scanner | None:
+        """Return the scanner; None if there is none."""
+        if self.scanner is not None or native is None:
+            return self.scanner
+        plan = learned.plan
+        planned = learned.planned(self.columns, wire_of)  # as was done for the message of which this was learned
+        if planned.unknown:
+            return None
+        places = {column.name: index for index, column in enumerate(self.columns)}
+        self.planned = [
+            (column, self._cast_of(column)) for column in planned.columns if column.run and column.source in places
+        ]
+        self.missing = [column for column in planned.columns if not (column.run and column.source in places)]
+        boundaries, template = plan.boundaries(), self.template
+        self.scanner = native.Scanner(
+            template.steps(self.variants),
+            [[head] for head in template.heads],
+            template.tail,
+            [(places[column.source or ""], cast) for column, cast in self.planned],
+            partial=template.partial,
+            operations=[operation in plan.operations for operation in _OPERATIONS],
+            preimages=plan.preimages,
+            commit_ts=(
+                boundaries[self.version - 1] if self.version else -1,
+                boundaries[self.version] if self.version < len(boundaries) else _MOST_TSO,
+            ),
+        )
+        return self.scanner
+
+    def _cast_of(self, column: PlannedColumn) -> Cast:
+        """Return the cast that makes a column, or what its kernel takes: an array, or else the JSON of the cells."""
+        if column.field.name in self.as_cells:
+            return _JSON
+        if column.cast is not None:
+            return column.cast
+        if column.arrays == pa.string():
+            return TEXT_CAST
+        if column.arrays == pa.int64():
+            return ("integer", False, 8)
+        return ("float", False, False) if column.arrays == pa.float64() else _JSON
+
+    def column(self, column: PlannedColumn, cast: Cast, buffers: Buffers, bad: set[int]) -> pa.Array | None:
+        """Return one column of a scan; None if its kernel refuses the array, and gets cells from now on.
+
+        Args:
+            column, cast: the column.
+            buffers: what native code has made of it.
+            bad: gets the images that are left to the general path.
+        """
+        length, nulls, validity, offsets, data = buffers
+        kept = [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, offsets, data)]
+        if offsets is None:
+            del kept[1]
+        if cast is column.cast:
+            return pa.Array.from_buffers(column.field.arrow, length, kept, nulls)
+        cells: Cells = orjson.loads(data) if cast is _JSON else pa.Array.from_buffers(column.arrays, length, kept, nulls)
+        run = column.run
+        if run is None:
+            return None
+        try:
+            array = run(cells)
+        except Exception:  # noqa: BLE001 (a kernel may raise anything on garbage; the general path finds the cell)
+            if cast is not _JSON:
+                self.as_cells.add(column.field.name)
+                self.scanner = None
+                return None
+            refused = failing_cells(run, cells)
+            bad.update(refused)
+            try:
+                array = run([None if row in refused else cell for row, cell in enumerate(cells)])
+            except Exception:  # noqa: BLE001 (as above)
+                bad.update(range(length))
+                return pa.nulls(length, column.field.arrow)
+        if column.raw is not None and array is not cells and _REPLACEMENT in (array.buffers()[2] or b""):
+            bad.update(pc.indices_nonzero(pc.match_substring(array, _REPLACEMENT.decode())).to_pylist())
+        return array
+
+
+class _Part(NamedTuple):
+    """What was decoded of some events.
+
+    Attributes:
+        own: the indexes of these events, rising; int32.
+        decoded: their rows. `Decoded.events` and `failures` have indexes among all events; the arrays by event have an
+            entry for each event in `own`.
+    """
+
+    own: pa.Int32Array
+    decoded: Decoded
+
+
+class Templates:
+    """The templates that were learned of one table's messages."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, _Known] = {}  # the last one is tried first
+
+    def decode(
+        self,
+        events: TableEvents,
+        learned: LearnedTable,
+        wire_of: WireOf,
+        general: General,
+        usual: pa.Int32Array | None = None,
+    ) -> Decoded:
+        """Decode a table's events: those that fit a template in native code, the others on the general path.
+
+        Args:
+            events: the events.
+            learned: what was learned of the table.
+            wire_of: chooses how a column is read.
+            general: the general path.
+            usual: the indexes of the events that may fit a template; None if all may.
+
+        Raises:
+            SchemaError: as `Plan.for_columns`.
+        """
+        parts: list[_Part] = []
+
+        def scan(left: pa.Int32Array | None, tried: Iterable[_Known]) -> pa.Int32Array:
+            for known in tried:
+                if left is not None and not len(left):
+                    break
+                scanner = known.prepare(learned, wire_of)
+                if scanner is not None:
+                    part, left = _scan(known, scanner, events, left, learned.plan)
+                    parts.extend([part] if len(part.own) else [])
+            return row_indices(len(events)) if left is None else left
+
+        def read(some: pa.Int32Array, learn: Learn | None) -> None:
+            picked = some.to_pylist()
+            decoded = general(events.picked(picked), learn)
+            decoded.events = some.take(decoded.events)
+            decoded.failures = {picked[event]: error for event, error in decoded.failures.items()}
+            parts.append(_Part(some, decoded))
+
+        left = scan(usual, list(reversed(self._known.values())))
+        size = 1
+        while len(left):
+            changed: list[_Known] = []
+            read(left[:size], lambda *template: self._learn(*template, changed))  # noqa: B023 (it is called at once)
+            left = left[size:]
+            # Messages that teach nothing make the next sample larger: few calls find out that none does.
+            size = 1 if changed else 4 * size
+            left = scan(left, changed) if len(left) else left
+        if usual is not None and len(usual) < len(events):
+            read(pc.indices_nonzero(pc.invert(pc.is_in(row_indices(len(events)), usual))).cast(pa.int32()), None)
+        if not parts:
+            return general(events, None)
+        return parts[0].decoded if len(parts) == 1 else _merged(parts)
+
+    def _learn(
+        self, template: Template | None, version: int, columns: tuple[Column, ...], changed: list[_Known]
+    ) -> None:
+        """Learn the template of a message; `changed` gets it if it is new, or has a new variant."""
+        if template is None:
+            return
+        key = (template.identity, version, columns)
+        known = self._known.get(key)
+        if known is not None:
+            changed.extend([known] if known.add(template.variants) else [])
+            return
+        if len(self._known) >= _MOST_TEMPLATES:
+            del self._known[next(iter(self._known))]
+        self._known[key] = known = _Known(template, version, columns)
+        changed.append(known)
+
+
+def _scan(
+    known: _Known, scanner: Scanner, events: TableEvents, left: pa.Int32Array | None, plan: Plan
+) -> tuple[_Part, pa.Int32Array]:
+    """Read events by one template; return what was read, and the indexes of the other events.
+
+    Args:
+        known, scanner: the template.
+        events: the events.
+        left: the indexes of those to read; None for all.
+        plan: what is wanted.
+    """
+    indexes, payloads = None if left is None else left.to_pylist(), events.payloads
+    if isinstance(payloads, Binaries):
+        offsets, data = ((0, 0) if each is None else (each.address, each.size) for each in payloads.array.buffers()[1:])
+        scanned = scanner.scan_array(len(payloads), offsets, data, indexes)
+    else:
+        scanned = scanner.scan_list(payloads, indexes)
+    own, others, image_events = (
+        _numbers(pa.int32(), numbers) for numbers in (scanned.fitting, scanned.others, scanned.events)
+    )
+    bad: set[int] = set()
+    columns = {column.field.name: pa.nulls(len(image_events), column.field.arrow) for column in known.missing}
+    if plan.rescued is not None:
+        columns[plan.rescued] = pa.nulls(len(image_events), pa.string())
+    for (column, cast), buffers in zip(known.planned, scanned.columns, strict=True):
+        array = known.column(column, cast, buffers, bad)
+        if array is None:
+            bad.update(range(len(image_events)))
+            array = pa.nulls(len(image_events), column.field.arrow)
+        columns[column.field.name] = array
+    build_ts = _numbers(pa.int64(), scanned.build_ts)
+    positions, of_events = events.positions, events.indexes
+    zeros = isinstance(positions, range) or not any(of_events)
+    part = _Part(
+        own,
+        Decoded(
+            change_types=_numbers(pa.int8(), scanned.change_types),
+            events=image_events,
+            indexes=repeated(0, pa.int32(), len(image_events))
+            if zeros
+            else pa.array(of_events, pa.int32()).take(image_events),
+            columns=columns,
+            commit_ts=_numbers(pa.int64(), scanned.commit_ts),
+            build_ts=pc.if_else(pc.less(build_ts, 0), _NO_TIME, build_ts),
+            cluster_id=repeated(known.template.cluster_id, pa.string(), len(own)),
+        ),
+    )
+    if bad:
+        refused = image_events.take(pa.array(sorted(bad), pa.int32())).unique()
+        part = _without(part, refused)
+        others = pa.concat_arrays([others, refused])
+        others = others.take(pc.sort_indices(others))
+    return part, others
+
+
+def _numbers(arrow: pa.DataType, written: bytes) -> pa.Array:
+    """Return numbers in native byte order as an array."""
+    return pa.Array.from_buffers(arrow, len(written) * 8 // arrow.bit_width, [None, pa.py_buffer(written)])
+
+
+def _without(part: _Part, events: pa.Int32Array) -> _Part:
+    """Return what was decoded of the other events."""
+    decoded = part.decoded
+    keep, images = (pc.invert(pc.is_in(each, value_set=events)) for each in (part.own, decoded.events))
+    return _Part(
+        part.own.filter(keep),
+        Decoded(
+            change_types=decoded.change_types.filter(images),
+            events=decoded.events.filter(images),
+            indexes=decoded.indexes.filter(images),
+            columns={name: array.filter(images) for name, array in decoded.columns.items()},
+            commit_ts=decoded.commit_ts.filter(keep),
+            build_ts=decoded.build_ts.filter(keep),
+            cluster_id=decoded.cluster_id.filter(keep),
+        ),
+    )
+
+
+def _merged(parts: Sequence[_Part]) -> Decoded:
+    """Return all parts in the order of the events."""
+    decoded = [part.decoded for part in parts]
+    own, events = (pa.concat_arrays(each) for each in ([part.own for part in parts], [part.events for part in decoded]))
+    by_event, by_image = pc.sort_indices(own), pc.sort_indices(events)  # the images of an event are in one part
+
+    def in_order(arrays: Iterable[pa.Array], order: pa.Array) -> pa.Array:
+        return pa.concat_arrays(list(arrays)).take(order)
+
+    return Decoded(
+        change_types=in_order((part.change_types for part in decoded), by_image),
+        events=events.take(by_image),
+        indexes=in_order((part.indexes for part in decoded), by_image),
+        columns={
+            name: in_order((part.columns[name] for part in decoded), by_image) for name in decoded[0].columns
+        },
+        commit_ts=in_order((part.commit_ts for part in decoded), by_event),
+        build_ts=in_order((part.build_ts for part in decoded), by_event),
+        cluster_id=in_order((part.cluster_id for part in decoded), by_event),
+        failures={event: error for part in decoded for event, error in part.failures.items()},
+        replaced=sum(part.replaced for part in decoded),
+        parsed=sum(part.parsed for part in decoded),
+        empty=sum(part.empty for part in decoded),
+        claimed=sum(part.claimed for part in decoded),
+        key_only=sum(part.key_only for part in decoded),
+    )
