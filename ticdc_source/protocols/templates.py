@@ -31,8 +31,10 @@ __all__ = [
     "DELETE",
     "EVENT_TIME",
     "INSERT",
+    "MOST_MS",
     "NEW",
     "OLD",
+    "OTHER_NUMBER",
     "UPDATE",
     "General",
     "Learn",
@@ -45,7 +47,8 @@ __all__ = [
 Step: TypeAlias = tuple[object, ...]
 INSERT, UPDATE, DELETE = (("is", operation) for operation in range(3))
 OLD, NEW = 0, 1  # the rows of a message
-COMMIT_TS, BUILD_TS, EVENT_TIME = 0, 1, 2  # the slots of numbers
+COMMIT_TS, BUILD_TS, EVENT_TIME, OTHER_NUMBER = 0, 1, 2, 3  # the slots of numbers
+MOST_MS = (1 << 45) - 1  # of which a TSO can be made
 _MOST_TSO = (1 << 63) - 1
 _OPERATIONS = ("insert", "update", "delete")
 _REPLACEMENT = "\ufffd".encode()

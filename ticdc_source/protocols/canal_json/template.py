@@ -11,7 +11,19 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ticdc_source.protocols.messages import written_name
-from ticdc_source.protocols.templates import BUILD_TS, COMMIT_TS, DELETE, EVENT_TIME, INSERT, NEW, OLD, UPDATE, Step, Template
+from ticdc_source.protocols.templates import (
+    BUILD_TS,
+    COMMIT_TS,
+    DELETE,
+    EVENT_TIME,
+    INSERT,
+    MOST_MS,
+    NEW,
+    OLD,
+    UPDATE,
+    Step,
+    Template,
+)
 
 __all__ = ["template_of"]
 
@@ -24,7 +36,6 @@ _TIMES = rb'(?:INSERT|UPDATE|DELETE)","es":[1-9]\d*,"ts":[1-9]\d*,"sql":"","sqlT
 _MESSAGE = re.compile(_HEAD + _TIMES + rb'([^{}]*)\},"mysqlType":\{([^{}]*)\},"old":')
 _CODE = re.compile(rb'("[^"\\]+":)(-?\d+)(?:,|$)')
 _MEMBER = re.compile(rb'("[^"\\]+"):"[^"\\]*"(?:,|$)')  # such members, joined by commas, are JSON in any order
-_MOST_MS = (1 << 45) - 1  # of which a TSO can be made
 
 
 def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool) -> Template | None:
@@ -58,9 +69,9 @@ def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool) -> T
             ("const", head),
             ("branch", [(b"INSERT", [INSERT]), (b"UPDATE", [UPDATE]), (b"DELETE", [DELETE])]),
             ("const", b'","es":'),
-            ("number", EVENT_TIME, _MOST_MS),
+            ("number", EVENT_TIME, MOST_MS),
             ("const", b',"ts":'),
-            ("number", BUILD_TS, _MOST_MS),
+            ("number", BUILD_TS, MOST_MS),
             ("const", b',"sql":"","sqlType":{'),
             *code_steps,
             ("const", b'},"mysqlType":{'),

@@ -23,10 +23,10 @@ from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, number_after
 from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.debezium.columnar import DebeziumColumns
 from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native import payload_of
 from ticdc_source.protocols.debezium.origins import origins
+from ticdc_source.protocols.debezium.template import template_of
 from ticdc_source.protocols.debezium.types import (
     declared_columns,
     declared_facts,
@@ -50,6 +50,7 @@ from ticdc_source.protocols.messages import (
 )
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
+from ticdc_source.protocols.templates import Learn, Templates
 from ticdc_source.schema.model import Column, ColumnFacts, TableSchema, TypeVersions
 from ticdc_source.schema.types import ColumnType
 
@@ -143,17 +144,18 @@ class Debezium:
         return type_versions([(start, columns) for start, columns in changes if columns])
 
     def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
-        """Read messages by columns if possible; else parse them and cast the rows."""
+        """Read messages in native code if possible; else parse them and cast the rows."""
         learned_table = (Learned() if learned is None else learned).of_table(events.table, plan)
-        layouts = learned_table.layouts(DebeziumColumns)
-        decoded = layouts.decode(events, learned_table, wire_of) if plan.fast_path else None
-        if decoded is not None:
-            return decoded
-        parsed = self._parse(events, learned_table)
-        layouts.observe(parsed.images)
-        if plan.documents:  # they show the handle key
-            self._mark_keys(parsed.images, events)
-        return cast_images(parsed, events, learned_table, wire_of)
+
+        def general(some: TableEvents, learn: Learn | None = None) -> Decoded:
+            parsed = self._parse(some, learned_table, learn)
+            if plan.documents:  # they show the handle key
+                self._mark_keys(parsed.images, some)
+            return cast_images(parsed, some, learned_table, wire_of)
+
+        if learned_table.native:
+            return learned_table.layouts(Templates).decode(events, learned_table, wire_of, general)
+        return general(events)
 
     def origins(self, events: TableEvents) -> pa.StructArray:
         """Return what `source` and `op` say."""
@@ -174,13 +176,12 @@ class Debezium:
                     runs.append((image, marked))
         images.runs = runs
 
-    def _parse(self, events: TableEvents, learned: LearnedTable) -> Parsed:
+    def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
         parsed, plan = Parsed.of(len(events)), learned.plan
-        images, layouts = parsed.images, learned.layouts(DebeziumColumns)
+        images = parsed.images
         boundaries = plan.boundaries()
         last_signature: tuple[object, ...] | None = None
-        for event in layouts.unread(events, parsed, plan) if plan.fast_path else range(len(events)):
-            value = events.payloads[event]
+        for event, value in enumerate(events.payloads):
             images_before = len(images.rows)
             try:
                 message = parse_object(value)
@@ -205,8 +206,8 @@ class Debezium:
                     images.add(event, 0, described, None, plan, update=False)
                 else:
                     images.add(event, 0, before if op == "u" else None, described, plan, update=op == "u")
-                if plan.fast_path:
-                    layouts.learn(value, described, cluster_id, version, columns)
+                if learn is not None:
+                    learn(template_of(value, described, cluster_id), version, columns)
             except MALFORMED as error:
                 images.truncate(images_before)
                 parsed.failures[event] = parse_failure(error, "a debezium row message").at(events.address(event))
