@@ -61,10 +61,11 @@ impl Inner {
         }
         let found = &mut self.found;
         let mut commit_ts = found.numbers[COMMIT_TS];
-        if commit_ts < 0 {
+        if commit_ts < 0 && found.numbers[EVENT_TIME] >= 0 {
             commit_ts = found.numbers[EVENT_TIME].checked_mul(1 << LOGICAL_BITS)?;
         }
-        if commit_ts <= self.commit_ts.0 || commit_ts > self.commit_ts.1 {
+        // Without either, the caller knows the commit-ts.
+        if commit_ts >= 0 && (commit_ts <= self.commit_ts.0 || commit_ts > self.commit_ts.1) {
             return None;
         }
         let times = (commit_ts, found.numbers[BUILD_TS]);

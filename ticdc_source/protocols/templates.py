@@ -7,6 +7,7 @@ reports what is wrong. Native code accepts nothing that it does not read as the 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -226,6 +227,7 @@ class Templates:
         learned: LearnedTable,
         wire_of: WireOf,
         general: General,
+        commit_ts: pa.Int64Array | None = None,
         usual: pa.Int32Array | None = None,
     ) -> Decoded:
         """Decode a table's events: those that fit a template in native code, the others on the general path.
@@ -235,21 +237,31 @@ class Templates:
             learned: what was learned of the table.
             wire_of: chooses how a column is read.
             general: the general path.
+            commit_ts: of each event, its commit-ts; None if messages have it.
             usual: the indexes of the events that may fit a template; None if all may.
 
         Raises:
             SchemaError: as `Plan.for_columns`.
         """
         parts: list[_Part] = []
+        boundaries = learned.plan.boundaries()
 
         def scan(left: pa.Int32Array | None, tried: Iterable[_Known]) -> pa.Int32Array:
             for known in tried:
                 if left is not None and not len(left):
                     break
                 scanner = known.prepare(learned, wire_of)
-                if scanner is not None:
-                    part, left = _scan(known, scanner, events, left, learned.plan)
-                    parts.extend([part] if len(part.own) else [])
+                if scanner is None:
+                    continue
+                tried_now, later = left, None
+                if commit_ts is not None and boundaries:
+                    tried_now, later = _of_version(known.version, boundaries, commit_ts, left)
+                part, left = _scan(known, scanner, events, tried_now, learned.plan)
+                if later is not None:
+                    left = _sorted(left, later)
+                if commit_ts is not None:
+                    part.decoded.commit_ts = commit_ts.take(part.own)
+                parts.extend([part] if len(part.own) else [])
             return row_indices(len(events)) if left is None else left
 
         def read(some: pa.Int32Array, learn: Learn | None) -> None:
@@ -341,9 +353,22 @@ def _scan(
     if bad:
         refused = image_events.take(pa.array(sorted(bad), pa.int32())).unique()
         part = _without(part, refused)
-        others = pa.concat_arrays([others, refused])
-        others = others.take(pc.sort_indices(others))
+        others = _sorted(others, refused)
     return part, others
+
+
+def _sorted(some: pa.Int32Array, others: pa.Int32Array) -> pa.Int32Array:
+    both = pa.concat_arrays([some, others])
+    return both.take(pc.sort_indices(both))
+
+
+def _of_version(
+    version: int, boundaries: Sequence[int], commit_ts: pa.Int64Array, left: pa.Int32Array | None
+) -> tuple[pa.Int32Array, pa.Int32Array]:
+    """Return which events of those left have a version of the table, and which have another."""
+    left = row_indices(len(commit_ts)) if left is None else left
+    found = pa.array([bisect_left(boundaries, ts) == version for ts in commit_ts.take(left).to_pylist()], pa.bool_())
+    return left.filter(found), left.filter(pc.invert(found))
 
 
 def _numbers(arrow: pa.DataType, written: bytes) -> pa.Array:

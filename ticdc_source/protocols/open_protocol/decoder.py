@@ -25,10 +25,11 @@ from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure, parse_object, text
 from ticdc_source.protocols.open_protocol.flagless_strings import wire_of_strings, written_in
 from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
-from ticdc_source.protocols.open_protocol.known_layout import OpenKnownLayout
 from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
 from ticdc_source.protocols.open_protocol.split import VERSION, events_of, split_frames
+from ticdc_source.protocols.open_protocol.template import template_of
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.templates import Learn, Templates
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TableSchema, TypeVersions, Written
 from ticdc_source.schema.types import ColumnType, type_of
 
@@ -123,9 +124,17 @@ class OpenProtocol:
         return {}
 
     def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
-        """Parse value frames and cast the rows."""
+        """Read value frames in native code if possible; else parse them and cast the rows."""
         learned_table = (Learned() if learned is None else learned).of_table(events.table, plan)
-        return cast_images(self._parse(events, learned_table), events, learned_table, _wire_of)
+
+        def general(some: TableEvents, learn: Learn | None = None) -> Decoded:
+            return cast_images(self._parse(some, learned_table, learn), some, learned_table, _wire_of)
+
+        if learned_table.native:
+            return learned_table.layouts(Templates).decode(
+                events, learned_table, _wire_of, general, self.commit_versions(events), _usual(events)
+            )
+        return general(events)
 
     def origins(self, events: TableEvents) -> pa.StructArray:
         """Return that messages say nothing, and that TiCDC sends no snapshots."""
@@ -135,14 +144,12 @@ class OpenProtocol:
         """Return the commit-ts of the key frames, which splitting has parsed."""
         return pa.array([key_frame["ts"] for key_frame in events.event_keys], pa.int64())
 
-    def _parse(self, events: TableEvents, learned: LearnedTable) -> Parsed:
+    def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
         parsed, plan = Parsed.of(len(events)), learned.plan
         images, parsed.commit_ts = parsed.images, [key_frame["ts"] for key_frame in events.event_keys]
-        layouts = learned.layouts(OpenKnownLayout)
         last_signature: Signature | None = None
         boundaries, last_version = plan.boundaries(), 0
-        for event in layouts.unread(events, parsed, plan) if plan.fast_path else range(len(events)):
-            value_frame, key_frame = events.payloads[event], events.event_keys[event]
+        for event, (value_frame, key_frame) in enumerate(zip(events.payloads, events.event_keys, strict=True)):
             images_before = len(images.rows)
             try:
                 if "ccl" in key_frame or "ohk" in key_frame:
@@ -160,8 +167,8 @@ class OpenProtocol:
                 if signature != last_signature or version != last_version:
                     columns = _columns(signature, boundaries[version - 1] if version else 0)
                     last_signature, last_version = signature, version
-                    if plan.fast_path:
-                        layouts.learn(signature, version, columns)
+                if learn is not None:
+                    learn(template_of(signature), version, columns)
                 images.continue_run(columns)
                 if after is not None and deleted is not None:
                     msg = "both a new row ('u') and a deleted one ('d')"
@@ -195,6 +202,12 @@ class OpenProtocol:
             self.large.accept_key_only()
             parsed.key_only += 1
         return value_frame
+
+
+def _usual(events: TableEvents) -> pa.Int32Array | None:
+    """Return the indexes of the events that are whole in their messages; None if all are."""
+    large = {event for event, key_frame in enumerate(events.event_keys) if "ccl" in key_frame or "ohk" in key_frame}
+    return pa.array([event for event in range(len(events)) if event not in large], pa.int32()) if large else None
 
 
 def _claimed(key: bytes | None, value: bytes, expected: JSONObject) -> bytes:
