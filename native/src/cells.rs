@@ -13,7 +13,8 @@ pub enum Cast {
     /// A signed integer of so many bytes; of a JSON number, or of digits in text.
     Integer { bytes: usize, text: bool },
     /// A decimal of 128 bits, from the same.
-    Decimal { precision: u32, scale: u32, text: bool },
+    /// `limit` is the first number that has more digits than its precision.
+    Decimal { limit: i128, scale: u32, text: bool },
     /// A number of 32 or 64 bits with a fraction, from the same.
     Float { single: bool, text: bool },
     /// A text.
@@ -63,7 +64,7 @@ pub struct Builder {
     length: usize,
     /// Of each value, whether it is not NULL; empty while none is.
     valid: Vec<bool>,
-    /// Of each value, where it ends. Empty if values have a fixed width.
+    /// 0, and where each value ends. Unused if values have a fixed width.
     ends: Vec<i32>,
     data: Vec<u8>,
 }
@@ -73,7 +74,7 @@ pub struct Buffers {
     pub length: usize,
     pub nulls: usize,
     pub validity: Option<Vec<u8>>,
-    pub offsets: Option<Vec<u8>>,
+    pub offsets: Option<Vec<i32>>,
     pub data: Vec<u8>,
 }
 
@@ -84,7 +85,7 @@ impl Builder {
             cast,
             length: 0,
             valid: Vec::new(),
-            ends: Vec::new(),
+            ends: vec![0],
             data: Vec::new(),
         }
     }
@@ -133,11 +134,11 @@ impl Builder {
     pub fn truncate(&mut self, length: usize) {
         let end = match self.width {
             Some(width) => length * width,
-            None => length.checked_sub(1).and_then(|last| self.ends.get(last)).map_or(0, |&end| end as usize),
+            None => self.ends.get(length).map_or(0, |&end| end as usize),
         };
         self.length = self.length.min(length);
         self.data.truncate(end);
-        self.ends.truncate(length);
+        self.ends.truncate(length + 1);
         self.valid.truncate(length);
     }
 
@@ -166,8 +167,8 @@ impl Builder {
                     _ => data.extend_from_slice(&number.to_le_bytes()),
                 }
             }
-            Cast::Decimal { precision, scale, text } => {
-                data.extend_from_slice(&decimal(digits(cell, written, *text)?, *precision, *scale)?.to_le_bytes());
+            Cast::Decimal { limit, scale, text } => {
+                data.extend_from_slice(&decimal(digits(cell, written, *text)?, *limit, *scale)?.to_le_bytes());
             }
             Cast::Float { single, text } => {
                 let number = number(cell, written, *text)?;
@@ -239,10 +240,7 @@ impl Builder {
         let (length, mut data) = (self.length, std::mem::take(&mut self.data));
         let nulls = self.valid.iter().filter(|&&valid| !valid).count();
         let validity = (nulls > 0).then(|| bits(self.valid.iter().copied()));
-        let offsets = self.width.is_none().then(|| {
-            let ends = std::iter::once(&0).chain(&self.ends);
-            ends.flat_map(|end| end.to_le_bytes()).collect()
-        });
+        let offsets = self.width.is_none().then(|| std::mem::replace(&mut self.ends, vec![0]));
         match self.cast {
             Cast::Bit { .. } => data = bits(data.iter().map(|&byte| byte == 1)),
             Cast::Json => {
@@ -252,7 +250,7 @@ impl Builder {
             }
             _ => {}
         }
-        (self.length, self.valid, self.ends) = (0, Vec::new(), Vec::new());
+        (self.length, self.valid) = (0, Vec::new());
         Buffers {
             length,
             nulls,
@@ -319,8 +317,19 @@ fn unsigned(digits: &[u8]) -> Option<u64> {
     Some(number)
 }
 
+/// The powers of ten that 64 bits hold.
+const POWERS: [u64; 20] = {
+    let (mut powers, mut exponent) = ([1; 20], 1);
+    while exponent < 20 {
+        powers[exponent] = powers[exponent - 1] * 10;
+        exponent += 1;
+    }
+    powers
+};
+
 /// Reads `-?[0-9]+(\.[0-9]+)?` with no more digits behind the point than the scale, as a multiple of 10^-scale.
-fn decimal(written: &[u8], precision: u32, scale: u32) -> Option<i128> {
+#[inline]
+fn decimal(written: &[u8], limit: i128, scale: u32) -> Option<i128> {
     let (negative, digits) = match written.split_first()? {
         (b'-', rest) => (true, rest),
         _ => (false, written),
@@ -328,26 +337,30 @@ fn decimal(written: &[u8], precision: u32, scale: u32) -> Option<i128> {
     let point = digits.iter().position(|&byte| byte == b'.').unwrap_or(digits.len());
     let (whole, fraction) = (digits.get(..point)?, digits.get(point + 1..).unwrap_or_default());
     let pads = (scale as usize).checked_sub(fraction.len())?;
-    if whole.is_empty() || (point < digits.len() && fraction.is_empty()) || digits.len() + pads > 39 {
+    if whole.is_empty() || (point < digits.len() && fraction.is_empty()) {
         return None;
     }
-    // Up to 18 digits at a time are summed in 64 bits.
-    let mut number = 0i128;
-    for part in [whole, fraction] {
-        for chunk in part.chunks(18) {
-            let mut sum = 0u64;
-            for &digit in chunk {
-                let value = digit.wrapping_sub(b'0');
-                if value > 9 {
-                    return None;
-                }
-                sum = sum * 10 + value as u64;
-            }
-            number = number.checked_mul(10i128.pow(chunk.len() as u32))?.checked_add(sum as i128)?;
+    let number = if whole.len() + fraction.len() + pads <= 18 {
+        let number = digits_of(digits_of(0, whole)?, fraction)?;
+        (number * POWERS[pads]) as i128
+    } else {
+        let mut number = 0i128;
+        for chunk in whole.chunks(18).chain(fraction.chunks(18)) {
+            let power = POWERS[chunk.len()] as i128;
+            number = number.checked_mul(power)?.checked_add(digits_of(0, chunk)? as i128)?;
         }
-    }
-    number = number.checked_mul(10i128.checked_pow(pads as u32)?)?;
-    (number < 10i128.checked_pow(precision)?).then_some(if negative { -number } else { number })
+        number.checked_mul(10i128.checked_pow(pads as u32)?)?
+    };
+    (number < limit).then_some(if negative { -number } else { number })
+}
+
+/// Returns a number with digits appended; there are so few that 64 bits hold it.
+#[inline]
+fn digits_of(number: u64, digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(number, |number, &digit| {
+        let value = digit.wrapping_sub(b'0');
+        (value <= 9).then_some(number * 10 + value as u64)
+    })
 }
 
 /// Returns the text of a number: of a JSON number, or of a string that looks like one, as the column has it.

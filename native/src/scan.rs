@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::cells::{Buffers, Builder, Cast};
-use crate::template::{BUILD_TS, COMMIT_TS, Columns, Found, Members, NEW, NUMBERS, OLD, Operation, Step, Template};
+use crate::template::{BUILD_TS, COMMIT_TS, Columns, Found, Members, NEW, NUMBERS, OLD, Operation, Step, Template, joined};
 
 /// Change types, as `events.CHANGE_TYPES` numbers them.
 const INSERT: i8 = 0;
@@ -249,12 +249,12 @@ impl Scanner {
             columns.append(in_python(py, builder.finish())?)?;
         }
         let scanned = Scanned {
-            fitting: bytes(py, &fitting, i32::to_ne_bytes),
-            others: bytes(py, &others, i32::to_ne_bytes),
-            commit_ts: bytes(py, &commit_ts, i64::to_ne_bytes),
-            build_ts: bytes(py, &build_ts, i64::to_ne_bytes),
-            change_types: bytes(py, &inner.change_types, i8::to_ne_bytes),
-            events: bytes(py, &inner.events, i32::to_ne_bytes),
+            fitting: bytes(py, &fitting, i32::to_ne_bytes)?.unbind(),
+            others: bytes(py, &others, i32::to_ne_bytes)?.unbind(),
+            commit_ts: bytes(py, &commit_ts, i64::to_ne_bytes)?.unbind(),
+            build_ts: bytes(py, &build_ts, i64::to_ne_bytes)?.unbind(),
+            change_types: bytes(py, &inner.change_types, i8::to_ne_bytes)?.unbind(),
+            events: bytes(py, &inner.events, i32::to_ne_bytes)?.unbind(),
             columns: columns.unbind(),
         };
         inner.truncate(0);
@@ -262,18 +262,25 @@ impl Scanner {
     }
 }
 
-fn bytes<T: Copy, const N: usize>(py: Python<'_>, numbers: &[T], write: fn(T) -> [u8; N]) -> Py<PyBytes> {
-    let written: Vec<u8> = numbers.iter().flat_map(|&number| write(number)).collect();
-    PyBytes::new(py, &written).unbind()
+fn bytes<'py, T: Copy, const N: usize>(
+    py: Python<'py>,
+    numbers: &[T],
+    write: fn(T) -> [u8; N],
+) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, numbers.len() * N, |written| {
+        for (place, &number) in written.chunks_exact_mut(N).zip(numbers) {
+            place.copy_from_slice(&write(number));
+        }
+        Ok(())
+    })
 }
 
 fn in_python(py: Python<'_>, column: Buffers) -> PyResult<Bound<'_, PyTuple>> {
-    let optional = |buffer: Option<Vec<u8>>| buffer.map(|buffer| PyBytes::new(py, &buffer));
     (
         column.length,
         column.nulls,
-        optional(column.validity),
-        optional(column.offsets),
+        column.validity.map(|validity| PyBytes::new(py, &validity)),
+        column.offsets.map(|offsets| bytes(py, &offsets, i32::to_ne_bytes)).transpose()?,
         PyBytes::new(py, &column.data),
     )
         .into_pyobject(py)
@@ -281,7 +288,8 @@ fn in_python(py: Python<'_>, column: Buffers) -> PyResult<Bound<'_, PyTuple>> {
 
 /// Reads the steps of a template, which Python gives as tuples: the name of the step, and what it needs.
 fn steps_of(steps: &Bound<'_, PyAny>) -> PyResult<Vec<Step>> {
-    steps.try_iter()?.map(|step| step_of(&step?)).collect()
+    let steps = steps.try_iter()?.map(|step| step_of(&step?)).collect::<PyResult<_>>()?;
+    Ok(joined(steps))
 }
 
 fn step_of(step: &Bound<'_, PyAny>) -> PyResult<Step> {
@@ -341,7 +349,9 @@ fn cast_of(cast: &Bound<'_, PyTuple>) -> PyResult<Cast> {
         },
         "decimal" => Cast::Decimal {
             text: given(1)?.extract()?,
-            precision: given(2)?.extract()?,
+            limit: 10i128
+                .checked_pow(given(2)?.extract()?)
+                .ok_or_else(|| PyValueError::new_err("a precision beyond 38"))?,
             scale: given(3)?.extract()?,
         },
         "float" => Cast::Float {

@@ -94,6 +94,22 @@ pub struct Template {
     pub columns: Columns,
 }
 
+/// Joins constants that follow one another, and choices that are none.
+pub fn joined(steps: Vec<Step>) -> Vec<Step> {
+    let mut joined: Vec<Step> = Vec::with_capacity(steps.len());
+    for step in steps {
+        let step = match step {
+            Step::Choice(mut choices) if choices.len() == 1 => Step::Const(choices.swap_remove(0)),
+            step => step,
+        };
+        match (joined.last_mut(), step) {
+            (Some(Step::Const(before)), Step::Const(bytes)) => before.extend_from_slice(&bytes),
+            (_, step) => joined.push(step),
+        }
+    }
+    joined
+}
+
 impl Template {
     /// Returns the largest number of members that a step has.
     pub fn most_members(&self) -> usize {
@@ -172,42 +188,77 @@ impl Template {
 }
 
 /// Returns the index behind `bytes`, which must stand at `at`.
-#[inline]
+#[inline(always)]
 fn behind(message: &[u8], at: usize, bytes: &[u8]) -> Option<usize> {
     let end = at.checked_add(bytes.len())?;
-    (message.get(at..end)? == bytes).then_some(end)
+    equal(message.get(at..end)?, bytes).then_some(end)
+}
+
+/// From this length on, calling the library's comparison pays.
+const LONG: usize = 64;
+
+/// Compares bytes of one length. Most are short: their comparison is inlined, eight bytes at a time.
+#[inline(always)]
+fn equal(one: &[u8], other: &[u8]) -> bool {
+    if other.len() >= LONG {
+        return one == other;
+    }
+    match (one.last_chunk::<8>(), other.last_chunk::<8>()) {
+        (Some(end), Some(other_end)) => {
+            let (words, _) = one.as_chunks::<8>();
+            let (other_words, _) = other.as_chunks::<8>();
+            words.iter().zip(other_words).all(|(word, other)| u64::from_le_bytes(*word) == u64::from_le_bytes(*other))
+                && u64::from_le_bytes(*end) == u64::from_le_bytes(*other_end)
+        }
+        _ => one.iter().zip(other).all(|(byte, other)| byte == other) && one.len() == other.len(),
+    }
 }
 
 /// Members of an object, in any order: `"name":"text"`, without escapes.
 #[derive(Debug)]
 pub struct Members {
     members: Vec<Vec<u8>>,
-    /// By hash of a member's first bytes, one more than its index; 0 for none.
+    /// By hash, one more than the index of a member; 0 for none.
     slots: Vec<u32>,
+    hashing: Hashing,
 }
 
-/// How many bytes are hashed at each end of a name.
-const HASHED: usize = 8;
+/// Which bytes of a member are hashed.
+#[derive(Clone, Copy, Debug)]
+enum Hashing {
+    /// Eight bytes, so far behind its first byte. No member is shorter.
+    Window(usize),
+    /// The first and the last bytes of its name.
+    Name,
+}
+
+const WINDOW: usize = 8;
+/// How many members may have one hash before other bytes are tried.
+const MOST_ALIKE: usize = 2;
 
 impl Members {
     /// Returns None if two members are equal.
     pub fn new(members: Vec<Vec<u8>>) -> Option<Members> {
-        let mut made = Members {
-            slots: vec![0; (members.len() * 4).next_power_of_two()],
-            members,
-        };
-        for (index, member) in made.members.iter().enumerate() {
-            let name = name_end(member, 0)?;
-            let mut slot = hash(member.get(1..name)?) & (made.slots.len() - 1);
-            while made.slots[slot] != 0 {
-                if made.members[made.slots[slot] as usize - 1] == *member {
+        let shortest = members.iter().map(Vec::len).min().unwrap_or(0);
+        let windows = (0..(shortest + 1).saturating_sub(WINDOW)).map(Hashing::Window);
+        let size = (members.len() * 4).next_power_of_two();
+        let hashing = windows
+            .map(|hashing| (alike(&members, hashing, size), hashing))
+            .min_by_key(|(alike, _)| *alike)
+            .filter(|(alike, _)| *alike <= MOST_ALIKE)
+            .map_or(Hashing::Name, |(_, hashing)| hashing);
+        let mut slots = vec![0; size];
+        for (index, member) in members.iter().enumerate() {
+            let mut slot = hash(member, 0, hashing)? & (size - 1);
+            while slots[slot] != 0 {
+                if members[slots[slot] as usize - 1] == *member {
                     return None;
                 }
-                slot = (slot + 1) & (made.slots.len() - 1);
+                slot = (slot + 1) & (size - 1);
             }
-            made.slots[slot] = index as u32 + 1;
+            slots[slot] = index as u32 + 1;
         }
-        Some(made)
+        Some(Members { members, slots, hashing })
     }
 
     #[inline]
@@ -216,8 +267,7 @@ impl Members {
             if count > 0 {
                 at = behind(message, at, b",")?;
             }
-            let name = message.get(at + 1..name_end(message, at)?)?;
-            let mut slot = hash(name) & (self.slots.len() - 1);
+            let mut slot = hash(message, at, self.hashing)? & (self.slots.len() - 1);
             at = loop {
                 let index = (*self.slots.get(slot)? as usize).checked_sub(1)?;
                 if let Some(end) = behind(message, at, &self.members[index]) {
@@ -235,24 +285,30 @@ impl Members {
     }
 }
 
-/// Returns the index of the quote that ends the name which the quote at `at` begins.
-#[inline]
-fn name_end(message: &[u8], at: usize) -> Option<usize> {
-    if message.get(at) != Some(&b'"') {
-        return None;
-    }
-    let start = at + 1;
-    Some(start + message.get(start..)?.iter().position(|&byte| byte == b'"')?)
+/// Returns how many members have the most frequent hash.
+fn alike(members: &[Vec<u8>], hashing: Hashing, size: usize) -> usize {
+    let mut hashes: Vec<usize> =
+        members.iter().filter_map(|member| Some(hash(member, 0, hashing)? & (size - 1))).collect();
+    hashes.sort_unstable();
+    hashes.chunk_by(|one, other| one == other).map(<[usize]>::len).max().unwrap_or(0)
 }
 
-/// Hashes a name by its ends and its length.
+/// Hashes the member that begins at `at`.
 #[inline]
-fn hash(name: &[u8]) -> usize {
-    let length = name.len().min(HASHED);
-    let (mut first, mut last) = ([0; HASHED], [0; HASHED]);
-    first[..length].copy_from_slice(&name[..length]);
-    last[..length].copy_from_slice(&name[name.len() - length..]);
-    let mixed = (u64::from_le_bytes(first).rotate_left(29) ^ u64::from_le_bytes(last) ^ name.len() as u64)
-        .wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (mixed >> 32) as usize
+fn hash(message: &[u8], at: usize, hashing: Hashing) -> Option<usize> {
+    let word = match hashing {
+        Hashing::Window(offset) => {
+            u64::from_le_bytes(message.get(at + offset..at + offset + WINDOW)?.try_into().ok()?)
+        }
+        Hashing::Name => {
+            let rest = message.get(at + 1..)?;
+            let name = rest.get(..rest.iter().position(|&byte| byte == b'"')?)?;
+            let length = name.len().min(WINDOW);
+            let (mut first, mut last) = ([0; WINDOW], [0; WINDOW]);
+            first[..length].copy_from_slice(&name[..length]);
+            last[..length].copy_from_slice(&name[name.len() - length..]);
+            u64::from_le_bytes(first).rotate_left(29) ^ u64::from_le_bytes(last) ^ name.len() as u64
+        }
+    };
+    Some((word.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize)
 }
