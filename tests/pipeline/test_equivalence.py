@@ -14,18 +14,15 @@ from benchmarks.corpus import messages as benchmark_messages
 from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
 from tests.support.messages import cell, open_message, open_row
 from tests.support.mutations import MUTATIONS
+from tests.support.native import NEEDS_NATIVE
 from tests.support.truth import tables_with_rows
 from ticdc_source.driver.context import context_of_schema
 from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.events import TableName
+from ticdc_source.native import native
 from ticdc_source.pipeline.read import ReadState, read
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Decoded, Learned
-from ticdc_source.protocols.canal_json.columnar import CanalColumns
-from ticdc_source.protocols.debezium.columnar import DebeziumColumns
-from ticdc_source.protocols.images import Parsed
-from ticdc_source.protocols.open_protocol.known_layout import OpenKnownLayout
 from ticdc_source.protocols.plan import Plan
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
@@ -56,16 +53,6 @@ STREAMS = [
 MANGLED = ["open-protocol.default", "canal-json.plain", "canal-json.tidb-extension", "debezium.default",
            "debezium.disable-schema", "debezium.include-start-ts"]  # fmt: skip
 
-# What a decoder learns for its fast paths, by protocol.
-KNOWN_LAYOUTS: dict[str, type[OpenKnownLayout] | type[DebeziumColumns]] = {
-    "open-protocol": OpenKnownLayout,
-    "debezium": DebeziumColumns,
-}
-COLUMNS: dict[str, type[CanalColumns] | type[DebeziumColumns]] = {
-    "canal-json": CanalColumns,
-    "debezium": DebeziumColumns,
-}
-
 
 def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, fast_path: bool, **given: str) -> pa.Table | str:
     """Read all records, with the fast paths or without; return the rows, or the error's text."""
@@ -73,7 +60,7 @@ def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, fast_path: b
     context = context_of_schema(schema, options)
     assert context is not None
     spec = read_spec(schema, options, context)
-    spec = replace(spec, plan=replace(spec.plan, fast_path=fast_path, columnar_from=1))
+    spec = replace(spec, plan=replace(spec.plan, fast_path=fast_path))
     state = ReadState.of(spec)
     try:
         batches = [
@@ -120,24 +107,6 @@ def test_the_fast_path_has_the_rows_of_a_stream(stream: str, options: dict[str, 
         assert outcome(captured, schema, random_sizes(SEED), fast_path=True, **given) == expected
 
 
-@pytest.mark.parametrize("work", [work for work in WORKS if not work.startswith("canal-json")])
-def test_the_fast_path_is_taken(work: str) -> None:
-    """TiCDC's own messages all take the fast path once their layouts are learned."""
-    messages = list(islice(benchmark_messages(work), 300))
-    captured = Captured.of(*((message.key, message.value) for message in messages))
-    decoder, plan, learned = PROTOCOLS[WORKS[work].protocol], Plan(()), Learned()
-    (chunk,) = captured.fetch(captured.ranges()[0])
-    (table_events,) = decoder.split(chunk).tables.values()
-    decoder.decode(table_events, plan, learned)
-    parsed = Parsed.of(len(table_events))
-
-    layouts = learned.of_table(table_events.table, plan).layouts(KNOWN_LAYOUTS[decoder.name])
-    left = list(layouts.unread(table_events, parsed, plan))
-
-    assert not left
-    assert len(parsed.images.rows) == sum(message.rows for message in messages)
-
-
 def plan_for(captured: Captured, **given: str) -> Plan:
     """Return the plan for reading a whole table."""
     options = make_options(**given)
@@ -146,27 +115,27 @@ def plan_for(captured: Captured, **given: str) -> Plan:
     return read_spec(captured.schema(**given), options, context).plan
 
 
-@pytest.mark.parametrize("work", [work for work in WORKS if not work.startswith("open-protocol")])
-def test_messages_are_read_by_columns(work: str) -> None:
-    """The columnar path reads all of TiCDC's own messages, with the values of the general path."""
+@NEEDS_NATIVE
+@pytest.mark.parametrize("work", WORKS)
+def test_ticdcs_own_messages_take_the_native_path(work: str) -> None:
+    """The native path reads all of TiCDC's own messages once a template is learned, with the general path's values."""
     messages = list(islice(benchmark_messages(work), 300))
     captured = Captured.of(*((message.key, message.value) for message in messages))
     plan = plan_for(captured)
     decoder = PROTOCOLS[WORKS[work].protocol]
     (chunk,) = captured.fetch(captured.ranges()[0])
     (table_events,) = decoder.split(chunk).tables.values()
-    learned, by_rows = Learned(), replace(plan, fast_path=False)
-    general = decoder.decode(table_events, by_rows)
-    plan = replace(plan, columnar_from=1)
+    learned = Learned()
+    general = decoder.decode(table_events, replace(plan, fast_path=False))
     decoder.decode(table_events, plan, learned)
 
-    by_columns = decoder.decode(table_events, plan, learned)
+    found = decoder.decode(table_events, plan, learned)
 
-    assert general.parsed == len(general.change_types)
-    assert not by_columns.parsed
-    assert by_columns.columns == general.columns
-    for attribute in ("change_types", "events", "indexes", "commit_ts"):
-        assert getattr(by_columns, attribute) == getattr(general, attribute)
+    assert general.parsed == len(general.change_types) == sum(message.rows for message in messages)
+    assert not found.parsed
+    assert found.columns == general.columns
+    for attribute in ("change_types", "events", "indexes", "commit_ts", "build_ts", "cluster_id"):
+        assert getattr(found, attribute) == getattr(general, attribute)
 
 
 @pytest.mark.parametrize("rounds", [8, pytest.param(60, marks=pytest.mark.slow("2,400 messages, each read twice"))])
@@ -277,9 +246,9 @@ def test_mangled_rows_have_the_results_of_the_general_path(scenario: str, table:
         for record in records
         if name in _bytes(record) and before in _bytes(record) and b'"isDdl":true' not in _bytes(record)
     ]
-    plan = replace(plan_for(captured, **given), columnar_from=1)
+    plan = plan_for(captured, **given)
     general, learned = replace(plan, fast_path=False), Learned()
-    by_columns = 0
+    in_native = 0
 
     def decoded(plan: Plan, learned: Learned | None, records: list[Record]) -> Decoded | str:
         mixed = Captured({}, {0: records})
@@ -301,13 +270,12 @@ def test_mangled_rows_have_the_results_of_the_general_path(scenario: str, table:
             mutation = chooser.choice([*MUTATIONS, *[without_member] * 4])
             mangled_value = value[:start] + mutation(value[start:stop], chooser) + value[stop:]
             records[index] = Record(records[index].key, mangled_value)
-        learned.of_table(TableName("types_a", table), plan).layouts(COLUMNS[protocol]).passes = 0
         expected, found = decoded(general, None, records), decoded(plan, learned, records)
         assert _outcome_of(found) == _outcome_of(expected), (SEED, scenario, records)
         if isinstance(found, Decoded):
-            by_columns += len(found.change_types) > 0 and not found.parsed and not found.failures
+            in_native += len(found.change_types) > 0 and not found.parsed and not found.failures
 
-    assert by_columns > rounds // 35
+    assert native is None or in_native > rounds // 35
 
 
 # Bytes of an update, or of one message and the next, and what replaces them: too many rows here and too few there,
@@ -344,7 +312,7 @@ def test_misplaced_rows_have_the_results_of_the_general_path(
     values = [message.value or b"" for message in messages]
     updates = [index for index, value in enumerate(values) if b'"op":"u"' in value]
     captured_whole = Captured.of(*((message.key, message.value) for message in messages))
-    plan = replace(plan_for(captured_whole, includeMetadata="all"), columnar_from=1)
+    plan = plan_for(captured_whole, includeMetadata="all")
     general, learned = replace(plan, fast_path=False), Learned()
     decoder = PROTOCOLS["debezium"]
 
@@ -352,12 +320,10 @@ def test_misplaced_rows_have_the_results_of_the_general_path(
         captured = Captured.of(*((None, value) for value in values))
         (chunk,) = captured.fetch(captured.ranges()[0])
         (table_events,) = decoder.split(chunk).tables.values()
-        layouts = learned.of_table(table_events.table, plan).layouts(DebeziumColumns)
-        layouts.passes = 0
         return decoder.decode(table_events, plan, learned if plan.fast_path else None)
 
     decoded(plan, values)
-    assert not decoded(plan, values).parsed
+    assert native is None or not decoded(plan, values).parsed
     for index, part, other in zip(updates[3:], parts, others, strict=False):
         assert part in values[index]
         values[index] = values[index].replace(part, other, 1)
@@ -391,7 +357,8 @@ def with_unsigned(chooser: random.Random, number: int) -> bytes:
     ).encode()
 
 
-def test_unseen_combinations_of_wide_values_are_read_by_columns() -> None:
+@NEEDS_NATIVE
+def test_unseen_combinations_of_wide_values_take_the_native_path() -> None:
     """Unseen combinations of `sqlType` are read by columns if their parts were seen, and have the same rows."""
     chooser = random.Random(SEED)
     captured = Captured.of(*((b"", with_unsigned(chooser, number)) for number in range(600)))
@@ -423,7 +390,7 @@ def without_mysql_types(number: int, codes: dict[str, int], values: dict[str, st
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["one-sqlType", "sqlType-by-value"])
 def test_columns_that_mysql_type_lacks_have_the_rows_of_the_general_path(mixed: bool) -> None:
-    """Columns of which only the `sqlType` is known are read by columns, unless it changes, with the same rows."""
+    """Columns of which only the `sqlType` is known take the native path, also if it changes, with the same rows."""
     chooser = random.Random(SEED)
     codes = {"t": -6, "b": 2004, "d": 3, "v": 12, "w": 93}
     values = {"t": "7", "b": "\x01ÿ", "d": "-1.50", "v": "ä", "w": "2020-02-29 12:00:00.5"}
@@ -440,6 +407,6 @@ def test_columns_that_mysql_type_lacks_have_the_rows_of_the_general_path(mixed: 
     assert outcome(captured, schema, random_sizes(SEED), fast_path=True) == expected
     plan, decoder, learned = plan_for(captured), PROTOCOLS["canal-json"], Learned()
     (chunk,) = captured.fetch(captured.ranges()[0])
-    for part, parsed in ((chunk.part(0, 20), True), (chunk.part(20, 300), mixed)):
+    for part, parsed in ((chunk.part(0, 20), True), (chunk.part(20, 300), False)):
         (table_events,) = decoder.split(part).tables.values()
-        assert bool(decoder.decode(table_events, plan, learned).parsed) == parsed
+        assert native is None or bool(decoder.decode(table_events, plan, learned).parsed) == parsed

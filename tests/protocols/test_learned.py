@@ -6,13 +6,12 @@ import pytest
 
 from tests.support.captured import Captured
 from tests.support.messages import TSO, canal, cell, debezium, open_message, open_row
+from tests.support.native import NEEDS_NATIVE
 from ticdc_source.events import TableEvents, TableName
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Learned
-from ticdc_source.protocols.canal_json.columnar import CanalColumns
-from ticdc_source.protocols.debezium.columnar import DebeziumColumns
-from ticdc_source.protocols.open_protocol.known_layout import OpenKnownLayout
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.templates import Templates
 
 TABLE = TableName("test", "t")
 INT32 = {"type": "int32", "optional": False, "field": "id"}
@@ -24,7 +23,6 @@ MESSAGES = {
     ],
     "debezium": [debezium("c", None, {"id": number}, [INT32]) for number in range(9)],
 }
-LAYOUTS = {"open-protocol": OpenKnownLayout, "canal-json": CanalColumns, "debezium": DebeziumColumns}
 
 
 def events_of(protocol: str, learned: Learned | None = None) -> TableEvents:
@@ -35,16 +33,17 @@ def events_of(protocol: str, learned: Learned | None = None) -> TableEvents:
     return table_events
 
 
+@NEEDS_NATIVE
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_two_reads_share_nothing(protocol: str) -> None:
-    """With the same decoder and the same plan, another read starts without the layouts of the first one."""
-    decoder, plan, first, second = PROTOCOLS[protocol], Plan((), columnar_from=1), Learned(), Learned()
+    """With the same decoder and the same plan, another read starts without the templates of the first one."""
+    decoder, plan, first, second = PROTOCOLS[protocol], Plan(()), Learned(), Learned()
 
     decoder.decode(events_of(protocol, first), plan, first)
 
-    known, unknown = (learned.of_table(TABLE, plan).layouts(LAYOUTS[protocol]) for learned in (first, second))
-    assert vars_of(known) != vars_of(LAYOUTS[protocol]())
-    assert vars_of(unknown) == vars_of(LAYOUTS[protocol]())
+    known, unknown = (learned.of_table(TABLE, plan).kept(Templates) for learned in (first, second))
+    assert vars_of(known) != vars_of(Templates())
+    assert vars_of(unknown) == vars_of(Templates())
     assert not second.prefixes.tables
 
 
@@ -55,7 +54,7 @@ def vars_of(layouts: object) -> dict[str, object]:
 
 
 def test_what_was_learned_holds_for_one_plan() -> None:
-    """Layouts and planned columns depend on the plan: another one starts without them."""
+    """Templates and planned columns depend on the plan: another one starts without them."""
     learned, plan = Learned(), Plan(())
 
     table = learned.of_table(TABLE, plan)

@@ -151,7 +151,7 @@ def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: 
 
 
 def native_cast(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Cast | None:
-    """Return the cast that gives the values of `kernel`, with the same arguments, or declines; None if there is none."""
+    """Return the cast that gives the values of the kernel with the same arguments, or declines; None if none does."""
     if wire is None or target == VARIANT or (wire.raw is not None and category_of(target) == "binary"):
         return None
     category = category_of(target)

@@ -33,7 +33,7 @@ __all__ = [
     "splits_of",
 ]
 
-Layouts = TypeVar("Layouts")
+Kept = TypeVar("Kept")
 
 # What a message says of its own origin: members of `source` of `outputFormat=envelope`, and `op`; NULL if nothing.
 ORIGIN = pa.struct([pa.field(name, pa.string()) for name in ("version", "connector", "name", "snapshot", "op")])
@@ -89,18 +89,18 @@ class Decoded:
 
 
 class LearnedTable:
-    """What one read learns of one table: its planned columns, and the layouts of its messages.
+    """What one read learns of one table: its planned columns, and what the native path keeps.
 
     Attributes:
         plan: the plan that all of this is for.
     """
 
-    __slots__ = ("_layouts", "_planned", "plan")
+    __slots__ = ("_kept", "_planned", "plan")
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._planned: dict[tuple[Column, ...], PlannedVersion] = {}
-        self._layouts: object = None
+        self._kept: object = None
 
     def planned(self, columns: tuple[Column, ...], wire_of: WireOf) -> PlannedVersion:
         """Return the plan of one version of the table; it is made when these columns are first seen.
@@ -115,14 +115,14 @@ class LearnedTable:
 
     @property
     def native(self) -> bool:
-        """Whether native code reads the table's events."""
+        """Whether the native path reads the table's events."""
         return native is not None and self.plan.fast_path and not self.plan.documents
 
-    def layouts(self, of: type[Layouts]) -> Layouts:
-        """Return the templates that native code reads messages by; `of` makes an object without any."""
-        found = self._layouts
+    def kept(self, of: type[Kept]) -> Kept:
+        """Return what the native path keeps about the table's messages; `of` makes an object that holds nothing."""
+        found = self._kept
         if not isinstance(found, of):
-            found = self._layouts = of()
+            found = self._kept = of()
         return found
 
 

@@ -153,7 +153,7 @@ _TO_ESCAPE = re.compile("[<>&\u2028\u2029]")
 
 
 def written_name(name: str) -> bytes:
-    """Return a name as TiCDC writes it in JSON: Go escapes what HTML would read as markup (encoding/json, HTMLEscape)."""
+    """Return a name as TiCDC writes it in JSON: Go escapes what is markup in HTML (encoding/json, HTMLEscape)."""
     return _TO_ESCAPE.sub(lambda found: _ESCAPED[found[0]], orjson.dumps(name).decode()).encode()
 
 

@@ -77,7 +77,6 @@ class Plan:
             `fields`, which then only hold what is known of some columns.
         build_ts: whether the times when messages were encoded are wanted; if not, fast paths leave them out.
         fast_path: whether decoders may take their fast paths, which give the same as the general path.
-        columnar_from: the smallest number of a table's events that a decoder tries to read by columns.
     """
 
     fields: tuple[ReadField, ...]
@@ -92,7 +91,6 @@ class Plan:
     documents: bool = False
     build_ts: bool = True
     fast_path: bool = True
-    columnar_from: int = 256
 
     def boundaries(self) -> list[int]:
         """Return, ascending, the commit-ts of DDL at which columns change in a way that messages may not show."""

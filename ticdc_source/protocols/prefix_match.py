@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Binaries, Chunk, Corrupt, Split, TableEvents, TableName, Wants, merged
 from ticdc_source.protocols.base import Learned, LearnedPrefixes
-from ticdc_source.protocols.byte_template import bytes_of
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, table_name
 
@@ -60,7 +59,7 @@ class _RowPrefix(NamedTuple):
                 found = pc.binary_slice(messages, begin, begin + len(choices[0]))
                 if not pc.all(pc.is_in(found, value_set=pa.array(choices, pa.binary()))).as_py():
                     return False
-            return all(bytes_of(pc.binary_slice(messages, time.start, time.stop)).isdigit() for time in self.times)
+            return all(_bytes_of(pc.binary_slice(messages, time.start, time.stop)).isdigit() for time in self.times)
         except pa.ArrowInvalid:
             return False  # binary_slice refuses messages that end before the slice begins
 
@@ -150,6 +149,15 @@ class PrefixMatch:
             learned.tables[found[0] + end] = table
             learned.shortest = min(learned.shortest or len(found[0]), len(found[0]))
         return table
+
+
+def _bytes_of(array: pa.BinaryArray) -> bytes:
+    """Return the values of an array, one after the other. The array must not be a slice of another."""
+    data = array.buffers()[2]
+    if data is None:
+        return b""
+    ends = memoryview(array.buffers()[1]).cast("i")
+    return data[: ends[len(array)]].to_pybytes()  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=4096)

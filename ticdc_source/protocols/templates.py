@@ -10,12 +10,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_source.errors import SchemaError
 from ticdc_source.events import Binaries, TableEvents, repeated, row_indices
 from ticdc_source.kernels import TEXT_CAST, Cast, Cells, failing_cells
 from ticdc_source.native import native
@@ -127,7 +129,10 @@ class _Known:
         if self.scanner is not None or native is None:
             return self.scanner
         plan = learned.plan
-        planned = learned.planned(self.columns, wire_of)  # as was done for the message of which this was learned
+        try:
+            planned = learned.planned(self.columns, wire_of)
+        except SchemaError:
+            return None  # the general path reports it with its address
         if planned.unknown:
             return None
         places = {column.name: index for index, column in enumerate(self.columns)}
@@ -167,7 +172,8 @@ class _Known:
         """Return one column of a scan; None if its kernel refuses the array, and gets cells from now on.
 
         Args:
-            column, cast: the column.
+            column: the column.
+            cast: its cast.
             buffers: what native code has made of it.
             bad: gets the images that are left to the general path.
         """
@@ -177,7 +183,9 @@ class _Known:
             del kept[1]
         if cast is column.cast:
             return pa.Array.from_buffers(column.field.arrow, length, kept, nulls)
-        cells: Cells = orjson.loads(data) if cast is _JSON else pa.Array.from_buffers(column.arrays, length, kept, nulls)
+        cells: Cells = (
+            orjson.loads(data) if cast is _JSON else pa.Array.from_buffers(column.arrays, length, kept, nulls)
+        )
         run = column.run
         if run is None:
             return None
@@ -275,7 +283,7 @@ class Templates:
         size = 1
         while len(left):
             changed: list[_Known] = []
-            read(left[:size], lambda *template: self._learn(*template, changed))  # noqa: B023 (it is called at once)
+            read(left[:size], partial(self._learn, changed))
             left = left[size:]
             # Messages that teach nothing make the next sample larger: few calls find out that none does.
             size = 1 if changed else 4 * size
@@ -287,7 +295,7 @@ class Templates:
         return parts[0].decoded if len(parts) == 1 else _merged(parts)
 
     def _learn(
-        self, template: Template | None, version: int, columns: tuple[Column, ...], changed: list[_Known]
+        self, changed: list[_Known], template: Template | None, version: int, columns: tuple[Column, ...]
     ) -> None:
         """Learn the template of a message; `changed` gets it if it is new, or has a new variant."""
         if template is None:
@@ -309,7 +317,8 @@ def _scan(
     """Read events by one template; return what was read, and the indexes of the other events.
 
     Args:
-        known, scanner: the template.
+        known: the template.
+        scanner: its scanner.
         events: the events.
         left: the indexes of those to read; None for all.
         plan: what is wanted.
@@ -407,9 +416,7 @@ def _merged(parts: Sequence[_Part]) -> Decoded:
         change_types=in_order((part.change_types for part in decoded), by_image),
         events=events.take(by_image),
         indexes=in_order((part.indexes for part in decoded), by_image),
-        columns={
-            name: in_order((part.columns[name] for part in decoded), by_image) for name in decoded[0].columns
-        },
+        columns={name: in_order((part.columns[name] for part in decoded), by_image) for name in decoded[0].columns},
         commit_ts=in_order((part.commit_ts for part in decoded), by_event),
         build_ts=in_order((part.build_ts for part in decoded), by_event),
         cluster_id=in_order((part.cluster_id for part in decoded), by_event),

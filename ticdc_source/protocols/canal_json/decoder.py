@@ -180,7 +180,7 @@ class CanalJSON:
             return cast_images(self._parse(some, learned_table, learn), some, learned_table, _wire_of)
 
         if learned_table.native:
-            return learned_table.layouts(Templates).decode(events, learned_table, _wire_of, general)
+            return learned_table.kept(Templates).decode(events, learned_table, _wire_of, general)
         return general(events)
 
     def origins(self, events: TableEvents) -> pa.StructArray:

@@ -154,7 +154,7 @@ class Debezium:
             return cast_images(parsed, some, learned_table, wire_of)
 
         if learned_table.native:
-            return learned_table.layouts(Templates).decode(events, learned_table, wire_of, general)
+            return learned_table.kept(Templates).decode(events, learned_table, wire_of, general)
         return general(events)
 
     def origins(self, events: TableEvents) -> pa.StructArray:

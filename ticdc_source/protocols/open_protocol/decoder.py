@@ -131,7 +131,7 @@ class OpenProtocol:
             return cast_images(self._parse(some, learned_table, learn), some, learned_table, _wire_of)
 
         if learned_table.native:
-            return learned_table.layouts(Templates).decode(
+            return learned_table.kept(Templates).decode(
                 events, learned_table, _wire_of, general, self.commit_versions(events), _usual(events)
             )
         return general(events)
@@ -149,7 +149,8 @@ class OpenProtocol:
         images, parsed.commit_ts = parsed.images, [key_frame["ts"] for key_frame in events.event_keys]
         last_signature: Signature | None = None
         boundaries, last_version = plan.boundaries(), 0
-        for event, (value_frame, key_frame) in enumerate(zip(events.payloads, events.event_keys, strict=True)):
+        for event, (payload, key_frame) in enumerate(zip(events.payloads, events.event_keys, strict=True)):
+            value_frame = payload
             images_before = len(images.rows)
             try:
                 if "ccl" in key_frame or "ohk" in key_frame:
