@@ -23,7 +23,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import opponents
 from benchmarks.corpus import WORKS, Message, Work, messages, watermarks
-from benchmarks.general_path import NATIVE_OFF
 from benchmarks.load import Filled, batches_of, loader
 from benchmarks.processes import cpu_seconds, forget_peaks, own_cpu_seconds, sampled
 from benchmarks.results import Chart, Result
@@ -205,7 +204,7 @@ def frames_of(
     ours = {**options, **work.options}
     load: dict[str, Callable[[], DataFrame]] = {
         OURS: lambda: spark.read.format("ticdc").options(**ours).load(),
-        GENERAL: lambda: NATIVE_OFF(spark).options(**ours).load(),
+        GENERAL: lambda: spark.read.format("ticdc").options(**ours, nativeCode="off").load(),
         THEIRS: lambda: opponents.load(spark, work, options),
     }
     return {side: load[side]() for side in sides}
