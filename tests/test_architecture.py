@@ -54,7 +54,6 @@ OUTSIDERS: dict[str, frozenset[str]] = {
     "kafka": frozenset({"kafka.kafka_python"}),
     "cramjam": frozenset({"protocols"}),
     "fsspec": frozenset({"protocols"}),
-    "numpy": frozenset({"kafka.batches"}),
     "orjson": frozenset({"protocols"}),
     "sqlglot": frozenset({"schema"}),
     "pyspark": frozenset({"spark", "lakehouse", "source"}),

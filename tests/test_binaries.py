@@ -1,22 +1,27 @@
 """`Binaries` holds the values of many records in one array, and is a sequence of bytes."""
 
+from array import array
+
 import pyarrow as pa
 import pytest
 
-from ticdc_source.events import Binaries, Chunk, TableEvents, TableName
+from ticdc_source.events import Binaries, Chunk, Spans, TableEvents, TableName
 from ticdc_source.protocols import PROTOCOLS
 
 VALUES = [b"one", b"", b"three"]
 
 
-def binaries() -> Binaries:
-    """Return values that were never accessed."""
+def binaries(*, spans: bool = False) -> Binaries:
+    """Return values that were never accessed: an array, or parts of larger bytes."""
+    if spans:
+        return Binaries(Spans(b"-one--three", memoryview(array("i", [1, 4, 5, 5, 6, 11])), 8))
     return Binaries(pa.array(VALUES, pa.binary()))
 
 
-def test_they_are_a_sequence_of_bytes() -> None:
-    """`Binaries` have the array's values by index, slice, iteration and comparison, whether accessed before or not."""
-    for values in (binaries(), binaries()):
+@pytest.mark.parametrize("spans", [False, True])
+def test_they_are_a_sequence_of_bytes(*, spans: bool) -> None:
+    """`Binaries` have the values by index, slice, iteration and comparison, whether accessed before or not."""
+    for values in (binaries(spans=spans), binaries(spans=spans)):
         assert len(values) == 3
         assert values.nbytes == 8
         assert [values[0], values[-1], values[1:]] == [b"one", b"three", [b"", b"three"]]
@@ -25,13 +30,26 @@ def test_they_are_a_sequence_of_bytes() -> None:
         assert values == binaries()
         assert values != VALUES[1:]
     with pytest.raises(IndexError):
-        binaries()[3]
+        binaries(spans=spans)[3]
+
+
+@pytest.mark.parametrize("spans", [False, True])
+def test_they_become_an_array(*, spans: bool) -> None:
+    """The array of values, also of a part of them, has these values only and begins with the first."""
+    whole = binaries(spans=spans)
+    for first, after in ((0, 3), (1, 3), (2, 3), (1, 2), (1, 1)):
+        part = whole.part(first, after)
+        assert part.array.to_pylist() == part.as_list() == VALUES[first:after]
+        assert part.nbytes == sum(map(len, VALUES[first:after]))
+        assert part.array.offset == 0
+        assert len(part) == after - first
+    assert whole.array.to_pylist() == VALUES
 
 
 def test_records_can_be_appended_to_them() -> None:
     """A chunk and table events that hold an array accept more records, in order."""
     chunk = Chunk("topic", 0, [0, 1, 2], [0] * 3, [None] * 3, binaries())
-    chunk.listed_values().append(None)
+    chunk.lists().values.append(None)
     table_events = TableEvents.of_records(chunk.part(0, 3), TableName("a", "b"), range(3), binaries())
     table_events.append(3, 0, b"four")
 
@@ -64,8 +82,8 @@ def test_an_array_is_split_like_a_list(messages: list[bytes]) -> None:
     decoder = PROTOCOLS["canal-json"]
     count = len(messages)
     listed = Chunk("topic", 0, list(range(count)), [0] * count, [b""] * count, list[bytes | None](messages))
-    array = pa.array(messages, pa.binary())
-    packed = Chunk("topic", 0, list(range(count)), [0] * count, [b""] * count, Binaries(array))
+    values = Binaries(pa.array(messages, pa.binary()))
+    packed = Chunk("topic", 0, list(range(count)), [0] * count, [b""] * count, values)
 
     expected, found = decoder.split(listed), decoder.split(packed)
 

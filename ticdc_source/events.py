@@ -29,6 +29,7 @@ __all__ = [
     "Corrupt",
     "DDLEvent",
     "EventKey",
+    "Spans",
     "Split",
     "TableChanges",
     "TableEvents",
@@ -47,34 +48,68 @@ __all__ = [
 ]
 
 
-class Binaries(Sequence[bytes]):
-    """A sequence of bytes in one Arrow array. The Python objects are made at the first look at a single value.
+class Spans(NamedTuple):
+    """Where some values lie in the bytes that a fetch brought.
 
-    Args:
-        array: the values, none of them null; not a slice of another array.
+    Attributes:
+        data: those bytes.
+        bounds: two int32 for each value: the index of its first byte, and of the byte behind it. They never fall.
+        nbytes: the number of bytes of all values.
     """
 
-    __slots__ = ("_list", "array")
+    data: bytes
+    bounds: memoryview
+    nbytes: int
 
-    def __init__(self, array: pa.BinaryArray) -> None:
-        self.array = array
+
+class Binaries(Sequence[bytes]):
+    """A sequence of bytes in one Arrow array, or in larger bytes. Python objects are made at the first look at one.
+
+    Args:
+        values: the values, none of them null; an array is not a slice of another.
+    """
+
+    __slots__ = ("_array", "_list", "spans")
+
+    def __init__(self, values: pa.BinaryArray | Spans) -> None:
+        self.spans: Spans | None = values if isinstance(values, Spans) else None
+        self._array: pa.BinaryArray | None = None if isinstance(values, Spans) else values
         self._list: list[bytes] | None = None
+
+    @property
+    def array(self) -> pa.BinaryArray:
+        """The values as an array. Those of a fetch are copied, once."""
+        if self._array is None and self.spans is not None:
+            data, bounds, _ = self.spans
+            count = len(self)
+            # The values, and the bytes between each two of them: every other one is taken.
+            buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+            parts = pa.Array.from_buffers(pa.binary(), max(0, 2 * count - 1), buffers)
+            self._array = parts.take(pc.multiply(row_indices(count), pa.scalar(2, pa.int32())))
+        return self._array
 
     @property
     def nbytes(self) -> int:
         """The number of bytes of all values."""
+        if self.spans is not None:
+            return self.spans.nbytes
         data = self.array.buffers()[2]
         return 0 if data is None else data.size
 
     def as_list(self) -> list[bytes]:
         """Return all values as a list. It is made once; do not change it."""
         if self._list is None:
-            self._list = self.array.to_pylist()
+            if self.spans is None:
+                self._list = self.array.to_pylist()
+            else:
+                data = self.spans.data
+                bounds = iter(self.spans.bounds)
+                self._list = [data[begin:end] for begin, end in zip(bounds, bounds, strict=True)]
         return self._list
 
     def __len__(self) -> int:
         """Return the number of values."""
-        return len(self.array)
+        return len(self.spans.bounds) // 2 if self.spans is not None else len(self.array)
 
     @overload
     def __getitem__(self, index: int) -> bytes: ...
@@ -85,8 +120,18 @@ class Binaries(Sequence[bytes]):
     def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
         """Return one value, or a slice as a list."""
         if self._list is None and isinstance(index, int):
-            return self.array[index].as_py()  # type: ignore[no-any-return]
+            if self.spans is None:
+                return self.array[index].as_py()  # type: ignore[no-any-return]
+            index = range(len(self))[index]
+            return self.spans.data[self.spans.bounds[2 * index] : self.spans.bounds[2 * index + 1]]
         return self.as_list()[index]
+
+    def part(self, first: int, after: int) -> Binaries:
+        """Return the values at the positions `[first, after)`, which exist."""
+        if self.spans is None:
+            return Binaries(pa.concat_arrays([self.array.slice(first, after - first)]))
+        bounds = self.spans.bounds[2 * first : 2 * after]
+        return Binaries(Spans(self.spans.data, bounds, sum(bounds[1::2]) - sum(bounds[::2])))
 
     def __iter__(self) -> Iterator[bytes]:
         """Return an iterator over the values."""
@@ -136,6 +181,15 @@ def every_table(_table: TableName) -> bool:
     return True
 
 
+class _Lists(NamedTuple):
+    """The parts of a chunk's records, to which those of more records can be appended."""
+
+    offsets: list[int]
+    timestamps: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+
+
 @dataclass(slots=True)
 class Chunk:
     """A bounded run of records of one topic partition, in offset order.
@@ -143,7 +197,7 @@ class Chunk:
     Attributes:
         topic: the topic.
         partition: the topic partition.
-        offsets: one per record, rising, not always by one.
+        offsets: one per record, rising, not always by one; a range if always by one and the native path cut them.
         timestamps: Kafka's record timestamps, in milliseconds since the epoch; -1 for none.
         keys: the records' keys; None is Kafka's null, b"" an empty key.
         values: the records' values; None is Kafka's null. They may be an array if none is null.
@@ -154,7 +208,7 @@ class Chunk:
 
     topic: str
     partition: int
-    offsets: list[int] = field(default_factory=list)
+    offsets: list[int] | range = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] | Binaries = field(default_factory=list)
@@ -165,21 +219,24 @@ class Chunk:
         """Return the number of records."""
         return len(self.offsets)
 
-    def listed_values(self) -> list[bytes | None]:
-        """Return the values as a list, and keep them as one from now on."""
+    def lists(self) -> _Lists:
+        """Return offsets, timestamps, keys and values as lists, and keep them as lists from now on."""
+        if not isinstance(self.offsets, list):
+            self.offsets = list(self.offsets)
         if isinstance(self.values, Binaries):
             self.values = list[bytes | None](self.values)
-        return self.values
+        return _Lists(self.offsets, self.timestamps, self.keys, self.values)
 
     def part(self, first: int, after: int) -> Chunk:
         """Return the records at the positions `[first, after)`."""
+        values = self.values
         return Chunk(
             self.topic,
             self.partition,
             self.offsets[first:after],
             self.timestamps[first:after],
             self.keys[first:after],
-            list(self.values[first:after]),
+            values.part(first, after) if isinstance(values, Binaries) else values[first:after],
             None if self.headers is None else self.headers[first:after],
             self.failure,
         )

@@ -1,16 +1,20 @@
 //! The native path of `ticdc_source`: what is measured to be worth it, and nothing else.
 //!
+//! * `records`: where Kafka's records and their parts lie in the bytes of a fetch.
 //! * `json`, `template`, `cells`, `scan`: row messages into columns.
 
 use pyo3::prelude::*;
 
 mod cells;
 mod json;
+pub mod records;
 mod scan;
 mod template;
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(records::walk_records, module)?)?;
+    module.add_function(wrap_pyfunction!(records::cut_runs, module)?)?;
     module.add_class::<scan::Scanner>()?;
     module.add_class::<scan::Scanned>()?;
     Ok(())

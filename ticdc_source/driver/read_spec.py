@@ -41,6 +41,7 @@ def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettin
         poll_timeout_ms=options.kafka_consumer_poll_timeout_ms,
         fail_on_data_loss=options.fail_on_data_loss,
         max_record_bytes=options.max_message_bytes,
+        native=options.native_code != "off",
     )
 
 

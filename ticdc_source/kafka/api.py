@@ -45,6 +45,7 @@ class FetchSettings:
         fail_on_data_loss: whether missing records are an error, or a warning.
         max_record_bytes: bytes of a record of a compressed record batch at most; a larger one is a chunk of its own,
             without key and value and with `Chunk.failure`.
+        native: whether the native path cuts record batches, if it is there.
     """
 
     max_records: int
@@ -53,6 +54,7 @@ class FetchSettings:
     poll_timeout_ms: int = 120_000
     fail_on_data_loss: bool = True
     max_record_bytes: int = 72 << 20
+    native: bool = True
 
 
 class Cluster(AbstractContextManager["Cluster"], Protocol):

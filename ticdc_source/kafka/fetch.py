@@ -155,6 +155,7 @@ class _RangeRead:
             max_bytes=min(settings.max_bytes, _MAX_CHUNK_BYTES),
             include_headers=settings.include_headers,
             max_record_bytes=settings.max_record_bytes,
+            native=settings.native,
         )
 
         with self._addressed_errors():

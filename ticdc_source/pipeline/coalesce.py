@@ -69,11 +69,11 @@ class _Coalesced:
         found.append([event.position for event in split.corrupt])
         positions = sorted(set(chain.from_iterable(found)))
         moved = {position: new for new, position in enumerate(positions, len(self.chunk))}
-        mine = self.chunk
-        mine.offsets += [chunk.offsets[position] for position in positions]
-        mine.timestamps += [chunk.timestamps[position] for position in positions]
-        mine.keys += [chunk.keys[position] for position in positions]
-        mine.listed_values().extend(chunk.values[position] for position in positions)
+        mine, lists = self.chunk, self.chunk.lists()
+        lists.offsets.extend(chunk.offsets[position] for position in positions)
+        lists.timestamps.extend(chunk.timestamps[position] for position in positions)
+        lists.keys.extend(chunk.keys[position] for position in positions)
+        lists.values.extend(chunk.values[position] for position in positions)
         if mine.headers is not None and chunk.headers is not None:
             mine.headers += [chunk.headers[position] for position in positions]
         self._bytes += split.unpacked + sum(

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk
-from ticdc_source.kafka.batches.columnar import Run, add_runs, walk
 from ticdc_source.kafka.batches.decompress import Decompressed
 from ticdc_source.kafka.batches.record_batches import Fetched, RecordBatch, visible
 from ticdc_source.kafka.batches.records import cut_records, offset_of
+from ticdc_source.kafka.batches.runs import Run, add_runs, walk
+from ticdc_source.native import native
 
 __all__ = ["ChunkLimits", "between", "chunks_of"]
 
@@ -28,12 +29,14 @@ class ChunkLimits:
         max_bytes: bytes of keys and values in a chunk at most, unless it is a single record.
         include_headers: whether chunks have headers.
         max_record_bytes: bytes of a record of a compressed record batch at most; see `FetchSettings`.
+        native: whether the native path cuts, if it is there.
     """
 
     max_records: int
     max_bytes: int
     include_headers: bool
     max_record_bytes: int = 72 << 20
+    native: bool = True
 
 
 def chunks_of(
@@ -94,10 +97,9 @@ class _Cutter:
         self._fetched = fetched
         self._limits = limits
         self._bytes_left = 0  # in the chunk
-        self._data = fetched.data
-        self._runs: list[Run] = []  # records in `_data` that belong to the chunk and are not in it yet
+        self._runs: list[Run] = []  # records that belong to the chunk and are not in it yet
         self._found = 0  # how many those are
-        self._by_columns = True  # until some records cannot be read so
+        self._native = native if limits.native else None  # until it declines some records
         self._begin()
 
     def _begin(self) -> None:
@@ -117,23 +119,22 @@ class _Cutter:
                 yield self.chunk
                 self._begin()
             self._bytes_left -= size
-            chunk, values = self.chunk, self.chunk.listed_values()
-            chunk.offsets.append(record.offset)
-            chunk.timestamps.append(record.timestamp)
-            chunk.keys.append(record.key)
+            offsets, timestamps, keys, values = self.chunk.lists()
+            offsets.append(record.offset)
+            timestamps.append(record.timestamp)
+            keys.append(record.key)
             values.append(record.value)
-            if chunk.headers is not None:
-                chunk.headers.append([])
+            if self.chunk.headers is not None:
+                self.chunk.headers.append([])
 
     def cut(self, batch: RecordBatch) -> Iterator[Chunk]:
         """Take the records of a batch, and yield the chunks that are full."""
         codec = batch.attributes & _CODEC
-        at, end = batch.body, batch.end
-        compressed = Decompressed(codec, memoryview(self._fetched.data)[at:end]) if codec else None
+        data, at, end = self._fetched.data, batch.body, batch.end
+        compressed = Decompressed(codec, memoryview(data)[at:end]) if codec else None
         if compressed is not None:
-            at, end = 0, self._continue_with(compressed.read(_PIECE))
-        elif self._data is not self._fetched.data:
-            self._continue_with(self._fetched.data)
+            data = compressed.read(_PIECE)
+            at, end = 0, len(data)
         left = batch.records
         while left > 0:
             max_records = self._limits.max_records - len(self.chunk) - self._found
@@ -143,40 +144,44 @@ class _Cutter:
                     yield self.chunk
                     self._begin()
                 continue
-            if self._by_columns:
-                marks = walk(self._data, at, end, min(left, max_records), self._bytes_left)
-                found = len(marks) - 1
+            missing = 0
+            if self._native is not None:
+                found, after, missing = walk(self._native, data, at, end, min(left, max_records), self._bytes_left)
                 if found:
-                    self._runs.append(Run(batch, marks))
+                    self._runs.append(Run(batch, data, at, after, found))
                     self._found += found
                     left -= found
-                    self._bytes_left -= marks[-1] - at
-                    at = marks[-1]
+                    self._bytes_left -= after - at
+                    at = after
                     continue
-                # Else the next record is cut off, too long for this chunk, or no record: `cut_records` finds out.
+                # Else the next record is cut off, too long for this chunk, or unusual: `cut_records` takes just that.
                 max_records = 1
+            taken = 0
+            if not missing:
                 self.flush()
-            taken = -len(self.chunk)
-            after, missing = cut_records(
-                batch,
-                self.chunk,
-                self._data,
-                at,
-                end,
-                max_records=min(left, max_records),
-                max_bytes=self._bytes_left,
-            )
-            taken += len(self.chunk)
-            left -= taken
-            self._bytes_left -= after - at
-            at = after
-            self._drop_early()
+                taken = -len(self.chunk)
+                after, missing = cut_records(
+                    batch,
+                    self.chunk,
+                    data,
+                    at,
+                    end,
+                    max_records=min(left, max_records),
+                    max_bytes=self._bytes_left,
+                )
+                taken += len(self.chunk)
+                left -= taken
+                self._bytes_left -= after - at
+                at = after
+                self._drop_early()
             if missing and compressed is not None and end - at + missing > self._limits.max_record_bytes:
-                offset = offset_of(batch, self._data, at)
+                offset = offset_of(batch, data, at)
+                self.flush()
                 if self.chunk.offsets:
                     yield self.chunk
                     self._begin()
-                at, end = 0, self._continue_with(_behind(batch, compressed, end - at + missing, self._data[at:]))
+                data = _behind(batch, compressed, end - at + missing, data[at:])
+                at, end = 0, len(data)
                 left -= 1
                 if offset >= self._fetched.start:
                     yield self._too_large(offset)
@@ -184,7 +189,8 @@ class _Cutter:
                 more = b"" if compressed is None else compressed.read(max(_PIECE, min(missing, _LARGE_PIECE)))
                 if not more:
                     raise _cut_off(batch)
-                at, end = 0, self._continue_with(self._data[at:] + more)
+                data = data[at:] + more
+                at, end = 0, len(data)
             elif not taken:
                 yield self.chunk
                 self._begin()
@@ -211,18 +217,13 @@ class _Cutter:
         runs, self._runs, self._found = self._runs, [], 0
         if not runs:
             return
-        if not add_runs(self._data, runs, self.chunk):
-            self._by_columns = False
-            for batch, marks in runs:
-                count, end = len(marks) - 1, marks[-1]
-                cut_records(batch, self.chunk, self._data, marks[0], end, max_records=count, max_bytes=end)
+        if self._native is None or not add_runs(self._native, runs, self.chunk):
+            self._native = None
+            for run in runs:
+                cut_records(
+                    run.batch, self.chunk, run.data, run.begin, run.end, max_records=run.count, max_bytes=run.end
+                )
         self._drop_early()
-
-    def _continue_with(self, data: bytes) -> int:
-        """Take the next records from other bytes; return how many bytes those are."""
-        self.flush()
-        self._data = data
-        return len(data)
 
     def _drop_early(self) -> None:
         """Drop the records before the requested offset: a record batch is sent whole."""

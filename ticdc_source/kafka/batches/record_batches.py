@@ -36,6 +36,7 @@ _SHORTEST = _OVERHEAD + 14  # a message of format v0 without key and value
 _CONTROL_KEY = struct.Struct(">hh")  # of a control record: version, and type
 _ABORT = 0  # that type
 _VARINT_BITS = 64  # at most
+_MORE = 0x80  # the highest bit of a varint's byte says that another one follows
 LOG_APPEND_TIME = 0x08  # of the attributes, as these
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 
@@ -257,14 +258,19 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
         IndexError: it is cut off.
         DecodeError: it is longer than any number.
     """
+    number = data[at]
+    if number < _MORE:
+        return number, at + 1
+    byte = data[at + 1]
+    if byte < _MORE:
+        return number - _MORE + (byte << 7), at + 2
     number = shift = 0
-    while True:
+    while shift < _VARINT_BITS:
         byte = data[at]
         at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 (the highest bit says that another byte follows)
+        number |= (byte & ~_MORE) << shift
+        if byte < _MORE:
             return number, at
         shift += 7
-        if shift >= _VARINT_BITS:
-            msg = "a number of more than 64 bits"
-            raise DecodeError(msg)
+    msg = "a number of more than 64 bits"
+    raise DecodeError(msg)

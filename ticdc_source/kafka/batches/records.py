@@ -1,4 +1,4 @@
-"""Records one by one: the specification of `columnar`, and the way for records that it declines.
+"""Records one by one: the specification of the native path, and the way for records that it declines.
 
 The layout is that of Kafka's protocol guide ("Record", message format v2).
 """
@@ -33,8 +33,10 @@ def cut_records(
     Raises:
         DecodeError: the parts of a record are not as long as the record, or a header's name is not UTF-8.
     """
-    values = chunk.listed_values()
+    offsets, timestamps, keys, values = chunk.lists()
     limit = min(end, at + max_bytes)
+    base, time = batch.offset, batch.first_timestamp
+    appended = batch.max_timestamp if batch.attributes & LOG_APPEND_TIME else None
     for _ in range(max_records):
         try:
             length, body = read_varint(data, at)
@@ -43,7 +45,7 @@ def cut_records(
         after = body + (length >> 1)
         if after > end:
             return at, after - end
-        if after > limit and chunk.offsets:
+        if after > limit and offsets:
             return at, 0
         try:
             time_delta, part = read_varint(data, body + 1)  # behind the attributes, which have no meaning yet
@@ -62,12 +64,9 @@ def cut_records(
         if part != after:
             msg = f"Record batch at offset {batch.offset} has a record whose parts are not as long as it is"
             raise DecodeError(msg)
-        if batch.attributes & LOG_APPEND_TIME:
-            chunk.timestamps.append(batch.max_timestamp)
-        else:
-            chunk.timestamps.append(batch.first_timestamp + _signed(time_delta))
-        chunk.offsets.append(batch.offset + _signed(offset_delta))
-        chunk.keys.append(key)
+        timestamps.append(time + ((time_delta >> 1) ^ -(time_delta & 1)) if appended is None else appended)
+        offsets.append(base + ((offset_delta >> 1) ^ -(offset_delta & 1)))
+        keys.append(key)
         values.append(value)
         if chunk.headers is not None:
             chunk.headers.append(headers)

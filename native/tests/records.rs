@@ -1,0 +1,170 @@
+//! Records as a producer writes them are found as they are; other bytes are declined or read within their bounds.
+
+use _native::records::{Run, Span, cut, walk};
+use proptest::prelude::*;
+
+type Bytes = Option<Vec<u8>>;
+
+/// What a producer writes into a record.
+#[derive(Clone, Debug)]
+struct Written {
+    time: i64,
+    offset: i64,
+    key: Bytes,
+    value: Bytes,
+    headers: Vec<(String, Bytes)>,
+}
+
+fn written() -> impl Strategy<Value = Written> {
+    let bytes = || prop::option::of(prop::collection::vec(any::<u8>(), 0..200));
+    let headers = prop::collection::vec((".{0,9}", bytes()), 0..3);
+    (
+        -(1i64 << 54)..1 << 54,
+        0i64..1 << 40,
+        bytes(),
+        bytes(),
+        headers,
+    )
+        .prop_map(|(time, offset, key, value, headers)| Written {
+            time,
+            offset,
+            key,
+            value,
+            headers,
+        })
+}
+
+fn varint(number: i64, into: &mut Vec<u8>) {
+    let mut rest = ((number << 1) ^ (number >> 63)) as u64;
+    while rest > 0x7f {
+        into.push((rest as u8 & 0x7f) | 0x80);
+        rest >>= 7;
+    }
+    into.push(rest as u8);
+}
+
+fn bytes(part: Option<&[u8]>, into: &mut Vec<u8>) {
+    varint(part.map_or(-1, |part| part.len() as i64), into);
+    into.extend_from_slice(part.unwrap_or_default());
+}
+
+fn encoded(records: &[Written]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for record in records {
+        let mut body = vec![0];
+        varint(record.time, &mut body);
+        varint(record.offset, &mut body);
+        bytes(record.key.as_deref(), &mut body);
+        bytes(record.value.as_deref(), &mut body);
+        varint(record.headers.len() as i64, &mut body);
+        for (name, value) in &record.headers {
+            bytes(Some(name.as_bytes()), &mut body);
+            bytes(value.as_deref(), &mut body);
+        }
+        varint(body.len() as i64, &mut all);
+        all.extend(body);
+    }
+    all
+}
+
+fn run(count: usize) -> Run {
+    Run {
+        at: 0,
+        count,
+        offset: 5,
+        timestamp: 1 << 40,
+        append_time: None,
+    }
+}
+
+fn at<'a>(data: &'a [u8], span: &Option<Span>) -> Option<&'a [u8]> {
+    span.map(|span| &data[span.begin as usize..span.end as usize])
+}
+
+proptest! {
+    #[test]
+    fn what_was_written_is_found(records in prop::collection::vec(written(), 1..20), wants_headers: bool) {
+        let data = encoded(&records);
+        let walked = walk(&data, 0, data.len(), records.len(), usize::MAX);
+        prop_assert_eq!((walked.count, walked.after, walked.missing), (records.len(), data.len(), 0));
+        let columns = cut(&data, &[run(records.len())], wants_headers).unwrap();
+        for (index, record) in records.iter().enumerate() {
+            prop_assert_eq!(columns.offsets[index], 5 + record.offset);
+            prop_assert_eq!(columns.timestamps[index], (1 << 40) + record.time);
+            prop_assert_eq!(at(&data, &columns.keys[index]), record.key.as_deref());
+            prop_assert_eq!(at(&data, &columns.values[index]), record.value.as_deref());
+            if wants_headers {
+                let found = columns.headers[index].iter();
+                let found: Vec<_> = found.map(|(name, value)| (at(&data, &Some(*name)), at(&data, value))).collect();
+                let own = record.headers.iter();
+                let own: Vec<_> = own.map(|(name, value)| (Some(name.as_bytes()), value.as_deref())).collect();
+                prop_assert_eq!(found, own);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_says_how_much_is_missing(records in prop::collection::vec(written(), 1..5), part in 0.0..1.0) {
+        let data = encoded(&records);
+        let end = (data.len() as f64 * part) as usize;
+        let walked = walk(&data[..end], 0, end, records.len(), usize::MAX);
+        prop_assert!(walked.count < records.len());
+        prop_assert!(walked.missing > 0);
+        let whole = walk(&data, walked.after, data.len(), 1, usize::MAX);
+        prop_assert!(end + walked.missing <= whole.after);
+    }
+
+    #[test]
+    fn no_more_is_taken_than_allowed(records in prop::collection::vec(written(), 1..20), most in 0usize..25, size in 0usize..3000) {
+        let data = encoded(&records);
+        let walked = walk(&data, 0, data.len(), most, size);
+        prop_assert!(walked.count <= most && walked.after <= size);
+        if walked.count < most.min(records.len()) {
+            prop_assert!(walk(&data, walked.after, data.len(), 1, usize::MAX).after > size);
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_declined_or_read_within_their_bounds(
+        data in prop::collection::vec(any::<u8>(), 0..400),
+        begin in 0usize..500,
+        end in 0usize..500,
+        count in prop_oneof![0usize..20, Just(usize::MAX)],
+        offset: i64,
+        timestamp: i64,
+        append_time: Option<i64>,
+        wants_headers: bool,
+    ) {
+        let walked = walk(&data, begin, end, count, 300);
+        prop_assert!(walked.count == 0 || walked.after <= data.len().min(end));
+        let found = Run { at: begin, count: walked.count, offset, timestamp, append_time };
+        let wild = Run { count, ..found };
+        for runs in [&[found][..], &[wild], &[found, wild]] {
+            if let Some(columns) = cut(&data, runs, wants_headers) {
+                let spans = columns.keys.iter().chain(&columns.values);
+                prop_assert!(spans.flatten().all(|span| span.begin <= span.end && span.end as usize <= data.len()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_keeps_the_parts_in_their_records(
+        records in prop::collection::vec(written(), 1..8),
+        index: prop::sample::Index,
+        byte: u8,
+        wants_headers: bool,
+    ) {
+        let mut data = encoded(&records);
+        let changed = index.index(data.len());
+        data[changed] = byte;
+        let walked = walk(&data, 0, data.len(), records.len(), usize::MAX);
+        if let Some(columns) = cut(&data, &[run(walked.count)], wants_headers) {
+            let mut least = 0;
+            for span in columns.keys.iter().zip(&columns.values).flat_map(|(key, value)| [key, value]).flatten() {
+                prop_assert!(least < span.begin && span.begin <= span.end);
+                least = span.end;
+            }
+            prop_assert!((least as usize) < walked.after.max(1));
+        }
+    }
+}
