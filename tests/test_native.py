@@ -13,7 +13,7 @@ from tests.conftest import CARGO, ROOT
 from tests.support.captured import Captured, make_options
 from ticdc_source import native
 from ticdc_source.driver import load
-from ticdc_source.driver.read_spec import read_spec
+from ticdc_source.driver.read_spec import fetch_settings, read_spec
 from ticdc_source.errors import OptionError
 from ticdc_source.pipeline.metrics import Counters
 from ticdc_source.pipeline.read import ReadState, read
@@ -84,6 +84,12 @@ def test_all_is_counted_by_the_path_that_read_it() -> None:
     assert off.native == 0
     assert off.general == auto.native + auto.general == off.rows > 0
     assert bool(auto.native) == (native.native is not None)
+
+
+def test_turned_off_it_does_not_cut_record_batches_either() -> None:
+    """With nativeCode=off, fetching takes the general path too."""
+    assert not fetch_settings(make_options(nativeCode="off")).native
+    assert fetch_settings(make_options()).native
 
 
 @pytest.mark.usefixtures("nothing_native")
