@@ -1,4 +1,4 @@
-"""Where a worker's time goes, stage by stage, on the fast path and on the general path: without Spark and a broker.
+"""Where a worker's time goes, stage by stage, on the native path and on the general path: without Spark and a broker.
 
 This process does a worker's work on answers that a broker would give: it cuts them into chunks (fetch), finds the
 table of each message (split), turns messages into columns (decode), adds metadata columns and joins record batches
@@ -28,7 +28,7 @@ from ticdc_source.pipeline.read import ReadSpec, ReadState, read
 NAME = "stages"
 TITLE = "Where a worker's time goes: CPU microseconds a row, on both paths"
 STAGES = ("fetch", "split", "decode", "assemble", "arrow")
-PATHS = {"fast": True, "general": False}
+PATHS = {"native": True, "general": False}
 
 _SAMPLED = 2_000  # messages that the schema is inferred from
 
@@ -60,7 +60,7 @@ def run(_: str, size_name: str, command: str) -> Result:
     """Measure all works."""
     size = SIZES[size_name]
     result = Result(NAME, TITLE, command, asdict(size))
-    result.columns = ("work", "path", *STAGES, "sum", "general / fast", "orjson.loads")
+    result.columns = ("work", "path", *STAGES, "sum", "general / native", "orjson.loads")
     for name, records in size.records.items():
         took, rows = measure(WORKS[name], records, size.turns)
         sums = {path: sum(stages[stage] for stage in STAGES) for path, stages in took.items()}
@@ -68,9 +68,9 @@ def run(_: str, size_name: str, command: str) -> Result:
             figures = {stage: round(seconds / rows * 1e6, 2) for stage, seconds in stages.items()}
             result.samples[f"{name}, {path}"] = [stages]
             result.figures[f"{name}, {path}"] = {"rows": rows, "microseconds_a_row": figures}
-            total, ratio = sums[path] / rows * 1e6, sums["general"] / max(sums["fast"], 1e-9)
+            total, ratio = sums[path] / rows * 1e6, sums["general"] / max(sums["native"], 1e-9)
             cells = [*(figures[stage] for stage in STAGES), total]
-            ends = [f"{ratio:.1f}", f"{figures['orjson.loads']:.2f}"] if path == "fast" else ["", ""]
+            ends = [f"{ratio:.1f}", f"{figures['orjson.loads']:.2f}"] if path == "native" else ["", ""]
             result.rows.append([name, path, *(f"{cell:.2f}" for cell in cells), *ends])
             print(" ", " | ".join(result.rows[-1]), file=sys.stderr, flush=True)
     parts = {name: figures["microseconds_a_row"] for name, figures in result.figures.items()}
@@ -89,13 +89,13 @@ def measure(work: Work, records: int, turns: int) -> tuple[dict[str, dict[str, f
     answers = list(answers_of(some))
     gc.freeze()  # no collection between two measurements looks at what lives as long as the work
     took, tables = {}, {}
-    for path, is_fast in PATHS.items():
-        path_spec = replace(spec, plan=replace(spec.plan, fast_path=is_fast))
+    for path, is_native in PATHS.items():
+        path_spec = replace(spec, plan=replace(spec.plan, native_path=is_native))
         took[path], tables[path] = _of_path(answers, path_spec, work, turns)
         assert tables[path].num_rows == rows
-        took[path]["orjson.loads"] = cpu_of(lambda: _parse(some, work), turns) if is_fast else 0.0
+        took[path]["orjson.loads"] = cpu_of(lambda: _parse(some, work), turns) if is_native else 0.0
     gc.unfreeze()
-    check_both_are_equal(tables["fast"], tables["general"])
+    check_both_are_equal(tables["native"], tables["general"])
     return took, rows
 
 
@@ -124,14 +124,14 @@ def _of_path(answers: list[Answer], spec: ReadSpec, work: Work, turns: int) -> t
     return least, pa.Table.from_batches(batches).combine_chunks()
 
 
-def check_both_are_equal(fast: pa.Table, general: pa.Table) -> None:
+def check_both_are_equal(native: pa.Table, general: pa.Table) -> None:
     """Compare the rows of both paths, and name the first value that differs."""
-    assert fast.schema.equals(general.schema), f"{fast.schema} is not {general.schema}"
-    for name in fast.column_names:
-        if not fast[name].equals(general[name]):
-            pairs = zip(fast[name].to_pylist(), general[name].to_pylist(), strict=True)
+    assert native.schema.equals(general.schema), f"{native.schema} is not {general.schema}"
+    for name in native.column_names:
+        if not native[name].equals(general[name]):
+            pairs = zip(native[name].to_pylist(), general[name].to_pylist(), strict=True)
             row, pair = next((row, pair) for row, pair in enumerate(pairs) if pair[0] != pair[1])
-            message = f"column {name}, row {row}: {pair[0]!r} on the fast path, {pair[1]!r} on the general path"
+            message = f"column {name}, row {row}: {pair[0]!r} on the native path, {pair[1]!r} on the general path"
             raise AssertionError(message)
 
 

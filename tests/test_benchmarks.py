@@ -123,7 +123,7 @@ def test_stages_name_the_value_that_differs() -> None:
     rows_, others = (pa.table({"id": [1, 2, 3], "name": ["a", last, "c"]}) for last in ("b", None))
 
     check_both_are_equal(rows_, rows_)
-    with pytest.raises(AssertionError, match="column name, row 1: 'b' on the fast path, None on the general path"):
+    with pytest.raises(AssertionError, match="column name, row 1: 'b' on the native path, None on the general path"):
         check_both_are_equal(rows_, others)
 
 

@@ -1,4 +1,4 @@
-"""The fast paths have the results of the general path: the same rows, or the same errors."""
+"""The native path has the results of the general path: the same rows, or the same errors."""
 
 import json
 import random
@@ -14,7 +14,6 @@ from benchmarks.corpus import messages as benchmark_messages
 from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
 from tests.support.messages import cell, open_message, open_row
 from tests.support.mutations import MUTATIONS
-from tests.support.native import NEEDS_NATIVE
 from tests.support.truth import tables_with_rows
 from ticdc_source.driver.context import context_of_schema
 from ticdc_source.driver.read_spec import read_spec
@@ -54,13 +53,13 @@ MANGLED = ["open-protocol.default", "canal-json.plain", "canal-json.tidb-extensi
            "debezium.disable-schema", "debezium.include-start-ts"]  # fmt: skip
 
 
-def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, fast_path: bool, **given: str) -> pa.Table | str:
-    """Read all records, with the fast paths or without; return the rows, or the error's text."""
+def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, native_path: bool, **given: str) -> pa.Table | str:
+    """Read all records, with the native path or without; return the rows, or the error's text."""
     options = make_options(**given)
     context = context_of_schema(schema, options)
     assert context is not None
     spec = read_spec(schema, options, context)
-    spec = replace(spec, plan=replace(spec.plan, fast_path=fast_path))
+    spec = replace(spec, plan=replace(spec.plan, native_path=native_path))
     state = ReadState.of(spec)
     try:
         batches = [
@@ -80,31 +79,31 @@ WHOLE_STREAMS = ["around DDL", pytest.param("whole stream", marks=pytest.mark.sl
 @pytest.mark.parametrize("matrix", ["types", "ops"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("part", WHOLE_FILES)
-def test_the_fast_path_has_the_rows_of_the_general_path(scenario: str, matrix: str, part: str) -> None:
-    """Every table of a matrix has the rows of the general path on the fast path, however chunks are cut."""
+def test_the_native_path_has_the_rows_of_the_general_path(scenario: str, matrix: str, part: str) -> None:
+    """Every table of a matrix has the rows of the general path on the native path, however chunks are cut."""
     captured = load(f"{scenario}.{matrix}")
 
     for database, table in tables_with_rows(captured):
         records = captured if part == "whole file" else captured.only(database, table)
         given = {"tables": f"`{database}`.`{table}`", "includeMetadata": "all"}
         schema = records.schema(**given)
-        expected = outcome(records, schema, whole, fast_path=False, **given)
+        expected = outcome(records, schema, whole, native_path=False, **given)
         for sizes in (random_sizes(SEED), single) if matrix == "ops" else (random_sizes(SEED),):
-            assert outcome(records, schema, sizes, fast_path=True, **given) == expected
+            assert outcome(records, schema, sizes, native_path=True, **given) == expected
 
 
 @pytest.mark.parametrize("options", [{}, {"preimages": "false", "operations": "insert,update"}], ids=str)
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize("part", WHOLE_STREAMS)
-def test_the_fast_path_has_the_rows_of_a_stream(stream: str, options: dict[str, str], part: str) -> None:
-    """The fast path has the rows of the general path for streams with DDL and duplicates, also with fewer images."""
+def test_the_native_path_has_the_rows_of_a_stream(stream: str, options: dict[str, str], part: str) -> None:
+    """The native path has the rows of the general path for streams with DDL and duplicates, also with fewer images."""
     captured = load(stream) if part == "whole stream" else load(stream).around_ddl(50)
 
     for database, table in tables_with_rows(captured):
         given = {"tables": f"`{database}`.`{table}`", **options}
         schema = captured.schema(**given)
-        expected = outcome(captured, schema, random_sizes(SEED), fast_path=False, **given)
-        assert outcome(captured, schema, random_sizes(SEED), fast_path=True, **given) == expected
+        expected = outcome(captured, schema, random_sizes(SEED), native_path=False, **given)
+        assert outcome(captured, schema, random_sizes(SEED), native_path=True, **given) == expected
 
 
 def plan_for(captured: Captured, **given: str) -> Plan:
@@ -115,7 +114,7 @@ def plan_for(captured: Captured, **given: str) -> Plan:
     return read_spec(captured.schema(**given), options, context).plan
 
 
-@NEEDS_NATIVE
+@pytest.mark.usefixtures("native_path")
 @pytest.mark.parametrize("work", WORKS)
 def test_ticdcs_own_messages_take_the_native_path(work: str) -> None:
     """The native path reads all of TiCDC's own messages once a template is learned, with the general path's values."""
@@ -126,7 +125,7 @@ def test_ticdcs_own_messages_take_the_native_path(work: str) -> None:
     (chunk,) = captured.fetch(captured.ranges()[0])
     (table_events,) = decoder.split(chunk).tables.values()
     learned = Learned()
-    general = decoder.decode(table_events, replace(plan, fast_path=False))
+    general = decoder.decode(table_events, replace(plan, native_path=False))
     decoder.decode(table_events, plan, learned)
 
     found = decoder.decode(table_events, plan, learned)
@@ -140,7 +139,7 @@ def test_ticdcs_own_messages_take_the_native_path(work: str) -> None:
 
 @pytest.mark.parametrize("rounds", [8, pytest.param(60, marks=pytest.mark.slow("2,400 messages, each read twice"))])
 @pytest.mark.parametrize("scenario", MANGLED)
-def test_the_fast_path_has_the_errors_of_the_general_path(scenario: str, rounds: int) -> None:
+def test_the_native_path_has_the_errors_of_the_general_path(scenario: str, rounds: int) -> None:
     """Each mangled message among whole ones has the rows, or the corrupt record, of the general path."""
     captured = load(f"{scenario}.types")
     chooser = random.Random(f"{SEED} {scenario}")
@@ -159,8 +158,8 @@ def test_the_fast_path_has_the_errors_of_the_general_path(scenario: str, rounds:
                 value = chooser.choice(MUTATIONS)(value, chooser)
             mutants.append(Record(key, value))
         mixed = Captured({}, {0: mutants})
-        general = outcome(mixed, schema, whole, fast_path=False, **given)
-        if outcome(mixed, schema, whole, fast_path=True, **given) != general:
+        general = outcome(mixed, schema, whole, native_path=False, **given)
+        if outcome(mixed, schema, whole, native_path=True, **given) != general:
             differing.append(mutants)
         bad += general.column("_corrupt_record").drop_null().length() if isinstance(general, pa.Table) else 0
 
@@ -184,7 +183,7 @@ def test_values_that_are_json_only_together_are_bad(garbage: tuple[str, ...]) ->
     schema = Captured.of(template).schema(mode="PERMISSIVE")
 
     fast, general = (
-        outcome(captured, schema, whole, fast_path=fast_path, mode="PERMISSIVE") for fast_path in (True, False)
+        outcome(captured, schema, whole, native_path=native_path, mode="PERMISSIVE") for native_path in (True, False)
     )
 
     assert isinstance(fast, pa.Table)
@@ -247,7 +246,7 @@ def test_mangled_rows_have_the_results_of_the_general_path(scenario: str, table:
         if name in _bytes(record) and before in _bytes(record) and b'"isDdl":true' not in _bytes(record)
     ]
     plan = plan_for(captured, **given)
-    general, learned = replace(plan, fast_path=False), Learned()
+    general, learned = replace(plan, native_path=False), Learned()
     in_native = 0
 
     def decoded(plan: Plan, learned: Learned | None, records: list[Record]) -> Decoded | str:
@@ -313,14 +312,14 @@ def test_misplaced_rows_have_the_results_of_the_general_path(
     updates = [index for index, value in enumerate(values) if b'"op":"u"' in value]
     captured_whole = Captured.of(*((message.key, message.value) for message in messages))
     plan = plan_for(captured_whole, includeMetadata="all")
-    general, learned = replace(plan, fast_path=False), Learned()
+    general, learned = replace(plan, native_path=False), Learned()
     decoder = PROTOCOLS["debezium"]
 
     def decoded(plan: Plan, values: list[bytes]) -> Decoded:
         captured = Captured.of(*((None, value) for value in values))
         (chunk,) = captured.fetch(captured.ranges()[0])
         (table_events,) = decoder.split(chunk).tables.values()
-        return decoder.decode(table_events, plan, learned if plan.fast_path else None)
+        return decoder.decode(table_events, plan, learned if plan.native_path else None)
 
     decoded(plan, values)
     assert native is None or not decoded(plan, values).parsed
@@ -357,14 +356,14 @@ def with_unsigned(chooser: random.Random, number: int) -> bytes:
     ).encode()
 
 
-@NEEDS_NATIVE
+@pytest.mark.usefixtures("native_path")
 def test_unseen_combinations_of_wide_values_take_the_native_path() -> None:
     """Unseen combinations of `sqlType` are read by columns if their parts were seen, and have the same rows."""
     chooser = random.Random(SEED)
     captured = Captured.of(*((b"", with_unsigned(chooser, number)) for number in range(600)))
     schema = captured.schema()
-    expected = outcome(captured, schema, whole, fast_path=False)
-    assert outcome(captured, schema, random_sizes(SEED), fast_path=True) == expected
+    expected = outcome(captured, schema, whole, native_path=False)
+    assert outcome(captured, schema, random_sizes(SEED), native_path=True) == expected
 
     plan, decoder, learned = plan_for(captured), PROTOCOLS["canal-json"], Learned()
     (chunk,) = captured.fetch(captured.ranges()[0])
@@ -399,12 +398,12 @@ def test_columns_that_mysql_type_lacks_have_the_rows_of_the_general_path(mixed: 
     captured = Captured.of(*((b"", without_mysql_types(number, *each)) for number, each in enumerate(written)))
     schema = captured.schema()
 
-    expected = outcome(captured, schema, whole, fast_path=False)
+    expected = outcome(captured, schema, whole, native_path=False)
 
     assert isinstance(expected, pa.Table)
     assert set(expected["b"].to_pylist()) == {b"\x01\xff"}
-    assert outcome(captured, schema, whole, fast_path=True) == expected
-    assert outcome(captured, schema, random_sizes(SEED), fast_path=True) == expected
+    assert outcome(captured, schema, whole, native_path=True) == expected
+    assert outcome(captured, schema, random_sizes(SEED), native_path=True) == expected
     plan, decoder, learned = plan_for(captured), PROTOCOLS["canal-json"], Learned()
     (chunk,) = captured.fetch(captured.ranges()[0])
     for part, parsed in ((chunk.part(0, 20), True), (chunk.part(20, 300), False)):

@@ -6,7 +6,6 @@ import pytest
 
 from tests.support.captured import Captured
 from tests.support.messages import TSO, canal, cell, debezium, open_message, open_row
-from tests.support.native import NEEDS_NATIVE
 from ticdc_source.events import TableEvents, TableName
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Learned
@@ -33,7 +32,7 @@ def events_of(protocol: str, learned: Learned | None = None) -> TableEvents:
     return table_events
 
 
-@NEEDS_NATIVE
+@pytest.mark.usefixtures("native_path")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_two_reads_share_nothing(protocol: str) -> None:
     """With the same decoder and the same plan, another read starts without the templates of the first one."""

@@ -35,7 +35,7 @@ def contents(split: Split) -> Any:
 
 
 def assert_same(records: list[Message], monkeypatch: pytest.MonkeyPatch, wanted: str = "") -> int:
-    """Check that records split alike with the fast path and without; return how many records the fast path took."""
+    """Check that records split alike with the short way and without; return how many records the short way took."""
     count, keys, values = len(records), [key for key, _ in records], [value for _, value in records]
     chunk = Chunk("t", 0, list(range(count)), [-1] * count, keys, values)
     wants = (lambda table: table.table == wanted) if wanted else every_table

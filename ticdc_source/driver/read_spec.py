@@ -101,7 +101,7 @@ def read_spec(schema: pa.Schema, options: Options, context: ReadContext) -> Read
         rescued=layout.rescued,
         rescue=rescue,
         build_ts="build_ts" in layout.metadata.values(),
-        fast_path=options.native_code != "off",
+        native_path=options.native_code != "off",
     )
 
     def plan_of(table: TableName) -> Plan:
@@ -116,7 +116,7 @@ def read_spec(schema: pa.Schema, options: Options, context: ReadContext) -> Read
             operations=options.operations,
             preimages=options.preimages,
             documents=True,
-            fast_path=options.native_code != "off",
+            native_path=options.native_code != "off",
         )
 
     end = context.commit_end if options.ending_commit_ts == "resolved" else options.ending_commit_ts

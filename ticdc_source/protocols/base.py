@@ -116,7 +116,7 @@ class LearnedTable:
     @property
     def native(self) -> bool:
         """Whether the native path reads the table's events."""
-        return native is not None and self.plan.fast_path and not self.plan.documents
+        return native is not None and self.plan.native_path and not self.plan.documents
 
     def kept(self, of: type[Kept]) -> Kept:
         """Return what the native path keeps about the table's messages; `of` makes an object that holds nothing."""

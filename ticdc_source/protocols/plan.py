@@ -75,8 +75,8 @@ class Plan:
             errors.
         documents: whether whole rows are wanted as JSON documents (`documents.document_images`) and not the columns of
             `fields`, which then only hold what is known of some columns.
-        build_ts: whether the times when messages were encoded are wanted; if not, fast paths leave them out.
-        fast_path: whether decoders may take their fast paths, which give the same as the general path.
+        build_ts: whether the times when messages were encoded are wanted; if not, they may be left out.
+        native_path: whether decoders may take the native path, which gives the same as the general path.
     """
 
     fields: tuple[ReadField, ...]
@@ -90,7 +90,7 @@ class Plan:
     rescue: bool = False
     documents: bool = False
     build_ts: bool = True
-    fast_path: bool = True
+    native_path: bool = True
 
     def boundaries(self) -> list[int]:
         """Return, ascending, the commit-ts of DDL at which columns change in a way that messages may not show."""

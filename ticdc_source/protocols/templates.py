@@ -115,7 +115,7 @@ class _Known:
         self.as_cells: set[str] = set()
 
     def add(self, variants: Sequence[bytes]) -> bool:
-        """Add what a message has at each place; return whether some of it is new, and there is room for it."""
+        """Add what a message has at each place; return whether something was added."""
         news = [(seen, new) for seen, new in zip(self.variants, variants, strict=True) if new not in seen]
         if not news or sum(map(len, self.variants)) + len(news) > _MOST_VARIANTS:
             return False
