@@ -4,6 +4,8 @@ from typing import TypeAlias
 # Number of values, number of NULLs, validity, offsets, data; None for a buffer that an array lacks.
 Buffers: TypeAlias = tuple[int, int, bytes | None, bytes | None, bytes]
 
+INTERFACE: int
+
 class Scanned:
     fitting: bytes
     others: bytes

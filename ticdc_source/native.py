@@ -22,12 +22,17 @@ _HOW = (
 )
 
 
+_INTERFACE = 1  # as native/src/lib.rs has it
+
+
 def _load() -> tuple[ModuleType | None, str | None]:
     """Return the module; if it cannot be loaded, why."""
     try:
         import ticdc_source._native as module  # noqa: PLC0415 (it may be absent)
     except ImportError as error:  # it was not built, or this system cannot load it: an older glibc, say
         return None, str(error)
+    if getattr(module, "INTERFACE", None) != _INTERFACE:
+        return None, f"{module.__file__} was built from other sources: run `make native`, or install the package again"
     return module, None
 
 

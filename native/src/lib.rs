@@ -11,10 +11,14 @@ pub mod records;
 mod scan;
 mod template;
 
+/// What Python may call. `ticdc_source/native.py` has the number that it was written for: raise both if a call changes.
+const INTERFACE: u32 = 1;
+
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(records::walk_records, module)?)?;
     module.add_function(wrap_pyfunction!(records::cut_runs, module)?)?;
+    module.add("INTERFACE", INTERFACE)?;
     module.add_class::<scan::Scanner>()?;
     module.add_class::<scan::Scanned>()?;
     Ok(())
