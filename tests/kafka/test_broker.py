@@ -333,7 +333,7 @@ class TestFetch:
         )
         (chunk,) = fetch(OffsetRange(name, 0, 0, 3), settings(servers), **HOW, include_headers=True)
         assert (chunk.topic, chunk.partition) == (name, 0)
-        assert chunk.offsets == [0, 1, 2]
+        assert list(chunk.offsets) == [0, 1, 2]
         assert chunk.timestamps == [1_234, 1_235, 1_236]
         assert chunk.keys == [b"k", None, b""]
         assert chunk.values == [b"v", b"", None]
