@@ -68,7 +68,7 @@ def chunks_of(messages: Iterable[Message], first: int = 0, protocol: str = "cana
     while part := list(islice(source, PROTOCOLS[protocol].chunk_records)):
         offsets = list(range(first, first + len(part)))
         keys, values = [message.key for message in part], pa.array([message.value for message in part], pa.binary())
-        yield Chunk(TOPIC, 0, offsets, [1_795_247_640_910] * len(part), keys, Binaries(values))
+        yield Chunk(TOPIC, 0, offsets, [1_795_247_640_910] * len(part), keys, Binaries.of(values))
         first += len(part)
 
 

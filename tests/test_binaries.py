@@ -15,7 +15,7 @@ def binaries(*, spans: bool = False) -> Binaries:
     """Return values that were never accessed: an array, or parts of larger bytes."""
     if spans:
         return Binaries(Spans(b"-one--three", memoryview(array("i", [1, 4, 5, 5, 6, 11])), 8))
-    return Binaries(pa.array(VALUES, pa.binary()))
+    return Binaries.of(pa.array(VALUES, pa.binary()))
 
 
 @pytest.mark.parametrize("spans", [False, True])
@@ -82,7 +82,7 @@ def test_an_array_is_split_like_a_list(messages: list[bytes]) -> None:
     decoder = PROTOCOLS["canal-json"]
     count = len(messages)
     listed = Chunk("topic", 0, list(range(count)), [0] * count, [b""] * count, list[bytes | None](messages))
-    values = Binaries(pa.array(messages, pa.binary()))
+    values = Binaries.of(pa.array(messages, pa.binary()))
     packed = Chunk("topic", 0, list(range(count)), [0] * count, [b""] * count, values)
 
     expected, found = decoder.split(listed), decoder.split(packed)

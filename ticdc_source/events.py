@@ -63,23 +63,33 @@ class Spans(NamedTuple):
 
 
 class Binaries(Sequence[bytes]):
-    """A sequence of bytes in one Arrow array, or in larger bytes. Python objects are made at the first look at one.
+    """A sequence of bytes that lie in larger bytes. The Python objects are made at the first look at more than one.
 
     Args:
-        values: the values, none of them null; an array is not a slice of another.
+        spans: where they lie.
     """
 
     __slots__ = ("_array", "_list", "spans")
 
-    def __init__(self, values: pa.BinaryArray | Spans) -> None:
-        self.spans: Spans | None = values if isinstance(values, Spans) else None
-        self._array: pa.BinaryArray | None = None if isinstance(values, Spans) else values
+    def __init__(self, spans: Spans) -> None:
+        self.spans = spans
+        self._array: pa.BinaryArray | None = None
         self._list: list[bytes] | None = None
+
+    @classmethod
+    def of(cls, array: pa.BinaryArray) -> Binaries:
+        """Return the values of an array, none of them null; it is not a slice of another array."""
+        _, offsets, data = array.buffers()
+        indices = pc.shift_right(pc.add(row_indices(2 * len(array)), 1), 1)  # 0, 1, 1, 2, 2, 3, …
+        bounds = pa.Array.from_buffers(pa.int32(), len(array) + 1, [None, offsets]).take(indices)
+        written = b"" if data is None else data.to_pybytes()
+        nbytes = bounds[-1].as_py() - bounds[0].as_py() if len(array) else 0
+        return cls(Spans(written, memoryview(pa.py_buffer(bounds.buffers()[1])).cast("B").cast("i"), nbytes))
 
     @property
     def array(self) -> pa.BinaryArray:
-        """The values as an array. Those of a fetch are copied, once."""
-        if self._array is None and self.spans is not None:
+        """The values as an array. They are copied, once."""
+        if self._array is None:
             data, bounds, _ = self.spans
             count = len(self)
             # The values, and the bytes between each two of them: every other one is taken.
@@ -91,25 +101,23 @@ class Binaries(Sequence[bytes]):
     @property
     def nbytes(self) -> int:
         """The number of bytes of all values."""
-        if self.spans is not None:
-            return self.spans.nbytes
-        data = self.array.buffers()[2]
-        return 0 if data is None else data.size
+        return self.spans.nbytes
 
     def as_list(self) -> list[bytes]:
         """Return all values as a list. It is made once; do not change it."""
         if self._list is None:
-            if self.spans is None:
-                self._list = self.array.to_pylist()
-            else:
-                data = self.spans.data
-                bounds = iter(self.spans.bounds)
-                self._list = [data[begin:end] for begin, end in zip(bounds, bounds, strict=True)]
+            data = self.spans.data
+            bounds = iter(self.spans.bounds)
+            self._list = [data[begin:end] for begin, end in zip(bounds, bounds, strict=True)]
         return self._list
+
+    def for_native(self) -> tuple[bytes, bytes]:
+        """Return the larger bytes and the bounds, as native/src/messages.rs takes them."""
+        return self.spans.data, self.spans.bounds.tobytes()
 
     def __len__(self) -> int:
         """Return the number of values."""
-        return len(self.spans.bounds) // 2 if self.spans is not None else len(self.array)
+        return len(self.spans.bounds) // 2
 
     @overload
     def __getitem__(self, index: int) -> bytes: ...
@@ -120,16 +128,12 @@ class Binaries(Sequence[bytes]):
     def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
         """Return one value, or a slice as a list."""
         if self._list is None and isinstance(index, int):
-            if self.spans is None:
-                return self.array[index].as_py()  # type: ignore[no-any-return]
             index = range(len(self))[index]
             return self.spans.data[self.spans.bounds[2 * index] : self.spans.bounds[2 * index + 1]]
         return self.as_list()[index]
 
     def part(self, first: int, after: int) -> Binaries:
         """Return the values at the positions `[first, after)`, which exist."""
-        if self.spans is None:
-            return Binaries(pa.concat_arrays([self.array.slice(first, after - first)]))
         bounds = self.spans.bounds[2 * first : 2 * after]
         return Binaries(Spans(self.spans.data, bounds, sum(bounds[1::2]) - sum(bounds[::2])))
 

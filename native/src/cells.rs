@@ -80,14 +80,7 @@ pub struct Buffers {
 
 impl Builder {
     pub fn new(cast: Cast) -> Builder {
-        Builder {
-            width: cast.width(),
-            cast,
-            length: 0,
-            valid: Vec::new(),
-            ends: vec![0],
-            data: Vec::new(),
-        }
+        Builder { width: cast.width(), cast, length: 0, valid: Vec::new(), ends: vec![0], data: Vec::new() }
     }
 
     /// Makes room for `rows` values that are as long as those before.
@@ -251,13 +244,7 @@ impl Builder {
             _ => {}
         }
         (self.length, self.valid) = (0, Vec::new());
-        Buffers {
-            length,
-            nulls,
-            validity,
-            offsets,
-            data,
-        }
+        Buffers { length, nulls, validity, offsets, data }
     }
 }
 

@@ -34,11 +34,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    pub const MISSING: Cell = Cell {
-        kind: Kind::Missing,
-        start: 0,
-        end: 0,
-    };
+    pub const MISSING: Cell = Cell { kind: Kind::Missing, start: 0, end: 0 };
 
     /// Returns the bytes of the cell.
     pub fn of<'m>(&self, message: &'m [u8]) -> &'m [u8] {
@@ -135,10 +131,7 @@ fn escape_end(message: &[u8], at: usize) -> Option<usize> {
 
 /// Returns the number that four hexadecimal digits are.
 fn unit(message: &[u8], at: usize) -> Option<u32> {
-    message
-        .get(at..at + 4)?
-        .iter()
-        .try_fold(0, |number, &digit| Some(number << 4 | (digit as char).to_digit(16)?))
+    message.get(at..at + 4)?.iter().try_fold(0, |number, &digit| Some(number << 4 | (digit as char).to_digit(16)?))
 }
 
 /// Appends the text of a string with escapes; `string_end` has accepted it.
@@ -263,7 +256,8 @@ mod tests {
 
     #[test]
     fn numbers_have_the_grammar_of_json() {
-        for (text, kind) in [("0", Kind::Integer), ("-12", Kind::Integer), ("1.50", Kind::Float), ("1e5", Kind::Float)] {
+        for (text, kind) in [("0", Kind::Integer), ("-12", Kind::Integer), ("1.50", Kind::Float), ("1e5", Kind::Float)]
+        {
             assert_eq!(number_end(text.as_bytes(), 0), Some((text.len(), kind)));
         }
         for bad in ["", "-", ".5", "1.", "1e", "1e+", "1e100", "+1", "abc"] {

@@ -43,13 +43,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Run {
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         let (at, count, offset, timestamp, append_time) = object.extract()?;
-        Ok(Self {
-            at,
-            count,
-            offset,
-            timestamp,
-            append_time,
-        })
+        Ok(Self { at, count, offset, timestamp, append_time })
     }
 }
 
@@ -119,21 +113,14 @@ impl Cursor<'_> {
             return None;
         }
         self.at = end;
-        Some(Span {
-            begin: i32::try_from(begin).ok()?,
-            end: i32::try_from(end).ok()?,
-        })
+        Some(Span { begin: i32::try_from(begin).ok()?, end: i32::try_from(end).ok()? })
     }
 
     /// Read bytes with their length before them; a negative length is a null.
     #[inline]
     fn bytes(&mut self) -> Option<Option<Span>> {
         let length = self.varint()?;
-        if length & 1 == 1 {
-            Some(None)
-        } else {
-            self.span(length >> 1).map(Some)
-        }
+        if length & 1 == 1 { Some(None) } else { self.span(length >> 1).map(Some) }
     }
 
     /// Read a length that is not negative.
@@ -146,11 +133,7 @@ impl Cursor<'_> {
 
 /// Find records in `data[at..end]` by their lengths.
 pub fn walk(data: &[u8], at: usize, end: usize, max_records: usize, max_bytes: usize) -> Walked {
-    let mut walked = Walked {
-        count: 0,
-        after: at,
-        missing: 0,
-    };
+    let mut walked = Walked { count: 0, after: at, missing: 0 };
     let is_last = end == data.len();
     let Some(data) = data.get(..end) else {
         return walked;
@@ -161,15 +144,11 @@ pub fn walk(data: &[u8], at: usize, end: usize, max_records: usize, max_bytes: u
         cursor.at = walked.after;
         let Some(length) = cursor.length() else {
             let begun = data.get(walked.after..).unwrap_or_default();
-            let is_cut_off =
-                is_last && begun.len() < VARINT_BYTES && begun.iter().all(|byte| *byte >= 0x80);
+            let is_cut_off = is_last && begun.len() < VARINT_BYTES && begun.iter().all(|byte| *byte >= 0x80);
             walked.missing = usize::from(is_cut_off);
             break;
         };
-        let Some(after) = usize::try_from(length)
-            .ok()
-            .and_then(|length| cursor.at.checked_add(length))
-        else {
+        let Some(after) = usize::try_from(length).ok().and_then(|length| cursor.at.checked_add(length)) else {
             break;
         };
         if after > end {
@@ -187,9 +166,7 @@ pub fn walk(data: &[u8], at: usize, end: usize, max_records: usize, max_bytes: u
 /// Find the parts of records; None if some record is damaged or unusual.
 pub fn cut(data: &[u8], runs: &[Run], wants_headers: bool) -> Option<Columns> {
     let mut columns = Columns::default();
-    let count = runs
-        .iter()
-        .try_fold(0usize, |sum, run| sum.checked_add(run.count))?;
+    let count = runs.iter().try_fold(0usize, |sum, run| sum.checked_add(run.count))?;
     if count > data.len() {
         return None; // no record is without a byte
     }
@@ -271,10 +248,7 @@ pub fn cut_runs<'py>(
     };
     let values = if columns.values.iter().all(Option::is_some) {
         let spans = columns.values.iter().flatten();
-        let size: i64 = spans
-            .clone()
-            .map(|span| i64::from(span.end - span.begin))
-            .sum();
+        let size: i64 = spans.clone().map(|span| i64::from(span.end - span.begin)).sum();
         let bounds = PyBytes::new_with(py, columns.values.len() * 8, |buffer| {
             for (target, span) in buffer.chunks_exact_mut(8).zip(spans) {
                 target[..4].copy_from_slice(&span.begin.to_ne_bytes());
@@ -286,10 +260,7 @@ pub fn cut_runs<'py>(
     } else {
         list_of_bytes(py, bytes, &columns.values)?.into_any()
     };
-    let rises_by_one = columns
-        .offsets
-        .windows(2)
-        .all(|pair| pair[1] == pair[0] + 1);
+    let rises_by_one = columns.offsets.windows(2).all(|pair| pair[1] == pair[0] + 1);
     let offsets = match columns.offsets.first() {
         Some(first) if rises_by_one => first.into_pyobject(py)?.into_any(),
         _ => PyList::new(py, &columns.offsets)?.into_any(),
@@ -298,10 +269,7 @@ pub fn cut_runs<'py>(
     for own in &columns.headers {
         let list = PyList::empty(py);
         for (name, value) in own {
-            let Some(name) = name
-                .of(bytes)
-                .and_then(|name| std::str::from_utf8(name).ok())
-            else {
+            let Some(name) = name.of(bytes).and_then(|name| std::str::from_utf8(name).ok()) else {
                 return Ok(None);
             };
             list.append((PyString::new(py, name), as_bytes(py, bytes, value)))?;
@@ -319,14 +287,9 @@ pub fn cut_runs<'py>(
 }
 
 fn as_bytes<'py>(py: Python<'py>, data: &[u8], span: &Option<Span>) -> Option<Bound<'py, PyBytes>> {
-    span.and_then(|span| span.of(data))
-        .map(|bytes| PyBytes::new(py, bytes))
+    span.and_then(|span| span.of(data)).map(|bytes| PyBytes::new(py, bytes))
 }
 
-fn list_of_bytes<'py>(
-    py: Python<'py>,
-    data: &[u8],
-    spans: &[Option<Span>],
-) -> PyResult<Bound<'py, PyList>> {
+fn list_of_bytes<'py>(py: Python<'py>, data: &[u8], spans: &[Option<Span>]) -> PyResult<Bound<'py, PyList>> {
     PyList::new(py, spans.iter().map(|span| as_bytes(py, data, span)))
 }

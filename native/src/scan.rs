@@ -5,7 +5,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::cells::{Buffers, Builder, Cast};
-use crate::template::{BUILD_TS, COMMIT_TS, Columns, Found, Members, NEW, NUMBERS, OLD, Operation, Step, Template, joined};
+use crate::messages::Messages;
+use crate::template::{
+    BUILD_TS, COMMIT_TS, Columns, Found, Members, NEW, NUMBERS, OLD, Operation, Step, Template, joined,
+};
 
 /// Change types, as `events.CHANGE_TYPES` numbers them.
 const INSERT: i8 = 0;
@@ -35,21 +38,6 @@ struct Inner {
     commit_ts: (i64, i64),
     change_types: Vec<i8>,
     events: Vec<i32>,
-}
-
-/// Messages: Python's bytes, or values in the memory of an Arrow array.
-enum Messages<'py> {
-    Listed(Bound<'py, PyList>),
-    Array { ends: &'py [i32], data: &'py [u8] },
-}
-
-impl Messages<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Messages::Listed(list) => list.len(),
-            Messages::Array { ends, .. } => ends.len().saturating_sub(1),
-        }
-    }
 }
 
 impl Inner {
@@ -144,10 +132,7 @@ impl Scanner {
         preimages: bool,
         commit_ts: (i64, i64),
     ) -> PyResult<Scanner> {
-        let template = Template {
-            steps: steps_of(steps)?,
-            columns: Columns { heads, tail, partial },
-        };
+        let template = Template { steps: steps_of(steps)?, columns: Columns { heads, tail, partial } };
         let builders = casts
             .into_iter()
             .map(|(column, cast)| Ok((column, Builder::new(cast_of(&cast)?))))
@@ -167,45 +152,9 @@ impl Scanner {
         })
     }
 
-    /// Read messages given as a list of bytes.
+    /// Read messages: those with some indexes, or all.
     #[pyo3(signature = (messages, events=None))]
-    fn scan_list(&self, messages: Bound<'_, PyList>, events: Option<Vec<u32>>) -> PyResult<Scanned> {
-        let py = messages.py();
-        self.scan(py, &Messages::Listed(messages.clone()), events)
-    }
-
-    /// Read messages in the buffers of an Arrow array of `count` binary values.
-    ///
-    /// `offsets` and `data` are (address, size in bytes); the caller keeps the array alive.
-    #[pyo3(signature = (count, offsets, data, events=None))]
-    fn scan_array(
-        &self,
-        py: Python<'_>,
-        count: usize,
-        offsets: (usize, usize),
-        data: (usize, usize),
-        events: Option<Vec<u32>>,
-    ) -> PyResult<Scanned> {
-        let wrong = || PyValueError::new_err("not the buffers of an array of so many binary values");
-        let needed = count.checked_add(1).and_then(|count| count.checked_mul(4)).ok_or_else(wrong)?;
-        if needed > offsets.1 || offsets.0 == 0 || offsets.0 % 4 != 0 || (data.0 == 0 && data.1 != 0) {
-            return Err(wrong());
-        }
-        // SAFETY: pyarrow gave the address and the size of a buffer, whose array the caller holds during this call.
-        // The buffer is not changed while an array has it. It was checked above that the address is not null and is
-        // aligned, and that the buffer is long enough.
-        let ends = unsafe { std::slice::from_raw_parts(offsets.0 as *const i32, count + 1) };
-        // SAFETY: as above; an empty slice needs no buffer.
-        let data = match data.1 {
-            0 => &[][..],
-            size => unsafe { std::slice::from_raw_parts(data.0 as *const u8, size) },
-        };
-        self.scan(py, &Messages::Array { ends, data }, events)
-    }
-}
-
-impl Scanner {
-    fn scan(&self, py: Python<'_>, messages: &Messages<'_>, events: Option<Vec<u32>>) -> PyResult<Scanned> {
+    fn scan(&self, py: Python<'_>, messages: Messages<'_>, events: Option<Vec<u32>>) -> PyResult<Scanned> {
         let mut guard = self.inner.lock().map_err(|_| PyValueError::new_err("a scan has failed before"))?;
         let inner = &mut *guard;
         inner.truncate(0);
@@ -223,15 +172,7 @@ impl Scanner {
         for event in tried {
             let number = i32::try_from(event)?;
             let images = inner.events.len();
-            let read = match messages {
-                Messages::Listed(list) => inner.read(number, list.get_item(event)?.cast::<PyBytes>()?.as_bytes()),
-                Messages::Array { ends, data } => {
-                    let bounds = ends.get(event).zip(ends.get(event + 1));
-                    let message = bounds.and_then(|(&start, &end)| data.get(start as usize..end as usize));
-                    let wrong = || PyValueError::new_err("offsets beyond the data");
-                    inner.read(number, message.ok_or_else(wrong)?)
-                }
-            };
+            let read = inner.read(number, messages.get(event)?);
             match read {
                 Some((commit, build)) => {
                     fitting.push(number);
@@ -304,14 +245,9 @@ fn step_of(step: &Bound<'_, PyAny>) -> PyResult<Step> {
             if slot >= NUMBERS {
                 return Err(wrong("no such slot"));
             }
-            Step::Number {
-                slot,
-                most: given(2)?.extract()?,
-            }
+            Step::Number { slot, most: given(2)?.extract()? }
         }
-        "members" => {
-            Step::Members(Members::new(given(1)?.extract()?).ok_or_else(|| wrong("two members are alike"))?)
-        }
+        "members" => Step::Members(Members::new(given(1)?.extract()?).ok_or_else(|| wrong("two members are alike"))?),
         "row" => {
             let which = given(1)?.extract()?;
             if which > NEW {
@@ -343,10 +279,7 @@ fn cast_of(cast: &Bound<'_, PyTuple>) -> PyResult<Cast> {
         "base64" => Cast::Base64,
         "base64 text" => Cast::Base64Text,
         "time" => Cast::Time,
-        "integer" => Cast::Integer {
-            text: given(1)?.extract()?,
-            bytes: given(2)?.extract()?,
-        },
+        "integer" => Cast::Integer { text: given(1)?.extract()?, bytes: given(2)?.extract()? },
         "decimal" => Cast::Decimal {
             text: given(1)?.extract()?,
             limit: 10i128
@@ -354,30 +287,13 @@ fn cast_of(cast: &Bound<'_, PyTuple>) -> PyResult<Cast> {
                 .ok_or_else(|| PyValueError::new_err("a precision beyond 38"))?,
             scale: given(3)?.extract()?,
         },
-        "float" => Cast::Float {
-            text: given(1)?.extract()?,
-            single: given(2)?.extract()?,
-        },
-        "date" => Cast::Date {
-            zero_is_null: given(1)?.extract()?,
-        },
-        "datetime" => Cast::Datetime {
-            zero_is_null: given(1)?.extract()?,
-        },
-        "label" => Cast::Label {
-            text: given(1)?.extract()?,
-            labels: given(2)?.extract()?,
-        },
-        "labels" => Cast::Labels {
-            text: given(1)?.extract()?,
-            labels: given(2)?.extract()?,
-        },
-        "bits" => Cast::Bits {
-            text: given(1)?.extract()?,
-        },
-        "bit" => Cast::Bit {
-            text: given(1)?.extract()?,
-        },
+        "float" => Cast::Float { text: given(1)?.extract()?, single: given(2)?.extract()? },
+        "date" => Cast::Date { zero_is_null: given(1)?.extract()? },
+        "datetime" => Cast::Datetime { zero_is_null: given(1)?.extract()? },
+        "label" => Cast::Label { text: given(1)?.extract()?, labels: given(2)?.extract()? },
+        "labels" => Cast::Labels { text: given(1)?.extract()?, labels: given(2)?.extract()? },
+        "bits" => Cast::Bits { text: given(1)?.extract()? },
+        "bit" => Cast::Bit { text: given(1)?.extract()? },
         _ => return Err(PyValueError::new_err(format!("{name}: no such cast"))),
     })
 }

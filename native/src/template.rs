@@ -154,9 +154,8 @@ impl Template {
                     at
                 }
                 Step::Branch(branches) => {
-                    let (next, steps) = branches
-                        .iter()
-                        .find_map(|(bytes, steps)| Some((behind(message, at, bytes)?, steps)))?;
+                    let (next, steps) =
+                        branches.iter().find_map(|(bytes, steps)| Some((behind(message, at, bytes)?, steps)))?;
                     self.run(steps, message, next, found)?
                 }
             };
@@ -189,7 +188,7 @@ impl Template {
 
 /// Returns the index behind `bytes`, which must stand at `at`.
 #[inline(always)]
-fn behind(message: &[u8], at: usize, bytes: &[u8]) -> Option<usize> {
+pub fn behind(message: &[u8], at: usize, bytes: &[u8]) -> Option<usize> {
     let end = at.checked_add(bytes.len())?;
     equal(message.get(at..end)?, bytes).then_some(end)
 }
@@ -297,9 +296,7 @@ fn alike(members: &[Vec<u8>], hashing: Hashing, size: usize) -> usize {
 #[inline]
 fn hash(message: &[u8], at: usize, hashing: Hashing) -> Option<usize> {
     let word = match hashing {
-        Hashing::Window(offset) => {
-            u64::from_le_bytes(message.get(at + offset..at + offset + WINDOW)?.try_into().ok()?)
-        }
+        Hashing::Window(offset) => u64::from_le_bytes(message.get(at + offset..at + offset + WINDOW)?.try_into().ok()?),
         Hashing::Name => {
             let rest = message.get(at + 1..)?;
             let name = rest.get(..rest.iter().position(|&byte| byte == b'"')?)?;

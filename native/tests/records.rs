@@ -18,20 +18,8 @@ struct Written {
 fn written() -> impl Strategy<Value = Written> {
     let bytes = || prop::option::of(prop::collection::vec(any::<u8>(), 0..200));
     let headers = prop::collection::vec((".{0,9}", bytes()), 0..3);
-    (
-        -(1i64 << 54)..1 << 54,
-        0i64..1 << 40,
-        bytes(),
-        bytes(),
-        headers,
-    )
-        .prop_map(|(time, offset, key, value, headers)| Written {
-            time,
-            offset,
-            key,
-            value,
-            headers,
-        })
+    (-(1i64 << 54)..1 << 54, 0i64..1 << 40, bytes(), bytes(), headers)
+        .prop_map(|(time, offset, key, value, headers)| Written { time, offset, key, value, headers })
 }
 
 fn varint(number: i64, into: &mut Vec<u8>) {
@@ -68,13 +56,7 @@ fn encoded(records: &[Written]) -> Vec<u8> {
 }
 
 fn run(count: usize) -> Run {
-    Run {
-        at: 0,
-        count,
-        offset: 5,
-        timestamp: 1 << 40,
-        append_time: None,
-    }
+    Run { at: 0, count, offset: 5, timestamp: 1 << 40, append_time: None }
 }
 
 fn at<'a>(data: &'a [u8], span: &Option<Span>) -> Option<&'a [u8]> {

@@ -138,7 +138,7 @@ def test_doubles_are_read_to_the_bit(native_path: ModuleType) -> None:
         preimages=True,
         commit_ts=(-1, 1),
     )
-    scanned = scanner.scan_list([f'{{"a":{text}}}'.encode() for text in written])
+    scanned = scanner.scan([f'{{"a":{text}}}'.encode() for text in written])
 
     fitting = memoryview(scanned.fitting).cast("i").tolist()
     found = memoryview(scanned.columns[0][-1]).cast("d").tolist()

@@ -99,7 +99,7 @@ class RowChunks:
             batch.column("offset").to_pylist(),
             pc.fill_null(times, _NO_TIME).to_pylist(),
             batch.column("key").to_pylist(),
-            values.to_pylist() if values.null_count else Binaries(_alone(values)),
+            values.to_pylist() if values.null_count else Binaries.of(_alone(values)),
             list(map(_pairs, headers.to_pylist())) if self.headers and headers.null_count < len(headers) else None,
         )
 

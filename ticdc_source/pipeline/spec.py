@@ -76,7 +76,7 @@ class ReadState:
     @classmethod
     def of(cls, spec: ReadSpec) -> ReadState:
         """Return the state at the start of a read."""
-        return cls(spec.table)
+        return cls(spec.table, learned=Learned(native=spec.plan.native_path))
 
 
 def events_of_one_table(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +20,9 @@ from ticdc_source.native import native
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.plan import Plan, PlannedVersion, WireOf
 from ticdc_source.schema.model import Column, TableSchema, TypeVersions
+
+if TYPE_CHECKING:
+    from ticdc_source._native import Prefixes
 
 __all__ = [
     "ORIGIN",
@@ -133,14 +136,23 @@ class LearnedPrefixes:
     Attributes:
         tables: the table by prefix.
         shortest: the length of the shortest prefix in bytes, 0 if there is none.
+        native: whether the native path compares prefixes, if it is there.
+        kept: the prefixes in native code, None if there are none.
+        names: the tables of those, by number.
     """
 
     tables: dict[bytes, TableName] = field(default_factory=dict)
     shortest: int = 0
+    native: bool = True
+    kept: Prefixes | None = None
+    names: list[TableName] = field(default_factory=list)
 
 
 class Learned:
     """What one read learns of its messages. The reader creates one for each read; nothing else keeps any of it.
+
+    Args:
+        native: whether the read may take the native path.
 
     Attributes:
         prefixes: what row messages begin with.
@@ -148,8 +160,8 @@ class Learned:
 
     __slots__ = ("_tables", "prefixes")
 
-    def __init__(self) -> None:
-        self.prefixes = LearnedPrefixes()
+    def __init__(self, *, native: bool = True) -> None:
+        self.prefixes = LearnedPrefixes(native=native)
         self._tables: dict[TableName, LearnedTable] = {}
 
     def of_table(self, table: TableName, plan: Plan) -> LearnedTable:

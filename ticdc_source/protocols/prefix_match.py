@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import compress, repeat
-from operator import itemgetter
-from typing import NamedTuple, cast
+from types import ModuleType
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Binaries, Chunk, Corrupt, Split, TableEvents, TableName, Wants, merged
+from ticdc_source.native import native
 from ticdc_source.protocols.base import Learned, LearnedPrefixes
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, table_name
@@ -29,52 +28,8 @@ __all__ = ["Classify", "PrefixMatch", "object_bytes", "split_by_prefix"]
 # Parses a message and adds its event to the split: (split, chunk, position of the record, plain message).
 Classify = Callable[[Split, Chunk, int, bytes], None]
 
-# Times in a prefix. They differ where all else is alike. A quote ends a name here: texts of a prefix have none.
-_TIME = re.compile(rb'(?<=":)\d{10,}')
 _NUMBER = re.compile(rb'":[1-9]')  # likely to differ in each message
 _MOST_LEARNED = 4096  # prefixes
-_SAMPLE = 8  # messages
-
-
-class _RowPrefix(NamedTuple):
-    """What the row messages of one table begin with.
-
-    Attributes:
-        table: the table.
-        parts: (where a part begins, its bytes or what they may be).
-        times: where the digits of times are, between the parts.
-    """
-
-    table: TableName
-    parts: tuple[tuple[int, bytes | tuple[bytes, ...]], ...]
-    times: tuple[slice, ...]
-
-    def fits(self, messages: pa.BinaryArray) -> bool:
-        """Return whether all messages begin like this."""
-        try:
-            for begin, part in self.parts:
-                choices = (part,) if isinstance(part, bytes) else part
-                if len(set(map(len, choices))) > 1:
-                    return False
-                found = pc.binary_slice(messages, begin, begin + len(choices[0]))
-                if not pc.all(pc.is_in(found, value_set=pa.array(choices, pa.binary()))).as_py():
-                    return False
-            return all(_bytes_of(pc.binary_slice(messages, time.start, time.stop)).isdigit() for time in self.times)
-        except pa.ArrowInvalid:
-            return False  # binary_slice refuses messages that end before the slice begins
-
-    def select(self, messages: Sequence[bytes]) -> tuple[Sequence[int], Sequence[bytes]]:
-        """Return the indices of the messages that begin like this, and these messages."""
-        indices: Sequence[int] = range(len(messages))
-        for begin, part in self.parts:
-            fits = list(map(bytes.startswith, messages, repeat(part), repeat(begin)))
-            if not all(fits):
-                indices, messages = list(compress(indices, fits)), list(compress(messages, fits))
-        for time in self.times:
-            if not b"".join(map(itemgetter(time), messages)).isdigit():
-                fits = [message[time].isdigit() for message in messages]
-                indices, messages = list(compress(indices, fits)), list(compress(messages, fits))
-        return indices, messages
 
 
 class PrefixMatch:
@@ -84,38 +39,88 @@ class PrefixMatch:
     watermarks.
     """
 
-    __slots__ = ("_follows", "_operations", "_pattern")
+    __slots__ = ("_follows", "_marker", "_pattern")
 
-    def __init__(self, pattern: bytes, operations: tuple[bytes, ...], follows: bytes | None = None) -> None:
+    def __init__(self, pattern: bytes, marker: bytes, follows: bytes | None = None) -> None:
         """Compile the pattern.
 
         Args:
-            pattern: matches the beginning of a row message. Its groups are the database, the table and the operation.
-                It must match each byte in one way only, and no text in it may hold a quote.
-            operations: what the third group may be.
+            pattern: matches the beginning of a row message, up to the quote and the comma behind its operation. Its
+                groups are the database, the table and the operation. It must match each byte in one way only, and no
+                text in it may hold a quote. Where it has a number that is the value of a member, any digits match.
+            marker: what stands before the operation, and nowhere before that.
             follows: the bytes that follow the prefix, if nothing in the prefix differs from message to message of a
                 table but the operation; None if times do.
         """
-        self._pattern, self._operations, self._follows = re.compile(pattern), operations, follows
+        self._pattern, self._marker, self._follows = re.compile(pattern), marker, follows
 
     def match(self, message: bytes) -> re.Match[bytes] | None:
         """Match one message."""
         return self._pattern.match(message)
 
-    def row_prefix(self, message: bytes) -> _RowPrefix | None:
-        """Return what row messages of this one's table begin with; None if the prefix does not identify the table."""
-        found = self._pattern.match(message)
-        table = None if found is None else _table_of(found[1], found[2])
-        if found is None or table is None:
-            return None
-        times = [slice(*time.span()) for time in _TIME.finditer(message, 0, found.start(3))]
-        begins = [0, *(time.stop for time in times)]
-        parts: list[tuple[int, bytes | tuple[bytes, ...]]] = [
-            (begin, message[begin : time.start]) for begin, time in zip(begins, times, strict=False)
-        ]
-        before, after = message[begins[-1] : found.start(3)], message[found.end(3) : found.end()]
-        parts.append((begins[-1], tuple(before + operation + after for operation in self._operations)))
-        return _RowPrefix(table, tuple(parts), tuple(times))
+    def by_table(
+        self, messages: Sequence[bytes], wants: Wants, learned: LearnedPrefixes
+    ) -> tuple[dict[TableName, Sequence[int]], Sequence[int], int]:
+        """Tell messages apart by table.
+
+        Args:
+            messages: the messages.
+            wants: which tables are wanted.
+            learned: the prefixes that the read has learned so far; gets those that are new.
+
+        Returns:
+            the indexes of the row messages of each wanted table; those of the messages whose prefix does not identify
+            the table; the number of row messages of other tables.
+        """
+        rest: Sequence[int] = ()
+        others = 0
+        found: dict[TableName, Sequence[int]] = {}
+        if native is not None and learned.native:
+            codes, names = self._codes(native, messages, learned)
+            for number, count in zip(*codes.value_counts().flatten(), strict=True):
+                table = None if number.as_py() < 0 else names[number.as_py()]
+                if table is not None and not wants(table):
+                    others += count.as_py()
+                    continue
+                mine = range(len(codes)) if count.as_py() == len(codes) else pc.indices_nonzero(pc.equal(codes, number))
+                indexes = mine if isinstance(mine, range) else mine.to_pylist()
+                if table is None:
+                    rest = indexes
+                else:
+                    found[table] = indexes
+            return found, rest, others
+        unknown = []
+        listed: dict[TableName, list[int]] = {}
+        for index, table in enumerate(self.tables(messages, learned)):
+            if table is None:
+                unknown.append(index)
+            elif wants(table):
+                listed.setdefault(table, []).append(index)
+            else:
+                others += 1
+        found.update(listed)
+        return found, unknown, others
+
+    def _codes(
+        self, native: ModuleType, messages: Sequence[bytes], learned: LearnedPrefixes
+    ) -> tuple[pa.Int32Array, list[TableName]]:
+        """Return each message's table as its number, -1 if its prefix does not identify it; and the tables."""
+        kept, names = learned.kept, learned.names
+        if kept is None or len(kept) > _MOST_LEARNED:
+            kept = learned.kept = native.Prefixes(self._marker)
+            names.clear()
+        given = messages.for_native() if isinstance(messages, Binaries) else list(messages)
+        codes = memoryview(bytearray(kept.tables(given))).cast("i")
+        for index, code in enumerate(codes) if -1 in codes else ():
+            found = None if code >= 0 else self._pattern.match(messages[index])
+            table = None if found is None else _table_of(found[1], found[2])
+            if found is None or table is None:
+                continue
+            if table not in names:
+                names.append(table)
+            codes[index] = names.index(table)
+            kept.learn(messages[index], found.end(), codes[index])
+        return pa.Array.from_buffers(pa.int32(), len(codes), [None, pa.py_buffer(codes)]), names
 
     def tables(self, messages: Sequence[bytes], learned: LearnedPrefixes) -> list[TableName | None]:
         """Return the table of each row message; None if the prefix does not identify the table.
@@ -151,15 +156,6 @@ class PrefixMatch:
         return table
 
 
-def _bytes_of(array: pa.BinaryArray) -> bytes:
-    """Return the values of an array, one after the other. The array must not be a slice of another."""
-    data = array.buffers()[2]
-    if data is None:
-        return b""
-    ends = memoryview(array.buffers()[1]).cast("i")
-    return data[: ends[len(array)]].to_pybytes()  # type: ignore[no-any-return]
-
-
 @lru_cache(maxsize=4096)
 def _table_of(database: bytes, table: bytes) -> TableName | None:
     """Return the table with these names; None if one of them is not UTF-8."""
@@ -192,60 +188,32 @@ def split_by_prefix(
         wants: which tables are wanted.
         learned: what the read has learned so far.
     """
-    split = Split()
     values = chunk.values
-    if isinstance(values, Binaries):
-        common = prefix.row_prefix(values[len(values) // 2])
-        if common is not None and common.fits(values.array):
-            if wants(common.table):
-                split.tables[common.table] = TableEvents.of_records(chunk, common.table, range(len(values)), values)
-            else:
-                split.others = len(values)
-            return split
-        messages: Sequence[bytes] = values.as_list()
-    else:
-        messages = cast("list[bytes]", values) if all(values) else [value or b"" for value in values]
-    # Most chunks hold rows of one table for the most part. These are selected together, the rest one by one.
-    rest: Sequence[int] = range(len(messages))
-    positions: Sequence[int] = ()
-    payloads: Sequence[bytes] = ()
-    if (common := _most_frequent(messages, prefix)) is not None:
-        positions, payloads = common.select(messages)
-        if len(positions) == len(messages):
-            _add_selected(split, chunk, common.table, positions, payloads, wants)
-            return split
-        selected = set(positions)
-        rest = [position for position in rest if position not in selected]
-    tables = prefix.tables(
-        messages if common is None else [messages[position] for position in rest],
-        (Learned() if learned is None else learned).prefixes,
+    messages: Sequence[bytes] = values if isinstance(values, Binaries) else [value or b"" for value in values]
+    selected, rest, others = prefix.by_table(
+        messages, wants, LearnedPrefixes(native=False) if learned is None else learned.prefixes
     )
+    if not rest:
+        split = Split(others=others)
+        _add_selected(split, chunk, selected, messages, 0, len(messages))
+        return split
 
     def parts() -> Iterator[Split]:
-        """Yield the events, up to those that are too large together; `start` and `end` are indices of `positions`."""
-        split, start = Split(), 0
-        for position, table in zip(rest, tables, strict=True):
-            if table is not None:
-                if wants(table):
-                    split.table_events(chunk, table).append(position, 0, messages[position])
-                else:
-                    split.others += 1
-                continue
+        """Yield the events, up to those that are too large together."""
+        split, start = Split(others=others), 0
+        for position in rest:
             if tombstones and chunk.values[position] is None:
                 split.skipped += 1
                 continue
             _parse(split, chunk, position, prefix, classify, what, compression)
             if split.unpacked >= compression.max_together:
-                end = bisect_left(positions, position)
-                yield _finished(split, start, end)
-                split, start = Split(), end
-        yield _finished(split, start, len(positions))
+                yield finished(split, start, position)
+                split, start = Split(), position
+        yield finished(split, start, len(messages))
 
-    def _finished(split: Split, start: int, end: int) -> Split:
+    def finished(split: Split, start: int, end: int) -> Split:
         split.keep(wants)
-        if common is not None and start < end:
-            _add_selected(split, chunk, common.table, positions[start:end], payloads[start:end], wants)
-        split.tables = dict(sorted(split.tables.items(), key=lambda item: item[1].positions[0]))
+        _add_selected(split, chunk, selected, messages, start, end)
         return split
 
     found = parts()
@@ -255,21 +223,22 @@ def split_by_prefix(
 
 
 def _add_selected(
-    split: Split, chunk: Chunk, table: TableName, positions: Sequence[int], payloads: Sequence[bytes], wants: Wants
+    split: Split,
+    chunk: Chunk,
+    selected: Mapping[TableName, Sequence[int]],
+    messages: Sequence[bytes],
+    start: int,
+    end: int,
 ) -> None:
-    """Add row events of one table that were selected together; others of it may be there already."""
-    if not wants(table):
-        split.others += len(positions)
-        return
-    selected, more = TableEvents.of_records(chunk, table, positions, payloads), split.tables.get(table)
-    split.tables[table] = selected if more is None else merged([selected, more])
-
-
-def _most_frequent(messages: Sequence[bytes], prefix: PrefixMatch) -> _RowPrefix | None:
-    """Return what most messages of a sample begin with; None if no table has most of them."""
-    sample = messages[:: max(1, len(messages) // _SAMPLE)]
-    common = prefix.row_prefix(sample[len(sample) // 2]) if sample else None
-    return common if common is not None and len(common.select(sample)[0]) * 2 > len(sample) else None
+    """Add the row events at the positions `[start, end)` that were selected by table; others may be there already."""
+    for table, positions in selected.items():
+        mine = positions[bisect_left(positions, start) : bisect_left(positions, end)]
+        if not len(mine):
+            continue
+        payloads = messages if len(mine) == len(messages) else list(map(messages.__getitem__, mine))
+        events, more = TableEvents.of_records(chunk, table, mine, payloads), split.tables.get(table)
+        split.tables[table] = events if more is None else merged([events, more])
+    split.tables = dict(sorted(split.tables.items(), key=lambda item: item[1].positions[0]))
 
 
 def _parse(

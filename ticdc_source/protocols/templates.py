@@ -324,11 +324,7 @@ def _scan(
         plan: what is wanted.
     """
     indexes, payloads = None if left is None else left.to_pylist(), events.payloads
-    if isinstance(payloads, Binaries):
-        offsets, data = ((0, 0) if each is None else (each.address, each.size) for each in payloads.array.buffers()[1:])
-        scanned = scanner.scan_array(len(payloads), offsets, data, indexes)
-    else:
-        scanned = scanner.scan_list(payloads, indexes)
+    scanned = scanner.scan(payloads.for_native() if isinstance(payloads, Binaries) else payloads, indexes)
     own, others, image_events = (
         _numbers(pa.int32(), numbers) for numbers in (scanned.fitting, scanned.others, scanned.events)
     )

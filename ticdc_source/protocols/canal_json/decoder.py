@@ -54,7 +54,7 @@ _CLAIM_CHECK = b'"claimCheckLocation":"'
 _PREFIX = PrefixMatch(
     rb'\{"id":\d+,"database":"([^"\\]*)","table":"([^"\\]*)","pkNames":(?:null|\[[^\]]*\]),"isDdl":false,'
     rb'"type":"(INSERT|UPDATE|DELETE)",',
-    operations=(b"INSERT", b"UPDATE", b"DELETE"),
+    marker=b'"type":"',
     follows=b'"es":',
 )
 

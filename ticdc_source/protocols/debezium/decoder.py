@@ -64,7 +64,7 @@ _WATERMARK, _TRUNCATE = "m", "t"
 _PREFIX = PrefixMatch(
     rb'\{"payload":\{"source":\{"version":"[^"\\]*","connector":"[^"\\]*","name":"[^"\\]*","ts_ms":\d+,'
     rb'"snapshot":"[^"\\]*","db":"([^"\\]*)","table":"([^"\\]*)",[^{}]*\},"ts_ms":\d+,"transaction":null,"op":"([cudr])",',
-    operations=(b"c", b"u", b"d", b"r"),
+    marker=b'"op":"',
 )
 
 

@@ -1,0 +1,225 @@
+//! Prefixes: what row messages begin with, up to their operation, tells their table.
+//!
+//! Two messages have the same prefix if they are equal up to there but for numbers that are values of members. Python
+//! has matched one of them with a pattern that takes any number in such a place (`protocols/prefix_match.py`).
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Mutex;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::json::digits_end;
+use crate::messages::Messages;
+use crate::template::behind;
+
+/// The longest prefix: names have no more than 64 characters.
+const LONGEST: usize = 4096;
+
+/// The prefixes that a read has learned.
+#[pyclass(module = "ticdc_source._native", frozen)]
+pub struct Prefixes {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    /// What stands before the operation, which ends with a quote and a comma.
+    marker: Vec<u8>,
+    /// By the bytes up to the operation, with 0 for each number, an index of `known`.
+    indexes: HashMap<Vec<u8>, usize, BuildHasherDefault<Words>>,
+    known: Vec<Prefix>,
+    /// The prefix that the last message had: the next one is likely to have it too.
+    last: usize,
+    scratch: Vec<u8>,
+}
+
+/// What messages begin with, up to their operation.
+#[derive(Debug)]
+struct Prefix {
+    /// The bytes between numbers.
+    parts: Vec<Vec<u8>>,
+    /// The operations, each with the quote and the comma behind it, and the number of the table.
+    tables: Vec<(Vec<u8>, i32)>,
+}
+
+impl Prefix {
+    /// Returns the index behind the prefix, if a message has it.
+    #[inline]
+    fn end(&self, message: &[u8]) -> Option<usize> {
+        let (first, rest) = self.parts.split_first()?;
+        let mut at = behind(message, 0, first)?;
+        for part in rest {
+            let digits = digits_end(message, at);
+            at = if digits > at { behind(message, digits, part)? } else { return None };
+        }
+        Some(at)
+    }
+
+    #[inline]
+    fn table(&self, message: &[u8], at: usize) -> Option<i32> {
+        self.tables.iter().find_map(|(operation, table)| behind(message, at, operation).map(|_| *table))
+    }
+}
+
+impl Inner {
+    #[inline]
+    fn table(&mut self, message: &[u8]) -> Option<i32> {
+        if let Some(prefix) = self.known.get(self.last)
+            && let Some(end) = prefix.end(message)
+        {
+            return prefix.table(message, end);
+        }
+        let end = canonical(message, &self.marker, &mut self.scratch)?;
+        self.last = *self.indexes.get(&self.scratch)?;
+        self.known.get(self.last)?.table(message, end)
+    }
+}
+
+#[pymethods]
+impl Prefixes {
+    #[new]
+    fn new(marker: Vec<u8>) -> Prefixes {
+        let inner = Inner { marker, indexes: HashMap::default(), known: Vec::new(), last: 0, scratch: Vec::new() };
+        Prefixes { inner: Mutex::new(inner) }
+    }
+
+    /// Learn that messages with the first `end` bytes of this one are rows of the table with this number.
+    ///
+    /// Returns whether these bytes are a prefix as messages are compared.
+    fn learn(&self, message: &[u8], end: usize, table: i32) -> PyResult<bool> {
+        let inner = &mut *self.inner.lock().map_err(|_| failed())?;
+        let begin = canonical(message, &inner.marker, &mut inner.scratch);
+        let Some((begin, operation)) = begin.and_then(|begin| Some((begin, message.get(begin..end)?))) else {
+            return Ok(false);
+        };
+        if !operation.ends_with(b"\",") || operation.iter().filter(|&&byte| byte == b'"').count() > 1 {
+            return Ok(false);
+        }
+        let index = *inner.indexes.entry(inner.scratch.clone()).or_insert_with(|| {
+            inner.known.push(Prefix { parts: parts(message.get(..begin).unwrap_or_default()), tables: Vec::new() });
+            inner.known.len() - 1
+        });
+        if let Some(prefix) = inner.known.get_mut(index) {
+            prefix.tables.retain(|(known, _)| known != operation);
+            prefix.tables.push((operation.to_vec(), table));
+        }
+        Ok(true)
+    }
+
+    /// Return the table of each message as int32 in native byte order; -1 if its prefix is not known.
+    fn tables<'py>(&self, py: Python<'py>, messages: Messages<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let inner = &mut *self.inner.lock().map_err(|_| failed())?;
+        let mut found = Vec::with_capacity(4 * messages.len());
+        for index in 0..messages.len() {
+            found.extend_from_slice(&inner.table(messages.get(index)?).unwrap_or(-1).to_ne_bytes());
+        }
+        Ok(PyBytes::new(py, &found))
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.inner.lock().map_err(|_| failed())?.known.len())
+    }
+}
+
+fn failed() -> PyErr {
+    PyValueError::new_err("a call has failed before")
+}
+
+/// Writes what a message begins with, up to its operation, with 0 for each number that is a value; returns the index
+/// of the operation.
+fn canonical(message: &[u8], marker: &[u8], into: &mut Vec<u8>) -> Option<usize> {
+    into.clear();
+    let mut at = 0;
+    while at < LONGEST {
+        let byte = *message.get(at)?;
+        if byte.is_ascii_digit() && into.ends_with(VALUE) {
+            into.push(b'0');
+            at = digits_end(message, at);
+            continue;
+        }
+        into.push(byte);
+        at += 1;
+        if byte == b'"' && into.ends_with(marker) {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// What stands before a number that is a value.
+const VALUE: &[u8] = b"\":";
+
+/// Returns the bytes between the numbers that are values.
+fn parts(prefix: &[u8]) -> Vec<Vec<u8>> {
+    let (mut parts, mut begin, mut at) = (Vec::new(), 0, 0);
+    while let Some(byte) = prefix.get(at) {
+        at += 1;
+        if byte.is_ascii_digit() && prefix.get(begin..at - 1).is_some_and(|part| part.ends_with(VALUE)) {
+            parts.push(prefix.get(begin..at - 1).unwrap_or_default().to_vec());
+            begin = digits_end(prefix, at);
+            at = begin;
+        }
+    }
+    parts.push(prefix.get(begin..).unwrap_or_default().to_vec());
+    parts
+}
+
+/// Hashes eight bytes at a time. The keys are few, so that nobody gains by making them collide.
+#[derive(Default)]
+struct Words(u64);
+
+impl Hasher for Words {
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        for word in words.iter().chain([&last]) {
+            self.0 = (self.0.rotate_left(5) ^ u64::from_le_bytes(*word)).wrapping_mul(0x517C_C1B7_2722_0A95);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(message: &[u8]) -> Option<(Vec<u8>, usize)> {
+        let mut into = Vec::new();
+        canonical(message, b"\"op\":\"", &mut into).map(|end| (into, end))
+    }
+
+    #[test]
+    fn numbers_that_are_values_do_not_count() {
+        let one = br#"{"id":12,"t":"a1","op":"c","x"#;
+        let prefix = Prefix { parts: parts(&one[..of(one).unwrap().1]), tables: Vec::new() };
+        assert_eq!(of(one), Some((br#"{"id":0,"t":"a1","op":""#.to_vec(), 24)));
+        assert_eq!(of(br#"{"id":9999,"t":"a1","op":"c",1"#).unwrap().0, of(one).unwrap().0);
+        assert_eq!(prefix.end(br#"{"id":9999,"t":"a1","op":"d",1"#), Some(26));
+        for other in
+            [r#"{"id":12,"t":"a2","op":"c","#, r#"{"id":1-2,"t":"a1","op":"c","#, r#"{"id":,"t":"a1","op":"c","#]
+        {
+            assert_ne!(of(other.as_bytes()).unwrap().0, of(one).unwrap().0, "{other}");
+            assert_eq!(prefix.end(other.as_bytes()), None, "{other}");
+        }
+        for none in [r#"{"id":12,"t":"a1"}"#, r#"{"op":"#, ""] {
+            assert_eq!(of(none.as_bytes()), None, "{none}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let found = of(&bytes);
+            let prefix = Prefix { parts: parts(&bytes), tables: Vec::new() };
+            prop_assert_eq!(prefix.end(&bytes), Some(bytes.len()));
+            prop_assert!(found.is_none_or(|(_, end)| end <= bytes.len()));
+        }
+    }
+}
