@@ -62,7 +62,7 @@ tidb: $(READY)  ## Build a TiDB for tests into the cache, once (Go 1.23 or newer
 test-sync: $(READY)  ## Kill examples.sync_database 10 times on Delta and on Iceberg, in both modes; TICDC_SEED=… for another case
 	TICDC_KILLS=10 $(RUN) $(PY) -m pytest -s $(HOURS) tests/lakehouse/test_sync_database.py $(PYTEST_ARGS)
 
-fuzz: $(READY)  ## Read 20,000 damaged messages in all modes and formats; ARGS="--mutants 1000000 --seed 7" for more
+fuzz: $(READY)  ## Read 20,000 damaged messages in all modes and formats; ARGS="--native 1000000 --seed 7" fuzzes the native path
 	$(RUN) $(PY) -m tests.fuzz $(ARGS)
 
 soak: $(READY)  ## Three minutes of a Spark program, three brokers and faults (Linux); ARGS="--minutes 30 --seed 7" for more

@@ -1,16 +1,20 @@
-"""Fuzzing finds nothing, and would find something (`tests/fuzz.py`)."""
+"""Fuzzing finds nothing, and would find something (`tests/fuzz`)."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
 import pyarrow as pa
 import pytest
 
-from tests import fuzz as fuzzing
-from tests.fuzz import OUTPUTS, ROUND, SCENARIOS, choices_of, fuzz
+from tests.fuzz import damaged as fuzzing
+from tests.fuzz import native as native_fuzzing
+from tests.fuzz.damaged import OUTPUTS, ROUND, SCENARIOS, choices_of, fuzz
 from ticdc_source.events import Chunk
+from ticdc_source.kernels import Cast, native_cast
 from ticdc_source.pipeline.read import ReadSpec, read
+from ticdc_source.protocols import plan as plans
+from ticdc_source.protocols.canal_json import template
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -73,3 +77,42 @@ def test_faults_are_found(
     (report,) = fuzz("canal-json.plain", 10, SEED, around=200)
 
     assert any(fault in found for found in report.faults), report.faults
+
+
+@pytest.mark.usefixtures("native_path")
+@pytest.mark.parametrize(
+    ("mutants", "size"), [(600, 100), pytest.param(20_000, 1000, marks=pytest.mark.slow("20,000 mutants a protocol"))]
+)
+@pytest.mark.parametrize("protocol", native_fuzzing.SCENARIOS)
+def test_the_general_path_reads_all_that_native_code_accepts(protocol: str, mutants: int, size: int) -> None:
+    """Native code accepts a tenth of the mutants or more, and the general path has the same cells for each."""
+    reports = list(native_fuzzing.fuzz(protocol, mutants, SEED, size=size))
+
+    assert [fault for report in reports for fault in report.faults] == []
+    assert sum(report.mutants for report in reports) == mutants
+    assert sum(report.accepted for report in reports) * 10 >= mutants
+
+
+def _takes_zero_dates(cast: Cast | None) -> Cast | None:
+    return (cast[0], True) if cast is not None and cast[0] in ("date", "datetime") else cast
+
+
+def _takes_any_code(_codes: Sequence[bytes]) -> list[bytes]:
+    return [b"2004", b"2005", b"12", b"91", b"92", b"93", b"-5", b"-6", b"-7", b"1", b"3", b"4", b"5", b"7", b"8"]
+
+
+@pytest.mark.usefixtures("native_path")
+@pytest.mark.parametrize(
+    ("lax", "fault"),
+    [("casts", "the general path refuses it: value '0000-00-00"), ("template", "not binary as canal-json writes it")],
+)
+def test_what_native_code_should_not_accept_is_found(lax: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cast that reads zero dates where they are errors, and a template that takes any `sqlType`, are found out."""
+    if lax == "casts":
+        monkeypatch.setattr(plans, "native_cast", lambda *given: _takes_zero_dates(native_cast(*given)))
+    else:
+        monkeypatch.setattr(template, "_unambiguous", _takes_any_code)
+
+    reports = native_fuzzing.fuzz("canal-json", 20_000, SEED, size=1000)
+
+    assert any(fault in found for report in reports for found in report.faults)

@@ -161,7 +161,12 @@ impl Builder {
                 }
             }
             Cast::Decimal { limit, scale, text } => {
-                data.extend_from_slice(&decimal(digits(cell, written, *text)?, *limit, *scale)?.to_le_bytes());
+                let digits = digits(cell, written, *text)?;
+                // To the general path, a JSON number of more than 64 bits is a double.
+                if !*text && integer(digits).is_none() && unsigned(digits).is_none() {
+                    return None;
+                }
+                data.extend_from_slice(&decimal(digits, *limit, *scale)?.to_le_bytes());
             }
             Cast::Float { single, text } => {
                 let number = number(cell, written, *text)?;

@@ -94,6 +94,7 @@ def _without(failures: dict[int, DecodeError], decoded: Decoded) -> Decoded:
             array.filter(keep) for array in (decoded.change_types, decoded.events, decoded.indexes)
         )
         decoded.columns = {name: array.filter(keep) for name, array in decoded.columns.items()}
+        decoded.parsed = len(decoded.events)
         decoded.failures.update(failures)
     return decoded
 

@@ -203,7 +203,8 @@ class _Known:
             except Exception:  # noqa: BLE001 (as above)
                 bad.update(range(length))
                 return pa.nulls(length, column.field.arrow)
-        if column.raw is not None and array is not cells and _REPLACEMENT in (array.buffers()[2] or b""):
+        written = array.buffers()[2] if column.raw is not None and array is not cells else None
+        if written is not None and _REPLACEMENT in written.to_pybytes():  # `in` a buffer looks for one byte
             bad.update(pc.indices_nonzero(pc.match_substring(array, _REPLACEMENT.decode())).to_pylist())
         return array
 

@@ -9,20 +9,13 @@ A mutant is one message with one change. What must hold of each, in all output f
 * among thousands of good messages it gives the same rows or bad records as alone, and the good ones stay as they are.
 """
 
-import argparse
-import logging
 import random
-import sys
-import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.console import Console
-from rich.progress import track
 
 from tests.support.captured import Captured, Record, load, make_options, random_sizes, whole
 from tests.support.mutations import MUTATIONS
@@ -199,32 +192,3 @@ def _placeless(table: pa.Table) -> pa.Table:
     """Return the columns that do not depend on where the rows were found."""
     names = [name for name in table.column_names if name not in _PLACES and name != _BAD]
     return table.select(names).combine_chunks()
-
-
-def main() -> None:
-    """Fuzz all scenarios; exit with 1 if something does not hold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mutants", type=int, default=20_000, help="how many, of all scenarios together")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
-    arguments = parser.parse_args()
-    console = Console()
-    console.print(f"seed {arguments.seed}: --seed {arguments.seed} repeats this run")
-    warnings.simplefilter("ignore")
-    logging.getLogger("ticdc_source").setLevel(logging.ERROR)
-    began, faults = time.monotonic(), 0
-    share = -(-arguments.mutants // len(SCENARIOS))
-    for scenario in SCENARIOS:
-        outcomes: Counter[str] = Counter()
-        rounds = track(fuzz(scenario, share, arguments.seed), scenario, -(-share // ROUND), console=console)
-        for report in rounds:
-            outcomes += report.outcomes
-            faults += len(report.faults)
-            for fault in report.faults[:5]:
-                console.print(fault, markup=False, highlight=False)
-        console.print(f"  {scenario}: " + ", ".join(f"{count:,} {what}" for what, count in outcomes.most_common()))
-    console.print(f"{arguments.mutants:,} mutants in {time.monotonic() - began:.0f} s, {faults} faults")
-    sys.exit(faults > 0)
-
-
-if __name__ == "__main__":
-    main()
