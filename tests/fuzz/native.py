@@ -293,7 +293,7 @@ def _round(subject: Subject, plan: Plan, count: int, chooser: random.Random) -> 
     made = [mutator.mutant(chooser, fitting) for _ in range(count)]
     payloads: list[bytes] | Binaries = [payload for _, payload in made]
     if chooser.random() < 0.5:
-        payloads = Binaries(pa.array(payloads, pa.binary()))
+        payloads = Binaries.of(pa.array(payloads, pa.binary()))
     mutants = _events(subject.events, payloads, [_key(subject.events, index, plan, chooser) for index, _ in made])
     try:
         accepted, wrong = case.check(mutants)
