@@ -4,7 +4,7 @@
 
 /// The longest number: beyond that, parsers differ.
 const LONGEST_NUMBER: usize = 40;
-const ONES: u64 = 0x0101_0101_0101_0101;
+pub const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
 
 /// What a cell of a row is.
@@ -109,7 +109,8 @@ pub fn string_end(message: &[u8], start: usize) -> Option<(usize, bool)> {
     Some((at, escaped))
 }
 
-fn zeros(word: u64) -> u64 {
+/// Sets the high bit of each byte that is zero; the lowest bit that is set is exact.
+pub fn zeros(word: u64) -> u64 {
     word.wrapping_sub(ONES) & !word & HIGHS
 }
 

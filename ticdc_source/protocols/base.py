@@ -138,14 +138,14 @@ class LearnedPrefixes:
         shortest: the length of the shortest prefix in bytes, 0 if there is none.
         native: whether the native path compares prefixes, if it is there.
         kept: the prefixes in native code, None if there are none.
-        names: the tables of those, by number.
+        numbers: the number that a table has there.
     """
 
     tables: dict[bytes, TableName] = field(default_factory=dict)
     shortest: int = 0
     native: bool = True
     kept: Prefixes | None = None
-    names: list[TableName] = field(default_factory=list)
+    numbers: dict[TableName, int] = field(default_factory=dict)
 
 
 class Learned:

@@ -30,6 +30,7 @@ Classify = Callable[[Split, Chunk, int, bytes], None]
 
 _NUMBER = re.compile(rb'":[1-9]')  # likely to differ in each message
 _MOST_LEARNED = 4096  # prefixes
+_SAMPLE = 64  # messages whose prefixes are learned before the others are compared again
 
 
 class PrefixMatch:
@@ -77,13 +78,13 @@ class PrefixMatch:
         found: dict[TableName, Sequence[int]] = {}
         if native is not None and learned.native:
             codes, names = self._codes(native, messages, learned)
-            for number, count in zip(*codes.value_counts().flatten(), strict=True):
-                table = None if number.as_py() < 0 else names[number.as_py()]
+            for number, count in zip(*(each.to_pylist() for each in codes.value_counts().flatten()), strict=True):
+                table = None if number < 0 else names[number]
                 if table is not None and not wants(table):
-                    others += count.as_py()
+                    others += count
                     continue
-                mine = range(len(codes)) if count.as_py() == len(codes) else pc.indices_nonzero(pc.equal(codes, number))
-                indexes = mine if isinstance(mine, range) else mine.to_pylist()
+                every = count == len(codes)
+                indexes = range(count) if every else pc.indices_nonzero(pc.equal(codes, number)).to_pylist()
                 if table is None:
                     rest = indexes
                 else:
@@ -105,22 +106,30 @@ class PrefixMatch:
         self, native: ModuleType, messages: Sequence[bytes], learned: LearnedPrefixes
     ) -> tuple[pa.Int32Array, list[TableName]]:
         """Return each message's table as its number, -1 if its prefix does not identify it; and the tables."""
-        kept, names = learned.kept, learned.names
-        if kept is None or len(kept) > _MOST_LEARNED:
-            kept = learned.kept = native.Prefixes(self._marker)
-            names.clear()
+        if learned.kept is None or len(learned.kept) > _MOST_LEARNED:
+            learned.kept, learned.numbers = native.Prefixes(self._marker), {}
+        kept, numbers = learned.kept, learned.numbers
         given = messages.for_native() if isinstance(messages, Binaries) else list(messages)
         codes = memoryview(bytearray(kept.tables(given))).cast("i")
-        for index, code in enumerate(codes) if -1 in codes else ():
-            found = None if code >= 0 else self._pattern.match(messages[index])
-            table = None if found is None else _table_of(found[1], found[2])
-            if found is None or table is None:
-                continue
-            if table not in names:
-                names.append(table)
-            codes[index] = names.index(table)
-            kept.learn(messages[index], found.end(), codes[index])
-        return pa.Array.from_buffers(pa.int32(), len(codes), [None, pa.py_buffer(codes)]), names
+        left = [index for index, code in enumerate(codes) if code < 0] if -1 in codes else []
+        size = _SAMPLE
+        while left:
+            known = len(kept)
+            for index in left[:size]:
+                message = messages[index]
+                found = self._pattern.match(message)
+                table = None if found is None else _table_of(found[1], found[2])
+                if found is not None and table is not None:
+                    codes[index] = numbers.setdefault(table, len(numbers))
+                    kept.learn(message, found.end(), codes[index])
+            left = left[size:]
+            size *= 2
+            if left and len(kept) > known:
+                again = memoryview(kept.tables(given, left)).cast("i")
+                for index, code in zip(left, again, strict=True):
+                    codes[index] = code
+                left = [index for index in left if codes[index] < 0]
+        return pa.Array.from_buffers(pa.int32(), len(codes), [None, pa.py_buffer(codes)]), list(numbers)
 
     def tables(self, messages: Sequence[bytes], learned: LearnedPrefixes) -> list[TableName | None]:
         """Return the table of each row message; None if the prefix does not identify the table.
