@@ -510,3 +510,6 @@ fn time(text: &[u8]) -> Option<i64> {
     let total = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + microseconds(fraction)?;
     Some(if negative { -total } else { total })
 }
+
+#[cfg(test)]
+mod tests;

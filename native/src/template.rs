@@ -309,3 +309,6 @@ fn hash(message: &[u8], at: usize, hashing: Hashing) -> Option<usize> {
     };
     Some((word.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! What fits a template is what the template writes, byte for byte.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::json::Kind;
+
+/// What varies in the messages of one table.
+#[derive(Clone, Debug)]
+struct Message {
+    operation: Operation,
+    code: usize,
+    time: i64,
+    order: Vec<usize>,
+    old: Option<Vec<Option<String>>>,
+    new: Vec<String>,
+}
+
+const CODES: [&str; 3] = ["12", "2004", "1"];
+const MOST: i64 = 1 << 45;
+
+fn member(index: usize) -> String {
+    format!("\"column{index}\":\"type {}\"", index % 3)
+}
+
+fn template(columns: usize, members: usize) -> Template {
+    let is = [(Operation::Insert, "I"), (Operation::Update, "U"), (Operation::Delete, "D")];
+    let bytes = |text: &str| text.as_bytes().to_vec();
+    let steps = vec![
+        Step::Const(bytes("{\"op\":\"")),
+        Step::Branch(is.map(|(operation, name)| (bytes(name), vec![Step::Is(operation)])).into()),
+        Step::Const(bytes("\",")),
+        Step::Const(bytes("\"code\":")),
+        Step::Choice(CODES.iter().map(|code| bytes(code)).collect()),
+        Step::Const(bytes(",\"ts\":")),
+        Step::Number { slot: COMMIT_TS, most: MOST },
+        Step::Const(bytes(",\"types\":{")),
+        Step::Members(Members::new((0..members).map(|index| bytes(&member(index))).collect()).unwrap()),
+        Step::Const(bytes("},\"old\":")),
+        Step::Branch(vec![(bytes("null"), vec![]), (bytes("{"), vec![Step::Row(OLD), Step::Const(bytes("}"))])]),
+        Step::Const(bytes(",\"new\":{")),
+        Step::Row(NEW),
+        Step::Const(bytes("}}")),
+    ];
+    let heads = (0..columns).map(|index| vec![bytes(&format!("\"{index}\":{{\"v\":"))]).collect();
+    Template { steps: joined(steps), columns: Columns { heads, tail: bytes("}"), partial: true } }
+}
+
+fn row<'a>(cells: impl Iterator<Item = Option<&'a str>>) -> String {
+    let written = |(index, cell): (usize, Option<&str>)| cell.map(|cell| format!("\"{index}\":{{\"v\":{cell}}}"));
+    cells.enumerate().filter_map(written).collect::<Vec<_>>().join(",")
+}
+
+fn write(message: &Message) -> String {
+    let name = ["I", "U", "D"][message.operation as usize];
+    let types = message.order.iter().map(|index| member(*index)).collect::<Vec<_>>().join(",");
+    let old =
+        message.old.as_ref().map_or("null".into(), |old| format!("{{{}}}", row(old.iter().map(Option::as_deref))));
+    format!(
+        "{{\"op\":\"{name}\",\"code\":{},\"ts\":{},\"types\":{{{types}}},\"old\":{old},\"new\":{{{}}}}}",
+        CODES[message.code],
+        message.time,
+        row(message.new.iter().map(|cell| Some(cell.as_str()))),
+    )
+}
+
+fn cells() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("null".to_string()),
+        Just("true".to_string()),
+        Just("false".to_string()),
+        "-?(0|[1-9][0-9]{0,9})(\\.[0-9]{1,9})?([eE][+-]?[0-9]{1,2})?",
+        "[ !#-\\[\\]-~\u{e9}\u{1f600}]{0,20}".prop_map(|text| format!("\"{text}\"")),
+        "([a-c]|\\\\n|\\\\u00e9|\\\\\"|\\\\ud83d\\\\ude00){0,5}".prop_map(|text| format!("\"{text}\"")),
+    ]
+}
+
+fn messages(columns: usize, members: usize) -> impl Strategy<Value = Message> {
+    let order = Just((0..members).collect::<Vec<_>>()).prop_shuffle();
+    let old = prop::option::of(prop::collection::vec(prop::option::of(cells()), columns));
+    let of_row = prop::collection::vec(cells(), columns);
+    (0u8..3, 0..CODES.len(), 1..=MOST, order, old, of_row).prop_map(|(operation, code, time, order, old, new)| {
+        let operation = Operation::of(operation).unwrap();
+        let old = old.filter(|_| operation == Operation::Update);
+        Message { operation, code, time, order, old, new }
+    })
+}
+
+fn cases() -> impl Strategy<Value = (usize, usize, Message)> {
+    (1usize..6, 0usize..12)
+        .prop_flat_map(|(columns, members)| (Just(columns), Just(members), messages(columns, members)))
+}
+
+/// Returns the JSON of a cell; None if the row lacks it.
+fn json_of(cell: &Cell, bytes: &[u8]) -> Option<String> {
+    let quote = matches!(cell.kind, Kind::String | Kind::Escaped) as usize;
+    let written = bytes.get(cell.start.wrapping_sub(quote)..cell.end + quote)?;
+    (cell.kind != Kind::Missing).then(|| String::from_utf8(written.to_vec()).unwrap())
+}
+
+/// Writes a message again, of what was found in it; the members and the code are not kept.
+fn written_again(found: &Found, bytes: &[u8], like: &Message) -> Message {
+    let of_row = |which: usize| found.cells[which].iter().map(|cell| json_of(cell, bytes)).collect::<Vec<_>>();
+    Message {
+        operation: found.operation,
+        time: found.numbers[COMMIT_TS],
+        old: found.has[OLD].then(|| of_row(OLD)),
+        new: of_row(NEW).into_iter().map(Option::unwrap).collect(),
+        ..like.clone()
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_message_of_a_template_fits_it((columns, members, message) in cases()) {
+        let template = template(columns, members);
+        let mut found = Found::new(columns, template.most_members());
+        let bytes = write(&message).into_bytes();
+        for _ in 0..2 {
+            prop_assert!(template.read(&bytes, &mut found));
+            prop_assert_eq!(write(&written_again(&found, &bytes, &message)).into_bytes(), bytes.clone());
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_is_in_what_was_found_or_does_not_fit(
+        (columns, members, message) in cases(),
+        place: prop::sample::Index,
+        byte in prop_oneof![any::<u8>(), prop::sample::select(&b"0123456789\"\\{}:,.eE-+nulatrsf "[..])],
+        change in 0..3,
+    ) {
+        let template = template(columns, members);
+        let mut found = Found::new(columns, template.most_members());
+        let mut bytes = write(&message).into_bytes();
+        let at = place.index(bytes.len());
+        match change {
+            0 => bytes[at] = byte,
+            1 => bytes.insert(at, byte),
+            _ => { bytes.remove(at); }
+        }
+        if template.read(&bytes, &mut found) {
+            let again = (0..CODES.len()).map(|code| Message { code, ..written_again(&found, &bytes, &message) });
+            let all: Vec<Vec<u8>> = again.map(|message| write(&message).into_bytes()).collect();
+            prop_assert!(all.contains(&bytes), "{}", String::from_utf8_lossy(&bytes));
+        }
+    }
+
+    #[test]
+    fn members_fit_in_any_order_each_once(members in 1usize..40, shuffle in any::<u64>(), place: prop::sample::Index, other: prop::sample::Index) {
+        let all: Vec<Vec<u8>> = (0..members).map(|index| member(index).into_bytes()).collect();
+        let of = Members::new(all.clone()).unwrap();
+        let mut order: Vec<usize> = (0..members).collect();
+        order.sort_by_key(|index| (*index as u64 + 1).wrapping_mul(shuffle | 1));
+        let mut marks = vec![0; members];
+        let mut number = 0;
+        let mut fits = |order: &[usize]| {
+            number += 1;
+            let written = order.iter().map(|index| all[*index].clone()).collect::<Vec<_>>().join(&b","[..]);
+            of.behind(&written, 0, number, &mut marks) == Some(written.len())
+        };
+        prop_assert!(fits(&order));
+        let (one, two) = (place.index(members), other.index(members));
+        let mut repeated = order.clone();
+        repeated[one] = order[two];
+        prop_assert_eq!(fits(&repeated), one == two);
+        let mut fewer = order.clone();
+        fewer.remove(one);
+        prop_assert!(!fits(&fewer));
+        let mut more = order.clone();
+        more.insert(one, order[two]);
+        prop_assert!(!fits(&more));
+        prop_assert!(fits(&order));
+    }
+
+    #[test]
+    fn equal_members_are_no_members(members in 2usize..20, place: prop::sample::Index) {
+        let mut all: Vec<Vec<u8>> = (0..members).map(|index| member(index).into_bytes()).collect();
+        all.push(all[place.index(members)].clone());
+        prop_assert!(Members::new(all).is_none());
+    }
+
+    #[test]
+    fn no_bytes_make_a_template_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), (columns, members, message) in cases(), cut: prop::sample::Index) {
+        let template = template(columns, members);
+        let mut found = Found::new(columns, template.most_members());
+        let written = write(&message).into_bytes();
+        let mut spliced = written[..cut.index(written.len())].to_vec();
+        prop_assert!(!template.read(&spliced, &mut found));
+        spliced.extend_from_slice(&bytes);
+        template.read(&spliced, &mut found);
+        template.read(&bytes, &mut found);
+    }
+
+    #[test]
+    fn short_comparisons_are_those_of_the_library(one in prop::collection::vec(0u8..2, 0..80), place: prop::sample::Index, change: bool) {
+        let mut other = one.clone();
+        if change && !other.is_empty() {
+            let at = place.index(other.len());
+            other[at] ^= 1;
+        }
+        prop_assert_eq!(equal(&one, &other), one == other);
+        prop_assert_eq!(behind(&one, 0, &other), (one == other).then_some(one.len()));
+        prop_assert_eq!(behind(&one, usize::MAX, b"x"), None);
+    }
+}
