@@ -33,9 +33,7 @@ class Scanner:
 class Prefixes:
     def __init__(self, marker: bytes) -> None: ...
     def learn(self, message: bytes, end: int, table: int) -> bool: ...
-    def tables(
-        self, messages: list[bytes] | tuple[bytes, bytes], indexes: Sequence[int] | None = None
-    ) -> bytes: ...
+    def tables(self, messages: list[bytes] | tuple[bytes, bytes], indexes: Sequence[int] | None = None) -> bytes: ...
     def __len__(self) -> int: ...
 
 # Of records of one batch, one behind the other: the index of the first byte, how many they are, the offset and the time
@@ -49,3 +47,14 @@ def walk_records(data: bytes, at: int, end: int, max_records: int, max_bytes: in
 def cut_runs(
     data: bytes, runs: Sequence[_Run], wants_headers: bool
 ) -> tuple[int | list[int], list[int], list[bytes | None], _Values, _Headers | None] | None: ...
+
+class Framed:
+    records: bytes
+    indexes: bytes
+    ends: bytes
+    commit_ts: bytes
+    bounds: bytes
+    ends_of_keys: list[bytes]
+    declined: list[int]
+
+def split_frames(keys: Sequence[bytes | None], values: list[bytes] | tuple[bytes, bytes]) -> Framed: ...

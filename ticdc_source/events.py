@@ -278,7 +278,7 @@ class TableEvents:
     positions: list[int] | range = field(default_factory=list)
     indexes: list[int] = field(default_factory=list)
     payloads: list[bytes] | Binaries = field(default_factory=list)
-    event_keys: list[EventKey] = field(default_factory=list)
+    event_keys: Sequence[EventKey] = field(default_factory=list)
 
     def __len__(self) -> int:
         """Return the number of events."""
@@ -296,28 +296,30 @@ class TableEvents:
 
     def append(self, position: int, index: int, payload: bytes, event_key: EventKey = None) -> None:
         """Append one event."""
-        positions, payloads = self._lists()
+        positions, payloads, event_keys = self._lists()
         positions.append(position)
         self.indexes.append(index)
         payloads.append(payload)
-        self.event_keys.append(event_key)
+        event_keys.append(event_key)
 
     def extend(self, position: int, payloads: Sequence[bytes], event_keys: Sequence[EventKey]) -> None:
         """Append all events of one record."""
         count = len(payloads)
-        positions, mine = self._lists()
+        positions, mine, my_keys = self._lists()
         positions += [position] * count
         self.indexes += range(count)
         mine += payloads
-        self.event_keys += event_keys
+        my_keys += event_keys
 
-    def _lists(self) -> tuple[list[int], list[bytes]]:
-        """Return the positions and payloads as lists, and keep them as lists from now on."""
+    def _lists(self) -> tuple[list[int], list[bytes], list[EventKey]]:
+        """Return positions, payloads and event keys as lists, and keep them as lists from now on."""
+        if not isinstance(self.event_keys, list):
+            self.event_keys = list(self.event_keys)
         if isinstance(self.positions, range):
             self.positions = list(self.positions)
         if isinstance(self.payloads, Binaries):
             self.payloads = list(self.payloads)
-        return self.positions, self.payloads
+        return self.positions, self.payloads, self.event_keys
 
     def picked(self, wanted: Sequence[int]) -> TableEvents:
         """Return the events at some rising indexes among these."""

@@ -22,7 +22,7 @@ _HOW = (
 )
 
 
-_INTERFACE = 2  # as native/src/lib.rs has it
+_INTERFACE = 3  # as native/src/lib.rs has it
 
 
 def _load() -> tuple[ModuleType | None, str | None]:

@@ -22,6 +22,14 @@ impl Messages<'_> {
         }
     }
 
+    /// Returns where a message begins in the bytes that all lie in; None if there are none such.
+    pub fn start(&self, index: usize) -> Option<usize> {
+        match self {
+            Messages::Listed(_) => None,
+            Messages::Spans { bounds, .. } => usize::try_from(span(bounds.as_bytes(), index)?.0).ok(),
+        }
+    }
+
     /// Returns a message; an error if there is none with this index, or its bounds are not those of bytes.
     #[inline]
     pub fn get(&self, index: usize) -> PyResult<&[u8]> {

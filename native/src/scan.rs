@@ -203,7 +203,8 @@ impl Scanner {
     }
 }
 
-fn bytes<'py, T: Copy, const N: usize>(
+/// Returns numbers as the bytes that `write` makes of each.
+pub fn bytes<'py, T: Copy, const N: usize>(
     py: Python<'py>,
     numbers: &[T],
     write: fn(T) -> [u8; N],

@@ -158,7 +158,7 @@ def _subject(scenario: str, database: str, table: str) -> Subject:
     records = [record for part in captured.partitions.values() for record in part]
     (chunk,) = Captured({}, {0: records}).fetch(Captured({}, {0: records}).ranges()[0])
     split = spec.decoder.split(chunk).tables[TableName(database, table)]
-    events = _events(split, list(split.payloads), split.event_keys)
+    events = _events(split, list(split.payloads), list(split.event_keys))
     protocol = spec.decoder.name
     mutator = Mutator(list(events.payloads), *_ROWS[protocol], spec.plan.boundaries())
     return Subject(spec.decoder, events, spec.plan, mutator)
@@ -299,7 +299,7 @@ def _round(subject: Subject, plan: Plan, count: int, chooser: random.Random) -> 
         accepted, wrong = case.check(mutants)
         if not wrong and accepted:  # no kernel refuses one of these: they take arrays
             picked = mutants.picked(accepted)
-            _, wrong = other.check(_events(picked, picked.payloads, picked.event_keys))
+            _, wrong = other.check(_events(picked, picked.payloads, list(picked.event_keys)))
     except Exception as error:  # noqa: BLE001 (that is what is looked for)
         accepted, wrong = [], [f"{type(error).__name__}: {error}"]
     report = Report(count, len(accepted))

@@ -26,7 +26,7 @@ from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure
 from ticdc_source.protocols.open_protocol.flagless_strings import wire_of_strings, written_in
 from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
 from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
-from ticdc_source.protocols.open_protocol.split import VERSION, events_of, split_frames
+from ticdc_source.protocols.open_protocol.split import VERSION, PlainKeys, events_of, split_frames
 from ticdc_source.protocols.open_protocol.template import template_of
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.templates import Learn, Templates
@@ -103,10 +103,10 @@ class OpenProtocol:
         self,
         chunk: Chunk,
         wants: Wants = every_table,
-        learned: Learned | None = None,  # noqa: ARG002 (key frames say everything)
+        learned: Learned | None = None,
     ) -> Split:
         """Cut records into frames, parse key frames, and decompress value frames."""
-        return split_frames(chunk, self.compression, wants)
+        return split_frames(chunk, self.compression, wants, in_native=learned is not None and learned.prefixes.native)
 
     def describe(
         self,
@@ -142,6 +142,8 @@ class OpenProtocol:
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Return the commit-ts of the key frames, which splitting has parsed."""
+        if isinstance(events.event_keys, PlainKeys):
+            return events.event_keys.commit_ts
         return pa.array([key_frame["ts"] for key_frame in events.event_keys], pa.int64())
 
     def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
@@ -207,6 +209,8 @@ class OpenProtocol:
 
 def _usual(events: TableEvents) -> pa.Int32Array | None:
     """Return the indexes of the events that are whole in their messages; None if all are."""
+    if isinstance(events.event_keys, PlainKeys):
+        return None
     large = {event for event, key_frame in enumerate(events.event_keys) if "ccl" in key_frame or "ohk" in key_frame}
     return pa.array([event for event in range(len(events)) if event not in large], pa.int32()) if large else None
 

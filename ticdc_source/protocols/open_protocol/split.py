@@ -8,18 +8,37 @@ The key frames of most records are equal but for the commit-ts (pingcap/ticdc pk
     {"ts":470613397578727424,"scm":"shop","tbl":"orders","t":1}
 
 Such a key is cut at the bytes between two commit-ts, which include the length of the next frame. If all that is left is
-digits, as many in each part, then the key frames need not be parsed.
+digits, as many in each part, then the key frames need not be parsed. The native path does the same for many records
+(native/src/frames.rs).
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import NamedTuple, overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError, FramingError
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableName, Wants, WatermarkEvent
+from ticdc_source.events import (
+    Binaries,
+    Chunk,
+    Corrupt,
+    DDLEvent,
+    Spans,
+    Split,
+    TableEvents,
+    TableName,
+    Wants,
+    WatermarkEvent,
+    merged,
+)
+from ticdc_source.native import native
 from ticdc_source.protocols.compression import Compression, is_json
 from ticdc_source.protocols.messages import (
     MALFORMED,
@@ -31,7 +50,7 @@ from ticdc_source.protocols.messages import (
     tso,
 )
 
-__all__ = ["ACTION_TYPES", "VERSION", "events_of", "frames", "split_frames"]
+__all__ = ["ACTION_TYPES", "VERSION", "PlainKeys", "events_of", "frames", "split_frames"]
 
 VERSION = (1).to_bytes(8, "big")
 
@@ -71,28 +90,136 @@ _REST = re.compile(rb',"scm":"([^"\\\x00-\x1f]+)","tbl":"([^"\\\x00-\x1f]+)","t"
 _length_at = struct.Struct(">Q").unpack_from
 
 
-def split_frames(chunk: Chunk, compression: Compression, wants: Wants) -> Split:
+class PlainKeys(Sequence[JSONObject]):
+    """Key frames of which decoding needs the commit-ts only.
+
+    Args:
+        commit_ts: of each event.
+    """
+
+    __slots__ = ("commit_ts",)
+
+    def __init__(self, commit_ts: pa.Int64Array) -> None:
+        self.commit_ts = commit_ts
+
+    def __len__(self) -> int:
+        """Return the number of events."""
+        return len(self.commit_ts)
+
+    @overload
+    def __getitem__(self, index: int) -> JSONObject: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[JSONObject]: ...
+
+    def __getitem__(self, index: int | slice) -> JSONObject | list[JSONObject]:
+        """Return one key frame, or a slice as a list."""
+        if isinstance(index, slice):
+            return [{"ts": ts} for ts in self.commit_ts[index].to_pylist()]
+        return {"ts": self.commit_ts[index].as_py()}
+
+    def __iter__(self) -> Iterator[JSONObject]:
+        """Return an iterator over the key frames."""
+        return iter(self[:])
+
+
+class _Selected(NamedTuple):
+    """The events of records that the native path has split.
+
+    Attributes:
+        tables: the events by table.
+        rest: the positions of the other records, in order.
+        others: the number of events of tables that are not wanted.
+    """
+
+    tables: dict[TableName, TableEvents]
+    rest: Sequence[int]
+    others: int
+
+
+def split_frames(chunk: Chunk, compression: Compression, wants: Wants, *, in_native: bool) -> Split:
     """Cut records into frames, parse key frames, and decompress the value frames of rows; see `Decoder.split`.
 
     Args:
         chunk: the records.
         compression: how value frames are decompressed.
         wants: which tables are wanted.
+        in_native: whether the native path may split records, if it is there.
     """
-    found = _parts(chunk, compression, wants)
+    selected = _Selected({}, range(len(chunk)), 0)
+    if in_native and native is not None and compression.codec in ("none", "auto"):
+        selected = _selected(chunk, wants)
+    found = _parts(chunk, compression, wants, selected)
     split = next(found)
     split.rest = found
     return split
 
 
-def _parts(chunk: Chunk, compression: Compression, wants: Wants) -> Iterator[Split]:
+def _selected(chunk: Chunk, wants: Wants) -> _Selected:
+    """Split the records whose events are rows of one table, each in a plain frame, on the native path."""
+    values = chunk.values
+    if native is None or not isinstance(values, Binaries):
+        return _Selected({}, range(len(chunk)), 0)
+    framed = native.split_frames(chunk.keys, values.for_native())
+    positions, indexes, ends = (
+        pa.Array.from_buffers(pa.int32(), len(numbers) // 4, [None, pa.py_buffer(numbers)])
+        for numbers in (framed.records, framed.indexes, framed.ends)
+    )
+    commit_ts = pa.Array.from_buffers(pa.int64(), len(positions), [None, pa.py_buffer(framed.commit_ts)])
+    by_table: dict[TableName | None, list[int]] = {}
+    for number, end in enumerate(framed.ends_of_keys):
+        by_table.setdefault(_table_of(end), []).append(number)
+    found, rest, others = {}, set(framed.declined), 0
+    for table, numbers in by_table.items():
+        mine = pc.indices_nonzero(pc.is_in(ends, value_set=pa.array(numbers, pa.int32())))
+        if table is None:  # a name that is not plain
+            rest.update(positions.take(mine).to_pylist())
+        elif not wants(table):
+            others += len(mine)
+        else:
+            bounds, every = memoryview(framed.bounds).cast("i"), len(mine) == len(positions)
+            if not every:
+                pairs = pa.Array.from_buffers(pa.int64(), len(positions), [None, pa.py_buffer(framed.bounds)]).take(
+                    mine
+                )
+                bounds = memoryview(pairs.buffers()[1]).cast("B").cast("i")
+            spans = Spans(values.spans.data, bounds, sum(bounds[1::2]) - sum(bounds[::2]))
+            found[table] = TableEvents(
+                chunk,
+                table,
+                (positions if every else positions.take(mine)).to_pylist(),
+                (indexes if every else indexes.take(mine)).to_pylist(),
+                Binaries(spans),
+                PlainKeys(commit_ts if every else commit_ts.take(mine)),
+            )
+    return _Selected(found, sorted(rest), others)
+
+
+def _with_selected(split: Split, selected: _Selected, start: int, end: int) -> Split:
+    """Add the events that the native path has split, of the records at the positions `[start, end)`."""
+    for table, events in selected.tables.items():
+        first, after = (bisect_left(events.positions, position) for position in (start, end))
+        if first == after:
+            continue
+        mine = events if after - first == len(events) else events.picked(range(first, after))
+        more = split.tables.get(table)
+        split.tables[table] = mine if more is None else merged([mine, more])
+    if selected.tables:
+        split.tables = dict(sorted(split.tables.items(), key=lambda item: (item[1].positions[0], item[1].indexes[0])))
+    return split
+
+
+def _parts(chunk: Chunk, compression: Compression, wants: Wants, selected: _Selected) -> Iterator[Split]:
     """Yield the events of a chunk, up to those whose value frames are too large together."""
-    split = Split()
+    split, start = Split(others=selected.others), 0
     checked: dict[tuple[object, object], TableName] = {}  # tables by names that were checked
-    for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
+    behind = 0  # the last record of these
+    for position in selected.rest:
+        key, value = chunk.keys[position], chunk.values[position]
         if split.unpacked >= compression.max_together:
-            yield split
-            split = Split()
+            yield _with_selected(split, selected, start, behind)
+            split, start = Split(), behind
+        behind = position + 1
         rows = None if key is None or value is None else _rows_of_one_table(key, value)
         if rows is not None:
             table, commit_ts, value_frames = rows
@@ -105,8 +232,8 @@ def _parts(chunk: Chunk, compression: Compression, wants: Wants) -> Iterator[Spl
                 continue
             for index, (row_key, value_frame) in enumerate(zip(key_frames, value_frames, strict=True)):
                 if split.unpacked >= compression.max_together:
-                    yield split
-                    split = Split()
+                    yield _with_selected(split, selected, start, position)
+                    split, start = Split(), position
                 _add_row(split, chunk, position, index, table, row_key, value_frame, compression)
             continue
         try:
@@ -118,8 +245,8 @@ def _parts(chunk: Chunk, compression: Compression, wants: Wants) -> Iterator[Spl
             split.skipped += 1
         for index, (key_frame, value_frame) in enumerate(events):
             if split.unpacked >= compression.max_together:
-                yield split
-                split = Split()
+                yield _with_selected(split, selected, start, position)
+                split, start = Split(), position
             try:
                 if isinstance(key_frame, DecodeError):
                     raise key_frame
@@ -139,7 +266,7 @@ def _parts(chunk: Chunk, compression: Compression, wants: Wants) -> Iterator[Spl
                 split.corrupt.append(
                     Corrupt(position, index, parse_failure(error, "an open-protocol event").at(address))
                 )
-    yield split
+    yield _with_selected(split, selected, start, len(chunk))
 
 
 def _add_row(
