@@ -7,8 +7,8 @@ Buffers: TypeAlias = tuple[int, int, bytes | None, bytes | None, bytes]
 INTERFACE: int
 
 class Scanned:
-    fitting: bytes
-    others: bytes
+    accepted: bytes
+    declined: bytes
     commit_ts: bytes
     build_ts: bytes
     change_types: bytes
@@ -26,9 +26,9 @@ class Scanner:
         partial: bool,
         operations: Sequence[bool],
         preimages: bool,
-        commit_ts: tuple[int, int],
+        commit_ts_range: tuple[int, int],
     ) -> None: ...
-    def scan(self, messages: list[bytes] | tuple[bytes, bytes], events: Sequence[int] | None = None) -> Scanned: ...
+    def scan(self, messages: list[bytes] | tuple[bytes, bytes], selected: Sequence[int] | None = None) -> Scanned: ...
 
 class Prefixes:
     def __init__(self, marker: bytes) -> None: ...

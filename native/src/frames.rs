@@ -14,7 +14,7 @@ use pyo3::types::{PyBytes, PyList};
 use crate::json::positive;
 use crate::messages::Messages;
 use crate::scan::bytes;
-use crate::template::behind;
+use crate::template::match_at;
 
 const VERSION: u64 = 1;
 const BEGIN: &[u8] = b"{\"ts\":";
@@ -40,7 +40,7 @@ fn split<'k>(record: i32, key: &'k [u8], value: &[u8], events: &mut Events) -> O
     let (mut at, mut within, mut end_of_all, mut index) = (8, 0, None, 0);
     while at < key.len() {
         let end = usize::try_from(word(key, at)?).ok()?.checked_add(at + 8)?;
-        let (commit_ts, rest) = positive(key, behind(key, at + 8, BEGIN)?)?;
+        let (commit_ts, rest) = positive(key, match_at(key, at + 8, BEGIN)?)?;
         let rest = key.get(rest..end)?;
         if *end_of_all.get_or_insert(rest) != rest {
             return None;

@@ -13,7 +13,7 @@ use pyo3::types::PyBytes;
 
 use crate::json::{ONES, digits_end, zeros};
 use crate::messages::Messages;
-use crate::template::behind;
+use crate::template::match_at;
 
 /// The longest prefix: names have no more than 64 characters.
 const LONGEST: usize = 4096;
@@ -54,17 +54,17 @@ impl Prefix {
     #[inline]
     fn end(&self, message: &[u8]) -> Option<usize> {
         let (first, rest) = self.parts.split_first()?;
-        let mut at = behind(message, 0, first)?;
+        let mut at = match_at(message, 0, first)?;
         for part in rest {
             let digits = digits_end(message, at);
-            at = if digits > at { behind(message, digits, part)? } else { return None };
+            at = if digits > at { match_at(message, digits, part)? } else { return None };
         }
         Some(at)
     }
 
     #[inline]
     fn table(&self, message: &[u8], at: usize) -> Option<i32> {
-        self.tables.iter().find_map(|(operation, table)| behind(message, at, operation).map(|_| *table))
+        self.tables.iter().find_map(|(operation, table)| match_at(message, at, operation).map(|_| *table))
     }
 }
 
@@ -161,7 +161,7 @@ fn canonical(message: &[u8], marker: &[u8], into: &mut Vec<u8>) -> Option<usize>
     while at < LONGEST {
         let behind = quote(message, at)? + 1;
         let marked = behind.checked_sub(marker.len()).filter(|&start| start >= begin);
-        if marked.is_some_and(|start| crate::template::behind(message, start, marker).is_some()) {
+        if marked.is_some_and(|start| match_at(message, start, marker).is_some()) {
             into.extend_from_slice(message.get(begin..behind)?);
             return Some(behind);
         }

@@ -7,17 +7,16 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use crate::cells::{Buffers, Builder, Cast};
 use crate::messages::Messages;
 use crate::template::{
-    BUILD_TS, COMMIT_TS, Columns, Found, Members, NEW, NUMBERS, OLD, Operation, Step, Template, joined,
+    BUILD_TS, COMMIT_TS, Columns, EVENT_TIME, Found, IMAGE, Members, NUMBERS, Operation, PREIMAGE, Step, Template,
+    merge_constants,
 };
 
 /// Change types, as `events.CHANGE_TYPES` numbers them.
-const INSERT: i8 = 0;
-const UPDATE_PREIMAGE: i8 = 1;
-const UPDATE_POSTIMAGE: i8 = 2;
-const DELETE: i8 = 3;
+const CHANGE_INSERT: i8 = 0;
+const CHANGE_PREIMAGE: i8 = 1;
+const CHANGE_POSTIMAGE: i8 = 2;
+const CHANGE_DELETE: i8 = 3;
 
-/// Where the time of the event stands, in ms, of which a commit-ts is made if the message has none.
-const EVENT_TIME: usize = 2;
 const LOGICAL_BITS: u32 = 18;
 
 /// Reads the messages of one version of one table into columns.
@@ -34,14 +33,14 @@ struct Inner {
     /// By operation, whether its rows are wanted.
     operations: [bool; 3],
     preimages: bool,
-    /// The commit-ts that this scanner reads: above the first, up to the second.
-    commit_ts: (i64, i64),
+    /// The commit-ts that this scanner reads: the lower bound is excluded, the upper one included.
+    commit_ts_range: (i64, i64),
     change_types: Vec<i8>,
     events: Vec<i32>,
 }
 
 impl Inner {
-    /// Reads one message; returns None if it does not fit, and then leaves the columns as they were.
+    /// Reads one message. Returns None if it does not fit; the columns may then hold a part of it: `truncate` them.
     #[inline]
     fn read(&mut self, event: i32, message: &[u8]) -> Option<(i64, i64)> {
         if !self.template.read(message, &mut self.found) {
@@ -52,15 +51,15 @@ impl Inner {
         if commit_ts < 0 && found.numbers[EVENT_TIME] >= 0 {
             commit_ts = found.numbers[EVENT_TIME].checked_mul(1 << LOGICAL_BITS)?;
         }
-        // Without either, the caller knows the commit-ts.
-        if commit_ts >= 0 && (commit_ts <= self.commit_ts.0 || commit_ts > self.commit_ts.1) {
+        // Without either it stays -1, and the caller sets it.
+        if commit_ts >= 0 && (commit_ts <= self.commit_ts_range.0 || commit_ts > self.commit_ts_range.1) {
             return None;
         }
         let times = (commit_ts, found.numbers[BUILD_TS]);
         if !self.operations[found.operation as usize] {
             return Some(times);
         }
-        if found.has[OLD] && self.preimages {
+        if found.has[PREIMAGE] && self.preimages {
             if self.template.columns.partial {
                 let [old, new] = &mut found.cells;
                 for (old, new) in old.iter_mut().zip(new) {
@@ -69,14 +68,14 @@ impl Inner {
                     }
                 }
             }
-            self.image(event, message, OLD, UPDATE_PREIMAGE)?;
+            self.image(event, message, PREIMAGE, CHANGE_PREIMAGE)?;
         }
         let change_type = match self.found.operation {
-            Operation::Insert => INSERT,
-            Operation::Update => UPDATE_POSTIMAGE,
-            Operation::Delete => DELETE,
+            Operation::Insert => CHANGE_INSERT,
+            Operation::Update => CHANGE_POSTIMAGE,
+            Operation::Delete => CHANGE_DELETE,
         };
-        self.image(event, message, NEW, change_type)?;
+        self.image(event, message, IMAGE, change_type)?;
         Some(times)
     }
 
@@ -103,24 +102,24 @@ impl Inner {
 /// What a scan found. Each attribute but `columns` holds numbers in native byte order.
 #[pyclass(module = "ticdc_source._native", frozen, get_all)]
 pub struct Scanned {
-    /// The events that fit; int32.
-    fitting: Py<PyBytes>,
-    /// Those that do not; int32.
-    others: Py<PyBytes>,
-    /// Of each event that fits, its commit-ts, and when it was encoded (-1 if unknown); int64.
+    /// The indexes of the messages that fit, rising; int32.
+    accepted: Py<PyBytes>,
+    /// The indexes of those that do not; int32.
+    declined: Py<PyBytes>,
+    /// Of each accepted event, its commit-ts, and when it was encoded in ms; each -1 if unknown; int64.
     commit_ts: Py<PyBytes>,
     build_ts: Py<PyBytes>,
-    /// Of each row image, its change type (int8) and its event (int32).
+    /// Of each row image, its change type (int8) and the index of its message (int32).
     change_types: Py<PyBytes>,
     events: Py<PyBytes>,
-    /// Of each column with a cast, in order: (number of NULLs, validity, offsets, data); None for a buffer it lacks.
+    /// Of each cast, in order: (length, number of NULLs, validity, offsets, data); None for a buffer that an array lacks.
     columns: Py<PyList>,
 }
 
 #[pymethods]
 impl Scanner {
     #[new]
-    #[pyo3(signature = (steps, heads, tail, casts, *, partial, operations, preimages, commit_ts))]
+    #[pyo3(signature = (steps, heads, tail, casts, *, partial, operations, preimages, commit_ts_range))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         steps: &Bound<'_, PyAny>,
@@ -130,14 +129,14 @@ impl Scanner {
         partial: bool,
         operations: [bool; 3],
         preimages: bool,
-        commit_ts: (i64, i64),
+        commit_ts_range: (i64, i64),
     ) -> PyResult<Scanner> {
         let template = Template { steps: steps_of(steps)?, columns: Columns { heads, tail, partial } };
         let builders = casts
             .into_iter()
             .map(|(column, cast)| Ok((column, Builder::new(cast_of(&cast)?))))
             .collect::<PyResult<_>>()?;
-        let found = Found::new(template.columns.heads.len(), template.most_members());
+        let found = Found::new(template.columns.heads.len(), template.max_members());
         Ok(Scanner {
             inner: std::sync::Mutex::new(Inner {
                 template,
@@ -145,29 +144,32 @@ impl Scanner {
                 builders,
                 operations,
                 preimages,
-                commit_ts,
+                commit_ts_range,
                 change_types: Vec::new(),
                 events: Vec::new(),
             }),
         })
     }
 
-    /// Read messages: those with some indexes, or all.
-    #[pyo3(signature = (messages, events=None))]
-    fn scan(&self, py: Python<'_>, messages: Messages<'_>, events: Option<Vec<u32>>) -> PyResult<Scanned> {
-        let mut guard = self.inner.lock().map_err(|_| PyValueError::new_err("a scan has failed before"))?;
+    /// Read the messages with some indexes, or all.
+    #[pyo3(signature = (messages, selected=None))]
+    fn scan(&self, py: Python<'_>, messages: Messages<'_>, selected: Option<Vec<u32>>) -> PyResult<Scanned> {
+        let mut guard = self
+            .inner
+            .lock()
+            .map_err(|_| PyValueError::new_err("the scanner cannot be used: an earlier scan has panicked"))?;
         let inner = &mut *guard;
         inner.truncate(0);
         let count = messages.len();
-        let tried: &mut dyn Iterator<Item = usize> = match &events {
-            Some(events) => &mut events.iter().map(|&event| event as usize),
+        let tried: &mut dyn Iterator<Item = usize> = match &selected {
+            Some(selected) => &mut selected.iter().map(|&event| event as usize),
             None => &mut (0..count),
         };
-        let rows = events.as_ref().map_or(count, Vec::len);
+        let rows = selected.as_ref().map_or(count, Vec::len);
         for (_, builder) in &mut inner.builders {
             builder.reserve(rows);
         }
-        let (mut fitting, mut others) = (Vec::<i32>::with_capacity(rows), Vec::<i32>::new());
+        let (mut accepted, mut declined) = (Vec::<i32>::with_capacity(rows), Vec::<i32>::new());
         let (mut commit_ts, mut build_ts) = (Vec::<i64>::with_capacity(rows), Vec::<i64>::with_capacity(rows));
         for event in tried {
             let number = i32::try_from(event)?;
@@ -175,23 +177,23 @@ impl Scanner {
             let read = inner.read(number, messages.get(event)?);
             match read {
                 Some((commit, build)) => {
-                    fitting.push(number);
+                    accepted.push(number);
                     commit_ts.push(commit);
                     build_ts.push(build);
                 }
                 None => {
                     inner.truncate(images);
-                    others.push(number);
+                    declined.push(number);
                 }
             }
         }
         let columns = PyList::empty(py);
         for (_, builder) in &mut inner.builders {
-            columns.append(in_python(py, builder.finish())?)?;
+            columns.append(to_python(py, builder.finish())?)?;
         }
         let scanned = Scanned {
-            fitting: bytes(py, &fitting, i32::to_ne_bytes)?.unbind(),
-            others: bytes(py, &others, i32::to_ne_bytes)?.unbind(),
+            accepted: bytes(py, &accepted, i32::to_ne_bytes)?.unbind(),
+            declined: bytes(py, &declined, i32::to_ne_bytes)?.unbind(),
             commit_ts: bytes(py, &commit_ts, i64::to_ne_bytes)?.unbind(),
             build_ts: bytes(py, &build_ts, i64::to_ne_bytes)?.unbind(),
             change_types: bytes(py, &inner.change_types, i8::to_ne_bytes)?.unbind(),
@@ -217,7 +219,7 @@ pub fn bytes<'py, T: Copy, const N: usize>(
     })
 }
 
-fn in_python(py: Python<'_>, column: Buffers) -> PyResult<Bound<'_, PyTuple>> {
+fn to_python(py: Python<'_>, column: Buffers) -> PyResult<Bound<'_, PyTuple>> {
     (
         column.length,
         column.nulls,
@@ -231,7 +233,7 @@ fn in_python(py: Python<'_>, column: Buffers) -> PyResult<Bound<'_, PyTuple>> {
 /// Reads the steps of a template, which Python gives as tuples: the name of the step, and what it needs.
 fn steps_of(steps: &Bound<'_, PyAny>) -> PyResult<Vec<Step>> {
     let steps = steps.try_iter()?.map(|step| step_of(&step?)).collect::<PyResult<_>>()?;
-    Ok(joined(steps))
+    Ok(merge_constants(steps))
 }
 
 fn step_of(step: &Bound<'_, PyAny>) -> PyResult<Step> {
@@ -248,15 +250,20 @@ fn step_of(step: &Bound<'_, PyAny>) -> PyResult<Step> {
             }
             Step::Number { slot, most: given(2)?.extract()? }
         }
-        "members" => Step::Members(Members::new(given(1)?.extract()?).ok_or_else(|| wrong("two members are alike"))?),
+        "members" => Step::Members(
+            Members::new(given(1)?.extract()?)
+                .ok_or_else(|| wrong("a member twice, or one that is not \"name\":\"text\""))?,
+        ),
         "row" => {
             let which = given(1)?.extract()?;
-            if which > NEW {
+            if which > IMAGE {
                 return Err(wrong("no such row"));
             }
             Step::Row(which)
         }
-        "is" => Step::Is(Operation::of(given(1)?.extract()?).ok_or_else(|| wrong("no such operation"))?),
+        "operation" => {
+            Step::SetOperation(Operation::of(given(1)?.extract()?).ok_or_else(|| wrong("no such operation"))?)
+        }
         "branch" => Step::Branch(
             given(1)?
                 .try_iter()?
@@ -285,7 +292,7 @@ fn cast_of(cast: &Bound<'_, PyTuple>) -> PyResult<Cast> {
             text: given(1)?.extract()?,
             limit: 10i128
                 .checked_pow(given(2)?.extract()?)
-                .ok_or_else(|| PyValueError::new_err("a precision beyond 38"))?,
+                .ok_or_else(|| PyValueError::new_err("decimal: the precision exceeds 38"))?,
             scale: given(3)?.extract()?,
         },
         "float" => Cast::Float { text: given(1)?.extract()?, single: given(2)?.extract()? },

@@ -6,11 +6,14 @@
 
 use crate::json::{self, Cell};
 
-pub const OLD: usize = 0;
-pub const NEW: usize = 1;
+/// The rows of a message: that before an update; that after an insert or an update, or the deleted one.
+pub const PREIMAGE: usize = 0;
+pub const IMAGE: usize = 1;
 
+/// The slots of numbers: the commit-ts; when the event was encoded, in ms; when it happened, in ms; any other.
 pub const COMMIT_TS: usize = 0;
 pub const BUILD_TS: usize = 1;
+pub const EVENT_TIME: usize = 2;
 pub const NUMBERS: usize = 4;
 
 /// What happened to a row.
@@ -34,17 +37,17 @@ impl Operation {
 pub enum Step {
     /// These bytes.
     Const(Vec<u8>),
-    /// One of these byte strings; the first that fits is taken.
+    /// One of these byte strings: the first that fits. There is no way back, so longer ones come first.
     Choice(Vec<Vec<u8>>),
-    /// A positive integer, no larger than `most`, kept in a slot.
+    /// A positive integer of at most 18 digits and at most `most`, kept in a slot.
     Number { slot: usize, most: i64 },
-    /// These members of an object, each once, in any order.
+    /// These members of an object, each once, in any order. A path has this step once at most.
     Members(Members),
-    /// A row, kept as the old or the new one.
+    /// A row, kept as the preimage or the image.
     Row(usize),
-    /// The operation is this one.
-    Is(Operation),
-    /// The first branch whose bytes fit; the steps after it follow all branches.
+    /// Sets the operation; reads no bytes. Every path through a template has this step.
+    SetOperation(Operation),
+    /// The first branch whose bytes fit; there is no way back. The steps after this one run whichever was taken.
     Branch(Vec<(Vec<u8>, Vec<Step>)>),
 }
 
@@ -55,7 +58,7 @@ pub struct Columns {
     pub heads: Vec<Vec<Vec<u8>>>,
     /// The bytes behind each cell.
     pub tail: Vec<u8>,
-    /// Whether an old row may lack columns, which then have the new values.
+    /// Whether a preimage may lack columns, which then have the values of the image.
     pub partial: bool,
 }
 
@@ -65,13 +68,13 @@ pub struct Found {
     pub operation: Operation,
     /// By slot; -1 for a number that the message lacks.
     pub numbers: [i64; NUMBERS],
-    /// Whether there is an old row, and whether there is a new one.
+    /// Whether there is a preimage, and whether there is an image.
     pub has: [bool; 2],
-    /// The cells of the old row and of the new one.
+    /// The cells of the preimage and of the image.
     pub cells: [Vec<Cell>; 2],
     /// For `Members`: by member, the number of the last message that had it.
     marks: Vec<u64>,
-    message: u64,
+    message_id: u64,
 }
 
 impl Found {
@@ -82,7 +85,7 @@ impl Found {
             has: [false; 2],
             cells: [vec![Cell::MISSING; columns], vec![Cell::MISSING; columns]],
             marks: vec![0; members],
-            message: 0,
+            message_id: 0,
         }
     }
 }
@@ -94,25 +97,25 @@ pub struct Template {
     pub columns: Columns,
 }
 
-/// Joins constants that follow one another, and choices that are none.
-pub fn joined(steps: Vec<Step>) -> Vec<Step> {
-    let mut joined: Vec<Step> = Vec::with_capacity(steps.len());
+/// Merges constants that follow one another. A choice of one string is a constant.
+pub fn merge_constants(steps: Vec<Step>) -> Vec<Step> {
+    let mut merge_constants: Vec<Step> = Vec::with_capacity(steps.len());
     for step in steps {
         let step = match step {
             Step::Choice(mut choices) if choices.len() == 1 => Step::Const(choices.swap_remove(0)),
             step => step,
         };
-        match (joined.last_mut(), step) {
+        match (merge_constants.last_mut(), step) {
             (Some(Step::Const(before)), Step::Const(bytes)) => before.extend_from_slice(&bytes),
-            (_, step) => joined.push(step),
+            (_, step) => merge_constants.push(step),
         }
     }
-    joined
+    merge_constants
 }
 
 impl Template {
     /// Returns the largest number of members that a step has.
-    pub fn most_members(&self) -> usize {
+    pub fn max_members(&self) -> usize {
         fn most(steps: &[Step]) -> usize {
             let of = |step: &Step| match step {
                 Step::Members(members) => members.members.len(),
@@ -124,21 +127,21 @@ impl Template {
         most(&self.steps)
     }
 
-    /// Reads a message; returns whether it fits. If not, what is found means nothing.
+    /// Reads a message; returns whether it fits. If not, the contents of `found` are undefined.
     #[inline]
     pub fn read(&self, message: &[u8], found: &mut Found) -> bool {
         found.numbers = [-1; NUMBERS];
         found.has = [false; 2];
-        found.message += 1;
+        found.message_id += 1;
         let fits = self.run(&self.steps, message, 0, found) == Some(message.len());
-        fits && found.has[NEW] && (!found.has[OLD] || found.operation == Operation::Update)
+        fits && found.has[IMAGE] && (!found.has[PREIMAGE] || found.operation == Operation::Update)
     }
 
     fn run(&self, steps: &[Step], message: &[u8], mut at: usize, found: &mut Found) -> Option<usize> {
         for step in steps {
             at = match step {
-                Step::Const(bytes) => behind(message, at, bytes)?,
-                Step::Choice(choices) => choices.iter().find_map(|bytes| behind(message, at, bytes))?,
+                Step::Const(bytes) => match_at(message, at, bytes)?,
+                Step::Choice(choices) => choices.iter().find_map(|bytes| match_at(message, at, bytes))?,
                 Step::Number { slot, most } => {
                     let (number, end) = json::positive(message, at)?;
                     if number > *most {
@@ -147,15 +150,15 @@ impl Template {
                     found.numbers[*slot] = number;
                     end
                 }
-                Step::Members(members) => members.behind(message, at, found.message, &mut found.marks)?,
+                Step::Members(members) => members.match_at(message, at, found.message_id, &mut found.marks)?,
                 Step::Row(which) => self.row(*which, message, at, found)?,
-                Step::Is(operation) => {
+                Step::SetOperation(operation) => {
                     found.operation = *operation;
                     at
                 }
                 Step::Branch(branches) => {
                     let (next, steps) =
-                        branches.iter().find_map(|(bytes, steps)| Some((behind(message, at, bytes)?, steps)))?;
+                        branches.iter().find_map(|(bytes, steps)| Some((match_at(message, at, bytes)?, steps)))?;
                     self.run(steps, message, next, found)?
                 }
             };
@@ -163,18 +166,18 @@ impl Template {
         Some(at)
     }
 
-    /// Reads the members of a row, up to the brace that ends it.
+    /// Reads the members of a row, and stops before the brace that ends it.
     #[inline]
     fn row(&self, which: usize, message: &[u8], mut at: usize, found: &mut Found) -> Option<usize> {
-        let partial = self.columns.partial && which == OLD;
+        let partial = self.columns.partial && which == PREIMAGE;
         let mut first = true;
         for (heads, kept) in self.columns.heads.iter().zip(&mut found.cells[which]) {
-            let start = if first { at } else { behind(message, at, b",").unwrap_or(usize::MAX) };
-            match heads.iter().find_map(|head| behind(message, start, head)) {
+            let start = if first { at } else { match_at(message, at, b",").unwrap_or(usize::MAX) };
+            match heads.iter().find_map(|head| match_at(message, start, head)) {
                 Some(next) => {
                     let (cell, next) = json::cell(message, next)?;
                     *kept = cell;
-                    at = behind(message, next, &self.columns.tail)?;
+                    at = match_at(message, next, &self.columns.tail)?;
                     first = false;
                 }
                 None if partial => *kept = Cell::MISSING,
@@ -188,15 +191,15 @@ impl Template {
 
 /// Returns the index behind `bytes`, which must stand at `at`.
 #[inline(always)]
-pub fn behind(message: &[u8], at: usize, bytes: &[u8]) -> Option<usize> {
+pub fn match_at(message: &[u8], at: usize, bytes: &[u8]) -> Option<usize> {
     let end = at.checked_add(bytes.len())?;
     equal(message.get(at..end)?, bytes).then_some(end)
 }
 
-/// From this length on, calling the library's comparison pays.
+/// From this length on, the library's `memcmp` is faster.
 const LONG: usize = 64;
 
-/// Compares bytes of one length. Most are short: their comparison is inlined, eight bytes at a time.
+/// Compares two slices of equal length. Most are short: their comparison is inlined, eight bytes at a time.
 #[inline(always)]
 fn equal(one: &[u8], other: &[u8]) -> bool {
     if other.len() >= LONG {
@@ -225,26 +228,26 @@ pub struct Members {
 /// Which bytes of a member are hashed.
 #[derive(Clone, Copy, Debug)]
 enum Hashing {
-    /// Eight bytes, so far behind its first byte. No member is shorter.
+    /// Eight bytes at this offset; every member reaches that far.
     Window(usize),
-    /// The first and the last bytes of its name.
+    /// The first and the last eight bytes of its name, and the name's length.
     Name,
 }
 
 const WINDOW: usize = 8;
-/// How many members may have one hash before other bytes are tried.
-const MOST_ALIKE: usize = 2;
+/// If the best window puts more members than this in one slot, names are hashed instead.
+const MAX_IN_SLOT: usize = 2;
 
 impl Members {
-    /// Returns None if two members are equal.
+    /// Returns None if two members are equal, or one is not `"name":"text"`.
     pub fn new(members: Vec<Vec<u8>>) -> Option<Members> {
         let shortest = members.iter().map(Vec::len).min().unwrap_or(0);
         let windows = (0..(shortest + 1).saturating_sub(WINDOW)).map(Hashing::Window);
         let size = (members.len() * 4).next_power_of_two();
         let hashing = windows
-            .map(|hashing| (alike(&members, hashing, size), hashing))
-            .min_by_key(|(alike, _)| *alike)
-            .filter(|(alike, _)| *alike <= MOST_ALIKE)
+            .map(|hashing| (fullest_slot(&members, hashing, size), hashing))
+            .min_by_key(|(fullest_slot, _)| *fullest_slot)
+            .filter(|(fullest_slot, _)| *fullest_slot <= MAX_IN_SLOT)
             .map_or(Hashing::Name, |(_, hashing)| hashing);
         let mut slots = vec![0; size];
         for (index, member) in members.iter().enumerate() {
@@ -261,20 +264,20 @@ impl Members {
     }
 
     #[inline]
-    fn behind(&self, message: &[u8], mut at: usize, number: u64, marks: &mut [u64]) -> Option<usize> {
+    fn match_at(&self, message: &[u8], mut at: usize, message_id: u64, marks: &mut [u64]) -> Option<usize> {
         for count in 0..self.members.len() {
             if count > 0 {
-                at = behind(message, at, b",")?;
+                at = match_at(message, at, b",")?;
             }
             let mut slot = hash(message, at, self.hashing)? & (self.slots.len() - 1);
             at = loop {
                 let index = (*self.slots.get(slot)? as usize).checked_sub(1)?;
-                if let Some(end) = behind(message, at, &self.members[index]) {
-                    // A member that came before in this message is one too many: another one is missing then.
-                    if marks[index] == number {
+                if let Some(end) = match_at(message, at, &self.members[index]) {
+                    // A member twice: then another one is missing.
+                    if marks[index] == message_id {
                         return None;
                     }
-                    marks[index] = number;
+                    marks[index] = message_id;
                     break end;
                 }
                 slot = (slot + 1) & (self.slots.len() - 1);
@@ -284,8 +287,8 @@ impl Members {
     }
 }
 
-/// Returns how many members have the most frequent hash.
-fn alike(members: &[Vec<u8>], hashing: Hashing, size: usize) -> usize {
+/// Returns the size of the fullest slot.
+fn fullest_slot(members: &[Vec<u8>], hashing: Hashing, size: usize) -> usize {
     let mut hashes: Vec<usize> =
         members.iter().filter_map(|member| Some(hash(member, 0, hashing)? & (size - 1))).collect();
     hashes.sort_unstable();

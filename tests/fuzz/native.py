@@ -116,7 +116,7 @@ class Recorder(Templates):
         wire_of: WireOf,
         general: General,
         commit_ts: pa.Int64Array | None = None,
-        usual: pa.Int32Array | None = None,
+        candidates: pa.Int32Array | None = None,
     ) -> Decoded:
         """Decode as templates do; while recording, events that do not fit have no rows."""
         self.left = []
@@ -127,7 +127,7 @@ class Recorder(Templates):
             self.left += some.positions
             return _nothing(learned.plan, len(some))
 
-        return super().decode(events, learned, wire_of, record, commit_ts, usual)
+        return super().decode(events, learned, wire_of, record, commit_ts, candidates)
 
 
 def _nothing(plan: Plan, count: int) -> Decoded:

@@ -136,11 +136,11 @@ def test_doubles_are_read_to_the_bit(native_path: ModuleType) -> None:
         partial=False,
         operations=[True, True, True],
         preimages=True,
-        commit_ts=(-1, 1),
+        commit_ts_range=(-1, 1),
     )
     scanned = scanner.scan([f'{{"a":{text}}}'.encode() for text in written])
 
-    fitting = memoryview(scanned.fitting).cast("i").tolist()
+    fitting = memoryview(scanned.accepted).cast("i").tolist()
     found = memoryview(scanned.columns[0][-1]).cast("d").tolist()
     expected = [float(orjson.loads(written[index])) for index in fitting]
     assert len(fitting) > len(written) // 4  # exponents of three digits are declined

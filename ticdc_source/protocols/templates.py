@@ -1,8 +1,8 @@
-"""The native path: row messages of one table are read by templates, which are learned of messages that were parsed.
+"""The native path: templates, learned from messages that were parsed, read the row messages of one table.
 
 A template says what messages of one version of a table have in common, byte for byte (native/src/template.rs). Native
 code reads the messages that fit, and makes the columns. The general path reads the others: it is the specification, and
-reports what is wrong. Native code accepts nothing that it does not read as the general path does.
+reports what is wrong. Native code accepts a message only if it reads it exactly as the general path does.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 __all__ = [
     "BUILD_TS",
     "COMMIT_TS",
-    "DELETE",
     "EVENT_TIME",
-    "INSERT",
+    "IGNORED",
+    "IMAGE",
     "MOST_MS",
-    "NEW",
-    "OLD",
-    "OTHER_NUMBER",
-    "UPDATE",
+    "PREIMAGE",
+    "SET_DELETE",
+    "SET_INSERT",
+    "SET_UPDATE",
     "General",
     "Learn",
     "Step",
@@ -46,12 +46,12 @@ __all__ = [
     "Templates",
 ]
 
-# What a step is, and what it needs: native/src/scan.rs, `step_of`, reads it.
+# A step's name and arguments; `step_of` in native/src/scan.rs reads them.
 Step: TypeAlias = tuple[object, ...]
-INSERT, UPDATE, DELETE = (("is", operation) for operation in range(3))
-OLD, NEW = 0, 1  # the rows of a message
-COMMIT_TS, BUILD_TS, EVENT_TIME, OTHER_NUMBER = 0, 1, 2, 3  # the slots of numbers
-MOST_MS = (1 << 45) - 1  # of which a TSO can be made
+SET_INSERT, SET_UPDATE, SET_DELETE = (("operation", number) for number in range(3))
+PREIMAGE, IMAGE = 0, 1  # the rows of a message; a deleted row is an image
+COMMIT_TS, BUILD_TS, EVENT_TIME, IGNORED = 0, 1, 2, 3  # the slots of numbers
+MOST_MS = (1 << 45) - 1  # a larger time makes no TSO
 _MOST_TSO = (1 << 63) - 1
 _OPERATIONS = ("insert", "update", "delete")
 _REPLACEMENT = "\ufffd".encode()
@@ -67,11 +67,11 @@ class Template:
 
     Attributes:
         identity: equal for messages that differ in their variants only.
-        variants: what the message has at places where messages of one version of the table differ.
+        variants: the bytes at each place where messages of one version of the table may differ.
         heads: of each column, the bytes before its cell.
         tail: the bytes behind each cell.
-        partial: whether an old row may lack columns, which then have the new values.
-        steps: makes the steps, given what messages have at each place.
+        partial: whether a preimage may lack columns, which then have the values of the image.
+        steps: makes the steps of the known variants at each place.
         cluster_id: the cluster id in the messages; None if they lack it.
     """
 
@@ -84,7 +84,7 @@ class Template:
     cluster_id: str | None = None
 
 
-# Takes the template of a message that was parsed, the number of the plan's boundaries before the row, and the columns.
+# Takes the template of a message that was parsed, the version of its table (`_Known.version`), and the columns.
 Learn: TypeAlias = Callable[[Template | None, int, tuple[Column, ...]], None]
 # Reads events on the general path. With `Learn`, it makes a template of each event.
 General: TypeAlias = Callable[[TableEvents, Learn | None], Decoded]
@@ -95,12 +95,12 @@ class _Known:
 
     Attributes:
         template: of the first such message.
-        version: the number of the plan's boundaries before the rows.
+        version: how many of the plan's boundaries are less than the commit-ts of these messages.
         columns: the columns.
-        variants: what messages have at each place.
+        variants: those that were seen at each place.
         scanner: native code for all of this; None until it is needed.
-        planned: the columns that messages have, each with its cast.
-        missing: the columns that messages lack.
+        planned: the fields of the read schema that messages have, each with its cast.
+        missing: the fields that messages lack; they become NULL.
         as_cells: the fields whose kernels have refused an array: they get cells from then on.
     """
 
@@ -115,7 +115,7 @@ class _Known:
         self.as_cells: set[str] = set()
 
     def add(self, variants: Sequence[bytes]) -> bool:
-        """Add what a message has at each place; return whether something was added."""
+        """Add the variants of a message; return whether one was added."""
         news = [(seen, new) for seen, new in zip(self.variants, variants, strict=True) if new not in seen]
         if not news or sum(map(len, self.variants)) + len(news) > _MOST_VARIANTS:
             return False
@@ -125,7 +125,7 @@ class _Known:
         return True
 
     def prepare(self, learned: LearnedTable, wire_of: WireOf) -> Scanner | None:
-        """Return the scanner; None if there is none."""
+        """Return the scanner, made if need be; None if a column is unknown, or cannot be read as the plan wants it."""
         if self.scanner is not None or native is None:
             return self.scanner
         plan = learned.plan
@@ -149,7 +149,7 @@ class _Known:
             partial=template.partial,
             operations=[operation in plan.operations for operation in _OPERATIONS],
             preimages=plan.preimages,
-            commit_ts=(
+            commit_ts_range=(
                 boundaries[self.version - 1] if self.version else -1,
                 boundaries[self.version] if self.version < len(boundaries) else _MOST_TSO,
             ),
@@ -168,14 +168,14 @@ class _Known:
             return ("integer", False, 8)
         return ("float", False, False) if column.arrays == pa.float64() else _JSON
 
-    def column(self, column: PlannedColumn, cast: Cast, buffers: Buffers, bad: set[int]) -> pa.Array | None:
+    def column(self, column: PlannedColumn, cast: Cast, buffers: Buffers, refused: set[int]) -> pa.Array | None:
         """Return one column of a scan; None if its kernel refuses the array, and gets cells from now on.
 
         Args:
             column: the column.
             cast: its cast.
             buffers: what native code has made of it.
-            bad: gets the images that are left to the general path.
+            refused: gets the images whose events are left to the general path.
         """
         length, nulls, validity, offsets, data = buffers
         kept = [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, offsets, data)]
@@ -196,16 +196,16 @@ class _Known:
                 self.as_cells.add(column.field.name)
                 self.scanner = None
                 return None
-            refused = failing_cells(run, cells)
-            bad.update(refused)
+            failing = failing_cells(run, cells)
+            refused.update(failing)
             try:
-                array = run([None if row in refused else cell for row, cell in enumerate(cells)])
+                array = run([None if row in failing else cell for row, cell in enumerate(cells)])
             except Exception:  # noqa: BLE001 (as above)
-                bad.update(range(length))
+                refused.update(range(length))
                 return pa.nulls(length, column.field.arrow)
         written = array.buffers()[2] if column.raw is not None and array is not cells else None
         if written is not None and _REPLACEMENT in written.to_pybytes():  # `in` a buffer looks for one byte
-            bad.update(pc.indices_nonzero(pc.match_substring(array, _REPLACEMENT.decode())).to_pylist())
+            refused.update(pc.indices_nonzero(pc.match_substring(array, _REPLACEMENT.decode())).to_pylist())
         return array
 
 
@@ -237,7 +237,7 @@ class Templates:
         wire_of: WireOf,
         general: General,
         commit_ts: pa.Int64Array | None = None,
-        usual: pa.Int32Array | None = None,
+        candidates: pa.Int32Array | None = None,
     ) -> Decoded:
         """Decode a table's events: those that fit a template in native code, the others on the general path.
 
@@ -247,7 +247,7 @@ class Templates:
             wire_of: chooses how a column is read.
             general: the general path.
             commit_ts: of each event, its commit-ts; None if messages have it.
-            usual: the indexes of the events that may fit a template; None if all may.
+            candidates: the indexes of the events that may fit a template; None if all may.
 
         Raises:
             SchemaError: as `Plan.for_columns`.
@@ -255,23 +255,23 @@ class Templates:
         parts: list[_Part] = []
         boundaries = learned.plan.boundaries()
 
-        def scan(left: pa.Int32Array | None, tried: Iterable[_Known]) -> pa.Int32Array:
+        def scan(pending: pa.Int32Array | None, tried: Iterable[_Known]) -> pa.Int32Array:
             for known in tried:
-                if left is not None and not len(left):
+                if pending is not None and not len(pending):
                     break
                 scanner = known.prepare(learned, wire_of)
                 if scanner is None:
                     continue
-                tried_now, later = left, None
+                tried_now, other_versions = pending, None
                 if commit_ts is not None and boundaries:
-                    tried_now, later = _of_version(known.version, boundaries, commit_ts, left)
-                part, left = _scan(known, scanner, events, tried_now, learned.plan)
-                if later is not None:
-                    left = _sorted(left, later)
+                    tried_now, other_versions = _of_version(known.version, boundaries, commit_ts, pending)
+                part, pending = _scan(known, scanner, events, tried_now, learned.plan)
+                if other_versions is not None:
+                    pending = _merged_sorted(pending, other_versions)
                 if commit_ts is not None:
                     part.decoded.commit_ts = commit_ts.take(part.own)
                 parts.extend([part] if len(part.own) else [])
-            return row_indices(len(events)) if left is None else left
+            return row_indices(len(events)) if pending is None else pending
 
         def read(some: pa.Int32Array, learn: Learn | None) -> None:
             picked = some.to_pylist()
@@ -280,17 +280,17 @@ class Templates:
             decoded.failures = {picked[event]: error for event, error in decoded.failures.items()}
             parts.append(_Part(some, decoded))
 
-        left = scan(usual, list(reversed(self._known.values())))
+        pending = scan(candidates, list(reversed(self._known.values())))
         size = 1
-        while len(left):
+        while len(pending):
             changed: list[_Known] = []
-            read(left[:size], partial(self._learn, changed))
-            left = left[size:]
+            read(pending[:size], partial(self._learn, changed))
+            pending = pending[size:]
             # Messages that teach nothing make the next sample larger: few calls find out that none does.
             size = 1 if changed else 4 * size
-            left = scan(left, changed) if len(left) else left
-        if usual is not None and len(usual) < len(events):
-            read(pc.indices_nonzero(pc.invert(pc.is_in(row_indices(len(events)), usual))).cast(pa.int32()), None)
+            pending = scan(pending, changed) if len(pending) else pending
+        if candidates is not None and len(candidates) < len(events):
+            read(pc.indices_nonzero(pc.invert(pc.is_in(row_indices(len(events)), candidates))).cast(pa.int32()), None)
         if not parts:
             return general(events, None)
         return parts[0].decoded if len(parts) == 1 else _merged(parts)
@@ -313,7 +313,7 @@ class Templates:
 
 
 def _scan(
-    known: _Known, scanner: Scanner, events: TableEvents, left: pa.Int32Array | None, plan: Plan
+    known: _Known, scanner: Scanner, events: TableEvents, pending: pa.Int32Array | None, plan: Plan
 ) -> tuple[_Part, pa.Int32Array]:
     """Read events by one template; return what was read, and the indexes of the other events.
 
@@ -321,22 +321,22 @@ def _scan(
         known: the template.
         scanner: its scanner.
         events: the events.
-        left: the indexes of those to read; None for all.
+        pending: the indexes of those to read; None for all.
         plan: what is wanted.
     """
-    indexes, payloads = None if left is None else left.to_pylist(), events.payloads
+    indexes, payloads = None if pending is None else pending.to_pylist(), events.payloads
     scanned = scanner.scan(payloads.for_native() if isinstance(payloads, Binaries) else payloads, indexes)
     own, others, image_events = (
-        _numbers(pa.int32(), numbers) for numbers in (scanned.fitting, scanned.others, scanned.events)
+        _numbers(pa.int32(), numbers) for numbers in (scanned.accepted, scanned.declined, scanned.events)
     )
-    bad: set[int] = set()
+    refused: set[int] = set()
     columns = {column.field.name: pa.nulls(len(image_events), column.field.arrow) for column in known.missing}
     if plan.rescued is not None:
         columns[plan.rescued] = pa.nulls(len(image_events), pa.string())
     for (column, cast), buffers in zip(known.planned, scanned.columns, strict=True):
-        array = known.column(column, cast, buffers, bad)
+        array = known.column(column, cast, buffers, refused)
         if array is None:
-            bad.update(range(len(image_events)))
+            refused.update(range(len(image_events)))
             array = pa.nulls(len(image_events), column.field.arrow)
         columns[column.field.name] = array
     build_ts = _numbers(pa.int64(), scanned.build_ts)
@@ -356,25 +356,25 @@ def _scan(
             cluster_id=repeated(known.template.cluster_id, pa.string(), len(own)),
         ),
     )
-    if bad:
-        refused = image_events.take(pa.array(sorted(bad), pa.int32())).unique()
-        part = _without(part, refused)
-        others = _sorted(others, refused)
+    if refused:
+        left = image_events.take(pa.array(sorted(refused), pa.int32())).unique()
+        part = _without(part, left)
+        others = _merged_sorted(others, left)
     return part, others
 
 
-def _sorted(some: pa.Int32Array, others: pa.Int32Array) -> pa.Int32Array:
+def _merged_sorted(some: pa.Int32Array, others: pa.Int32Array) -> pa.Int32Array:
     both = pa.concat_arrays([some, others])
     return both.take(pc.sort_indices(both))
 
 
 def _of_version(
-    version: int, boundaries: Sequence[int], commit_ts: pa.Int64Array, left: pa.Int32Array | None
+    version: int, boundaries: Sequence[int], commit_ts: pa.Int64Array, pending: pa.Int32Array | None
 ) -> tuple[pa.Int32Array, pa.Int32Array]:
-    """Return which events of those left have a version of the table, and which have another."""
-    left = row_indices(len(commit_ts)) if left is None else left
-    found = pa.array([bisect_left(boundaries, ts) == version for ts in commit_ts.take(left).to_pylist()], pa.bool_())
-    return left.filter(found), left.filter(pc.invert(found))
+    """Return which events of those pending have a version of the table, and which have another."""
+    pending = row_indices(len(commit_ts)) if pending is None else pending
+    found = pa.array([bisect_left(boundaries, ts) == version for ts in commit_ts.take(pending).to_pylist()], pa.bool_())
+    return pending.filter(found), pending.filter(pc.invert(found))
 
 
 def _numbers(arrow: pa.DataType, written: bytes) -> pa.Array:
@@ -383,7 +383,7 @@ def _numbers(arrow: pa.DataType, written: bytes) -> pa.Array:
 
 
 def _without(part: _Part, events: pa.Int32Array) -> _Part:
-    """Return what was decoded of the other events."""
+    """Return the part without these events."""
     decoded = part.decoded
     keep, images = (pc.invert(pc.is_in(each, value_set=events)) for each in (part.own, decoded.events))
     return _Part(
@@ -401,10 +401,10 @@ def _without(part: _Part, events: pa.Int32Array) -> _Part:
 
 
 def _merged(parts: Sequence[_Part]) -> Decoded:
-    """Return all parts in the order of the events."""
+    """Merge the parts in the order of the events. An event's images are in one part, and sorting keeps their order."""
     decoded = [part.decoded for part in parts]
     own, events = (pa.concat_arrays(each) for each in ([part.own for part in parts], [part.events for part in decoded]))
-    by_event, by_image = pc.sort_indices(own), pc.sort_indices(events)  # the images of an event are in one part
+    by_event, by_image = pc.sort_indices(own), pc.sort_indices(events)
 
     def in_order(arrays: Iterable[pa.Array], order: pa.Array) -> pa.Array:
         return pa.concat_arrays(list(arrays)).take(order)

@@ -14,13 +14,13 @@ from ticdc_source.protocols.messages import written_name
 from ticdc_source.protocols.templates import (
     BUILD_TS,
     COMMIT_TS,
-    DELETE,
     EVENT_TIME,
-    INSERT,
+    IMAGE,
     MOST_MS,
-    NEW,
-    OLD,
-    UPDATE,
+    PREIMAGE,
+    SET_DELETE,
+    SET_INSERT,
+    SET_UPDATE,
     Step,
     Template,
 )
@@ -67,7 +67,7 @@ def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool) -> T
             code_steps += [("const", (b"," if index else b"") + name), ("choice", _unambiguous(seen))]
         return [
             ("const", head),
-            ("branch", [(b"INSERT", [INSERT]), (b"UPDATE", [UPDATE]), (b"DELETE", [DELETE])]),
+            ("branch", [(b"INSERT", [SET_INSERT]), (b"UPDATE", [SET_UPDATE]), (b"DELETE", [SET_DELETE])]),
             ("const", b'","es":'),
             ("number", EVENT_TIME, MOST_MS),
             ("const", b',"ts":'),
@@ -77,9 +77,9 @@ def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool) -> T
             ("const", b'},"mysqlType":{'),
             ("members", texts),
             ("const", b'},"old":'),
-            ("branch", [(b"null", []), (b"[{", [("row", OLD), ("const", b"}]")])]),
+            ("branch", [(b"null", []), (b"[{", [("row", PREIMAGE), ("const", b"}]")])]),
             ("const", b',"data":[{'),
-            ("row", NEW),
+            ("row", IMAGE),
             ("const", b"}]"),
             (
                 "branch",

@@ -15,13 +15,13 @@ from ticdc_source.protocols.messages import written_name
 from ticdc_source.protocols.templates import (
     BUILD_TS,
     COMMIT_TS,
-    DELETE,
-    INSERT,
+    IGNORED,
+    IMAGE,
     MOST_MS,
-    NEW,
-    OLD,
-    OTHER_NUMBER,
-    UPDATE,
+    PREIMAGE,
+    SET_DELETE,
+    SET_INSERT,
+    SET_UPDATE,
     Step,
     Template,
 )
@@ -35,7 +35,7 @@ _HEAD = re.compile(
 )
 _SCHEMA = b'},"schema":{'
 _MOST_TSO = (1 << 63) - 1
-_AFTER, _END = ("row", NEW), ("const", b"}")
+_IMAGE, _END = ("row", IMAGE), ("const", b"}")
 
 
 def template_of(value: bytes, names: Iterable[str], cluster_id: str | None) -> Template | None:
@@ -57,10 +57,10 @@ def template_of(value: bytes, names: Iterable[str], cluster_id: str | None) -> T
     heads = tuple(written_name(name) + b":" for name in names)
 
     def steps(_variants: Sequence[Sequence[bytes]]) -> list[Step]:
-        started: list[Step] = [("const", to_start), ("number", OTHER_NUMBER, _MOST_TSO)] if start else []
+        started: list[Step] = [("const", to_start), ("number", IGNORED, _MOST_TSO)] if start else []
         return [
             ("const", begin),
-            ("number", OTHER_NUMBER, _MOST_TSO),
+            ("number", IGNORED, _MOST_TSO),
             ("const", to_commit),
             ("number", COMMIT_TS, _MOST_TSO),
             *started,
@@ -70,11 +70,11 @@ def template_of(value: bytes, names: Iterable[str], cluster_id: str | None) -> T
             (
                 "branch",
                 [
-                    (b'c","before":null,"after":{', [INSERT, _AFTER, _END]),
-                    (b'u","before":{', [UPDATE, ("row", OLD), ("const", b'},"after":{'), _AFTER, _END]),
-                    (b'u","after":{', [UPDATE, _AFTER, _END]),
-                    (b'd","after":null,"before":{', [DELETE, _AFTER, _END]),
-                    (b'r","before":null,"after":{', [INSERT, _AFTER, _END]),
+                    (b'c","before":null,"after":{', [SET_INSERT, _IMAGE, _END]),
+                    (b'u","before":{', [SET_UPDATE, ("row", PREIMAGE), ("const", b'},"after":{'), _IMAGE, _END]),
+                    (b'u","after":{', [SET_UPDATE, _IMAGE, _END]),
+                    (b'd","after":null,"before":{', [SET_DELETE, _IMAGE, _END]),
+                    (b'r","before":null,"after":{', [SET_INSERT, _IMAGE, _END]),
                 ],
             ),
             ("const", b"}" + tail),  # the end of the payload

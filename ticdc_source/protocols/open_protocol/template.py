@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from ticdc_source.protocols.messages import written_name
 from ticdc_source.protocols.open_protocol.release_bugs import Signature
-from ticdc_source.protocols.templates import DELETE, INSERT, NEW, OLD, UPDATE, Step, Template
+from ticdc_source.protocols.templates import IMAGE, PREIMAGE, SET_DELETE, SET_INSERT, SET_UPDATE, Step, Template
 
 __all__ = ["template_of"]
 
-_AFTER = ("row", NEW)
+_IMAGE = ("row", IMAGE)
 
 
 def template_of(signature: Signature) -> Template | None:
@@ -28,15 +28,15 @@ def template_of(signature: Signature) -> Template | None:
 
 def _steps(_variants: Sequence[Sequence[bytes]]) -> list[Step]:
     changed = [
-        (b'},"p":{', [UPDATE, ("row", OLD), ("const", b"}}")]),
-        (b"}}", [INSERT]),
+        (b'},"p":{', [SET_UPDATE, ("row", PREIMAGE), ("const", b"}}")]),
+        (b"}}", [SET_INSERT]),
     ]
     return [
         (
             "branch",
             [
-                (b'{"u":{', [_AFTER, ("branch", changed)]),
-                (b'{"d":{', [DELETE, _AFTER, ("const", b"}}")]),
+                (b'{"u":{', [_IMAGE, ("branch", changed)]),
+                (b'{"d":{', [SET_DELETE, _IMAGE, ("const", b"}}")]),
             ],
         )
     ]
