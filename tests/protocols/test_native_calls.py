@@ -19,7 +19,13 @@ def scanner(
     module: ModuleType, steps: object = STEPS, casts: object = ((0, ("integer", False, 8)),), **given: Any
 ) -> Any:
     """Make a scanner of messages with one column."""
-    more = {"partial": False, "operations": [True] * 3, "preimages": True, "commit_ts": (-1, (1 << 63) - 1), **given}
+    more = {
+        "partial": False,
+        "operations": [True] * 3,
+        "preimages": True,
+        "commit_ts_range": (-1, (1 << 63) - 1),
+        **given,
+    }
     return module.Scanner(steps, [[b'"id":']], b"", casts, **more)
 
 
@@ -66,7 +72,7 @@ def test_messages_beyond_their_bytes_are_errors(native_path: ModuleType) -> None
             refused += 1
         else:
             tried = len(wrong[1]) // 8 if events is None else len(events)
-            assert len(found.fitting) + len(found.others) == 4 * tried, (SEED, number)
+            assert len(found.accepted) + len(found.declined) == 4 * tried, (SEED, number)
         assert scan.scan((data, packed(bounds))).columns[0] == expected, (SEED, number)
 
     assert ROUNDS // 4 < refused < ROUNDS
@@ -85,7 +91,7 @@ def test_what_are_no_messages_is_refused(native_path: ModuleType, messages: obje
     with pytest.raises(REFUSED):
         scan.scan(messages)
 
-    assert len(scan.scan(MESSAGES).fitting) == 4 * len(MESSAGES)
+    assert len(scan.scan(MESSAGES).accepted) == 4 * len(MESSAGES)
 
 
 WRONG: dict[str, Callable[[ModuleType], object]] = {
@@ -116,7 +122,7 @@ def test_a_column_beyond_the_last_declines_all(native_path: ModuleType) -> None:
     """A cast of a column that the template lacks declines every message."""
     scanned = scanner(native_path, casts=[(5, ("text",))]).scan(MESSAGES)
 
-    assert (len(scanned.fitting), len(scanned.others)) == (0, 4 * len(MESSAGES))
+    assert (len(scanned.accepted), len(scanned.declined)) == (0, 4 * len(MESSAGES))
 
 
 def test_wrong_bounds_of_prefixes_are_errors(native_path: ModuleType) -> None:
