@@ -11,7 +11,7 @@ import pytest
 SEED = 20261122
 ROUNDS = 3000
 MESSAGES = [b'{"id":%d}' % number for number in range(8)]
-STEPS: list[tuple[object, ...]] = [("const", b"{"), ("is", 0), ("row", 1), ("const", b"}")]
+STEPS: list[tuple[object, ...]] = [("const", b"{"), ("operation", 0), ("row", 1), ("const", b"}")]
 REFUSED = (ValueError, TypeError, OverflowError, IndexError)
 
 
@@ -101,7 +101,7 @@ WRONG: dict[str, Callable[[ModuleType], object]] = {
     "a slot beyond the last": lambda module: scanner(module, [("number", 9, 1)]),
     "a number beyond 64 bits": lambda module: scanner(module, [("number", 0, 1 << 63)]),
     "a row beyond the last": lambda module: scanner(module, [("row", 2)]),
-    "an unknown operation": lambda module: scanner(module, [("is", 3)]),
+    "an unknown operation": lambda module: scanner(module, [("operation", 3)]),
     "equal members": lambda module: scanner(module, [("members", [b'"a":"b"', b'"a":"b"'])]),
     "an unknown cast": lambda module: scanner(module, casts=[(0, ("guess",))]),
     "a cast without what it needs": lambda module: scanner(module, casts=[(0, ("integer",))]),

@@ -28,7 +28,7 @@ fn template(columns: usize, members: usize) -> Template {
     let bytes = |text: &str| text.as_bytes().to_vec();
     let steps = vec![
         Step::Const(bytes("{\"op\":\"")),
-        Step::Branch(is.map(|(operation, name)| (bytes(name), vec![Step::Is(operation)])).into()),
+        Step::Branch(is.map(|(operation, name)| (bytes(name), vec![Step::SetOperation(operation)])).into()),
         Step::Const(bytes("\",")),
         Step::Const(bytes("\"code\":")),
         Step::Choice(CODES.iter().map(|code| bytes(code)).collect()),
@@ -37,13 +37,13 @@ fn template(columns: usize, members: usize) -> Template {
         Step::Const(bytes(",\"types\":{")),
         Step::Members(Members::new((0..members).map(|index| bytes(&member(index))).collect()).unwrap()),
         Step::Const(bytes("},\"old\":")),
-        Step::Branch(vec![(bytes("null"), vec![]), (bytes("{"), vec![Step::Row(OLD), Step::Const(bytes("}"))])]),
+        Step::Branch(vec![(bytes("null"), vec![]), (bytes("{"), vec![Step::Row(PREIMAGE), Step::Const(bytes("}"))])]),
         Step::Const(bytes(",\"new\":{")),
-        Step::Row(NEW),
+        Step::Row(IMAGE),
         Step::Const(bytes("}}")),
     ];
     let heads = (0..columns).map(|index| vec![bytes(&format!("\"{index}\":{{\"v\":"))]).collect();
-    Template { steps: joined(steps), columns: Columns { heads, tail: bytes("}"), partial: true } }
+    Template { steps: merge_constants(steps), columns: Columns { heads, tail: bytes("}"), partial: true } }
 }
 
 fn row<'a>(cells: impl Iterator<Item = Option<&'a str>>) -> String {
@@ -104,8 +104,8 @@ fn written_again(found: &Found, bytes: &[u8], like: &Message) -> Message {
     Message {
         operation: found.operation,
         time: found.numbers[COMMIT_TS],
-        old: found.has[OLD].then(|| of_row(OLD)),
-        new: of_row(NEW).into_iter().map(Option::unwrap).collect(),
+        old: found.has[PREIMAGE].then(|| of_row(PREIMAGE)),
+        new: of_row(IMAGE).into_iter().map(Option::unwrap).collect(),
         ..like.clone()
     }
 }
@@ -114,7 +114,7 @@ proptest! {
     #[test]
     fn a_message_of_a_template_fits_it((columns, members, message) in cases()) {
         let template = template(columns, members);
-        let mut found = Found::new(columns, template.most_members());
+        let mut found = Found::new(columns, template.max_members());
         let bytes = write(&message).into_bytes();
         for _ in 0..2 {
             prop_assert!(template.read(&bytes, &mut found));
@@ -130,7 +130,7 @@ proptest! {
         change in 0..3,
     ) {
         let template = template(columns, members);
-        let mut found = Found::new(columns, template.most_members());
+        let mut found = Found::new(columns, template.max_members());
         let mut bytes = write(&message).into_bytes();
         let at = place.index(bytes.len());
         match change {
@@ -156,7 +156,7 @@ proptest! {
         let mut fits = |order: &[usize]| {
             number += 1;
             let written = order.iter().map(|index| all[*index].clone()).collect::<Vec<_>>().join(&b","[..]);
-            of.behind(&written, 0, number, &mut marks) == Some(written.len())
+            of.match_at(&written, 0, number, &mut marks) == Some(written.len())
         };
         prop_assert!(fits(&order));
         let (one, two) = (place.index(members), other.index(members));
@@ -182,7 +182,7 @@ proptest! {
     #[test]
     fn no_bytes_make_a_template_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), (columns, members, message) in cases(), cut: prop::sample::Index) {
         let template = template(columns, members);
-        let mut found = Found::new(columns, template.most_members());
+        let mut found = Found::new(columns, template.max_members());
         let written = write(&message).into_bytes();
         let mut spliced = written[..cut.index(written.len())].to_vec();
         prop_assert!(!template.read(&spliced, &mut found));
@@ -199,7 +199,7 @@ proptest! {
             other[at] ^= 1;
         }
         prop_assert_eq!(equal(&one, &other), one == other);
-        prop_assert_eq!(behind(&one, 0, &other), (one == other).then_some(one.len()));
-        prop_assert_eq!(behind(&one, usize::MAX, b"x"), None);
+        prop_assert_eq!(match_at(&one, 0, &other), (one == other).then_some(one.len()));
+        prop_assert_eq!(match_at(&one, usize::MAX, b"x"), None);
     }
 }
