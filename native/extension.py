@@ -98,6 +98,7 @@ def build_wheel(folder: Path) -> None:
         BuildError: pip fails; it says why on standard error.
     """
     with tempfile.TemporaryDirectory() as made:
+        find_cargo()  # says it in one line if there is none
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", made, str(CRATE.parent)]
         done = subprocess.run(command, env={**os.environ, "TICDC_BUILD_NATIVE": "1"}, check=False)
         if done.returncode:

@@ -18,7 +18,7 @@ __all__ = ["native", "refuse_missing", "warn_of_missing", "why_general"]
 
 _HOW = (
     "run `make wheel` in a clone, which needs Rust, and install the wheel on the driver and on all executors. On one "
-    "machine, install Rust, then `TICDC_BUILD_NATIVE=1 pip install --force-reinstall --no-deps .`"
+    "machine, install Rust, then `TICDC_BUILD_NATIVE=1 pip install --force-reinstall --no-deps --no-cache-dir .`"
 )
 
 
