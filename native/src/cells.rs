@@ -215,7 +215,8 @@ impl Builder {
                 if labels.len() < 64 && mask >> labels.len() != 0 {
                     return None;
                 }
-                let chosen = labels.iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1);
+                let chosen =
+                    labels.iter().enumerate().filter(|(bit, _)| mask.checked_shr(*bit as u32).unwrap_or(0) & 1 == 1);
                 for (count, (_, label)) in chosen.enumerate() {
                     if count > 0 {
                         data.push(b',');

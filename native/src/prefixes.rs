@@ -96,14 +96,13 @@ impl Prefixes {
     fn learn(&self, message: &[u8], end: usize, table: i32) -> PyResult<bool> {
         let inner = &mut *self.inner.lock().map_err(|_| failed())?;
         let begin = canonical(message, &inner.marker, &mut inner.scratch);
-        let Some((begin, operation)) = begin.and_then(|begin| Some((begin, message.get(begin..end)?))) else {
-            return Ok(false);
-        };
+        let Some(operation) = begin.and_then(|begin| message.get(begin..end)) else { return Ok(false) };
         if !operation.ends_with(b"\",") || operation.iter().filter(|&&byte| byte == b'"').count() > 1 {
             return Ok(false);
         }
+        let Some(parts) = parts(message, &inner.marker) else { return Ok(false) };
         let index = *inner.indexes.entry(inner.scratch.clone()).or_insert_with(|| {
-            inner.known.push(Prefix { parts: parts(message.get(..begin).unwrap_or_default()), tables: Vec::new() });
+            inner.known.push(Prefix { parts, tables: Vec::new() });
             inner.known.len() - 1
         });
         if let Some(prefix) = inner.known.get_mut(index) {
@@ -156,55 +155,67 @@ fn failed() -> PyErr {
 #[inline]
 fn canonical(message: &[u8], marker: &[u8], into: &mut Vec<u8>) -> Option<usize> {
     into.clear();
-    // A number that is a value stands behind a quote and a colon, and the marker ends with a quote.
-    let (mut begin, mut at) = (0, 0);
+    let mut begin = 0;
+    let end = walk(message, marker, |start, after| {
+        into.extend_from_slice(message.get(begin..start).unwrap_or_default());
+        into.push(b'0');
+        begin = after;
+    })?;
+    into.extend_from_slice(message.get(begin..end)?);
+    Some(end)
+}
+
+/// Returns the bytes between the numbers that are values, up to the operation.
+fn parts(message: &[u8], marker: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    let end = walk(message, marker, |start, after| {
+        parts.push(message.get(begin..start).unwrap_or_default().to_vec());
+        begin = after;
+    })?;
+    parts.push(message.get(begin..end)?.to_vec());
+    Some(parts)
+}
+
+/// Finds the numbers that are values, each behind a name and a colon, up to the operation; returns its index.
+///
+/// The marker ends with the quote that begins the operation. Texts with escapes are declined, so that each quote begins
+/// a text or ends one.
+#[inline]
+fn walk(message: &[u8], marker: &[u8], mut number: impl FnMut(usize, usize)) -> Option<usize> {
+    let (mut at, mut in_text) = (0, false);
     while at < LONGEST {
-        let behind = quote(message, at)? + 1;
-        let marked = behind.checked_sub(marker.len()).filter(|&start| start >= begin);
-        if marked.is_some_and(|start| match_at(message, start, marker).is_some()) {
-            into.extend_from_slice(message.get(begin..behind)?);
-            return Some(behind);
+        let quote = quote_or_backslash(message, at)?;
+        if message.get(quote) == Some(&b'\\') {
+            return None;
         }
-        at = behind;
-        if message.get(behind) == Some(&b':') && message.get(behind + 1).is_some_and(u8::is_ascii_digit) {
-            into.extend_from_slice(message.get(begin..=behind)?);
-            into.push(b'0');
-            at = digits_end(message, behind + 1);
-            begin = at;
+        in_text = !in_text;
+        at = quote + 1;
+        if in_text {
+            let marked = at.checked_sub(marker.len());
+            if marked.is_some_and(|start| match_at(message, start, marker).is_some()) {
+                return Some(at);
+            }
+        } else if message.get(at) == Some(&b':') && message.get(at + 1).is_some_and(u8::is_ascii_digit) {
+            let start = at + 1;
+            at = digits_end(message, start);
+            number(start, at);
         }
     }
     None
 }
 
-/// Returns the index of the next quote.
+/// Returns the index of the next quote or backslash.
 #[inline]
-fn quote(message: &[u8], mut at: usize) -> Option<usize> {
+fn quote_or_backslash(message: &[u8], mut at: usize) -> Option<usize> {
     while let Some(word) = message.get(at..at + 8) {
-        let found = zeros(u64::from_le_bytes(word.try_into().ok()?) ^ (ONES * b'"' as u64));
+        let word = u64::from_le_bytes(word.try_into().ok()?);
+        let found = zeros(word ^ (ONES * b'"' as u64)) | zeros(word ^ (ONES * b'\\' as u64));
         if found != 0 {
             return Some(at + (found.trailing_zeros() / 8) as usize);
         }
         at += 8;
     }
-    message.get(at..)?.iter().position(|&byte| byte == b'"').map(|index| at + index)
-}
-
-/// What stands before a number that is a value.
-const VALUE: &[u8] = b"\":";
-
-/// Returns the bytes between the numbers that are values.
-fn parts(prefix: &[u8]) -> Vec<Vec<u8>> {
-    let (mut parts, mut begin, mut at) = (Vec::new(), 0, 0);
-    while let Some(byte) = prefix.get(at) {
-        at += 1;
-        if byte.is_ascii_digit() && prefix.get(begin..at - 1).is_some_and(|part| part.ends_with(VALUE)) {
-            parts.push(prefix.get(begin..at - 1).unwrap_or_default().to_vec());
-            begin = digits_end(prefix, at);
-            at = begin;
-        }
-    }
-    parts.push(prefix.get(begin..).unwrap_or_default().to_vec());
-    parts
+    message.get(at..)?.iter().position(|&byte| byte == b'"' || byte == b'\\').map(|index| at + index)
 }
 
 /// Hashes eight bytes at a time. The keys are few, so that nobody gains by making them collide.
@@ -231,15 +242,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const MARKER: &[u8] = b"\"op\":\"";
+
     fn of(message: &[u8]) -> Option<(Vec<u8>, usize)> {
         let mut into = Vec::new();
-        canonical(message, b"\"op\":\"", &mut into).map(|end| (into, end))
+        canonical(message, MARKER, &mut into).map(|end| (into, end))
     }
 
     #[test]
     fn numbers_that_are_values_do_not_count() {
         let one = br#"{"id":12,"t":"a1","op":"c","x"#;
-        let prefix = Prefix { parts: parts(&one[..of(one).unwrap().1]), tables: Vec::new() };
+        let prefix = Prefix { parts: parts(one, MARKER).unwrap(), tables: Vec::new() };
         assert_eq!(of(one), Some((br#"{"id":0,"t":"a1","op":""#.to_vec(), 24)));
         assert_eq!(of(br#"{"id":9999,"t":"a1","op":"c",1"#).unwrap().0, of(one).unwrap().0);
         assert_eq!(prefix.end(br#"{"id":9999,"t":"a1","op":"d",1"#), Some(26));
@@ -249,17 +262,25 @@ mod tests {
             assert_ne!(of(other.as_bytes()).unwrap().0, of(one).unwrap().0, "{other}");
             assert_eq!(prefix.end(other.as_bytes()), None, "{other}");
         }
-        for none in [r#"{"id":12,"t":"a1"}"#, r#"{"op":"#, ""] {
+        for none in [r#"{"id":12,"t":"a1"}"#, r#"{"op":"#, r#"{"t":"a\"","op":"c","#, ""] {
             assert_eq!(of(none.as_bytes()), None, "{none}");
         }
+    }
+
+    #[test]
+    fn a_text_that_looks_like_a_value_counts() {
+        let (one, other) = (br#"{"t":":1","n":1,"op":"c","#, br#"{"t":":2","n":1,"op":"c","#);
+        assert_ne!(of(one).unwrap().0, of(other).unwrap().0);
+        let prefix = Prefix { parts: parts(one, MARKER).unwrap(), tables: Vec::new() };
+        assert_eq!((prefix.end(one).is_some(), prefix.end(other)), (true, None));
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let found = of(&bytes);
-            let prefix = Prefix { parts: parts(&bytes), tables: Vec::new() };
-            prop_assert_eq!(prefix.end(&bytes), Some(bytes.len()));
+            let prefix = parts(&bytes, MARKER).map(|parts| Prefix { parts, tables: Vec::new() });
+            prop_assert_eq!(prefix.and_then(|prefix| prefix.end(&bytes)), found.as_ref().map(|(_, end)| *end));
             prop_assert!(found.is_none_or(|(_, end)| end <= bytes.len()));
         }
     }

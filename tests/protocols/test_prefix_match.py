@@ -229,3 +229,17 @@ def test_numbers_that_differ_in_each_message_are_not_learned() -> None:
 
     assert list(learned.prefixes.tables.values()) == [TableName("test", "t")]  # of id 0
     assert native.prefixes.kept is None or len(native.prefixes.kept) == 1
+
+
+@pytest.mark.parametrize("protocol", MAKERS)
+def test_names_that_look_like_values_are_told_apart(protocol: str) -> None:
+    """Tables whose names are a colon and a number are different tables."""
+    make, operations, _ = MAKERS[protocol]
+    values: list[bytes | None] = [make(number, f":{number % 3}", operations[0]) for number in range(30)]
+    learned = Learned()
+
+    for some in (values[:1], values[1:2], values):
+        assert_same(protocol, some, learned=learned)
+    split = assert_same(protocol, values, lambda table: table.table == ":2", learned)
+
+    assert [(table.table, len(events)) for table, events in split.tables.items()] == [(":2", 10)]

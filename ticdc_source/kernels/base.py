@@ -82,7 +82,7 @@ def no_cast(_type: ColumnType, _settings: Settings) -> Cast | None:
 def integer_cast(arrow: pa.DataType, *, text: bool) -> Cast | None:
     """Return the cast that reads integers, of JSON numbers or of digits in text."""
     if pa.types.is_decimal(arrow):
-        return ("decimal", text, arrow.precision, arrow.scale)
+        return ("decimal", text, arrow.precision, arrow.scale) if arrow.scale >= 0 else None
     return ("integer", text, arrow.bit_width // 8) if pa.types.is_signed_integer(arrow) else None
 
 

@@ -35,6 +35,8 @@ from ticdc_source.kernels.numbers import (
 )
 from ticdc_source.schema.types import VECTOR, ColumnType
 
+_MOST_LABELS = 64  # of a SET
+
 __all__ = [
     "BASE64_BINARY",
     "BASE64_TEXT",
@@ -144,6 +146,8 @@ def _members_cast(name: str, *, text: bool) -> CastOf:
     def of(type_: ColumnType, _settings: Settings) -> Cast | None:
         if type_.labels is None:
             return integer_cast(type_.arrow, text=text)
+        if len(type_.labels) > _MOST_LABELS and name == "labels":
+            return None
         return (name, text, [label.encode() for label in type_.labels])
 
     return of

@@ -20,21 +20,23 @@ __all__ = [
     "TIMESTAMP_TEXT",
     "TIME_TEXT",
     "date_text",
+    "dates_of_text",
     "datetime_text",
     "real_dates",
     "text_of",
     "time_text",
 ]
 
-_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[ T]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?Z?)?")
+_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[ T]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:Z|[+-]\d{2}:\d{2})?)?")
 _TIME = re.compile(r"(-?)(\d{1,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?")
 _FIRST_DAY = {
     pa.date32(): pa.scalar(datetime.date(1, 1, 1), pa.date32()),
     TIMESTAMP_NTZ: pa.scalar(datetime.datetime(1, 1, 1), TIMESTAMP_NTZ),  # noqa: DTZ001 (DATETIME has no zone)
+    TIMESTAMP: pa.scalar(datetime.datetime(1, 1, 1, tzinfo=datetime.timezone.utc), TIMESTAMP),
 }
 
 
-def _dates_of_text(arrow: pa.DataType, settings: Settings) -> Kernel:
+def dates_of_text(arrow: pa.DataType, settings: Settings) -> Kernel:
     """Read dates and datetimes; zero and invalid ones, which Arrow refuses, follow `zeroDate`."""
     first_day = _FIRST_DAY[arrow]
 
@@ -88,7 +90,7 @@ def _timestamps_of_text(_type: ColumnType, settings: Settings) -> Kernel:
     When a zone turns its clocks back, two instants an hour apart have one text. The message does not tell which one it
     was (docs/wire.md, item 39): the kernel takes the earlier.
     """
-    wall_clock, zone = _dates_of_text(TIMESTAMP_NTZ, settings), settings.time_zone
+    wall_clock, zone = dates_of_text(TIMESTAMP_NTZ, settings), settings.time_zone
 
     def cast(cells: Cells) -> pa.Array:
         local = wall_clock(cells)
@@ -170,7 +172,7 @@ def _timestamps_cast(_type: ColumnType, settings: Settings) -> Cast | None:
 
 
 DATE_TEXT = Wire(
-    lambda _type, settings: _dates_of_text(pa.date32(), settings),
+    lambda _type, settings: dates_of_text(pa.date32(), settings),
     _as_text,
     written="MySQL's text",
     arrays=pa.string(),
@@ -178,7 +180,7 @@ DATE_TEXT = Wire(
     text_cast=TEXT_CAST,
 )
 DATETIME_TEXT = Wire(
-    lambda _type, settings: _dates_of_text(TIMESTAMP_NTZ, settings),
+    lambda _type, settings: dates_of_text(TIMESTAMP_NTZ, settings),
     _as_text,
     written="MySQL's text, with its digits of fraction",
     arrays=pa.string(),

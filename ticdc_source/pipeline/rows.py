@@ -55,7 +55,8 @@ class RowChunks:
             batches: record batches of the schema `RECORD`.
         """
         for batch in batches:
-            yield from self._cut(self._complete(batch))
+            if batch.num_rows:
+                yield from self._cut(self._complete(batch))
 
     def _complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Replace what is unknown: offsets by the number of the row, topic and partition by none."""

@@ -94,6 +94,7 @@ class _Known:
     """A template for one version of the columns, with all variants that were seen.
 
     Attributes:
+        key: what tells it from others.
         template: of the first such message.
         version: how many of the plan's boundaries are less than the commit-ts of these messages.
         columns: the columns.
@@ -104,10 +105,10 @@ class _Known:
         as_cells: the fields whose kernels have refused an array: they get cells from then on.
     """
 
-    __slots__ = ("as_cells", "columns", "missing", "planned", "scanner", "template", "variants", "version")
+    __slots__ = ("as_cells", "columns", "key", "missing", "planned", "scanner", "template", "variants", "version")
 
-    def __init__(self, template: Template, version: int, columns: tuple[Column, ...]) -> None:
-        self.template, self.version, self.columns = template, version, columns
+    def __init__(self, key: Hashable, template: Template, version: int, columns: tuple[Column, ...]) -> None:
+        self.key, self.template, self.version, self.columns = key, template, version, columns
         self.variants = [[variant] for variant in template.variants]
         self.scanner: Scanner | None = None
         self.planned: list[tuple[PlannedColumn, Cast]] = []
@@ -268,9 +269,11 @@ class Templates:
                 part, pending = _scan(known, scanner, events, tried_now, learned.plan)
                 if other_versions is not None:
                     pending = _merged_sorted(pending, other_versions)
-                if commit_ts is not None:
-                    part.decoded.commit_ts = commit_ts.take(part.own)
-                parts.extend([part] if len(part.own) else [])
+                if len(part.own):
+                    if commit_ts is not None:
+                        part.decoded.commit_ts = commit_ts.take(part.own)
+                    parts.append(part)
+                    self._known[known.key] = self._known.pop(known.key, known)  # it is tried first next time
             return row_indices(len(events)) if pending is None else pending
 
         def read(some: pa.Int32Array, learn: Learn | None) -> None:
@@ -285,10 +288,10 @@ class Templates:
         while len(pending):
             changed: list[_Known] = []
             read(pending[:size], partial(self._learn, changed))
-            pending = pending[size:]
-            # Messages that teach nothing make the next sample larger: few calls find out that none does.
-            size = 1 if changed else 4 * size
+            pending, before = pending[size:], len(pending) - size
             pending = scan(pending, changed) if len(pending) else pending
+            # If the sample taught nothing that others fit, the next one is larger: few calls find out that none does.
+            size = 1 if len(pending) < before else 4 * size
         if candidates is not None and len(candidates) < len(events):
             read(pc.indices_nonzero(pc.invert(pc.is_in(row_indices(len(events)), candidates))).cast(pa.int32()), None)
         if not parts:
@@ -308,8 +311,20 @@ class Templates:
             return
         if len(self._known) >= _MOST_TEMPLATES:
             del self._known[next(iter(self._known))]
-        self._known[key] = known = _Known(template, version, columns)
+        self._known[key] = known = _Known(key, template, version, columns)
         changed.append(known)
+
+
+# What was decoded of no event: nobody looks into it.
+_NOTHING = Decoded(
+    change_types=pa.array([], pa.int8()),
+    events=pa.array([], pa.int32()),
+    indexes=pa.array([], pa.int32()),
+    columns={},
+    commit_ts=pa.array([], pa.int64()),
+    build_ts=pa.array([], pa.int64()),
+    cluster_id=pa.array([], pa.string()),
+)
 
 
 def _scan(
@@ -329,6 +344,8 @@ def _scan(
     own, others, image_events = (
         _numbers(pa.int32(), numbers) for numbers in (scanned.accepted, scanned.declined, scanned.events)
     )
+    if not len(own):
+        return _Part(own, _NOTHING), others
     refused: set[int] = set()
     columns = {column.field.name: pa.nulls(len(image_events), column.field.arrow) for column in known.missing}
     if plan.rescued is not None:

@@ -186,15 +186,7 @@ def _datetimes(type_: ColumnType, _settings: Settings) -> Kernel:
 
 def _zoned_timestamps(_type: ColumnType, settings: Settings) -> Kernel:
     """Read ZonedTimestamp, `…Z` or with an offset; zero and invalid dates follow `zeroDate`."""
-
-    def cast(cells: Cells) -> pa.Array:
-        text = text_cells(cells)
-        try:
-            return text.cast(types.TIMESTAMP)
-        except pa.ArrowInvalid:
-            return temporal.real_dates(text, settings).cast(types.TIMESTAMP)
-
-    return cast
+    return temporal.dates_of_text(types.TIMESTAMP, settings)
 
 
 def _times(_type: ColumnType, _settings: Settings) -> Kernel:

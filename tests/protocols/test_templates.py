@@ -1,0 +1,98 @@
+"""The native path has the rows of the general path where templates, casts and kernels meet their limits."""
+
+import pyarrow as pa
+import pytest
+
+from tests.support.captured import Captured, random_sizes, whole
+from tests.support.messages import TSO, canal, debezium
+from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.events import TableEvents
+from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols.base import Learned, LearnedTable
+from ticdc_source.protocols.canal_json.decoder import CanalJSON
+from ticdc_source.protocols.images import Parsed
+from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.templates import Learn
+
+pytestmark = pytest.mark.usefixtures("native_path")
+
+SEED = 20261122
+
+
+def outcomes(captured: Captured, **given: str) -> list[pa.Table | str]:
+    """Read with the native path and without, whole and in random chunks; return the rows or the error of each."""
+    found: list[pa.Table | str] = []
+    for native_code in ("off", "require"):
+        for sizes in (whole, random_sizes(SEED)):
+            try:
+                found.append(captured.read(sizes=sizes, nativeCode=native_code, **given))
+            except TiCDCSourceError as error:
+                found.append(f"{type(error).__name__}: {error}")
+    return found
+
+
+def canal_rows(types: dict[str, str], codes: dict[str, int], *rows: dict[str, str]) -> Captured:
+    """Capture inserts of canal-json."""
+    return Captured.of(
+        *(canal("INSERT", [dict(row)], None, types, codes, _tidb={"commitTs": TSO + at}) for at, row in enumerate(rows))
+    )
+
+
+def test_a_set_of_more_than_64_labels() -> None:
+    """The bits of a mask belong to the first 64 labels."""
+    labels = ",".join(f"'l{number}'" for number in range(70))
+    captured = canal_rows(
+        {"id": "bigint", "s": f"set({labels})"}, {"id": -5, "s": -7}, *({"id": "1", "s": mask} for mask in "1234")
+    )
+
+    first, *others = outcomes(captured)
+
+    assert isinstance(first, pa.Table)
+    assert first["s"].to_pylist() == ["l0", "l1", "l0,l1", "l2"]
+    assert all(other == first for other in others)
+
+
+def test_a_decimal_of_negative_scale() -> None:
+    """A scale that no column of TiDB has gives the general path's rows or error."""
+    captured = canal_rows(
+        {"id": "bigint", "v": "decimal(3,-1)"}, {"id": -5, "v": 3}, *({"id": str(row), "v": "1"} for row in range(3))
+    )
+
+    first, *others = outcomes(captured)
+
+    assert all(other == first for other in others)
+
+
+def test_zoned_timestamps_are_read_one_by_one() -> None:
+    """A TIMESTAMP of debezium means the same, whichever other values are read with it."""
+    fields = [
+        {"type": "int32", "optional": False, "field": "id"},
+        {"type": "string", "optional": True, "name": "io.debezium.time.ZonedTimestamp", "field": "t"},
+    ]
+    texts = ["2020-01-01T00:00:00+08:00", "0000-01-01T00:00:00Z", "0000-00-00T00:00:00Z", "2020-01-01T00:00:00Z"]
+    captured = Captured.of(*(debezium("c", None, {"id": 1, "t": text}, fields) for text in texts * 2))
+
+    first, *others = outcomes(captured)
+
+    assert isinstance(first, pa.Table)
+    assert first["t"].null_count == 4
+    assert all(other == first for other in others)
+
+
+def test_messages_that_teach_nothing_cost_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If each message has a form of its own, the general path is asked for larger and larger samples."""
+    messages = [canal("INSERT", [{"id": "1"}], None, {"id": "int"}, {"id": 4}, id=number) for number in range(2000)]
+    captured = Captured.of(*messages)
+    (chunk,) = captured.fetch(captured.ranges()[0])
+    decoder = PROTOCOLS["canal-json"]
+    (events,) = decoder.split(chunk).tables.values()
+    calls, parse = [], CanalJSON._parse
+
+    def counted(self: CanalJSON, some: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
+        calls.append(some)
+        return parse(self, some, learned, learn)
+
+    monkeypatch.setattr(CanalJSON, "_parse", counted)
+
+    assert decoder.decode(events, Plan(()), Learned()).parsed == len(messages)
+    assert len(calls) < 10
