@@ -47,8 +47,8 @@ fn split<'k>(record: i32, key: &'k [u8], value: &[u8], events: &mut Events) -> O
         }
         let length = usize::try_from(word(value, within)?).ok()?;
         let (start, after) = (within + 8, length.checked_add(within + 8)?);
-        if value.get(start..after)?.first() != Some(&b'{') {
-            return None; // it is compressed, or broken
+        if !value.get(start..after)?.starts_with(b"{\"") {
+            return None; // it is compressed, or broken: a raw snappy block may begin with a brace, too
         }
         events.records.push(record);
         events.indexes.push(index);

@@ -3,6 +3,7 @@
 import random
 from typing import Any
 
+import cramjam
 import pyarrow as pa
 import pytest
 
@@ -128,3 +129,13 @@ def test_a_table_that_is_not_wanted_is_counted(monkeypatch: pytest.MonkeyPatch) 
     split = PROTOCOLS["open-protocol"].split(chunk, lambda table: table == TableName("test", "t"))
     assert [(str(table), len(table_events)) for table, table_events in split.tables.items()] == [("test.t", 2)]
     assert split.others == 3
+
+
+def test_a_compressed_frame_may_begin_with_a_brace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A raw snappy block of 123 bytes begins with a brace, its length: it is no JSON."""
+    plain = b'{"u":{"c":{"t":15,"f":64,"v":"' + b"x" * 86 + b'"}}}'
+    block = bytes(cramjam.snappy.compress_raw(plain))
+    assert (len(plain), block[:1]) == (123, b"{")
+    key, _ = open_message(open_row({"u": {}}))
+
+    assert_same([(key, len(frame).to_bytes(8, "big") + frame) for frame in (block, plain)], monkeypatch)
