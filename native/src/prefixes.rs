@@ -18,11 +18,6 @@ use crate::template::match_at;
 /// The longest prefix: names have no more than 64 characters.
 const LONGEST: usize = 4096;
 
-/// How many messages ahead memory is asked for, for how many bytes, and how many of them come together.
-const AHEAD: usize = 6;
-const LOOKED_AT: usize = 192;
-const LINE: usize = 64;
-
 /// The prefixes that a read has learned.
 #[pyclass(module = "ticdc_source._native", frozen)]
 pub struct Prefixes {
@@ -124,12 +119,7 @@ impl Prefixes {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let inner = &mut *self.inner.lock().map_err(|_| failed())?;
         let mut found = Vec::with_capacity(4 * indexes.as_ref().map_or(messages.len(), Vec::len));
-        let mut touched = 0;
         let mut find = |index| -> PyResult<()> {
-            // Nothing waits for these bytes: they are on their way from memory when their turn comes.
-            if let Ok(later) = messages.get(index + AHEAD) {
-                touched ^= later.iter().take(LOOKED_AT).step_by(LINE).fold(0, |bits, byte| bits ^ byte);
-            }
             found.extend_from_slice(&inner.table(messages.get(index)?).unwrap_or(-1).to_ne_bytes());
             Ok(())
         };
@@ -137,7 +127,6 @@ impl Prefixes {
             Some(indexes) => indexes.into_iter().try_for_each(&mut find)?,
             None => (0..messages.len()).try_for_each(&mut find)?,
         }
-        std::hint::black_box(touched);
         Ok(PyBytes::new(py, &found))
     }
 
