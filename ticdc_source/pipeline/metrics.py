@@ -44,7 +44,7 @@ class Counters:
         rows: rows returned to Spark, including those for bad records.
         images: row images by `_change_type`.
         general: row images that the general path parsed, one by one.
-        native: row images that the native path read, by columns.
+        native: row images that the native path read.
         ddl, watermarks: events of each.
         destructive_ddl: DDL events that removed rows of what is read without delete events.
         other_rows: row events of other tables.

@@ -70,7 +70,7 @@ class Decoded:
         cluster_id: per event, string; NULL if messages lack it.
         failures: the errors of events that could not be read, by event. No image of these events is here.
         replaced: number of texts that are not UTF-8 and have U+FFFD in place of each bad byte.
-        parsed: number of images that were parsed one by one and not by columns.
+        parsed: number of images that the general path parsed, one by one.
         empty: number of events without any row. TiCDC writes them if no column is selected.
         claimed: number of events that were read from claim-check storage.
         key_only: number of events that have their key columns only, because they were too large.
