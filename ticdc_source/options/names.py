@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ticdc_source.errors import OptionError
+from ticdc_source.options.credentials import Secret, proxy_url
 from ticdc_source.options.kafka_client import BY_NAME, REFUSED, WITHOUT_EFFECT
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.reports import warn
 
-__all__ = ["edit_distance", "refuse_misspelt", "warn_of_unknown"]
+__all__ = ["HIDDEN", "edit_distance", "refuse_misspelt", "warn_of_unknown", "without_secrets"]
+
+HIDDEN = "…"  # stands for a value that may be secret
 
 _OWN = {option.name.lower(): option.name for option in OPTIONS.values()}
+_SECRET = {option.name.lower() for option in OPTIONS.values() if option.secret}
 _REFUSED = {*REFUSED, *(name.replace(".", "_") for name in REFUSED)}  # `client_config` says why
 _KAFKA = {name.lower(): name for name in (*BY_NAME, *_REFUSED, *WITHOUT_EFFECT)}
 _KNOWN = {**_OWN, **{f"kafka.{lowered}": f"kafka.{name}" for lowered, name in _KAFKA.items()}}
@@ -64,6 +68,18 @@ def warn_of_unknown(options: Options) -> None:
             msg = f"Unknown option '{name}'; {hint}"
             raise OptionError(msg)
         warn(f"Unknown option '{name}' is ignored; {hint}")
+
+
+def without_secrets(given: Mapping[str, str]) -> dict[str, str]:
+    """Return options with `HIDDEN` for each value that may be secret, also that of a name without a meaning."""
+    return {name: text if _is_public(name.lower()) else HIDDEN for name, text in given.items()}
+
+
+def _is_public(name: str) -> bool:
+    if name.startswith("kafka."):
+        setting = BY_NAME.get(name.removeprefix("kafka."))
+        return setting is not None and setting.parse not in (Secret, proxy_url)
+    return name in _OWN and name not in _SECRET
 
 
 def _is_sparks(name: str) -> bool:

@@ -23,6 +23,7 @@ from ticdc_source.schema.model import Column, TableSchema, TypeVersions
 
 if TYPE_CHECKING:
     from ticdc_source._native import Prefixes
+    from ticdc_source.protocols.settings import SettingsFinder
 
 __all__ = [
     "ORIGIN",
@@ -220,6 +221,12 @@ class Decoder(Protocol):
             wants: which tables are wanted. Row events of the others are only counted.
             learned: what the read has learned so far.
         """
+
+    def settings(self) -> SettingsFinder:
+        """Return what looks for the settings of the changefeed in messages. Only `ticdc-source inspect` asks for it."""
+
+    def without_files(self) -> Decoder:
+        """Return the decoder that reads no claim-check file: it takes large messages with their key columns only."""
 
     def describe(
         self, events: TableEvents, ddl: Sequence[DDLEvent] = (), declared: Mapping[str, TypeVersions] | None = None

@@ -14,7 +14,7 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.events import promised_size
 from ticdc_source.options.options import Options
 
-__all__ = ["Compression", "decompressed", "is_json", "looks_compressed", "too_large"]
+__all__ = ["Compression", "codec_of", "decompressed", "is_json", "looks_compressed", "too_large"]
 
 _JSON = (b'{"', b"{}")
 _LZ4_FRAME = b"\x04\x22\x4d\x18"
@@ -73,7 +73,7 @@ def decompressed(value: bytes, codec: str, max_bytes: int = Compression().max_by
         return value
     guessed = codec == "auto"
     if guessed:
-        codec = _guess(value)
+        codec = codec_of(value)
         if codec == "none":
             return value
     try:
@@ -119,7 +119,7 @@ def looks_compressed(value: bytes) -> bool:
     return value[:4] == _LZ4_FRAME or b'{"' in value[1:8]  # a raw snappy block begins with plain text
 
 
-def _guess(value: bytes) -> str:
+def codec_of(value: bytes) -> str:
     """Return `lz4` for an LZ4 frame, `snappy` for a raw snappy block, `none` for JSON and for anything else."""
     if value[:4] == _LZ4_FRAME:
         return "lz4"

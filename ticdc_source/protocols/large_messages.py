@@ -12,7 +12,7 @@ import errno
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError
@@ -41,16 +41,22 @@ class LargeMessages:
         location: the option `claimCheckLocation`.
         on_key_only: the option `onHandleKeyOnly`.
         max_bytes: the option `maxMessageBytes`, which also limits the files.
+        reads_files: whether files are read. If not, a message that names one has its key columns only.
     """
 
     location: str | None = None
     on_key_only: str = "fail"
     max_bytes: int = Compression().max_bytes
+    reads_files: bool = True
 
     @classmethod
     def of(cls, options: Options) -> LargeMessages:
         """Return how these options want large messages to be read."""
         return cls(options.claim_check_location, options.on_handle_key_only, options.max_message_bytes)
+
+    def without_files(self) -> LargeMessages:
+        """Return the settings that accept every large message with its key columns only."""
+        return replace(self, on_key_only="null", reads_files=False)
 
     def claimed(self, address: object, parse: Callable[[bytes | None, bytes], Event]) -> Event:
         """Read the file behind a message and parse it.

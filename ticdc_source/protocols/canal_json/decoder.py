@@ -21,6 +21,7 @@ from ticdc_source.kernels import Wire
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, no_origins, number_after
 from ticdc_source.protocols.canal_json.kernels import EXACT_FLOAT_TEXT, KERNELS
+from ticdc_source.protocols.canal_json.settings import CanalJSONSettings
 from ticdc_source.protocols.canal_json.template import template_of
 from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import Compression
@@ -158,6 +159,14 @@ class CanalJSON:
             learned=learned,
         )
 
+    def settings(self) -> CanalJSONSettings:
+        """Return what looks for the settings of the changefeed."""
+        return CanalJSONSettings()
+
+    def without_files(self) -> CanalJSON:
+        """Return the decoder that takes large messages as they are."""
+        return replace(self, large=self.large.without_files())
+
     def describe(
         self,
         events: TableEvents,
@@ -231,12 +240,11 @@ class CanalJSON:
     def _whole_message(self, message: JSONObject, parsed: Parsed) -> JSONObject:
         """Return the whole message for a large one; the large one itself if the key columns are all there is."""
         extension = message["_tidb"]
-        if extension.get("claimCheckLocation"):
-            message = self.large.claimed(
-                extension["claimCheckLocation"], lambda _, value: self._claimed(value, message)
-            )
+        claimed = extension.get("claimCheckLocation")
+        if claimed and self.large.reads_files:
+            message = self.large.claimed(claimed, lambda _, value: self._claimed(value, message))
             parsed.claimed += 1
-        elif extension.get("onlyHandleKey"):
+        elif claimed or extension.get("onlyHandleKey"):
             self.large.accept_key_only()
             parsed.key_only += 1
         return message

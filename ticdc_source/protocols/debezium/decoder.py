@@ -26,6 +26,7 @@ from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native import payload_of
 from ticdc_source.protocols.debezium.origins import origins
+from ticdc_source.protocols.debezium.settings import DebeziumSettings
 from ticdc_source.protocols.debezium.template import template_of
 from ticdc_source.protocols.debezium.types import (
     declared_columns,
@@ -115,6 +116,14 @@ class Debezium:
             wants=wants,
             learned=learned,
         )
+
+    def settings(self) -> DebeziumSettings:
+        """Return what looks for the settings of the changefeed."""
+        return DebeziumSettings(self.compression)
+
+    def without_files(self) -> Debezium:
+        """Return itself: it has no large messages."""
+        return self
 
     def describe(
         self,

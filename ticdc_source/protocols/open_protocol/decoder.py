@@ -26,6 +26,7 @@ from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure
 from ticdc_source.protocols.open_protocol.flagless_strings import wire_of_strings, written_in
 from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
 from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
+from ticdc_source.protocols.open_protocol.settings import OpenProtocolSettings
 from ticdc_source.protocols.open_protocol.split import VERSION, PlainKeys, events_of, split_frames
 from ticdc_source.protocols.open_protocol.template import template_of
 from ticdc_source.protocols.plan import Plan
@@ -107,6 +108,14 @@ class OpenProtocol:
     ) -> Split:
         """Cut records into frames, parse key frames, and decompress value frames."""
         return split_frames(chunk, self.compression, wants, in_native=learned is not None and learned.prefixes.native)
+
+    def settings(self) -> OpenProtocolSettings:
+        """Return what looks for the settings of the changefeed."""
+        return OpenProtocolSettings()
+
+    def without_files(self) -> OpenProtocol:
+        """Return the decoder that takes large messages as they are."""
+        return replace(self, large=self.large.without_files())
 
     def describe(
         self,
@@ -196,15 +205,17 @@ class OpenProtocol:
 
     def _whole_value(self, key_frame: JSONObject, value_frame: bytes, parsed: Parsed) -> bytes:
         """Return the whole value frame of a large message; its own one if the key columns are all there is."""
-        if key_frame.get("ccl"):
+        claimed = key_frame.get("ccl")
+        if claimed and self.large.reads_files:
             value_frame = self.large.claimed(
-                key_frame["ccl"], lambda key, value: self.compression.decompressed(_claimed(key, value, key_frame))
+                claimed, lambda key, value: self.compression.decompressed(_claimed(key, value, key_frame))
             )
             parsed.claimed += 1
-        elif key_frame.get("ohk"):
+            return value_frame
+        if claimed or key_frame.get("ohk"):
             self.large.accept_key_only()
             parsed.key_only += 1
-        return value_frame
+        return self.compression.decompressed(value_frame) if claimed else value_frame
 
 
 def _usual(events: TableEvents) -> pa.Int32Array | None:

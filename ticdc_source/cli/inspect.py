@@ -1,0 +1,174 @@
+"""Show what is in topics: protocol, settings of the changefeed, tables, schemas, lag, DDL and bad records.
+
+It reads all records of a small topic, and both ends of a large one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+
+from rich.console import Console
+
+from ticdc_source.cli.arguments import add_connection, add_limits, given_by_user, options_of
+from ticdc_source.cli.screen import output, plain, progress_bar, table_of
+from ticdc_source.driver.inspection import Inspection, Limits, ScanProgress, inspect
+from ticdc_source.driver.inspection.report import PartitionReport, ProtocolReport, TableReport, TopicReport
+from ticdc_source.options.names import without_secrets
+
+__all__ = ["SUMMARY", "add_arguments", "run", "show"]
+
+SUMMARY = "protocol, settings, tables, schemas, lag and bad records of topics"
+_MOST_SCHEMAS = 3  # tables whose columns are shown
+_MOST_ROWS = 20  # of tables and of DDL events
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    add_connection(parser)
+    add_limits(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
+    parser.add_argument("--all", action="store_true", help="show all tables with their columns, and all DDL events")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Inspect topics; return 1 if there is something that a person should know."""
+    given = options_of(arguments)
+    limits = Limits(max_records=arguments.max_records, timeout=arguments.timeout)
+    with progress_bar() as bar:
+
+        def on_progress(progress: ScanProgress) -> None:
+            bar(progress.doing, progress.done, progress.total)
+
+        inspection = inspect(given, limits, on_progress)
+    inspection.options = without_secrets(given_by_user(given))
+    if arguments.json:
+        json.dump(inspection.as_json(), sys.stdout, ensure_ascii=False, indent=2)
+        sys.stdout.write("\n")
+    else:
+        show(inspection, output(), everything=arguments.all)
+    return 1 if inspection.findings else 0
+
+
+def show(inspection: Inspection, console: Console, *, everything: bool = False) -> None:
+    """Print a report for people.
+
+    Args:
+        inspection: the report.
+        console: where to print it.
+        everything: whether to show all tables and all DDL events.
+    """
+    for topic in inspection.topics:
+        _show_topic(topic, inspection, console, everything=everything)
+    if inspection.findings:
+        console.print("[bold]To know[/]")
+        for finding in inspection.findings:
+            console.print(f"  [yellow]{finding.code}[/]  {plain(finding.message)}", soft_wrap=True)
+    else:
+        console.print("[green]Nothing unusual.[/]")
+
+
+def _show_topic(topic: TopicReport, inspection: Inspection, console: Console, *, everything: bool) -> None:
+    read, there = (sum(each) for each in zip(*((p.scanned, p.end - p.start) for p in topic.partitions), strict=True))
+    protocols = ", ".join(each.protocol for each in topic.protocols) or "no messages"
+    count = f"{read:,} records" if read == there else f"{read:,} of {there:,} offsets read"
+    partitions = "1 partition" if len(topic.partitions) == 1 else f"{len(topic.partitions)} partitions"
+    lag = "" if topic.watermark_lag_s is None else f"; complete up to {_moment(topic.watermark_time)}"
+    console.print(f"[bold]{plain(topic.topic)}[/]: [cyan]{protocols}[/], {count} in {partitions}{lag}\n")
+    for messages in topic.protocols:
+        _show_protocol(messages, topic, inspection, console, everything=everything)
+    table = table_of(
+        "partition", "offsets", "read", "first commit", "last commit", "watermark", "lag", right=("read", "lag"),
+        title="Partitions",
+    )  # fmt: skip
+    for partition in topic.partitions:
+        table.add_row(*_partition_cells(partition))
+    console.print(table, "")
+
+
+def _show_protocol(
+    messages: ProtocolReport, topic: TopicReport, inspection: Inspection, console: Console, *, everything: bool
+) -> None:
+    if messages.settings:
+        table = table_of("setting", "value", "because", title=f"Settings of the changefeed ({messages.protocol})")
+        for setting in messages.settings:
+            table.add_row(setting.name, f"[cyan]{setting.value}[/]", plain(setting.because))
+        console.print(table, "")
+    tables = messages.tables if everything else sorted(messages.tables, key=lambda each: -each.events)[:_MOST_ROWS]
+    if tables:
+        table = table_of(
+            "table", "insert", "update", "delete", "first change", "last change", "key",
+            right=("insert", "update", "delete"), title=f"Tables ({len(messages.tables)})",
+        )  # fmt: skip
+        for each in tables:
+            times = (_moment(each.first_time), _moment(each.last_time))
+            counts = (f"{each.insert:,}", f"{each.update:,}", f"{each.delete:,}")
+            table.add_row(plain(each.table), *counts, *times, plain(", ".join(each.keys)) or "none")
+        console.print(table)
+        if len(tables) < len(messages.tables):
+            console.print(f"[dim]… and {len(messages.tables) - len(tables)} more: --all shows them[/]")
+        console.print()
+    if everything or len(messages.tables) <= _MOST_SCHEMAS:
+        for each in messages.tables:
+            _show_schema(each, topic.topic, inspection, console)
+    if messages.ddl:
+        events = messages.ddl if everything else messages.ddl[-_MOST_ROWS:]
+        table = table_of("time", "table", "kind", "statement", title=f"DDL ({len(messages.ddl)})")
+        for event in events:
+            kind = f"[red]{event.kind}[/]" if event.removes_rows else event.kind
+            statement = " ".join(event.query.split())
+            table.add_row(_moment(event.time), plain(event.table), kind, plain(statement[:200]))
+        console.print(table, "")
+
+
+def _show_schema(table: TableReport, topic: str, inspection: Inspection, console: Console) -> None:
+    if not table.columns:
+        return
+    rows = table_of("column", "MySQL type", "Spark type", "", title=f"{plain(table.table)}")
+    for column in table.columns:
+        notes = [note for note, holds in (("key", column.key), ("uncertain", column.uncertain)) if holds]
+        rows.add_row(plain(column.name), plain(column.mysql_type or "?"), plain(column.spark_type), ", ".join(notes))
+    console.print(rows, "")
+    for line in option_lines(table, topic, inspection):
+        console.print(f"  [green]{plain(line)}[/]", soft_wrap=True)
+    console.print()
+
+
+def option_lines(table: TableReport, topic: str, inspection: Inspection) -> Iterator[str]:
+    """Yield the lines of a job that read a table; `--conf` of these commands takes the same names."""
+    yield 'spark.read.format("ticdc")'
+    given = {**inspection.options, "subscribe": topic, **table.options}
+    for name, value in given.items():
+        yield f"    .option({json.dumps(name)}, {json.dumps(value, ensure_ascii=False)})"
+    yield "    .load()"
+
+
+def _partition_cells(partition: PartitionReport) -> tuple[str, ...]:
+    lag = "" if partition.watermark_lag_s is None else _duration(partition.watermark_lag_s)
+    return (
+        str(partition.partition),
+        f"{partition.start:,} to {partition.end:,}",
+        f"{partition.scanned:,}",
+        _moment(partition.first_time),
+        _moment(partition.last_time),
+        _moment(partition.watermark_time),
+        lag,
+    )
+
+
+def _moment(iso: str | None) -> str:
+    return "" if iso is None else iso[:19].replace("T", " ") + " UTC"
+
+
+def _duration(seconds: float) -> str:
+    """Return a number of seconds as people say it, in its two largest units."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"

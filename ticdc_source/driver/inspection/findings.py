@@ -1,0 +1,93 @@
+"""What a person should know before reading a topic: conclusions from its report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ticdc_source.driver.inspection.report import Finding, Inspection, ProtocolReport, TopicReport
+from ticdc_source.protocols import PROTOCOLS
+
+__all__ = ["findings_of"]
+
+
+def findings_of(inspection: Inspection) -> list[Finding]:
+    """Return what the reports of topics show; single tables report for themselves."""
+    found = [finding for topic in inspection.topics for finding in _of_topic(topic)]
+    if not inspection.whole:
+        message = (
+            f"Only {inspection.scanned:,} records were read, from both ends: counts are not those of the whole topic, "
+            "and DDL in between is not known. Raise --max-records or --timeout to read more"
+        )
+        found.append(Finding(code="not-whole", message=message))
+    return found
+
+
+def _of_topic(topic: TopicReport) -> Iterator[Finding]:
+    name = topic.topic
+    if not any(partition.scanned for partition in topic.partitions):
+        yield Finding(code="empty", message=f"{name} has no record in the range", topic=name)
+        return
+    if len(topic.protocols) > 1:
+        listed = ", ".join(f"{each.protocol} ({each.records:,} records)" for each in topic.protocols)
+        message = (
+            f"{name} has messages of several protocols: {listed}. A read takes one: give it with 'protocol', and start "
+            "behind the last message of the other (startingOffsets)"
+        )
+        yield Finding(code="several-protocols", message=message, topic=name)
+    if topic.unknown:
+        message = f"{topic.unknown:,} records of {name} are of no protocol that is read"
+        yield Finding(code="unknown-protocol", message=message, topic=name)
+    for messages in topic.protocols:
+        yield from _of_protocol(name, messages)
+        without = [str(each.partition) for each in topic.partitions if each.scanned and each.watermark is None]
+        if without and messages.tables:
+            need = PROTOCOLS[messages.protocol].watermarks_need
+            why = f"TiCDC sends them with {need}" if need and not messages.watermarks else "wait for the first ones"
+            message = (
+                f"Partitions {', '.join(without)} of {name} have no watermark: endingCommitTs=resolved and "
+                f"mode=resolved do not work, and lag is not known; {why}"
+            )
+            yield Finding(code="no-watermarks", message=message, topic=name)
+
+
+def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[Finding]:
+    settings = {setting.name: setting.value for setting in messages.settings}
+    for bad in messages.bad:
+        message = f"{bad.count:,} records or events cannot be read: {bad.reason} (first: {bad.first})"
+        yield Finding(code="bad-records", message=message, topic=topic)
+    if messages.no_commit_ts:
+        adds = "; enable-tidb-extension=true adds it" if settings.get("enable-tidb-extension") == "false" else ""
+        message = (
+            f"{messages.no_commit_ts:,} row messages of {topic} have no commit-ts: _commit_version is made of the "
+            f"event's time in milliseconds, and two changes of a row in one millisecond may be ordered wrongly{adds}"
+        )
+        yield Finding(code="no-commit-ts", message=message, topic=topic)
+    large = settings.get("large-message-handle-option")
+    if large == "handle-key-only":
+        message = (
+            f"Messages of {topic} that were too large have their key columns only: reads fail, unless "
+            "onHandleKeyOnly=null reads the other columns as NULL; TiCDC's large-message-handle-option=claim-check "
+            "loses nothing"
+        )
+        yield Finding(code="handle-key-only", message=message, topic=topic)
+    elif large == "claim-check":
+        message = f"Messages of {topic} that were too large lie in claim-check storage: set claimCheckLocation"
+        yield Finding(code="claim-check", message=message, topic=topic)
+    for name, value in settings.items():
+        if name.endswith("output-old-value") and value == "false":
+            message = f"The changefeed of {topic} sends no old rows ({name}=false): updates have no update_preimage"
+            yield Finding(code="no-old-rows", message=message, topic=topic)
+    for event in messages.ddl:
+        if event.removes_rows:
+            message = (
+                f"{event.kind} of {event.table} at {event.time} removed rows, and no delete events tell which "
+                f"(onDestructiveDDL): {event.query[:200]}"
+            )
+            yield Finding(code="destructive-ddl", message=message, topic=topic, table=event.table)
+    for table in messages.tables:
+        if table.columns and not table.keys:
+            message = (
+                f"The messages of {table.table} name no key: changes cannot be merged by key. Give the table a primary "
+                "key, or append its changes to a log"
+            )
+            yield Finding(code="no-key", message=message, topic=topic, table=table.table)

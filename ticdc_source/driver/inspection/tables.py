@@ -1,0 +1,252 @@
+"""The row events of one table → what an inspection reports of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_source.driver.context import context_of_schema
+from ticdc_source.driver.inference import Sample, describe_table
+from ticdc_source.driver.inspection.report import ColumnReport, Finding, TableReport, time_of
+from ticdc_source.driver.inspection.zones import shift_of
+from ticdc_source.driver.read_schema import read_schema
+from ticdc_source.driver.read_spec import read_spec
+from ticdc_source.errors import SchemaError, TiCDCSourceError
+from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, Corrupt, TableEvents, TableName
+from ticdc_source.options.hints import hint_of, spark_name
+from ticdc_source.options.options import Options
+from ticdc_source.protocols.base import Decoder, Learned
+from ticdc_source.protocols.plan import Plan
+from ticdc_source.schema.ddl import lack_types, with_ddl_facts, with_table_ddl
+from ticdc_source.schema.model import MYSQL_TYPE, TABLE, TableSchema, merge_schemas
+from ticdc_source.schema.types import TIMESTAMP
+
+__all__ = ["InspectedTable", "inspect_table"]
+
+_OTHER_PREFIX = "_ticdc_"  # of metadata columns, if a table column has the name of one
+# Columns beside those of the table, by names that no table of MySQL has: they end in a space.
+_CHANGE_TYPE, _PARTITION, _COMMIT_TS = "change_type ", "partition ", "commit_ts "
+
+
+@dataclass(slots=True, kw_only=True)
+class InspectedTable:
+    """What was found of a table.
+
+    Attributes:
+        report: for people and scripts.
+        partitions: the topic partition of each new row, and of each deleted one; int32.
+        commit_ts: the commit-ts of each of these rows; int64.
+        keys: the handle-key columns of these rows.
+        failed: the events that cannot be read, with the chunk of each.
+        key_only: the number of events that have their key columns only.
+        findings: what a person should know.
+    """
+
+    report: TableReport
+    partitions: pa.Array
+    commit_ts: pa.Array
+    keys: list[pa.Array] = field(default_factory=list)
+    failed: list[Corrupt] = field(default_factory=list)
+    key_only: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    def commit_range_of_partitions(self) -> dict[int, tuple[int, int]]:
+        """Return the smallest and the largest commit-ts of each topic partition."""
+        rows = pa.table([self.partitions, self.commit_ts], names=["partition", "commit_ts"])
+        bounds = rows.group_by("partition").aggregate([("commit_ts", "min"), ("commit_ts", "max")])
+        return {
+            row["partition"]: (row["commit_ts_min"], row["commit_ts_max"])
+            for row in bounds.to_pylist()
+            if row["commit_ts_min"] is not None
+        }
+
+
+def inspect_table(
+    table: TableName, parts: Sequence[TableEvents], sample: Sample, options: Options, decoder: Decoder
+) -> InspectedTable:
+    """Describe a table, and decode all its events.
+
+    Args:
+        table: the table.
+        parts: its row events, in the order of each topic partition.
+        sample: the sample that has them, and all DDL events.
+        options: the options that the user gave.
+        decoder: the decoder of the protocol.
+    """
+    findings: list[Finding] = []
+    described = _described(table, sample, findings)
+    report = TableReport(table=str(table), options={"tables": str(table)})
+    load = _load(described, decoder, options)
+    if load.refused is not None:
+        findings.append(Finding(code="refused", message=str(load.refused), table=str(table)))
+    if described is not None:
+        report.options |= _options(load, decoder)
+        report.columns = _columns(described, load)
+        report.keys = [column.name for column in report.columns if column.key]
+        report.schema = ", ".join(hint_of(item.name, item.type) for item in load.fields)
+        findings += _uncertain_types(described, report, sample)
+    rows, failed, key_only = _decoded(parts, _plan(load, decoder), decoder)
+    report.insert, report.update, report.delete = (
+        pc.equal(rows[_CHANGE_TYPE], kind).to_pylist().count(True) for kind in (INSERT, UPDATE_POSTIMAGE, DELETE)
+    )
+    bounds = pc.min_max(rows[_COMMIT_TS])
+    report.first_commit_ts, report.last_commit_ts = bounds["min"].as_py(), bounds["max"].as_py()
+    report.first_time, report.last_time = time_of(report.first_commit_ts), time_of(report.last_commit_ts)
+    changed = rows.filter(pc.not_equal(rows[_CHANGE_TYPE], UPDATE_PREIMAGE))
+    found = InspectedTable(
+        report=report,
+        partitions=changed[_PARTITION].combine_chunks(),
+        commit_ts=changed[_COMMIT_TS].combine_chunks(),
+        keys=[changed[name].combine_chunks() for name in report.keys if name in changed.column_names],
+        failed=failed,
+        key_only=key_only,
+        findings=findings,
+    )
+    if described is not None and not decoder.zoned_timestamps:
+        findings += _shifted(table, changed, options)
+    return found
+
+
+def _described(table: TableName, sample: Sample, findings: list[Finding]) -> TableSchema | None:
+    """Return the versions of a table, merged; None if no row can be read."""
+    try:
+        merged = merge_schemas(describe_table(sample, table))
+        if merged is None:
+            return None
+        return with_table_ddl(with_ddl_facts(merged, sample.ddl, whole=sample.whole), sample.table_ddl, required=False)
+    except TiCDCSourceError as error:
+        findings.append(Finding(code="refused", message=str(error), table=str(table)))
+        return None
+
+
+class _Load(NamedTuple):
+    """What load() would give.
+
+    Attributes:
+        schema: the read schema; None if it would refuse the table whatever the prefix of metadata columns is.
+        options: the options that give it.
+        refused: why it would refuse the table with the options that the user gave.
+    """
+
+    schema: pa.Schema | None
+    options: Options
+    refused: TiCDCSourceError | None = None
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """The table columns of the read schema."""
+        return [item for item in self.schema or () if item.metadata and TABLE.encode() in item.metadata]
+
+
+def _load(described: TableSchema | None, decoder: Decoder, options: Options) -> _Load:
+    if described is None:
+        return _Load(None, options)
+    refused: TiCDCSourceError | None = None
+    for tried in (options, replace(options, metadata_column_prefix=_OTHER_PREFIX)):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # findings say it
+                return _Load(read_schema(described, decoder, tried), tried, refused)
+        except TiCDCSourceError as error:
+            refused = refused or error
+    return _Load(None, options, refused)
+
+
+def _options(load: _Load, decoder: Decoder) -> dict[str, str]:
+    found = {}
+    if load.options.metadata_column_prefix == _OTHER_PREFIX:
+        found["metadataColumnPrefix"] = _OTHER_PREFIX
+    if any(item.type == TIMESTAMP for item in load.fields) and not decoder.zoned_timestamps:
+        found["timeZone"] = load.options.time_zone
+    return found
+
+
+def _columns(described: TableSchema, load: _Load) -> list[ColumnReport]:
+    fields = {item.name: item for item in load.fields}
+    reports = []
+    for column in described.columns:
+        item = fields.get(column.name)
+        metadata: Mapping[bytes, bytes] = (item.metadata if item is not None else None) or {}
+        mysql_type = metadata.get(MYSQL_TYPE.encode(), b"").decode() or (str(column.type) if item is None else "")
+        reports.append(
+            ColumnReport(
+                name=column.name,
+                mysql_type=mysql_type or None,
+                spark_type="" if item is None else spark_name(item.type),
+                key=column.key,
+                uncertain=column.conflict or lack_types([column]),
+            )
+        )
+    return reports
+
+
+def _uncertain_types(described: TableSchema, report: TableReport, sample: Sample) -> list[Finding]:
+    """Say which columns need a CREATE TABLE, for types or labels that the messages lack."""
+    columns = tuple(column.name for column in described.columns if lack_types([column]))
+    if not columns:
+        return []
+    unread = " DDL events in the topic were not all read, so their types are not used." if not sample.whole else ""
+    message = (
+        f"The messages do not fully say the types of {', '.join(columns)} (precision, length or labels).{unread} To "
+        f"give them, set tableDDL to what SHOW CREATE TABLE {report.table} prints. To keep the types above, set "
+        "schemaHints"
+    )
+    return [Finding(code="types-uncertain", message=message, table=report.table, columns=columns)]
+
+
+def _plan(load: _Load, decoder: Decoder) -> Plan:
+    """Return the plan that load() would make, except that columns which it does not know are left out."""
+    context = None if load.schema is None else context_of_schema(load.schema, load.options)
+    if context is None:
+        return Plan(())
+    return read_spec(load.schema, load.options, replace(context, columns=None, protocol=decoder.name)).plan
+
+
+def _decoded(parts: Sequence[TableEvents], plan: Plan, decoder: Decoder) -> tuple[pa.Table, list[Corrupt], int]:
+    """Return the row images of all events with partition and commit-ts, the events that failed, and key-only ones."""
+    tables, failed, key_only, learned = [], [], 0, Learned(native=plan.native_path)
+    names = [item.name for item in plan.fields]
+    for events in parts:
+        try:
+            decoded, used = decoder.decode(events, plan, learned), names
+        except SchemaError:  # kinds and times need no columns
+            decoded, used = decoder.decode(events, Plan(())), []
+        count = len(decoded.change_types)
+        columns = {
+            _CHANGE_TYPE: decoded.change_types,
+            _PARTITION: pa.repeat(pa.scalar(events.chunk.partition, pa.int32()), count),
+            _COMMIT_TS: decoded.commit_ts.take(decoded.events),
+        }
+        tables.append(pa.table({**columns, **{name: decoded.columns[name] for name in used if name not in columns}}))
+        key_only += decoded.key_only
+        failed += [
+            Corrupt(events.positions[event], events.indexes[event], error.at(events.address(event)))
+            for event, error in decoded.failures.items()
+        ]
+    return pa.concat_tables(tables, promote_options="default"), failed, key_only
+
+
+def _shifted(table: TableName, rows: pa.Table, options: Options) -> list[Finding]:
+    """Say which TIMESTAMP columns lie whole quarters of an hour beside the commit times."""
+    new = rows.filter(pc.not_equal(rows[_CHANGE_TYPE], DELETE))
+    commit_ms = pc.shift_right(new[_COMMIT_TS], 18)
+    shifts: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for name in new.column_names:
+        if new.schema.field(name).type == TIMESTAMP:
+            shift = shift_of(new[name].combine_chunks(), commit_ms.combine_chunks(), options.time_zone)
+            if shift is not None:
+                shifts.setdefault((shift.zone, shift.names), []).append(name)
+    found = []
+    for (zone, names), columns in shifts.items():
+        named = f" (that of {', '.join(names)})" if names else ""
+        message = (
+            f"TIMESTAMP columns {', '.join(columns)} look shifted against the commit times, as if TiCDC's server were "
+            f"not in {options.time_zone}: try timeZone={names[0] if names else zone}, offset {zone}{named}"
+        )
+        found.append(Finding(code="timestamp-shifted", message=message, table=str(table), columns=tuple(columns)))
+    return found
