@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _FENCE = re.compile(r"<!-- (?:generated: (\w+)|end) -->")
 
-# Types that need several lines in README's table: what is shown, and the type behind it.
+# Types that need several lines in the table of types: what is shown, and the type behind it.
 _FORMS: dict[str, tuple[tuple[str, ColumnType], ...]] = {
     "tinyint": (("tinyint, tinyint(1), bool", parse_type("tinyint(1)")),),
     "decimal": (
@@ -84,7 +84,7 @@ _TOLD: dict[tuple[str, str], tuple[tuple[str, ColumnType], ...]] = {
 # Packages whose name on the package index is not the one that is imported.
 _PACKAGES = {"kafka": "kafka-python"}
 
-# What README calls the kinds of `CONVERSIONS`, where Spark has another name.
+# What the documentation calls the kinds of `CONVERSIONS`, where Spark has another name.
 _KINDS = {
     "integer": ("tinyint", "smallint", "int", "bigint"),
     "interval": ("interval day to second",),
@@ -93,7 +93,7 @@ _KINDS = {
 
 
 def options_table() -> str:
-    """Return README's table of options."""
+    """Return the table of options."""
     lines = [
         "| option | default | meaning |",
         "|---|---|---|",
@@ -123,13 +123,13 @@ def _code(*names: str) -> str:
 
 
 def column_metadata_table() -> str:
-    """Return README's table of the metadata of table columns."""
+    """Return the table of the metadata of table columns."""
     lines = ["| key | value |", "|---|---|"]
     return "\n".join(lines + [f"| `{key}` | {meaning} |" for key, meaning in FIELD_METADATA])
 
 
 def types_table() -> str:
-    """Return README's table of types: what each TiDB type becomes in Spark."""
+    """Return the table of types: what each TiDB type becomes in Spark."""
     lines = ["| TiDB type | Spark type | Spark type if unsigned |", "|---|---|---|"]
     lines += [f"| {', '.join(shown)} | {spark} | {unsigned} |" for shown, spark, unsigned in _type_rows()]
     return "\n".join(lines)
@@ -186,7 +186,7 @@ def wire_table(protocol: str) -> str:
 
 
 def conversions_table() -> str:
-    """Return README's table of the types that a hint can ask for."""
+    """Return the table of the types that a hint can ask for."""
     lines = ["| type of the column in Spark | types as which it can be read |", "|---|---|"]
     for source, targets in CONVERSIONS.items():
         names = [name for kind in dict.fromkeys([*targets, "string"]) for name in _names_of(kind)]
@@ -199,7 +199,7 @@ def _names_of(kind: str) -> tuple[str, ...]:
 
 
 def losses_table() -> str:
-    """Return README's table of losses; the corpus tests allow exactly these."""
+    """Return the table of losses; the corpus tests allow exactly these."""
     lines = ["| protocol | lost |", "|---|---|"]
     lost: list[Lost] = [*LOSSES, *MISSING]
     rows = [(row.protocol, row.what) for row in lost]

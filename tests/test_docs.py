@@ -1,35 +1,27 @@
-"""The documentation is true: its tables are the code's, its links lead somewhere, and its examples run as printed."""
+"""The documentation is true: its tables are the code's, and its links and citations lead somewhere."""
 
-import base64
-import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import unquote
 
 import pytest
-from pyspark.sql import SparkSession
 
 import ticdc_source
-from examples.data import read_messages
-from examples.local_kafka import produce
-from tests.conftest import ROOT, Kafka
+from tests.conftest import ROOT
 from tests.generate_docs import PARTS, documents, generated, parts_of
-from tests.support.captured import TOPIC, Captured, Record
 from tests.support.losses import LOSSES, MISSING, Lost
+from tests.support.pages import README, anchors, blocks, without_code
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.protocols import PROTOCOLS
 
-README = ROOT / "README.md"
+OPTIONS_PAGE = ROOT / "docs/reference/options.md"
+LOSSES_PAGE = ROOT / "docs/protocols/index.md"
 DOCUMENTS = pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 
-_BLOCK = re.compile(r"^(?:<!-- ([^\n]*?) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 
 WIRE = ROOT / "docs" / "wire.md"
 DESIGN = ROOT / "docs" / "design"
@@ -43,36 +35,6 @@ _URL = re.compile(r"[a-z]+://\S+")
 # Where the project's own texts are.
 FOLDERS = ("ticdc_source", "pyspark_ticdc", "tests", "examples", "benchmarks", "docs")
 SUFFIXES = (".py", ".md", ".case")
-
-
-class Block(NamedTuple):
-    """A block of code: its language, its text, the comment before it, and the output printed below it."""
-
-    language: str
-    text: str
-    comment: str
-    output: str | None
-
-
-def blocks(path: Path) -> list[Block]:
-    """Read the blocks of a document; a `text` block that follows one directly is its output."""
-    text = path.read_text(encoding="utf-8")
-    found: list[Block] = []
-    end = -1
-    for match in _BLOCK.finditer(text):
-        comment, language, body = match.groups()
-        if language == "text" and found and not text[end : match.start()].strip():
-            found[-1] = found[-1]._replace(output=body)
-        else:
-            found.append(Block(language, body, comment or "", None))
-        end = match.end()
-    return found
-
-
-def anchors(path: Path) -> set[str]:
-    """Return the anchors that GitHub gives a document's headings."""
-    headings = re.findall(r"^#+ (.+)$", _CODE.sub("", path.read_text(encoding="utf-8")), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 
 
 def rows(table: str) -> Iterator[list[str]]:
@@ -95,14 +57,15 @@ def test_every_generated_part_stands_in_one_place() -> None:
 
 
 def test_every_protocol_has_its_page() -> None:
-    """Each protocol that is read has a page with its types and its losses, and README links it."""
-    text = README.read_text(encoding="utf-8")
+    """Each protocol that is read has a page with its types and its losses; README and the overview link it."""
+    readme, overview = README.read_text(encoding="utf-8"), LOSSES_PAGE.read_text(encoding="utf-8")
 
     for protocol in PROTOCOLS:
         page = ROOT / "docs" / "protocols" / f"{protocol}.md"
         name = protocol.replace("-", "_")
         assert {f"{name}_losses", f"{name}_types"} <= set(parts_of(page.read_text(encoding="utf-8")))
-        assert f"(docs/protocols/{protocol}.md)" in text
+        assert f"(docs/protocols/{protocol}.md)" in readme
+        assert f"({protocol}.md)" in overview
 
 
 def test_every_wire_says_how_it_is_written() -> None:
@@ -126,12 +89,12 @@ def test_a_generated_part_is_a_table(part: str) -> None:
 
     assert len(lines) > 2
     assert {len(line) for line in lines} == {len(lines[0])}
-    assert "<" not in _CODE.sub("", PARTS[part]())
+    assert "<" not in without_code(PARTS[part]())
 
 
 def test_every_option_is_documented() -> None:
-    """The README names each option with its meaning."""
-    text = README.read_text(encoding="utf-8")
+    """The reference names each option with its meaning."""
+    text = OPTIONS_PAGE.read_text(encoding="utf-8")
 
     for option in OPTIONS.values():
         assert f"| `{option.name}` |" in text
@@ -140,7 +103,7 @@ def test_every_option_is_documented() -> None:
 
 def test_every_loss_is_documented() -> None:
     """What the tests excuse as lost is told to users."""
-    text = README.read_text(encoding="utf-8")
+    text = LOSSES_PAGE.read_text(encoding="utf-8")
 
     lost: list[Lost] = [*LOSSES, *MISSING]
 
@@ -150,7 +113,7 @@ def test_every_loss_is_documented() -> None:
 @DOCUMENTS
 def test_links_lead_somewhere(path: Path) -> None:
     """A link to a file of the project, or to a heading, has a target."""
-    for link in _LINK.findall(_CODE.sub("", path.read_text(encoding="utf-8"))):
+    for link in _LINK.findall(without_code(path.read_text(encoding="utf-8"))):
         if re.match(r"[a-z]+:", link):
             continue
         name, _, anchor = unquote(link).partition("#")
@@ -324,48 +287,3 @@ def test_the_changelog_has_this_version() -> None:
 
     assert versions[0] == "Unreleased"
     assert versions[1:2] in ([], [ticdc_source.__version__])
-
-
-def test_the_bad_record_of_the_readme_is_one() -> None:
-    """Reading the bytes of the example gives the example."""
-    (example,) = (json.loads(block.text) for block in blocks(README) if block.language == "json")
-    good = next(m for m in read_messages("canal-json") if m.value and b'"table":"orders"' in m.value and m.key == b"")
-    records = [Record(good.key, good.value), Record(b"", base64.b64decode(example["value"]))]
-
-    rows_read = Captured({}, {0: records}).read(tables="shop.orders", mode="PERMISSIVE").to_pylist()
-
-    assert json.loads(rows_read[1]["_corrupt_record"]) == {**example, "topic": TOPIC}
-
-
-@pytest.fixture
-def shop(broker: Kafka, topic: Callable[..., str]) -> str:
-    """A topic with the demo's messages."""
-    name = topic(3, prefix="tidb-shop")
-    messages = read_messages("canal-json")
-    produce(broker.bootstrap_servers, name, [(m.partition, m.key, m.value, [], None) for m in messages])
-    return name
-
-
-def test_the_readme_runs_as_printed(spark: SparkSession, broker: Kafka, shop: str, tmp_path: Path) -> None:
-    """Each block of Python and SQL does what the README says, down to the output below it."""
-    names: dict[str, object] = {"spark": spark}
-    places = {"broker:9092": broker.bootstrap_servers, "tidb-shop": shop, "/data": str(tmp_path)}
-    outputs = 0
-    for block in blocks(README):
-        text = re.sub("|".join(places), lambda found: places[found[0]], block.text)
-        printed = io.StringIO()
-        with redirect_stdout(printed):
-            if block.comment.startswith("parsed only:"):
-                spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
-            elif block.comment.startswith("not run:"):
-                continue
-            elif block.language == "python":
-                exec(compile(text, str(README), "exec"), names)  # noqa: S102 (the README is ours)
-            elif block.language == "sql":
-                spark.sql(text)
-        if block.output is not None:
-            assert printed.getvalue().strip() == block.output.strip()
-            outputs += 1
-
-    assert outputs > 2
-    assert spark.table("orders_changes").count() == spark.read.parquet(f"{tmp_path}/orders_changes").count()

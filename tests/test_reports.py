@@ -56,7 +56,7 @@ def test_sparks_processes_show_no_line_and_each_query_its_warnings() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
 
-    line = "format(\"ticdc\"):0: UserWarning: Unknown option 'zzz' is ignored; see the README for all options"
+    line = "format(\"ticdc\"):0: UserWarning: Unknown option 'zzz' is ignored; see docs/reference/options.md"
     assert done.stderr.splitlines() == [line, line]
 
 

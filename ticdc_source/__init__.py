@@ -9,8 +9,8 @@
     )
 
 Spark finds the format `ticdc` by itself. If it does not, `spark.dataSource.register(ticdc_source.TiCDCDataSource)`
-makes it known. The options are in the README. Every error that the package raises on purpose is a `TiCDCSourceError`;
-its text says what was found, where, and which option changes it.
+makes it known. docs/reference/options.md has the options. Every error that the package raises on purpose is a
+`TiCDCSourceError`; its text says what was found, where, and which option changes it.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def refusal(name: str, text: str) -> str:
 
 @ROWS
 def test_every_default_parses(attribute: str, option: Option) -> None:
-    """The option accepts the default that the README prints, and has it if it is not given."""
+    """The option accepts the default that the documentation prints, and has it if it is not given."""
     expected = option.parse(option.default) if option.default else None
 
     options = Options.of({"kafka.bootstrap.servers": "b:9092", "subscribePattern": "x"})
@@ -63,7 +63,7 @@ def test_names_and_attributes_are_unique_without_case() -> None:
 
 
 def test_the_table_has_a_line_for_every_option() -> None:
-    """README's table has each option once, and two rows for the Kafka client."""
+    """The table of options has each option once, and two rows for the Kafka client."""
     lines = options_table().splitlines()
 
     assert [line.split("|")[1].strip() for line in lines[2:]] == [

@@ -122,7 +122,7 @@ NEW_RECORD_STATE = """
 FILTER = "SELECT after FROM {envelope} WHERE op = 'u' AND before.id = 2"
 
 
-@pytest.mark.slow("three protocols; README has the query for one")
+@pytest.mark.slow("three protocols; docs/guides/debezium.md has the query for one")
 @pytest.mark.parametrize(
     "scenario", ["open-protocol.default.ops", "canal-json.tidb-extension.ops", "debezium.default.ops"]
 )

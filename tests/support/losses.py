@@ -1,4 +1,4 @@
-"""Losses: what a protocol changes or leaves out before anyone reads it. README lists them.
+"""Losses: what a protocol changes or leaves out before anyone reads it. docs/protocols/index.md lists them.
 
 Each loss says which true values it changes, and what messages have instead; the tests accept nothing else.
 `test_losses.py` shows with parsers of its own that this is what messages have.
@@ -19,12 +19,12 @@ Column = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Lost:
-    """A row of README's table.
+    """A row of the documentation's table.
 
     Attributes:
         protocol: the wire format.
         name: a short name; for missing images the setting of TiCDC that leaves them out.
-        what: one sentence for the README.
+        what: one sentence for the documentation.
         source: where it happens.
     """
 

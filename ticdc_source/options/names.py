@@ -63,7 +63,7 @@ def warn_of_unknown(options: Options) -> None:
         if name in _KNOWN or _is_sparks(name):
             continue
         near = difflib.get_close_matches(name, _KNOWN, n=1)
-        hint = f"did you mean '{_KNOWN[near[0]]}'?" if near else "see the README for all options"
+        hint = f"did you mean '{_KNOWN[near[0]]}'?" if near else "see docs/reference/options.md"
         if options.strict_options:
             msg = f"Unknown option '{name}'; {hint}"
             raise OptionError(msg)

@@ -1,7 +1,7 @@
 """The options of one read: a typed, frozen dataclass whose field metadata is the table of options.
 
-README's table is generated from that metadata. Spark passes option names in lower case, so names are compared without
-case everywhere.
+The table of docs/reference/options.md is generated from that metadata. Spark passes option names in lower case, so
+names are compared without case everywhere.
 """
 
 # ruff: noqa: RUF009 (`_option` returns a dataclass field; its default is made once, and never changed)
@@ -37,8 +37,8 @@ class Option:
     Attributes:
         name: The documented name.
         parse: Turns text into the value; raises ValueError with a sentence that does not repeat the option's name.
-        default: The default as the README prints it ("" for none).
-        meaning: One line for the README.
+        default: The default as the documentation prints it ("" for none).
+        meaning: One line for the documentation.
         only: The kind of read that has the option; None if both have it.
         outputs: The values of `outputFormat` that the option applies to; with the others it is refused.
         secret: Error messages do not repeat the text that was given.
@@ -487,7 +487,7 @@ class Options:
     native_code: Literal["auto", "off", "require"] = _option(
         "nativeCode",
         parsers.one_of("auto", "off", "require"),
-        "the [native path](#install): `auto` takes it where it is installed, `off` never, `require` fails without it",
+        "the native path: `auto` takes it where it is installed, `off` never, `require` fails without it",
         default="auto",
     )
     strict_options: bool = _option(
@@ -569,7 +569,7 @@ class Options:
             raise OptionError(msg)
 
 
-# The table of options by attribute, in the README's order.
+# The table of options by attribute, in the order of docs/reference/options.md.
 OPTIONS: Mapping[str, Option] = {
     field.name: field.metadata["option"] for field in dataclasses.fields(Options) if "option" in field.metadata
 }

@@ -1,4 +1,4 @@
-"""The metadata columns, one row each: the read schema, the assembly and README's table come from these rows."""
+"""The metadata columns, one row each: the read schema, the assembly and the docs come from these rows."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class MetadataColumn(NamedTuple):
         name: its name without the prefix.
         arrow: its Arrow type.
         level: the value of `includeMetadata` that adds it, or another option that does.
-        meaning: one line for the README.
+        meaning: one line for the documentation.
     """
 
     name: str
@@ -111,7 +111,7 @@ class FormatColumn:
         arrow: its Arrow type; None for a struct of the table's columns.
         prefixed: whether `metadataColumnPrefix` precedes the name.
         fill: its name in `assemble._FILL`, if the assembly fills it from the facts of a row; "" if the rows bring it.
-        meaning: one line for the README.
+        meaning: one line for the documentation.
         repeats: whether it repeats another column under a second name. Without a prefix both have the same name.
     """
 
@@ -245,7 +245,7 @@ def metadata_columns(include: str, *, headers: bool) -> list[MetadataColumn]:
 
 
 def metadata_table() -> str:
-    """Return README's table of metadata columns."""
+    """Return the table of metadata columns in docs/reference/columns.md."""
     lines = ["| column | type | present | meaning |", "|---|---|---|---|"]
     lines += [
         f"| `_{column.name}` | `{_SPARK_NAMES[column.arrow]}` | {_BROUGHT_BY[column.level]} | {column.meaning} |"
@@ -255,7 +255,7 @@ def metadata_table() -> str:
 
 
 def format_table(output: str) -> str:
-    """Return README's table of the columns of an `outputFormat` other than changelog."""
+    """Return the documentation's table of the columns of an `outputFormat` other than changelog."""
     lines = ["| column | type | meaning |", "|---|---|---|"]
     for column in FORMAT_COLUMNS[output]:
         type_ = _SPARK_NAMES[column.arrow]

@@ -1,0 +1,58 @@
+"""The pages of the documentation: README, CHANGELOG, CONTRIBUTING and docs/, with their blocks of code and anchors."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.conftest import ROOT
+from tests.generate_docs import documents
+
+README = ROOT / "README.md"
+
+_BLOCK = re.compile(r"^(?:<!-- ([^\n]*?) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+
+
+class Block(NamedTuple):
+    """A block of code: its language, its text, the comment before it, and the output printed below it."""
+
+    language: str
+    text: str
+    comment: str
+    output: str | None
+
+
+def blocks(path: Path) -> list[Block]:
+    """Read the blocks of a page; a `text` block that follows one directly is its output."""
+    text = path.read_text(encoding="utf-8")
+    found: list[Block] = []
+    end = -1
+    for match in _BLOCK.finditer(text):
+        comment, language, body = match.groups()
+        if language == "text" and found and not text[end : match.start()].strip():
+            found[-1] = found[-1]._replace(output=body)
+        else:
+            found.append(Block(language, body, comment or "", None))
+        end = match.end()
+    return found
+
+
+def guides() -> list[Path]:
+    """Return the pages for users: README and docs/, without the design notes."""
+    return [path for path in documents() if path == README or (path.is_relative_to(ROOT / "docs") and not design(path))]
+
+
+def design(path: Path) -> bool:
+    """Return whether a page is a design note."""
+    return path.is_relative_to(ROOT / "docs" / "design")
+
+
+def without_code(text: str) -> str:
+    """Return the prose of a page."""
+    return _CODE.sub("", text)
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors that GitHub gives a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", without_code(path.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}

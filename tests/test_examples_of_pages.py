@@ -1,0 +1,110 @@
+"""The code of README and of docs/ runs, and prints what the pages say that it prints."""
+
+import base64
+import io
+import json
+import re
+import subprocess
+import sys
+import uuid
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from examples.data import read_messages
+from examples.local_kafka import create_topic, produce
+from tests.conftest import ROOT, Kafka
+from tests.support.captured import TOPIC, Captured, Record
+from tests.support.pages import README, Block, blocks, guides
+
+RUN = ("python", "sql")
+PAGES = [path for path in guides() if any(block.language in RUN for block in blocks(path))]
+PARSED = "parsed only: "
+BAD_RECORD = ROOT / "docs/guides/bad-records.md"
+
+
+def ids(path: Path) -> str:
+    """Return the path below the root."""
+    return str(path.relative_to(ROOT))
+
+
+def example(path: Path, language: str) -> str:
+    """Return the first block of a page in a language."""
+    return next(block.text for block in blocks(path) if block.language == language)
+
+
+@pytest.fixture(scope="module")
+def shop(broker: Kafka) -> str:
+    """A topic with the demo's messages."""
+    name = f"tidb-shop-{uuid.uuid4().hex[:12]}"
+    create_topic(broker.bootstrap_servers, name, 3)
+    messages = read_messages("canal-json")
+    produce(broker.bootstrap_servers, name, [(m.partition, m.key, m.value, [], None) for m in messages])
+    return name
+
+
+@pytest.mark.parametrize("path", PAGES, ids=ids)
+def test_a_page_runs_as_printed(path: Path, spark: SparkSession, broker: Kafka, shop: str, tmp_path: Path) -> None:
+    """Each block of Python and SQL does what the page says, down to the output below it.
+
+    `changes` is the frame of README's first example on every page. A block that needs more than a broker is parsed.
+    """
+    places = {"broker:9092": broker.bootstrap_servers, "tidb-shop": shop, "/data": str(tmp_path)}
+
+    def here(text: str) -> str:
+        return re.sub("|".join(places), lambda found: places[found[0]], text)
+
+    def run(block: Block) -> None:
+        text = here(block.text)
+        parsed_only = block.comment.startswith(PARSED)
+        if block.language == "python":
+            code = compile(text, str(path), "exec")
+            if not parsed_only:
+                exec(code, names)  # noqa: S102 (the pages are ours)
+        elif parsed_only:
+            spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+        else:
+            spark.sql(text)
+
+    names: dict[str, object] = {"spark": spark}
+    exec(here(example(README, "python")), names)  # noqa: S102 (README is ours)
+    for block in blocks(path):
+        if block.language in RUN:
+            printed = io.StringIO()
+            with redirect_stdout(printed):
+                run(block)
+            assert block.output is None or printed.getvalue().strip() == block.output.strip()
+
+
+@pytest.mark.parametrize("path", guides(), ids=ids)
+def test_blocks_that_are_not_run_are_parsed(path: Path) -> None:
+    """JSON, TOML and shell scripts have no error of syntax, and a block that is not run has a reason."""
+    for block in blocks(path):
+        if block.language == "json":
+            json.loads(block.text)
+        elif block.language == "toml" and sys.version_info >= (3, 11):
+            import tomllib
+
+            tomllib.loads(block.text)
+        elif block.language == "sh":
+            subprocess.run(["bash", "-n"], input=block.text, text=True, check=True, capture_output=True)
+        assert block.language in {*RUN, "json", "toml", "sh", "text"}
+        assert not block.comment or re.match(r"end|parsed only: \w+ ", block.comment)
+
+
+def test_pages_have_outputs() -> None:
+    """Enough blocks have their output below them that this file tests more than that code runs."""
+    assert sum(block.output is not None for path in PAGES for block in blocks(path)) > 6
+
+
+def test_the_bad_record_of_the_page_is_one() -> None:
+    """Reading the bytes of the example gives the example."""
+    shown = json.loads(example(BAD_RECORD, "json"))
+    good = next(m for m in read_messages("canal-json") if m.value and b'"table":"orders"' in m.value and m.key == b"")
+    records = [Record(good.key, good.value), Record(b"", base64.b64decode(shown["value"]))]
+
+    rows_read = Captured({}, {0: records}).read(tables="shop.orders", mode="PERMISSIVE").to_pylist()
+
+    assert json.loads(rows_read[1]["_corrupt_record"]) == {**shown, "topic": TOPIC}
