@@ -18,6 +18,7 @@ from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
 from ticdc_source.options.options import ALL_OUTPUTS, OPTIONS
 from ticdc_source.pipeline.metadata import format_table, metadata_table
+from ticdc_source.pipeline.metrics import METRICS
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.debezium import types as debezium_types
 from ticdc_source.schema.model import FIELD_METADATA
@@ -126,6 +127,12 @@ def column_metadata_table() -> str:
     """Return the table of the metadata of table columns."""
     lines = ["| key | value |", "|---|---|"]
     return "\n".join(lines + [f"| `{key}` | {meaning} |" for key, meaning in FIELD_METADATA])
+
+
+def metrics_table() -> str:
+    """Return the table of the members of a metrics line."""
+    lines = ["| member | type | unit | meaning |", "|---|---|---|---|"]
+    return "\n".join(lines + [f"| `{each.name}` | {each.type} | {each.unit} | {each.meaning} |" for each in METRICS])
 
 
 def types_table() -> str:
@@ -264,6 +271,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "options": options_table,
     "metadata": metadata_table,
     "column_metadata": column_metadata_table,
+    "metrics": metrics_table,
     "envelope": lambda: format_table("envelope"),
     "events": lambda: format_table("event"),
     "records": lambda: format_table("record"),

@@ -280,8 +280,9 @@ def test_a_secret_is_not_in_errors(wrong: Mapping[str, str]) -> None:
 
 def test_a_secret_option_is_not_in_its_own_error() -> None:
     """The error of an option that may be secret does not repeat the text."""
-    assert [option.name for option in OPTIONS.values() if option.secret] == ["claimCheckLocation"]
+    assert [option.name for option in OPTIONS.values() if option.secret] == ["claimCheckLocation", "metricsPath"]
     assert SECRET not in refusal("claimCheckLocation", f"s3://bucket/folder?secret-access-key={SECRET}")
+    assert SECRET not in refusal("metricsPath", f"ftp://me:{SECRET}@host/folder")
 
 
 def test_options_travel_to_workers() -> None:

@@ -1,7 +1,6 @@
-"""A read counts what it decodes, and its metrics are written as lines of JSON."""
+"""A read counts what it decodes, and a metrics line says so."""
 
-import json
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -10,7 +9,7 @@ from tests.support.messages import TSO, canal
 from ticdc_source.driver.context import context_of_schema
 from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.options.offsets import OffsetRange
-from ticdc_source.pipeline.metrics import metrics_line, write_lines
+from ticdc_source.pipeline.metrics import METRICS, Counters, TaskFacts, metrics_line
 from ticdc_source.pipeline.read import ReadState, read
 
 ID = {"id": "int"}
@@ -42,12 +41,13 @@ def test_everything_of_a_range_is_counted_once() -> None:
         OffsetRange("t", 0, 0, 9),
         4,
         {"batch": 7},
+        table="test.t",
         client="kafka-python 3",
         native_fallback="nativeCode=off",
     )
 
     assert line == {
-        "batch": 7, "topic": "t", "partition": 0, "start": 0, "end": 9, "lag": 4, "records": 9,
+        "batch": 7, "table": "test.t", "topic": "t", "partition": 0, "start": 0, "end": 9, "lag": 4, "records": 9,
         "bytes": sum(len(value or b"") for _, value in messages), "rows": 4,
         "events": {"insert": 1, "update_preimage": 1, "update_postimage": 1, "delete": 1, "ddl": 1,
                    "destructive_ddl": 0,
@@ -63,19 +63,31 @@ def test_everything_of_a_range_is_counted_once() -> None:
     }  # fmt: skip
 
 
-def test_a_task_writes_one_file_of_metrics(tmp_path: Path) -> None:
-    """A task writes its lines to one file and leaves no other file behind."""
-    write_lines(str(tmp_path / "deep" / "down"), "task", [{"a": 1}, {"b": 2}])
+def members(line: Mapping[str, object], start: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the members of a line, and of the objects in it."""
+    for name, value in line.items():
+        if isinstance(value, dict):
+            yield from members(value, f"{start}{name}.")
+        else:
+            yield f"{start}{name}", value
 
-    (file,) = (tmp_path / "deep" / "down").iterdir()
-    assert [json.loads(line) for line in file.read_text().splitlines()] == [{"a": 1}, {"b": 2}]
+
+def assert_documented(line: Mapping[str, object]) -> None:
+    """Compare the members of a line that Spark's tasks have written with the table of members."""
+    types = {"bigint": (int,), "double": (float,), "string": (str,)}
+    found = dict(members(line))
+    assert list(found) == [metric.name for metric in METRICS]
+    for metric in METRICS:
+        value = found[metric.name]
+        assert metric.nullable if value is None else type(value) in types[metric.type], (metric.name, value)
 
 
-def test_metrics_that_cannot_be_written_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A metrics folder that cannot be created is logged and does not fail a read."""
-    blocked = tmp_path / "file"
-    blocked.write_text("")
+def test_a_line_has_exactly_the_documented_members() -> None:
+    """The table of members names each member of a line, in its order, with its type, and no other."""
+    task: TaskFacts = {"query": "a", "batch": 0, "stage": 1, "task": 2, "attempt": 0, "time": 1.5}
 
-    write_lines(str(blocked), "task", [{"a": 1}])
-
-    assert "cannot be written" in caplog.text
+    assert_documented(metrics_line(Counters(), OffsetRange("t", 0, 0, 9), None, task))
+    with pytest.raises(AssertionError):
+        assert_documented({**metrics_line(Counters(), OffsetRange("t", 0, 0, 9), None, task), "new": 1})
+    with pytest.raises(AssertionError):
+        assert_documented(metrics_line(Counters(), OffsetRange("t", 0, 0, 9), None, {**task, "stage": None}))  # type: ignore[typeddict-item]

@@ -481,8 +481,9 @@ class Options:
     )
     metrics_path: str | None = _option(
         "metricsPath",
-        parsers.text,
-        "folder to which one JSON line of counters per topic partition and micro-batch is written",
+        parsers.metrics_folder,
+        "path, or URI such as `s3://…`, of a folder: one JSON line of counters per topic partition and micro-batch",
+        secret=True,
     )
     native_code: Literal["auto", "off", "require"] = _option(
         "nativeCode",

@@ -24,6 +24,7 @@ __all__ = [
     "host_check",
     "integer",
     "lower_case",
+    "metrics_folder",
     "names",
     "offsets",
     "one_of",
@@ -242,6 +243,20 @@ def time_zone(value: str) -> str:
         msg = "expected the --tz of the TiCDC server, a name such as Asia/Shanghai or an offset such as +08:00"
         raise ValueError(msg) from None
     return zone
+
+
+_STORES = ("file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")  # of pyarrow.fs, and Spark's `s3a`
+
+
+def metrics_folder(value: str) -> str:
+    """Check the path of a folder, or its URI, which may hold credentials: the error does not repeat it."""
+    location = value.strip()
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", location)
+    if not location or (scheme is not None and scheme[1].lower() not in _STORES):
+        found = "none" if scheme is None else f"a URI of '{scheme[1]}:'"
+        msg = f"expected a path, or a URI of {', '.join(f'{each}:' for each in _STORES)}; got {found}"
+        raise ValueError(msg)
+    return location
 
 
 def folder(value: str) -> str:

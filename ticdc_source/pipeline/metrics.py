@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import os
-import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypedDict
 
 import pyarrow as pa
@@ -18,9 +13,7 @@ import pyarrow.compute as pc
 from ticdc_source.events import CHANGE_TYPES, DDL, WATERMARK, Binaries, Chunk, Split
 from ticdc_source.options.offsets import OffsetRange
 
-__all__ = ["Counters", "TaskFacts", "metrics_line", "write_lines"]
-
-_log = logging.getLogger(__name__)
+__all__ = ["METRICS", "Counters", "Metric", "TaskFacts", "metrics_line"]
 
 
 class TaskFacts(TypedDict, total=False):
@@ -32,6 +25,103 @@ class TaskFacts(TypedDict, total=False):
     task: int
     attempt: int
     time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A member of a metrics line, for documentation and tests.
+
+    Attributes:
+        name: its name; `events.insert` is the member `insert` of the object `events`.
+        type: its type in Spark.
+        unit: what it counts, or what a number means; "" for a text.
+        meaning: one line.
+        nullable: whether it may be null.
+    """
+
+    name: str
+    type: str
+    unit: str
+    meaning: str
+    nullable: bool = False
+
+
+_ID, _RECORDS, _ROWS, _IMAGES, _EVENTS, _TSO = "id", "records", "rows", "row images", "events", "TSO"
+# The members of a line, in its order. docs/reference/metrics.md is generated from them.
+METRICS = (
+    Metric(
+        "query",
+        "string",
+        _ID,
+        "the id of the streaming query, the same after a restart; null in a batch read",
+        nullable=True,
+    ),
+    Metric("batch", "bigint", "number", "the micro-batch; null in a batch read", nullable=True),
+    Metric("stage", "bigint", _ID, "the stage in Spark"),
+    Metric("task", "bigint", "number", "the task in the stage"),
+    Metric(
+        "attempt", "bigint", "number", "the attempt of the task, from 0; each attempt that ends well writes its lines"
+    ),
+    Metric(
+        "time", "double", "seconds since 1970 (UTC)", "when the offset range had been read, by the clock of the worker"
+    ),
+    Metric("table", "string", "", "the table, if the read is of one table and the worker knows which", nullable=True),
+    Metric("topic", "string", "", "the topic"),
+    Metric("partition", "bigint", "number", "the topic partition"),
+    Metric("start", "bigint", "offset", "where the offset range starts"),
+    Metric("end", "bigint", "offset", "where it ends: the offset after the last one"),
+    Metric(
+        "lag",
+        "bigint",
+        "offsets",
+        "offsets from `end` to the end of the topic partition when the micro-batch was planned; null in a batch read",
+        nullable=True,
+    ),
+    Metric("records", "bigint", _RECORDS, "Kafka records that were read"),
+    Metric("bytes", "bigint", "bytes", "size of their keys and values"),
+    Metric("rows", "bigint", _ROWS, "rows returned to Spark, including those for bad records"),
+    Metric("events.insert", "bigint", _IMAGES, "rows that were inserted"),
+    Metric("events.update_preimage", "bigint", _IMAGES, "rows as they were before an update"),
+    Metric("events.update_postimage", "bigint", _IMAGES, "rows as they are after an update"),
+    Metric("events.delete", "bigint", _IMAGES, "rows that were deleted"),
+    Metric("events.ddl", "bigint", _EVENTS, "DDL events, of any table"),
+    Metric(
+        "events.destructive_ddl",
+        "bigint",
+        _EVENTS,
+        "DDL events that removed rows of what is read without delete events",
+    ),
+    Metric("events.watermark", "bigint", _EVENTS, "watermarks"),
+    Metric("events.other_tables", "bigint", _EVENTS, "row events of tables that are not read"),
+    Metric("claim_checks", "bigint", _EVENTS, "events whose rows came from claim-check storage"),
+    Metric("key_only", "bigint", _EVENTS, "events that had their key columns only"),
+    Metric("skipped", "bigint", _RECORDS, "records without events: tombstones, and messages without a body"),
+    Metric("decode_errors", "bigint", "records or events", "what could not be read"),
+    Metric("dropped", "bigint", "records or events", "how many of these `mode=DROPMALFORMED` dropped"),
+    Metric("rescued", "bigint", _ROWS, "rows with a value in the rescued column"),
+    Metric("invalid_utf8", "bigint", "texts", "texts that are not UTF-8, read with U+FFFD for each invalid byte"),
+    Metric(
+        "min_commit_ts", "bigint", _TSO, "the smallest commit-ts of what is returned; null without one", nullable=True
+    ),
+    Metric(
+        "max_commit_ts", "bigint", _TSO, "the largest commit-ts of what is returned; null without one", nullable=True
+    ),
+    Metric("watermark", "bigint", _TSO, "the largest watermark; null without one", nullable=True),
+    Metric(
+        "ending_commit_ts",
+        "bigint",
+        _TSO,
+        "`endingCommitTs`, or what `resolved` stands for; null without the option",
+        nullable=True,
+    ),
+    Metric("client", "string", "", "the client library that fetched, and its version", nullable=True),
+    Metric("client_fallback", "string", "", "why the library took a slower way; null if it did not", nullable=True),
+    Metric("decoded.native", "bigint", _IMAGES, "what the native path read"),
+    Metric("decoded.general", "bigint", _IMAGES, "what the general path read"),
+    Metric(
+        "native_fallback", "string", "", "why the worker did not take the native path; null if it did", nullable=True
+    ),
+)
 
 
 @dataclass(slots=True)
@@ -55,7 +145,7 @@ class Counters:
         dropped: how many of these `mode=DROPMALFORMED` dropped.
         rescued: rows with a value in the rescued column.
         invalid_utf8: texts that are not UTF-8, read with U+FFFD for each invalid byte.
-        min_commit_ts, max_commit_ts: of the rows; None without rows.
+        min_commit_ts, max_commit_ts: of what is returned; None without one.
         watermark: the largest watermark; None without one.
     """
 
@@ -106,6 +196,10 @@ class Counters:
             for change_type in (*range(len(CHANGE_TYPES)), DDL, WATERMARK):
                 end = change_types.offset + len(change_types)
                 self.images[change_type] += data.count(change_type, change_types.offset, end)
+        self.count_commits(commit_ts)
+
+    def count_commits(self, commit_ts: pa.Array) -> None:
+        """Fold commit-ts into the smallest and the largest."""
         low, high = (bound.as_py() for bound in pc.min_max(commit_ts).values())
         if low is not None:
             self.min_commit_ts = low if self.min_commit_ts is None else min(self.min_commit_ts, low)
@@ -128,6 +222,7 @@ def metrics_line(
     task: TaskFacts,
     commit_end: int | None = None,
     *,
+    table: str | None = None,
     client: str | None = None,
     client_fallback: str | None = None,
     native_fallback: str | None = None,
@@ -140,12 +235,14 @@ def metrics_line(
         lag: the number of offsets behind its end when the read was planned; None if unknown.
         task: which Spark task read it.
         commit_end: the option `endingCommitTs`, or the commit-ts that `resolved` stands for.
+        table: the one table of the read; None if there are several, or none is known.
         client: the client library that fetched, and its version.
         client_fallback: why that library took a slower way; None if it did not.
         native_fallback: why this process did not take the native path; None if it did.
     """
     return {
         **task,
+        "table": table,
         "topic": read.topic,
         "partition": read.partition,
         "start": read.start,
@@ -177,22 +274,3 @@ def metrics_line(
         "decoded": {"native": counters.native, "general": counters.general},
         "native_fallback": native_fallback,
     }
-
-
-def write_lines(folder: str, name: str, lines: Iterable[Mapping[str, object]]) -> None:
-    """Write a task's lines as one new file in a folder. A reader sees the whole file or none, also after a crash.
-
-    Metrics never fail a read: a failure is logged.
-    """
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    final = Path(folder) / f"{name}-{uuid.uuid4().hex}.jsonl"
-    draft = final.with_name(f".{final.name}.tmp")
-    try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(final)
-    except OSError as error:
-        _log.warning("metricsPath: %s cannot be written: %s", final, error)

@@ -61,11 +61,13 @@ def _records(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Itera
     """Return the records of each chunk as they are."""
     wants = _wants(spec)
     for chunk in chunks:
-        batch = assemble(record_rows(chunk, _splits_of(chunk, spec, state, wants), spec), (), spec.layout)
+        rows = record_rows(chunk, _splits_of(chunk, spec, state, wants), spec)
+        state.counters.count_commits(rows.commit_ts)
+        batch = assemble(rows, (), spec.layout)
         state.counters.rows += batch.num_rows
         for start in range(0, batch.num_rows, spec.max_rows):
             yield batch.slice(start, spec.max_rows)
-        del chunk, batch
+        del chunk, rows, batch
 
 
 def _record_batches(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:

@@ -22,8 +22,9 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.coalesce import coalesce_batches
 from ticdc_source.pipeline.collector import collecting, not_collecting
-from ticdc_source.pipeline.metrics import Counters, TaskFacts, metrics_line, write_lines
-from ticdc_source.pipeline.read import ReadState, read
+from ticdc_source.pipeline.metric_files import metric_files
+from ticdc_source.pipeline.metrics import Counters, TaskFacts, metrics_line
+from ticdc_source.pipeline.read import ReadSpec, ReadState, read
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.reports import each_from_one_frame
 
@@ -80,13 +81,23 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
                     lag,
                     _task_facts(task),
                     spec.commits.end,
+                    table=_table_of(spec, state),
                     client=client,
                     client_fallback=fallback,
                     native_fallback=why_general(options.native_code),
                 )
             )
     if options.metrics_path:
-        write_lines(options.metrics_path, "task", lines)
+        facts = _task_facts(task)
+        query = facts.get("query")
+        name = "batch" if query is None else f"{query}-{facts.get('batch') or 0:09d}"
+        metric_files(options.metrics_path).write(name, lines)
+
+
+def _table_of(spec: ReadSpec, state: ReadState) -> str | None:
+    """Return the one table of a read: that of its rows, else that of the option `tables`; None if it may be several."""
+    table = (state.table if spec.layout.output in {"changelog", "envelope"} else None) or spec.tables.exact
+    return None if table is None else str(table)
 
 
 def _task_facts(task: TaskContext | None) -> TaskFacts:

@@ -1,0 +1,199 @@
+"""The files of `metricsPath`, in a folder or in a store of `pyarrow.fs`: a reader sees each whole or not at all.
+
+A URI may hold credentials (`s3://key:secret@bucket`), and pyarrow's errors may repeat a URI. So no message here has the
+text of an error without them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyarrow import fs
+
+__all__ = ["MetricFiles", "metric_files"]
+
+_log = logging.getLogger(__name__)
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_SPARKS_NAMES = {"s3a": "s3", "s3n": "s3"}  # Spark's name of a scheme: pyarrow's
+# Stores in which an object appears when its upload ends. Elsewhere a file is visible while it is written.
+_OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
+# A store that cannot be reached takes seconds to fail: pyarrow's S3 client tries for six. Every task would wait for it.
+_PAUSE_S = 60.0
+_PARTS = re.compile(r"[/:@?#&=]+")  # between the parts of a URI
+_SUFFIX = ".jsonl"
+
+
+class MetricFiles:
+    """The metric files of one folder.
+
+    Writing never fails: a failure is logged once, until a file can be written again. For a minute after it, no file is
+    written, so that a store that does not answer does not delay every task.
+
+    Args:
+        location: a path, or a URI that `pyarrow.fs` knows.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, location: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._location = location
+        self._clock = clock
+        self._opened: tuple[fs.FileSystem | None, str] | None = None
+        self._paused_until: float | None = None
+
+    def __repr__(self) -> str:
+        """Return the place without what may be secret."""
+        return f"MetricFiles({_shown(self._location)})"
+
+    def write(self, name: str, lines: Iterable[Mapping[str, object]]) -> None:
+        """Write lines as one new file.
+
+        Args:
+            name: how the file's name begins; what makes it unique is added.
+            lines: what is written as JSON.
+        """
+        data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        if self._paused_until is not None and self._clock() < self._paused_until:
+            return
+        try:
+            self._write(f"{name}-{uuid.uuid4().hex}{_SUFFIX}", data)
+        except Exception as error:  # noqa: BLE001 (metrics never fail a read, whatever a store raises)
+            level = logging.WARNING if self._paused_until is None else logging.DEBUG
+            _log.log(level, "metricsPath: %s cannot be written: %s", _shown(self._location), self.shown(error))
+            self._paused_until = self._clock() + _PAUSE_S
+        else:
+            self._paused_until = None
+
+    def names(self) -> list[str]:
+        """Return the names of the files that are whole, in order; none if there is no folder.
+
+        Raises:
+            OSError: the store cannot be read. Its text may show a secret; `shown` does not.
+        """
+        with _store_errors():
+            system, folder = self._open()
+            if system is None:
+                names = os.listdir(folder) if Path(folder).is_dir() else []  # noqa: PTH208 (no Path for each of many)
+            else:
+                names = [info.base_name for info in system.get_file_info(fs.FileSelector(folder, allow_not_found=True))]
+        return sorted(name for name in names if name.endswith(_SUFFIX) and not name.startswith("."))
+
+    def read(self, name: str) -> list[dict[str, object]]:
+        """Return the lines of a file.
+
+        Raises:
+            OSError: the store cannot be read. Its text may show a secret; `shown` does not.
+        """
+        with _store_errors():
+            system, folder = self._open()
+            if system is None:
+                data = (Path(folder) / name).read_bytes()
+            else:
+                with system.open_input_stream(f"{folder}/{name}") as file:
+                    data = file.read()
+            return [json.loads(line) for line in data.splitlines()]
+
+    def shown(self, error: Exception) -> str:
+        """Return what an error says, without what may be secret."""
+        clean = _shown(self._location)
+        text = f"{type(error).__name__}: {error}".replace(self._location, clean)
+        kept = _PARTS.split(clean)
+        hidden = {each for part in _PARTS.split(self._location) if part not in kept for each in (part, unquote(part))}
+        for secret in sorted(hidden - {""}, key=len, reverse=True):
+            text = text.replace(secret, "***")
+        return text
+
+    def _open(self) -> tuple[fs.FileSystem | None, str]:
+        """Return the file system, None for the local one, and the folder in it."""
+        if self._opened is None:
+            self._opened = _opened(self._location)
+        return self._opened
+
+    def _write(self, name: str, data: bytes) -> None:
+        system, folder = self._open()
+        if system is None:
+            _write_locally(Path(folder) / name, data)
+        elif system.type_name in _OBJECT_STORES:
+            _write_stream(system, f"{folder}/{name}", data)
+        else:
+            draft = f"{folder}/.{name}.tmp"
+            system.create_dir(folder, recursive=True)
+            try:
+                _write_stream(system, draft, data)
+                system.move(draft, f"{folder}/{name}")
+            except BaseException:
+                with suppress(OSError):
+                    system.delete_file(draft)
+                raise
+
+
+@lru_cache(maxsize=8)
+def metric_files(location: str) -> MetricFiles:
+    """Return the metric files of a place: one object per process, so that a store is opened once."""
+    return MetricFiles(location)
+
+
+@contextmanager
+def _store_errors() -> Iterator[None]:
+    """Turn what stores raise, and files that are not JSON, into OSError."""
+    try:
+        yield
+    except (ValueError, NotImplementedError, pa.ArrowException) as error:
+        raise OSError(str(error)) from None
+
+
+def _shown(location: str) -> str:
+    """Return a location without user, password and query: a part that looks like one is left out too."""
+    if _URI.match(location) is None:
+        return location
+    return re.sub(r"(?s)[?#].*", "", re.sub(r"(?s)(?<=:/).*@", "/", location))
+
+
+def _opened(location: str) -> tuple[fs.FileSystem | None, str]:
+    if _URI.match(location) is None:
+        return None, location
+    scheme, colon, rest = location.partition(":")
+    scheme = _SPARKS_NAMES.get(scheme.lower(), scheme.lower())
+    uri = f"{scheme}{colon}{rest}"
+    system, folder = _from_uri(uri)
+    return (None if system.type_name == "local" else system), folder.rstrip("/")
+
+
+def _from_uri(uri: str) -> tuple[fs.FileSystem, str]:
+    if uri.startswith("s3:"):
+        # One request for a small object, in place of the three of an upload in parts. Older pyarrows do not know it.
+        with suppress(pa.ArrowInvalid):
+            return fs.FileSystem.from_uri(f"{uri}{'&' if '?' in uri else '?'}allow_delayed_open=true")  # type: ignore[no-any-return]
+    return fs.FileSystem.from_uri(uri)  # type: ignore[no-any-return]
+
+
+def _write_locally(final: Path, data: bytes) -> None:
+    final.parent.mkdir(parents=True, exist_ok=True)
+    draft = final.with_name(f".{final.name}.tmp")
+    try:
+        with draft.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(final)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def _write_stream(system: fs.FileSystem, path: str, data: bytes) -> None:
+    stream = system.open_output_stream(path)
+    stream.write(data)
+    stream.close()
