@@ -29,7 +29,7 @@ timed = @began=$$(date +%s); $(RUN) $(1); code=$$?; took=$$(($$(date +%s) - bega
 	echo "make $@: $$((took / 60)) min $$((took % 60)) s"; exit $$code
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tidb test test-slow test-all test-core test-restarts test-faults test-sync fuzz soak lint types bench bench-quick native wheel docs clean
+.PHONY: help demo tidb test test-slow test-all test-core test-restarts test-faults test-sync fuzz soak lint types bench bench-quick native wheel docs site clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -94,6 +94,13 @@ wheel: $(PY)  ## Build the wheel for a cluster into dist, with the native path (
 
 docs: $(READY)  ## Write the generated parts of README.md and docs/
 	$(RUN) $(PY) -m tests.generate_docs
+
+site: $(READY)  ## Build the site of docs/ into build/site, with all links checked; `make site SERVE=1` shows it
+	$(RUN) NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
+	@echo "build/site/index.html is there"
+ifdef SERVE
+	$(PY) -m http.server --bind 127.0.0.1 --directory build/site
+endif
 
 clean:  ## Remove .venv and what tools left behind
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build dist metastore_db derby.log spark-warehouse artifacts

@@ -4,6 +4,7 @@ A generated part is between `<!-- generated: name -->` and `<!-- end -->`. It is
 uses, so it cannot differ from the code; `test_docs.py` fails if it is not up to date.
 """
 
+import inspect
 import json
 import re
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+import ticdc_source
 from benchmarks.results import FOLDER, judged, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
@@ -267,7 +269,17 @@ def ratios_table() -> str:
     return "\n".join(lines)
 
 
+def api_table() -> str:
+    """Return the table of public names, with the first line of each docstring."""
+    lines = ["| name | what it is or does |", "|---|---|"]
+    for name in sorted(set(ticdc_source.__all__) - {"__version__"}, key=lambda name: (name.lower(), name)):
+        first = (inspect.getdoc(getattr(ticdc_source, name)) or "").partition("\n")[0]
+        lines.append(f"| `{name}` | {first} |")
+    return "\n".join(lines)
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "api": api_table,
     "options": options_table,
     "metadata": metadata_table,
     "column_metadata": column_metadata_table,

@@ -1,0 +1,54 @@
+"""The site of docs/ builds, with every link and anchor checked, and takes nothing from elsewhere."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import ticdc_source
+from tests.conftest import ROOT
+
+API = ROOT / "docs/reference/python-api.md"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, as `make site` builds it."""
+    if find_spec("mkdocs") is None:
+        pytest.skip("mkdocs is not installed: pip install --group docs")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_site_has_every_page(site: Path) -> None:
+    """Each page of docs/ is a page of the site, and README, the changelog and CONTRIBUTING are pages too."""
+    pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
+    copies = [Path("repository") / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+
+    names = [path.with_suffix(".html") for path in [*pages, *copies]]
+    assert not [name for name in names if not (site / str(name).replace("README", "index")).exists()]
+
+
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    """No page has a script, a style, a font or an image of another host."""
+    loaded = re.compile(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=\"(?:https?:)?//")
+
+    assert not [path for path in site.rglob("*.html") if loaded.search(path.read_text(encoding="utf-8"))]
+
+
+def test_public_names_have_their_docstring(site: Path) -> None:
+    """The reference has each public name once, and the site its docstring."""
+    marks = re.findall(r"<!-- docstrings(?: without members)?: ([\w ]+) -->", API.read_text(encoding="utf-8"))
+    names = [name for mark in marks for name in mark.split()]
+    page = (site / "reference/python-api.html").read_text(encoding="utf-8")
+
+    assert sorted(names) == sorted(set(ticdc_source.__all__) - {"__version__"})
+    assert not [name for name in names if f'id="{getattr(ticdc_source, name).__module__}.{name}"' not in page]

@@ -1,0 +1,111 @@
+"""What mkdocs does not do by itself with pages that are also read in the repository.
+
+Pages link to files outside docs/: those become pages of the site (`repository/…`), or lose their link. The design notes
+are listed, and comments `<!-- docstrings: … -->` are replaced with the docstrings of public names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+import ticdc_source
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = "docs/"
+COPIES = "repository/"  # where files from outside docs/ are in the site
+
+_LINK = re.compile(r"(```.*?```|`[^`\n]*`)|(\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)", re.DOTALL)
+_DOCSTRINGS = re.compile(r"<!-- docstrings( without members)?: ([\w ]+) -->")
+_IMAGES = {".png", ".svg"}
+_CODE = {".py": "python", "": "text"}  # languages of files that become a page
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Put the design notes into the navigation."""
+    notes = sorted(path.name for path in (ROOT / "docs/design").glob("*.md"))
+    for entry in config.nav or []:
+        if "Design" in entry:
+            entry["Design"] = [f"design/{name}" for name in notes]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add each file outside docs/ that a page links to."""
+    pages = {_source(file.src_uri): file.content_string for file in files.documentation_pages()}
+    wanted = [path for source, text in pages.items() for path in outside(source, text)]
+    while wanted:
+        path = wanted.pop()
+        uri = _uri(path)
+        if uri is None or files.get_file_from_path(uri) is not None:
+            continue
+        if path.suffix in _IMAGES:
+            files.append(File.generated(config, uri, abs_src_path=str(ROOT / path)))
+            continue
+        text = (ROOT / path).read_text(encoding="utf-8")
+        if path.suffix == ".md":
+            wanted += outside(path, text)
+        else:
+            text = f"# {path}\n\n```{_CODE[path.suffix]}\n{text}```\n"
+        files.append(File.generated(config, uri, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Let links lead to pages of the site, and put in docstrings."""
+    source = _source(page.file.src_uri)
+
+    def replaced(match: re.Match[str]) -> str:
+        code, text, link = match.groups()
+        if code or _elsewhere(link):
+            return match[0]
+        path, _, anchor = unquote(link).partition("#")
+        target = _uri(_resolved(source, path))
+        if target is None:
+            return f"{text[1:-1]}"
+        relative = os.path.relpath(target, Path(page.file.src_uri).parent)
+        return f"{text}({relative}{'#' if anchor else ''}{anchor})"
+
+    return _DOCSTRINGS.sub(_directives, _LINK.sub(replaced, markdown))
+
+
+def outside(source: Path, text: str) -> list[Path]:
+    """Return the files outside docs/ to which a page links."""
+    links = [link for code, _, link in _LINK.findall(text) if not code and not _elsewhere(link)]
+    found = [_resolved(source, unquote(link).partition("#")[0]) for link in links]
+    return [path for path in found if not str(path).startswith(DOCS) and (ROOT / path).is_file()]
+
+
+def _elsewhere(link: str) -> bool:
+    """Return whether a link leads to another site, or within its page."""
+    return link.startswith("#") or re.match(r"[a-z]+:", link) is not None
+
+
+def _resolved(source: Path, link: str) -> Path:
+    return Path(os.path.normpath(source.parent / link))
+
+
+def _source(uri: str) -> Path:
+    """Return the path below the root of the file behind a page."""
+    return Path(uri.removeprefix(COPIES) if uri.startswith(COPIES) else DOCS + uri)
+
+
+def _uri(path: Path) -> str | None:
+    """Return where a file of the repository is in the site; None if it is not there."""
+    if str(path).startswith(DOCS):
+        return str(path).removeprefix(DOCS)
+    if path.suffix in _CODE and (ROOT / path).is_file():
+        return f"{COPIES}{path}.md"
+    return f"{COPIES}{path}" if path.suffix in {".md", *_IMAGES} else None
+
+
+def _directives(match: re.Match[str]) -> str:
+    """Return what mkdocstrings replaces with the docstrings of public names."""
+    homes = {name: getattr(ticdc_source, name).__module__ for name in match[2].split()}
+    options = "\n    options: {members: false}" if match[1] else ""
+    return "\n\n".join(f"::: {home}.{name}{options}" for name, home in homes.items())
