@@ -13,7 +13,7 @@ import ticdc_source
 from tests.conftest import ROOT
 from tests.generate_docs import PARTS, documents, generated, parts_of
 from tests.support.losses import LOSSES, MISSING, Lost
-from tests.support.pages import README, anchors, blocks, without_code
+from tests.support.pages import README, anchors, blocks, design, without_code
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.protocols import PROTOCOLS
 
@@ -121,6 +121,15 @@ def test_links_lead_somewhere(path: Path) -> None:
 
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """`nav` of mkdocs.yml has each page of docs/ once; the design notes come by themselves."""
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    listed = re.findall(r"- (?:[^:\n]+: )?(?!repository/)(\S+\.md)$", text, re.MULTILINE)
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md") if not design(path)}
+
+    assert sorted(listed) == sorted(pages)
 
 
 def texts() -> dict[Path, str]:
