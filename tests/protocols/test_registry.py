@@ -50,6 +50,8 @@ def test_the_contract_is_whole() -> None:
         "decode",
         "origins",
         "commit_versions",
+        "settings",
+        "without_files",
     } == METHODS
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from ticdc_source.driver.inspection.report import Finding, Inspection, ProtocolReport, TopicReport
+from ticdc_source.driver.inspection.report import BadRecords, Finding, Inspection, ProtocolReport, TopicReport
 from ticdc_source.protocols import PROTOCOLS
 
 __all__ = ["findings_of"]
@@ -34,6 +34,7 @@ def _of_topic(topic: TopicReport) -> Iterator[Finding]:
             "behind the last message of the other (startingOffsets)"
         )
         yield Finding(code="several-protocols", message=message, topic=name)
+    yield from _of_bad(name, topic.bad)
     if topic.unknown:
         message = f"{topic.unknown:,} records of {name} are of no protocol that is read"
         yield Finding(code="unknown-protocol", message=message, topic=name)
@@ -50,11 +51,15 @@ def _of_topic(topic: TopicReport) -> Iterator[Finding]:
             yield Finding(code="no-watermarks", message=message, topic=name)
 
 
+def _of_bad(topic: str, bad: Iterable[BadRecords]) -> Iterator[Finding]:
+    for each in bad:
+        message = f"{each.count:,} records or events cannot be read: {each.reason} (first: {each.first})"
+        yield Finding(code="bad-records", message=message, topic=topic)
+
+
 def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[Finding]:
     settings = {setting.name: setting.value for setting in messages.settings}
-    for bad in messages.bad:
-        message = f"{bad.count:,} records or events cannot be read: {bad.reason} (first: {bad.first})"
-        yield Finding(code="bad-records", message=message, topic=topic)
+    yield from _of_bad(topic, messages.bad)
     if messages.no_commit_ts:
         adds = "; enable-tidb-extension=true adds it" if settings.get("enable-tidb-extension") == "false" else ""
         message = (

@@ -132,6 +132,7 @@ class _Topic:
         self._whole = whole
         self._partitions = {each.partition: each for each in report.partitions}
         self._messages: dict[str, _Messages] = {}
+        self._recognized: set[str] = set()
         self._bad: dict[tuple[str, str], BadRecords] = {}
         self._unknown: list[tuple[Chunk, int]] = []
 
@@ -155,8 +156,10 @@ class _Topic:
         if wanted != "auto":
             return wanted
         found = next((name for name, decoder in PROTOCOLS.items() if decoder.recognizes(key, value)), "")
-        if not found and len(self._messages) == 1:  # a tombstone, or a broken message of the protocol seen so far
-            return next(iter(self._messages))
+        if found:
+            self._recognized.add(found)
+        elif len(self._recognized) == 1:  # a tombstone, or a broken message of the protocol seen so far
+            return next(iter(self._recognized))
         return found
 
     def _add_part(self, protocol: str, chunk: Chunk) -> None:
@@ -207,6 +210,7 @@ class _Topic:
         for protocol, messages in self._messages.items():
             findings += self._finish_protocol(protocol, messages)
             self._report.protocols.append(messages.report)
+        self._report.bad = [bad for (protocol, _), bad in self._bad.items() if not protocol]
         for partition in self._report.partitions:
             _complete_times(partition, now)
         marks = [partition.watermark for partition in self._report.partitions]
@@ -242,7 +246,7 @@ class _Topic:
         report.settings = [*messages.settings.found(), *dispatched.found()]
         report.ddl = _history(messages)
         report.no_commit_ts = messages.settings.no_commit_ts
-        report.bad = [bad for (name, _), bad in self._bad.items() if name in (protocol, "")]
+        report.bad = [bad for (name, _), bad in self._bad.items() if name == protocol]
         return findings
 
 

@@ -198,6 +198,7 @@ class TopicReport:
         partitions: its partitions.
         protocols: the protocols of its messages: one, unless something is wrong.
         unknown: the number of records that no protocol recognizes.
+        bad: these records, and those that could not be taken out of their record batch.
         watermark, watermark_time, watermark_lag_s: the smallest watermark of its partitions: every transaction up to it
             is in the topic. None if a partition has none.
     """
@@ -206,6 +207,7 @@ class TopicReport:
     partitions: list[PartitionReport] = field(default_factory=list)
     protocols: list[ProtocolReport] = field(default_factory=list)
     unknown: int = 0
+    bad: list[BadRecords] = field(default_factory=list)
     watermark: int | None = None
     watermark_time: str | None = None
     watermark_lag_s: float | None = None

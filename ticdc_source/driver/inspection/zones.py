@@ -35,7 +35,7 @@ class Shift(NamedTuple):
     """By how much a column is shifted.
 
     Attributes:
-        zone: the time zone to try: its offset, such as `+08:00`.
+        zone: the offset of the time zone to try, such as `+08:00`.
         names: names of time zones that have this offset at the time of the rows.
         rows: the number of rows that show it.
     """
@@ -88,6 +88,8 @@ def _offset_of(time_zone: str, moment: datetime) -> timedelta:
 
 
 def _names(offset: timedelta, moment: datetime) -> Iterator[str]:
+    if not offset:
+        yield "UTC"
     for name in _ZONES:
         try:
             zone = ZoneInfo(name)

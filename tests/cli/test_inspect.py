@@ -1,0 +1,434 @@
+"""`ticdc-source inspect`: on TiCDC's own messages it reports what the changefeed was, and on others what is wrong."""
+
+import json
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from examples.local_kafka import produce
+from tests.conftest import Kafka
+from tests.support.corpus import Line, Scenario, scenario, scenarios
+from tests.support.messages import TSO, Message, canal, debezium, open_message
+from ticdc_source.cli.main import main
+from ticdc_source.driver.inspection import Inspection, Limits
+from ticdc_source.driver.inspection.dispatcher import Dispatched
+from ticdc_source.driver.inspection.inspect import inspect_chunks
+from ticdc_source.driver.inspection.report import PartitionReport, TopicReport
+from ticdc_source.driver.inspection.scan import scan
+from ticdc_source.driver.inspection.zones import shift_of
+from ticdc_source.events import Chunk, DDLEvent, TableName
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+from ticdc_source.schema.ddl_kinds import ddl_kind
+
+NOW = (TSO >> 18) / 1000 + 5
+DEFAULTS = {
+    "content-compatible": "false",
+    "debezium-disable-schema": "false",
+    "debezium.output-old-value": "true",
+    "delete-only-output-handle-key-columns": "false",
+    "enable-tidb-extension": "false",
+    "large-message-handle-compression": "none",
+    "only-output-updated-columns": "false",
+    "open.output-old-value": "true",
+}  # of TiCDC (docs/wire.md)
+# What no message shows: how the topic was made, and what TiCDC writes into files.
+UNSEEN = {"claim-check-raw-value", "max-message-bytes", "partition-num", "protocol", "tz"}
+FEW = 12  # row events of a scenario that do not show the dispatcher
+SOME = (
+    "canal-json.claim-check.lz4.large", "canal-json.content-compatible.ops", "canal-json.dispatcher-ts.ops",
+    "canal-json.plain.types", "debezium.disable-schema.ops", "debezium.output-old-value-off.ops",
+    "open-protocol.claim-check.snappy.large", "open-protocol.delete-only-output-handle-key-columns.ops",
+    "open-protocol.max-batch-size-1.ops", "open-protocol.output-old-value-off.types",
+)  # fmt: skip
+
+
+def chunks_of(lines: Iterable[Line]) -> list[Chunk]:
+    """Return the records of a scenario as one chunk for each partition."""
+    parts: dict[int, list[Line]] = defaultdict(list)
+    for line in lines:
+        parts[line.partition].append(line)
+    return [
+        Chunk(
+            "t",
+            partition,
+            list(range(len(mine))),
+            [-1] * len(mine),
+            [one.key for one in mine],
+            [one.value for one in mine],
+        )
+        for partition, mine in sorted(parts.items())
+    ]
+
+
+def inspected(chunks: list[Chunk], partitions: int = 1, options: Mapping[str, str] | None = None) -> Inspection:
+    """Inspect records in memory."""
+    sizes = {chunk.partition: len(chunk) for chunk in chunks}
+    reports = [PartitionReport(partition=each, start=0, end=sizes.get(each, 0)) for each in range(partitions)]
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", **(options or {})}
+    return inspect_chunks(chunks, [TopicReport(topic="t", partitions=reports)], Options.of(given), whole=True, now=NOW)
+
+
+def of_messages(*messages: Message, **options: str) -> Inspection:
+    """Inspect messages of one partition."""
+    lines = [Line(0, key, value, {}) for key, value in messages]
+    return inspected(chunks_of(lines), options=options)
+
+
+def codes(report: Mapping[str, Any]) -> set[str]:
+    """Return the codes of the findings of a report."""
+    return {finding["code"] for finding in report["findings"]}
+
+
+def events_of(whole: Scenario) -> list[dict[str, Any]]:
+    """Return the true events of a scenario, in order."""
+    return [event for line in whole.records for event in line.truth.get("events", [line.truth])]
+
+
+def check(report: dict[str, Any], whole: Scenario) -> None:
+    """Compare a report with the header of a scenario, and with the truth of its messages."""
+    config = whole.header["config"]
+    (topic,) = report["topics"]
+    (messages,) = topic["protocols"]
+    assert messages["protocol"] == whole.header["protocol"]
+    assert len(topic["partitions"]) == config["partition-num"]
+    assert report["scanned"] == len(whole.records)
+    assert not messages["bad"]
+    check_settings({each["name"]: each["value"] for each in messages["settings"]}, config, events_of(whole))
+    check_events(messages, whole)
+    assert codes(report) - {"types-uncertain"} == expected_codes(messages, whole)
+
+
+def check_settings(found: dict[str, str], config: Mapping[str, Any], events: list[dict[str, Any]]) -> None:
+    """Every setting that is found is the changefeed's, and those that are not TiCDC's defaults are found."""
+    written = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in config.items()
+        if name not in UNSEEN
+    }
+    if sum(event["op"] in ("insert", "update", "delete") for event in events) < FEW:
+        written.pop("dispatcher-partition")
+    batch = found.pop("max-batch-size", "")
+    if batch.startswith("at least "):
+        assert "max-batch-size" not in written
+        assert 1 < int(batch.removeprefix("at least ")) <= 16
+    else:
+        assert batch == written.pop("max-batch-size", "")
+    assert {name: value for name, value in found.items() if value != DEFAULTS.get(name)} == {
+        name: value for name, value in written.items() if value != DEFAULTS.get(name)
+    }
+    assert {name for name in found if name not in DEFAULTS} <= written.keys()
+
+
+def check_events(messages: dict[str, Any], whole: Scenario) -> None:
+    """Compare tables with the events of each kind, DDL and watermarks."""
+    events = events_of(whole)
+    told = whole.header["config"].get("open.output-old-value", True)  # else updates look like inserts
+    true = Counter(
+        (event["schema"].lower(), event["table"].lower(), event["op"] if told or event["op"] != "update" else "insert")
+        for event in events
+        if event["op"] in ("insert", "update", "delete")
+    )
+    found = {
+        (*TableName(*(part.strip("`") for part in each["table"].split(".", 1))), kind): each[kind]
+        for each in messages["tables"]
+        for kind in ("insert", "update", "delete")
+        if each[kind]
+    }
+    assert {(database.lower(), table.lower(), kind): n for (database, table, kind), n in found.items()} == true
+    assert messages["watermarks"] == sum(event["op"] == "watermark" for event in events)
+    cut = 18 if messages["no_commit_ts"] else 0  # times in milliseconds
+    ddl = {event["commit_ts"] >> cut << cut for event in events if event["op"] == "ddl"}
+    assert {each["commit_ts"] for each in messages["ddl"]} == ddl
+    rows = [event["commit_ts"] for event in events if event["op"] in ("insert", "update", "delete")]
+    assert min(each["first_commit_ts"] for each in messages["tables"]) == min(rows) >> cut << cut
+    assert max(each["last_commit_ts"] for each in messages["tables"]) == max(rows) >> cut << cut
+
+
+def expected_codes(messages: dict[str, Any], whole: Scenario) -> set[str]:
+    """Return the findings that the settings and the tables of a scenario give reason for."""
+    config, protocol = whole.header["config"], whole.header["protocol"]
+    expected = set()
+    extended = config.get("enable-tidb-extension", False)
+    if protocol == "canal-json" and not extended:
+        expected.add("no-commit-ts")
+    if protocol != "open-protocol" and not extended:
+        expected.add("no-watermarks")
+    if config.get("large-message-handle-option", "none") != "none":
+        expected.add(config["large-message-handle-option"])
+    if not all(config.get(f"{name}.output-old-value", True) for name in ("open", "debezium")):
+        expected.add("no-old-rows")
+    keyed = {each["table"].lower() for each in whole.header["tables"] if each["handle_key"]}
+    if protocol == "canal-json":  # it names primary keys only
+        keyed = {each["table"].lower() for each in whole.header["tables"] if each["primary_key"]}
+    if any(each["table"].partition(".")[2].strip("`").lower() not in keyed for each in messages["tables"]):
+        expected.add("no-key")
+    kinds = {
+        ddl_kind(
+            DDLEvent(
+                position=0,
+                index=0,
+                commit_ts=1,
+                table=TableName("a", "b"),
+                query=event["ddl_query"],
+                type="",
+                type_code=event["ddl_type_code"],
+            )
+        )
+        for event in events_of(whole)
+        if event["op"] == "ddl"
+    }
+    if kinds & {"truncate_table", "drop_table", "drop_database", "drop_partition", "truncate_partition"}:
+        expected.add("destructive-ddl")
+    return expected
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_the_corpus_is_reported_as_its_headers_say(name: str) -> None:
+    """Protocol, settings, tables, kinds, DDL and findings are those of the changefeed and of its SQL."""
+    whole = scenario(name)
+    found = inspected(chunks_of(whole.records), whole.header["config"]["partition-num"])
+
+    check(json.loads(json.dumps(found.as_json())), whole)
+
+
+@pytest.mark.slow("77 topics")
+@pytest.mark.parametrize("name", scenarios())
+def test_every_scenario_on_a_broker(
+    name: str, broker: Kafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`inspect --json` of a topic with the messages of a scenario says what its header says."""
+    whole = scenario(name)
+    made = topic(whole.header["config"]["partition-num"])
+    produce(
+        broker.bootstrap_servers, made, [(line.partition, line.key, line.value, (), None) for line in whole.records]
+    )
+
+    code = main(["inspect", "--bootstrap-servers", broker.bootstrap_servers, "--topic", made, "--json"])
+    report = json.loads(capsys.readouterr().out)
+
+    check(report, whole)
+    assert code == bool(report["findings"])
+
+
+def at(seconds: float, **members: Any) -> Message:
+    """Return a canal-json insert that was committed so long after TSO, with an `updated_at` two seconds before."""
+    commit = (TSO >> 18) + int(seconds * 1000)
+    zone = timezone(timedelta(hours=members.pop("hours", 8)))
+    text = datetime.fromtimestamp(commit / 1000 - 2, zone).strftime("%Y-%m-%d %H:%M:%S")
+    return canal(
+        data=[{"id": str(seconds), "updated_at": text}],
+        mysql_type={"id": "int", "updated_at": "timestamp"},
+        sql_type={"id": 4, "updated_at": 93},
+        _tidb={"commitTs": commit << 18},
+        **members,
+    )
+
+
+def test_a_shifted_timestamp_names_the_zone_to_try() -> None:
+    """TIMESTAMP values eight hours beside the commit times name the zone of the server, and its offset."""
+    report = of_messages(*(at(minutes * 60) for minutes in range(5)))
+    (finding,) = [each for each in report.findings if each.code == "timestamp-shifted"]
+
+    assert finding.columns == ("updated_at",)
+    assert finding.table == "test.t"
+    assert "timeZone=Asia/Shanghai, offset +08:00" in finding.message
+
+
+def test_the_zone_to_try_takes_the_zone_of_the_read_into_account() -> None:
+    """With a wrong timeZone, the offset to try is that of the server, not the difference to it."""
+    messages = [at(minutes * 60, hours=0) for minutes in range(5)]
+    report = of_messages(*messages, timeZone="Asia/Shanghai")
+    (finding,) = [each for each in report.findings if each.code == "timestamp-shifted"]
+
+    assert "try timeZone=UTC" in finding.message
+    assert "timestamp-shifted" not in {each.code for each in of_messages(*messages).findings}
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ([3600.0 * 8 + 1] * 2, "two rows are too few"),
+        ([0.5, -1.0, 3600 * 8, 3600 * 3, 5000.0], "most rows are not shifted alike"),
+        ([301.0 * 7, 5000.5, 77_777.0, 12_345.0], "no whole quarters of an hour"),
+        ([3600.0 * 24 * 30] * 5, "no time zone is a month away"),
+        ([], "no row"),
+    ],
+)
+def test_a_column_that_is_no_time_of_change_is_not_called_shifted(values: list[float], why: str) -> None:
+    """A finding about time zones needs many rows, all beside their commit times by one offset that a zone can have."""
+    commits = [1_790_000_000_000 + 60_000 * number for number in range(len(values))]
+    micros = [commit * 1000 + int(value * 1e6) for commit, value in zip(commits, values, strict=True)]
+
+    assert shift_of(pa.array(micros, pa.timestamp("us", "UTC")), pa.array(commits, pa.int64()), "UTC") is None, why
+
+
+def test_several_protocols_are_told_apart() -> None:
+    """Messages of two protocols in one topic are counted and described each by its own decoder, and it is a finding."""
+    report = of_messages(
+        at(0), at(1), debezium(op="c", after={"id": 1}), debezium(op="d", before={"id": 1}, after=None), at(2)
+    )
+    (topic,) = report.topics
+
+    assert {each.protocol: each.records for each in topic.protocols} == {"canal-json": 3, "debezium": 2}
+    assert "several-protocols" in {each.code for each in report.findings}
+
+
+def test_bad_records_are_counted_by_reason_with_the_first_address() -> None:
+    """Broken messages are grouped by what is wrong; each group has its count and the address of its first record."""
+    report = of_messages(
+        at(0), (b"", b"{broken"), (b"", b"{broken"), (b"", b""), canal(data=[{"id": "x"}], mysql_type={"id": "int"},
+                                                                      sql_type={"id": 4}),
+    )  # fmt: skip
+    bad = report.topics[0].protocols[0].bad
+
+    assert sorted((each.count, each.first.split(" table")[0]) for each in bad) == [
+        (1, "topic=t partition=0 offset=3"),
+        (1, "topic=t partition=0 offset=4"),
+        (2, "topic=t partition=0 offset=1"),
+    ]
+    assert sum(each.code == "bad-records" for each in report.findings) == 3
+
+
+def test_records_of_no_protocol_are_reported() -> None:
+    """A topic that has nothing of TiCDC's says so, and what its records look like."""
+    report = of_messages((None, b"\x00\x00\x00\x00\x07avro"), (None, None))
+
+    assert [each.code for each in report.findings] == ["bad-records", "unknown-protocol"]
+    assert "Avro" in report.findings[0].message
+
+
+def test_a_tombstone_is_no_bad_record() -> None:
+    """Records without key and value in a topic of one protocol are no finding."""
+    report = of_messages((b'{"id":1}', None), debezium(op="c", after={"id": 1}), (b'{"id":1}', None))
+
+    assert not {each.code for each in report.findings} & {"bad-records", "unknown-protocol", "several-protocols"}
+
+
+def test_a_column_named_as_a_metadata_column_says_which_option_helps() -> None:
+    """A table that load() refuses is still counted, with the option that makes it readable."""
+    message = canal(data=[{"id": "1", "_sequence": "2"}], mysql_type={"id": "int", "_sequence": "int"},
+                    sql_type={"id": 4, "_sequence": 4})  # fmt: skip
+    report = of_messages(message, message)
+    (table,) = report.topics[0].protocols[0].tables
+
+    assert table.options == {"tables": "test.t", "metadataColumnPrefix": "_ticdc_"}
+    assert (table.insert, table.schema) == (2, "id int, _sequence int")
+    assert "metadataColumnPrefix" in next(each.message for each in report.findings if each.code == "refused")
+
+
+def test_a_type_that_is_not_supported_is_a_finding() -> None:
+    """A column of an unknown type does not keep the other facts of its table from being reported."""
+    message = canal(data=[{"id": "1", "g": "x"}], mysql_type={"id": "int", "g": "geometry"}, sql_type={"id": 4, "g": 4})
+    report = of_messages(message)
+    (table,) = report.topics[0].protocols[0].tables
+
+    assert (table.table, table.insert, table.schema) == ("test.t", 1, "")
+    assert "geometry" in next(each.message for each in report.findings if each.code == "refused")
+
+
+def test_open_protocol_labels_are_uncertain_without_ddl() -> None:
+    """Types that messages do not fully say are a finding that names the columns and CREATE TABLE."""
+    body = {"u": {"id": {"t": 3, "h": True, "f": 11, "v": 1}, "e": {"t": 247, "f": 64, "v": 2},
+                  "d": {"t": 246, "f": 64, "v": "1.50"}}}  # fmt: skip
+    report = of_messages(open_message(({"ts": TSO, "scm": "a", "tbl": "b", "t": 1}, body)))
+    (finding,) = [each for each in report.findings if each.code == "types-uncertain"]
+
+    assert finding.columns == ("e", "d")
+    assert "SHOW CREATE TABLE a.b" in finding.message
+
+
+def test_a_dispatcher_is_not_guessed_from_few_rows() -> None:
+    """Rows that happen to be in one partition do not prove how they got there."""
+    few, many = Dispatched(3), Dispatched(3)
+    few.add(pa.array([1] * 7, pa.int32()), pa.array(range(7), pa.int64()), [pa.array(range(7))])
+    many.add(pa.array([1] * 9, pa.int32()), pa.array(range(0, 90, 10), pa.int64()), [pa.array(range(9))])
+
+    assert few.found() == []
+    assert [each.value for each in many.found()] == ["table"]
+
+
+def test_a_large_topic_is_read_from_both_ends() -> None:
+    """Within the limit, the first and the last records of each partition are read, and the report says so."""
+    read: list[OffsetRange] = []
+
+    def fetch(offset_range: OffsetRange) -> list[Chunk]:
+        read.append(offset_range)
+        offsets = list(range(offset_range.start, offset_range.end))
+        count = len(offsets)
+        return [Chunk("t", offset_range.partition, offsets, [-1] * count, [b""] * count, [b"x"] * count)]
+
+    found = scan([OffsetRange("t", 0, 0, 1000), OffsetRange("t", 1, 500, 510)], fetch, Limits(max_records=60), print)
+
+    assert not found.whole
+    firsts = [(chunk.partition, chunk.offsets[0]) for chunk in found.chunks]
+    assert firsts == sorted(firsts)
+    assert (found.chunks[0].offsets[0], max(chunk.offsets[-1] for chunk in found.chunks)) == (0, 999)
+    assert 60 <= found.records <= 70
+
+
+def test_no_secret_is_in_the_report(
+    broker: Kafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Passwords of a properties file or of --conf are in no output; options that are public are."""
+    made = topic()
+    produce(broker.bootstrap_servers, made, [(0, *at(0), (), None), (0, *at(1), (), None)])
+    properties = tmp_path / "client.properties"
+    properties.write_text(
+        "# a comment\nsecurity.protocol = PLAINTEXT\nssl.key.password=hush\\\n  hush\nclient.id: me\n"
+    )
+
+    arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", made, "--properties", str(properties)]
+    main(["inspect", *arguments, "--conf", "kafka.sasl_plain_password=hush", "--conf", "timeZone=UTC"])
+    screen = capsys.readouterr()
+    main(["inspect", *arguments, "--json"])
+    report = json.loads(capsys.readouterr().out)
+
+    assert "hush" not in screen.out + screen.err + json.dumps(report)
+    assert report["options"]["kafka.client.id"] == "me"
+    assert report["options"]["kafka.security.protocol"] == "PLAINTEXT"
+    assert '.option("kafka.ssl.key.password", "…")' in screen.out
+    assert '.option("timeZone", "UTC")' in screen.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--topic", "there-is-no-such-topic"], 2, "does not exist"),
+        (["--topic", "x", "--conf", "tabels=a.b"], 2, "did you mean 'tables'"),
+        (["--topic", "x", "--conf", "nonsense"], 2, "NAME=VALUE"),
+        (["--topic", "x", "--properties", "there-is-no-such-file"], 2, "No such file"),
+    ],
+)
+def test_wrong_arguments_are_errors_with_an_exit_code(
+    arguments: list[str], code: int, text: str, broker: Kafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the user must mend is one line on stderr, and the exit code 2."""
+    assert main(["inspect", "--bootstrap-servers", broker.bootstrap_servers, *arguments]) == code
+    shown = capsys.readouterr()
+
+    assert text in shown.err
+    assert "Traceback" not in shown.err
+    assert shown.out == ""
+
+
+def test_an_unreachable_broker_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody who answers in time is another exit code than a wrong option."""
+    arguments = ["--bootstrap-servers", "127.0.0.1:1", "--topic", "t", "--conf", "kafka.default.api.timeout.ms=500"]
+
+    assert main(["inspect", *arguments]) == 3
+    assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_the_command_needs_no_spark() -> None:
+    """`python -m ticdc_source` imports no pyspark, so it runs without Java."""
+    code = "import sys, ticdc_source.cli.main; print(sorted({'pyspark', 'py4j'} & set(sys.modules)))"
+
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
