@@ -38,7 +38,7 @@ DEFAULTS = {
     "large-message-handle-compression": "none",
     "only-output-updated-columns": "false",
     "open.output-old-value": "true",
-}  # of TiCDC (docs/wire.md)
+}  # of TiCDC
 # What no message shows: how the topic was made, and what TiCDC writes into files.
 UNSEEN = {"claim-check-raw-value", "max-message-bytes", "partition-num", "protocol", "tz"}
 FEW = 12  # row events of a scenario that do not show the dispatcher
