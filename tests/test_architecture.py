@@ -54,6 +54,9 @@ NAMES = [name for layer in LAYERS for name in layer]
 
 # Which folders may import what is not ours, beside Python's own library and pyarrow, which all may.
 OUTSIDERS: dict[str, frozenset[str]] = {
+    "aws_msk_iam_sasl_signer": frozenset({"kafka.logins"}),
+    "botocore": frozenset({"kafka.logins"}),
+    "cryptography": frozenset({"kafka.logins"}),
     "crc32c": frozenset({"kafka.batches"}),
     "kafka": frozenset({"kafka.kafka_python"}),
     "cramjam": frozenset({"protocols"}),

@@ -44,7 +44,7 @@ PLAIN: dict[str, frozenset[str]] = {
         | {"load", "lookup", "task", "compatibility", "connect", "expectation", "future", "guard", "legacy"}
         | {"library", "network", "report"}
     ),
-    "Names of products": frozenset({"canal", "cdc", "debezium", "delta", "iceberg", "open", "ti"}),
+    "Names of products": frozenset({"canal", "cdc", "debezium", "delta", "iceberg", "oauth", "open", "ti"}),
     "English": frozenset(
         {
             "and",

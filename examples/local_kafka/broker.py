@@ -18,7 +18,7 @@ import tempfile
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -88,6 +88,7 @@ class LocalKafka:
         start_seconds: How long `start()` waits for the broker to answer.
         cluster: The id of the cluster that the broker belongs to; None for one of its own.
         jmx: Whether the broker's metrics can be read by JMX, at `jmx_port`.
+        java_options: Options of the broker's Java, such as `-Dname=value`.
 
     Attributes:
         jmx_port: The port for JMX, without a password; None without `jmx`.
@@ -109,6 +110,7 @@ class LocalKafka:
         start_seconds: float = 60.0,
         cluster: str | None = None,
         jmx: bool = False,
+        java_options: Sequence[str] = (),
     ) -> None:
         ports = free_ports(4)
         self.jmx_port = ports[3] if jmx else None
@@ -119,6 +121,7 @@ class LocalKafka:
         self._controller = f"{HOST}:{ports[2]}"
         self._heap = heap
         self._properties = dict(properties or {})
+        self._java_options = tuple(java_options)
         # "-" would start an option
         self._cluster = cluster or base64.b64encode(uuid.uuid4().bytes, b"AA").decode().rstrip("=")
         self._start_seconds = start_seconds
@@ -308,7 +311,7 @@ class LocalKafka:
             )
             if self.jmx_port is not None
         ]
-        command = java_command(folder, java, jars, f"-Xmx{self._heap}", *jmx)
+        command = java_command(folder, java, jars, f"-Xmx{self._heap}", *jmx, *self._java_options)
         self._broker = run_in(folder, "broker", [*command, "kafka.Kafka", "server.properties"])
 
     def _await_answer(self, folder: Path) -> None:

@@ -96,3 +96,53 @@ def secure_kafka(certificates: Path) -> Iterator[SecureKafka]:
             str(kafka.user),
             str(kafka.password),
         )
+
+
+@dataclass(frozen=True)
+class OAuthKafka:
+    """Where clients connect, without a login and with OAUTHBEARER.
+
+    Attributes:
+        bootstrap_servers: without a login.
+        sasl: with a login.
+        short: with a login that must be repeated after `SHORT_SECONDS`.
+        folder: the folder with the broker's log.
+    """
+
+    bootstrap_servers: str
+    sasl: str
+    short: str
+    folder: Path
+
+
+SHORT_SECONDS = 2
+
+
+@contextmanager
+def oauth_kafka(jwks_url: str, audience: str) -> Iterator[OAuthKafka]:
+    """Run a broker that takes tokens which were signed with one of the keys at a URL."""
+    sasl, short = (f"{HOST}:{port}" for port in free_ports(2))
+    kafka = LocalKafka(java_options=[f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={jwks_url}"])
+    listeners = f"PLAINTEXT://{kafka.bootstrap_servers},TOKEN://{sasl},SHORT://{short}"
+    security = "org.apache.kafka.common.security.oauthbearer"
+    kafka._properties = {
+        "listeners": f"{listeners},CONTROLLER://{kafka.controller}",
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": (
+            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,TOKEN:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT"
+        ),
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": jwks_url,
+        # By default Kafka 4.1 checks no signature: it chooses the validator that is meant for clients.
+        "sasl.oauthbearer.jwt.validator.class": f"{security}.BrokerJwtValidator",
+        "sasl.oauthbearer.expected.audience": audience,
+        "sasl.oauthbearer.clock.skew.seconds": 0,
+        "listener.name.short.oauthbearer.connections.max.reauth.ms": SHORT_SECONDS * 1000,
+    }
+    for name in ("token", "short"):
+        prefix = f"listener.name.{name}.oauthbearer.sasl"
+        kafka._properties[f"{prefix}.jaas.config"] = f"{security}.OAuthBearerLoginModule required;"
+        kafka._properties[f"{prefix}.server.callback.handler.class"] = f"{security}.OAuthBearerValidatorCallbackHandler"
+    with kafka:
+        assert kafka.folder is not None
+        yield OAuthKafka(kafka.bootstrap_servers, sasl, short, kafka.folder)

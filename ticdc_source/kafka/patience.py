@@ -84,6 +84,18 @@ class Patience:
         limited._deadline = min(self._deadline, self._clock() + ms / 1000)
         return limited
 
+    def apart(self, status: str) -> Patience:
+        """Return a wait for something else in the time that is left, with failures and log times of its own.
+
+        Args:
+            status: what is happening, for log lines.
+        """
+        other = object.__new__(Patience)
+        other.__dict__.update(self.__dict__)
+        other._began, other._status = self._clock(), status
+        other._progress = _Progress(other._began + _FIRST_LOG_SECONDS)
+        return other
+
     @property
     def left_ms(self) -> float:
         """How many milliseconds are left, 0 if none are."""

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
-from ticdc_source.options.credentials import ClientSettings, Secret, proxy_url, sasl, tls
+from ticdc_source.options.credentials import ClientSettings, Secret, proxy_url, tls
+from ticdc_source.options.logins import sasl
 from ticdc_source.options.options import Options
 from ticdc_source.reports import warn
 
@@ -70,13 +71,33 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("sasl.jaas.config", "sasl_jaas_config", Secret),
     Setting(None, "sasl_plain_username", parsers.stripped),
     Setting(None, "sasl_plain_password", Secret),
+    Setting("sasl.login.callback.handler.class", "sasl_login_callback_handler_class", parsers.stripped),
+    Setting("sasl.client.callback.handler.class", "sasl_client_callback_handler_class", parsers.stripped),
+    Setting("sasl.login.connect.timeout.ms", "sasl_login_connect_timeout_ms", parsers.whole_number(1)),
+    Setting("sasl.login.read.timeout.ms", "sasl_login_read_timeout_ms", parsers.whole_number(1)),
+    Setting("sasl.login.retry.backoff.ms", "sasl_login_retry_backoff_ms", parsers.whole_number(0)),
+    Setting("sasl.login.retry.backoff.max.ms", "sasl_login_retry_backoff_max_ms", parsers.whole_number(0)),
+    Setting("sasl.oauthbearer.token.endpoint.url", "sasl_oauthbearer_token_endpoint_url", parsers.token_endpoint),
+    Setting(
+        "sasl.oauthbearer.client.credentials.client.id",
+        "sasl_oauthbearer_client_credentials_client_id",
+        parsers.stripped,
+    ),
+    Setting(
+        "sasl.oauthbearer.client.credentials.client.secret", "sasl_oauthbearer_client_credentials_client_secret", Secret
+    ),
+    Setting("sasl.oauthbearer.scope", "sasl_oauthbearer_scope", parsers.stripped),
+    Setting("sasl.oauthbearer.header.urlencode", "sasl_oauthbearer_header_urlencode", parsers.boolean),
+    Setting("sasl.oauthbearer.jwt.retriever.class", "sasl_oauthbearer_jwt_retriever_class", parsers.stripped),
     Setting("sasl.kerberos.service.name", "sasl_kerberos_service_name", parsers.stripped),
     Setting(None, "sasl_kerberos_domain_name", parsers.stripped),
     Setting("ssl.truststore.type", "ssl_truststore_type", parsers.one_of("JKS", "PKCS12", "PEM")),
     Setting("ssl.truststore.location", "ssl_cafile", parsers.stripped),
+    Setting("ssl.truststore.password", "ssl_truststore_password", Secret),
     Setting("ssl.truststore.certificates", "ssl_truststore_pem", parsers.stripped),
     Setting("ssl.keystore.type", "ssl_keystore_type", parsers.one_of("JKS", "PKCS12", "PEM")),
     Setting("ssl.keystore.location", "ssl_certfile", parsers.stripped),
+    Setting("ssl.keystore.password", "ssl_keystore_password", Secret),
     Setting("ssl.keystore.key", "ssl_keystore_key_pem", Secret),
     Setting("ssl.keystore.certificate.chain", "ssl_keystore_chain_pem", parsers.stripped),
     Setting("ssl.key.password", "ssl_password", Secret),
@@ -96,8 +117,23 @@ OWN_SETTINGS = frozenset({
     "ssl_keystore_key_pem",
     "ssl_keystore_chain_pem",
     "ssl_truststore_type",
+    "ssl_truststore_password",
     "ssl_keystore_type",
+    "ssl_keystore_password",
     "sasl_jaas_config",
+    "sasl_login",
+    "sasl_login_callback_handler_class",
+    "sasl_login_connect_timeout_ms",
+    "sasl_login_read_timeout_ms",
+    "sasl_login_retry_backoff_ms",
+    "sasl_login_retry_backoff_max_ms",
+    "sasl_client_callback_handler_class",
+    "sasl_oauthbearer_token_endpoint_url",
+    "sasl_oauthbearer_client_credentials_client_id",
+    "sasl_oauthbearer_client_credentials_client_secret",
+    "sasl_oauthbearer_scope",
+    "sasl_oauthbearer_header_urlencode",
+    "sasl_oauthbearer_jwt_retriever_class",
 })  # fmt: skip
 
 BY_NAME = {key: row for row in SETTINGS for key in (row.java, row.name) if key is not None}
@@ -116,16 +152,24 @@ WITHOUT_EFFECT = frozenset(
         "metrics.recording.level",
         "metrics.sample.window.ms",
         "partition.assignment.strategy",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.oauthbearer.scope.claim.name",
+        "sasl.oauthbearer.sub.claim.name",
         "security.providers",
         "session.timeout.ms",
         "ssl.enabled.protocols",
         "ssl.keymanager.algorithm",
-        "ssl.keystore.password",
         "ssl.protocol",
         "ssl.provider",
         "ssl.secure.random.implementation",
         "ssl.trustmanager.algorithm",
-        "ssl.truststore.password",
     }
 )
 
@@ -146,6 +190,15 @@ REFUSED = {
         "protocol; see the option 'protocol'."
     ),
     "enable.auto.commit": "Kafka option 'enable.auto.commit' is not supported",
+    "sasl.login.class": "Kafka option 'sasl.login.class' is not supported: it names a class of Java",
+    "sasl.oauthbearer.assertion.file": (
+        "Kafka option 'sasl.oauthbearer.assertion.file' is not supported: a token is asked for with a client's id and "
+        "secret"
+    ),
+    "sasl.oauthbearer.assertion.private.key.file": (
+        "Kafka option 'sasl.oauthbearer.assertion.private.key.file' is not supported: a token is asked for with a "
+        "client's id and secret"
+    ),
     "interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
     "allow.auto.create.topics": (
         "Kafka option 'allow.auto.create.topics' is not supported: reading never creates a topic"
@@ -200,11 +253,7 @@ def client_config(options: Options, *, driver: bool) -> ClientSettings:
         if setting.name in given:
             msg = f"Options 'kafka.{setting.java}' and 'kafka.{setting.name}' are the same: give one of them"
             raise OptionError(msg)
-        try:
-            given[setting.name] = setting.parse(text)
-        except ValueError as error:
-            msg = f"Option 'kafka.{name}': {error}"
-            raise OptionError(msg) from None
+        given[setting.name] = _parsed(setting, text, f"kafka.{name}")
     if driver and "group_id" in given:
         warn(_GROUP_ID_WARNING)
         if options.is_given("groupIdPrefix"):
@@ -215,7 +264,7 @@ def client_config(options: Options, *, driver: bool) -> ClientSettings:
         **_DEFAULTS,
         "client_id": _client_id(options.group_id_prefix, driver=driver),
         **config,
-        **sasl(given),
+        **sasl(given, _parse_in_login),
         **tls(given),
         **_FIXED,
     }
@@ -223,6 +272,23 @@ def client_config(options: Options, *, driver: bool) -> ClientSettings:
     if options.is_stream:
         config["broker_timeout_ms"] = options.broker_timeout_ms
     return config
+
+
+def _parsed(setting: Setting, text: str, option: str) -> object:
+    try:
+        return setting.parse(text)
+    except ValueError as error:
+        msg = f"Option '{option}': {error}"
+        raise OptionError(msg) from None
+
+
+def _parse_in_login(name: str, text: str) -> tuple[str, object]:
+    """Parse a setting among the entries of a login module."""
+    setting = BY_NAME.get(name)
+    if setting is None or not name.startswith("ssl."):
+        msg = "Option 'kafka.sasl.jaas.config' has an unknown setting of TLS; one is ssl.truststore.location"
+        raise OptionError(msg)
+    return setting.name, _parsed(setting, text, f"kafka.sasl.jaas.config', entry '{name}")
 
 
 def _client_id(prefix: str | None, *, driver: bool) -> str:

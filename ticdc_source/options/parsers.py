@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 __all__ = [
@@ -372,6 +373,21 @@ def servers(value: str) -> list[str]:
         msg = "expected host:port, several separated by commas"
         raise ValueError(msg)
     return found
+
+
+def token_endpoint(value: str) -> str:
+    """Parse the URL of a token endpoint, or of a file that holds a token; errors repeat no part of it."""
+    url = value.strip()
+    try:
+        parsed = urlsplit(url)
+        is_http = parsed.scheme in ("http", "https") and bool(parsed.hostname) and (parsed.port or 1) > 0
+    except ValueError:
+        parsed, is_http = urlsplit(""), False
+    is_file = parsed.scheme == "file" and not parsed.netloc and parsed.path.startswith("/")
+    if not (is_http or is_file) or parsed.username is not None:
+        msg = "expected a URL such as https://login.example.com/oauth2/token, without a user, or file:///path/of/token"
+        raise ValueError(msg)
+    return url
 
 
 def host_check(value: str) -> bool:

@@ -13,7 +13,12 @@ from ticdc_source.errors import DecodeError, KafkaUnavailableError, OptionError,
 from ticdc_source.kafka.client import LogTruncatedError, NoAnswerError, OffsetOutOfRangeError, UnknownPartitionsError
 from ticdc_source.kafka.patience import Cause
 
-__all__ = ["AUTHENTICATION_ERRORS", "cause_of", "is_final", "is_timeout", "our_errors", "translated"]
+__all__ = ["AUTHENTICATION_ERRORS", "NoTokenError", "cause_of", "is_final", "is_timeout", "our_errors", "translated"]
+
+
+class NoTokenError(kafka.errors.KafkaConnectionError):  # type: ignore[misc]  # kafka-python has no types
+    """There is no valid token at the moment that a broker asks for one."""
+
 
 AUTHENTICATION_ERRORS = (
     kafka.errors.SaslAuthenticationFailedError,
@@ -98,6 +103,8 @@ def cause_of(error: BaseException, protocol: str, *, accepted: bool = False) -> 
         accepted: whether the server has taken the connection as a broker does, and failed afterwards.
     """
     text = _plain(error)
+    if isinstance(error, NoTokenError):
+        return Cause(text)
     name_error = next((found for found in _chain(error) if isinstance(found, socket.gaierror)), None)
     if name_error is not None:
         if name_error.errno == socket.EAI_NONAME:

@@ -32,7 +32,8 @@ from ticdc_source.kafka.client import Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python import library
 from ticdc_source.kafka.kafka_python.compatibility import facts
 from ticdc_source.kafka.kafka_python.connections import Connections
-from ticdc_source.kafka.kafka_python.errors import cause_of, is_final, our_errors
+from ticdc_source.kafka.kafka_python.errors import AUTHENTICATION_ERRORS, cause_of, is_final, our_errors
+from ticdc_source.kafka.kafka_python.logins import LoginSession
 from ticdc_source.kafka.kafka_python.readers import BatchReader, RecordReader
 from ticdc_source.kafka.kafka_python.settings import connection_settings, consumer_settings
 from ticdc_source.kafka.kafka_python.slicing import SliceLimits, slice_fetches
@@ -72,6 +73,8 @@ class NetworkClient:
         self._protocol: str = config.get("security_protocol", "PLAINTEXT")
         self._isolation = IsolationLevel.build_from(config["isolation_level"])
         self._settings = connection_settings(config)
+        self._login = LoginSession(config, patience)
+        self._settings.update(self._login.settings)
         self._net = NetworkSelector(**self._settings)
         self._manager = Connections(self._net, **self._settings)
         self._client = KafkaNetClient(net=self._net, manager=self._manager)
@@ -83,7 +86,9 @@ class NetworkClient:
             with our_errors(self.servers):
                 self._net.start()
                 self._find_brokers(patience)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, OptionError):
+                self._login.forget()
             self.close()
             raise
 
@@ -101,6 +106,7 @@ class NetworkClient:
         """Close the connections and end the IO thread; safe to repeat."""
         # Not KafkaConsumer.close(): all it adds is leaving a group and committing, and waiting for both.
         self._client.close()
+        self._login.close()
 
     def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> RecordReader:
         """Return a reader; see `Client.reader`."""
@@ -302,7 +308,9 @@ class NetworkClient:
                 if (is_pause and not patience.is_over) or (sent and sent[0].succeeded()):
                     patience.log_if_due()
                     continue
-                if is_final(error):
+                if is_final(error) and not (
+                    isinstance(error, AUTHENTICATION_ERRORS) and self._login.replace_token(patience)
+                ):
                     raise
                 self._manager.failed(node)
                 address, seconds = self._manager.address(node), time.monotonic() - began

@@ -21,7 +21,7 @@ import kafka.errors
 from kafka import KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as KafkaTopicPartition
 
-from ticdc_source.errors import KafkaUnavailableError
+from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka.api import ClientConfig
 from ticdc_source.kafka.batches.cut import ChunkLimits
@@ -29,6 +29,7 @@ from ticdc_source.kafka.client import NoAnswerError, PartitionReader, Topic, Unk
 from ticdc_source.kafka.kafka_python import library
 from ticdc_source.kafka.kafka_python.compatibility import facts
 from ticdc_source.kafka.kafka_python.errors import cause_of, is_final, is_timeout, our_errors
+from ticdc_source.kafka.kafka_python.logins import LoginSession
 from ticdc_source.kafka.kafka_python.readers import RecordReader
 from ticdc_source.kafka.kafka_python.settings import connection_settings, consumer_settings, silence
 from ticdc_source.kafka.patience import Limit, Patience
@@ -64,17 +65,26 @@ class PlainClient:
         self._timeout_ms: int = config["default_api_timeout_ms"]
         self._protocol: str = config.get("security_protocol", "PLAINTEXT")
         self._settings = consumer_settings(connection_settings(config))
+        self._login = LoginSession(config, patience)
+        self._settings.update(self._login.settings)
         if str(self._settings["security_protocol"]).startswith("SASL"):
             # Which loggers of this version log what is sent is not known.
             silence(name for name in list(logging.root.manager.loggerDict) if name.split(".")[0] == "kafka")
         self._committer: library.Consumer | None = None
-        self._consumer = self._new_consumer(None, patience)
+        try:
+            self._consumer = self._new_consumer(None, patience)
+        except BaseException as error:
+            if isinstance(error, OptionError):
+                self._login.forget()
+            self._login.close()
+            raise
 
     def close(self) -> None:
         """Close the connections; safe to repeat."""
         for consumer in (self._consumer, self._committer):
             if consumer is not None:
                 consumer.close(autocommit=False)
+        self._login.close()
 
     def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> PartitionReader:
         """Return a reader; see `Client.reader`."""

@@ -1,0 +1,115 @@
+"""Logins → kafka-python's settings: a provider of tokens, and Kerberos.
+
+kafka-python asks for a token in its IO thread, where nothing else goes on meanwhile. So the token is there before it is
+needed (`kafka.logins.tokens`). kafka-python logs in again before the time that a broker gives a login is over (KIP-368,
+`connections.max.reauth.ms`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from ticdc_source.kafka.api import ClientConfig
+from ticdc_source.kafka.kafka_python import library
+from ticdc_source.kafka.kafka_python.errors import NoTokenError
+from ticdc_source.kafka.kafka_python.kerberos import KerberosSession
+from ticdc_source.kafka.logins import msk, oauth
+from ticdc_source.kafka.logins.tls import endpoint_context, tls_context
+from ticdc_source.kafka.logins.tokens import TOKENS, RenewedToken, Token, TokenUnavailableError
+from ticdc_source.kafka.patience import Patience
+from ticdc_source.options.logins import EndpointLogin, KerberosLogin, Login, MSKLogin
+
+__all__ = ["LoginSession"]
+
+
+class LoginSession:
+    """A client's login, for as long as the client lives.
+
+    Args:
+        config: what `client_config` returned.
+        patience: how long to wait for a token.
+
+    Attributes:
+        settings: what kafka-python needs of the login.
+
+    Raises:
+        OptionError: the login is refused, or a package is missing.
+        KafkaUnavailableError: there is no token in time.
+    """
+
+    def __init__(self, config: ClientConfig, patience: Patience) -> None:
+        login: Login | None = config.get("sasl_login")
+        self._token: RenewedToken | None = None
+        self.settings: library.Settings = {}
+        if config.get("sasl_mechanism") == "GSSAPI":
+            given = login if isinstance(login, KerberosLogin) else KerberosLogin()
+            service = config.get("sasl_kerberos_service_name", "kafka")
+            session = KerberosSession(given, service, config.get("sasl_kerberos_domain_name"))
+            self.settings = {"sasl_kerberos_name": session}
+        elif isinstance(login, (EndpointLogin, MSKLogin)):
+            # All that the token depends on, also what the certificate of the endpoint is checked with.
+            tls = sorted((name, value) for name, value in config.items() if name.startswith("ssl_"))
+            token = TOKENS.of((login, config["bootstrap_servers"], tls), lambda: _renewed(login, config))
+            token.open(patience)
+            self._token = token
+            extensions = dict(login.extensions) if isinstance(login, EndpointLogin) else {}
+            self.settings = {"sasl_oauth_token_provider": _Tokens(token, extensions)}
+
+    def replace_token(self, patience: Patience) -> bool:
+        """Get another token if brokers refuse one that is not new; return whether there is another one.
+
+        Raises:
+            OptionError: the login is refused.
+            KafkaUnavailableError: there is no token in time.
+        """
+        return self._token is not None and self._token.replace(patience)
+
+    def forget(self) -> None:
+        """Get a new token next time: brokers refused this one."""
+        if self._token is not None:
+            self._token.forget()
+
+    def close(self) -> None:
+        """End the renewal of the token; safe to repeat."""
+        token, self._token = self._token, None
+        if token is not None:
+            token.close()
+
+
+def _renewed(login: EndpointLogin | MSKLogin, config: ClientConfig) -> RenewedToken:
+    if isinstance(login, MSKLogin):
+        servers = tuple(config["bootstrap_servers"])
+        return RenewedToken(lambda seconds: msk.sign_token(login, servers, seconds), "AWS", msk.ADVICE, login.times)
+
+    def fetch(seconds: float) -> Token:
+        return oauth.fetch_token(
+            login, lambda: endpoint_context(config) if login.tls is None else tls_context(login.tls), seconds
+        )
+
+    return RenewedToken(fetch, f"the token endpoint {oauth.shown(login.endpoint)}", oauth.ADVICE, login.times)
+
+
+class _Tokens(AbstractTokenProvider):  # type: ignore[misc]
+    """Gives kafka-python the token there is."""
+
+    def __init__(self, token: RenewedToken, extensions: Mapping[str, str]) -> None:
+        super().__init__()
+        self._token = token
+        self._extensions = extensions
+
+    def token(self) -> str:
+        """Return the token.
+
+        Raises:
+            NoTokenError: it has expired and could not be renewed.
+        """
+        try:
+            return self._token.value()
+        except TokenUnavailableError as error:
+            raise NoTokenError(str(error)) from None
+
+    def extensions(self) -> dict[str, str]:
+        """Return the SASL extensions."""
+        return dict(self._extensions)

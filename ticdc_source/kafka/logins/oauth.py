@@ -1,0 +1,235 @@
+"""A token from a token endpoint, for a client's id and secret: the client credentials grant of OAuth 2.0.
+
+Sources: RFC 6749, sections 4.4, 5.1 and 5.2; Kafka's `HttpJwtRetriever`, whose request this is, and which says after
+which answers another try is in vain.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import math
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import quote_plus, unquote, urlencode, urlsplit
+
+from ticdc_source.errors import OptionError
+from ticdc_source.kafka.logins.tokens import Token, TokenUnavailableError
+from ticdc_source.kafka.patience import Cause
+from ticdc_source.options.credentials import Secret
+from ticdc_source.options.logins import EndpointLogin
+
+__all__ = ["ADVICE", "fetch_token", "shown"]
+
+ADVICE = "kafka.sasl.oauthbearer.token.endpoint.url and the network"
+
+_CREDENTIALS = (
+    "the client's id, secret and scope (kafka.sasl.jaas.config, or kafka.sasl.oauthbearer.client.credentials.…)"
+)
+# As `HttpJwtRetriever.UNRETRYABLE_HTTP_CODES`.
+_FINAL = frozenset({400, 401, 402, 403, 404, 405, 406, 407, 409, 410, 411, 412, 413, 414, 415, 501, 505})
+_REFUSALS = frozenset({400, 401, 403})
+_REDIRECTIONS = range(300, 400)
+_MOST_BYTES = 1 << 20
+_MOST_SHOWN = 200  # letters of what the endpoint says
+_UNKNOWN_LIFETIME = 300.0  # seconds, if neither the answer nor the token says
+
+
+def shown(endpoint: str) -> str:
+    """Return an endpoint's URL for messages, without what may be secret in it."""
+    parsed = urlsplit(endpoint)
+    return f"{parsed.scheme}://{parsed.netloc}{parsed.path}"
+
+
+def fetch_token(login: EndpointLogin, context: Callable[[], ssl.SSLContext], seconds: float) -> Token:
+    """Get a token.
+
+    Args:
+        login: where, and whose.
+        context: makes the TLS context for the endpoint.
+        seconds: how long it may take.
+
+    Raises:
+        OptionError: the endpoint refuses, or is none.
+        TokenUnavailableError: the endpoint does not answer now.
+    """
+    if login.endpoint.startswith("file:"):
+        return _read(login)
+    request = _request(login)
+    name = shown(login.endpoint)
+    connect, read = (min(ms / 1000, max(seconds, 0.001)) for ms in (login.times.connect_ms, login.times.read_ms))
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirects(), _HTTP(connect, read)]
+    if login.endpoint.startswith("https"):
+        handlers.append(_HTTPS(connect, read, context()))
+    opener = urllib.request.build_opener(*handlers)
+    try:
+        with opener.open(request, timeout=connect) as response:
+            return _token(response.read(_MOST_BYTES), name)
+    except urllib.error.HTTPError as error:
+        with error:
+            _raise_status(error.code, _said(error, login), name)
+    except (OSError, http.client.HTTPException) as error:  # urllib.error.URLError is an OSError
+        _raise_failure(error, name)
+
+
+def _request(login: EndpointLogin) -> urllib.request.Request:
+    pair = [login.client_id, login.client_secret.reveal()]
+    if login.encodes_header:
+        pair = [quote_plus(part) for part in pair]
+    form = {"grant_type": "client_credentials"} | ({"scope": login.scope} if login.scope else {})
+    return urllib.request.Request(  # noqa: S310 (http or https: `parsers.token_endpoint`)
+        login.endpoint,
+        urlencode(form).encode(),
+        {
+            "Accept": "application/json",
+            "Authorization": "Basic " + base64.b64encode(":".join(pair).encode()).decode(),
+            "Cache-Control": "no-cache",
+            "Content-Type": "application/x-www-form-urlencoded",
+        },
+        method="POST",
+    )
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Makes a redirection an error: it would send the secret elsewhere."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+class _HTTP(urllib.request.HTTPHandler):
+    """Opens connections with one time-out to connect, and another one to read."""
+
+    def __init__(self, connect: float, read: float) -> None:
+        super().__init__()
+        self._times = connect, read
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        times = self._times
+
+        class Connection(http.client.HTTPConnection):
+            def connect(self) -> None:
+                self.timeout = times[0]
+                super().connect()
+                self.sock.settimeout(times[1])
+
+        return self.do_open(Connection, request)
+
+
+class _HTTPS(urllib.request.HTTPSHandler):
+    """Does the same over TLS."""
+
+    def __init__(self, connect: float, read: float, context: ssl.SSLContext) -> None:
+        super().__init__(context=context)
+        self._times, self._tls = (connect, read), context
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        times = self._times
+
+        class Connection(http.client.HTTPSConnection):
+            def connect(self) -> None:
+                self.timeout = times[0]
+                super().connect()
+                self.sock.settimeout(times[1])
+
+        return self.do_open(Connection, request, context=self._tls)
+
+
+def _token(answer: bytes, name: str) -> Token:
+    try:
+        found = json.loads(answer)
+    except ValueError:
+        found = None
+    value = found.get("access_token") if isinstance(found, dict) else None
+    if not isinstance(value, str) or not value.strip():
+        what = "is not JSON" if found is None else "has no access_token"
+        msg = f"The token endpoint {name} answers, but what it says {what}. Check {ADVICE}: is it the URL of tokens?"
+        raise OptionError(msg)
+    return Token(Secret(value.strip()), _lifetime(value.strip(), found.get("expires_in")))
+
+
+def _lifetime(value: str, expires_in: object) -> float:
+    """Return how many seconds a token is valid, by the answer and by itself if it is a JWT, without our clock."""
+    known = [_number(expires_in)]
+    try:
+        part = value.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        known.append(_number(claims["exp"]) - _number(claims["iat"]))
+    except (IndexError, KeyError, TypeError, ValueError):
+        pass  # it is opaque, or does not say when it was made
+    return min((seconds for seconds in known if seconds > 0), default=_UNKNOWN_LIFETIME)
+
+
+def _number(value: object) -> float:
+    """Return a number that some endpoints write as text; NaN, which no comparison finds, if it is none."""
+    try:
+        return float(value) if isinstance(value, (int, float, str)) else math.nan
+    except ValueError:
+        return math.nan
+
+
+def _read(login: EndpointLogin) -> Token:
+    """Read a token from a file that somebody else renews."""
+    path = Path(unquote(urlsplit(login.endpoint).path))
+    try:
+        value = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or "not a token"
+        msg = f"The token's file {path} cannot be read: {reason}. Check kafka.sasl.oauthbearer.token.endpoint.url"
+        raise OptionError(msg) from None
+    if not value:
+        raise TokenUnavailableError(Cause("the file is empty"))
+    return Token(Secret(value), min(_lifetime(value, None), _UNKNOWN_LIFETIME))
+
+
+def _said(error: urllib.error.HTTPError, login: EndpointLogin) -> str:
+    """Return what the endpoint says of an error: RFC 6749 gives it no secret, but some echo what they were sent."""
+    try:
+        found = json.loads(error.read(_MOST_BYTES))
+        parts = [str(found[name]) for name in ("error", "error_description") if found.get(name)]
+    except (OSError, http.client.HTTPException, ValueError, AttributeError):
+        return ""
+    said = " - ".join(parts)
+    secret = login.client_secret.reveal()
+    for form in {secret, quote_plus(secret)}:
+        said = said.replace(form, "***") if form else said
+    return f": {said[:_MOST_SHOWN]}" if said else ""
+
+
+def _raise_status(status: int, said: str, name: str) -> NoReturn:
+    what = f"HTTP {status} {http.client.responses.get(status, '')}".strip() + said
+    if status in _REFUSALS:
+        msg = f"The token endpoint {name} refuses the login ({what}). Check {_CREDENTIALS}"
+        raise OptionError(msg) from None
+    if status in _FINAL or status in _REDIRECTIONS:
+        msg = f"The token endpoint {name} does not answer as one ({what}). Check {ADVICE}"
+        raise OptionError(msg) from None
+    raise TokenUnavailableError(Cause(what)) from None
+
+
+def _raise_failure(error: OSError | http.client.HTTPException, name: str) -> NoReturn:
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        msg = (
+            f"The certificate of the token endpoint {name} is not trusted: {reason.verify_message}. Check "
+            "kafka.ssl.truststore.location"
+        )
+        raise OptionError(msg) from error
+    if isinstance(reason, ssl.SSLError):
+        cause = Cause(f"no TLS: {reason.reason or type(reason).__name__}", is_permanent=True)
+    elif isinstance(reason, socket.gaierror):
+        cause = Cause("no such host" if reason.errno == socket.EAI_NONAME else str(reason.strerror), is_permanent=True)
+    elif isinstance(reason, ConnectionRefusedError):
+        cause = Cause("ECONNREFUSED (nothing listens there)", is_permanent=True)
+    elif isinstance(reason, TimeoutError):
+        cause = Cause("no answer")
+    else:
+        text = reason.strerror if isinstance(reason, OSError) else None
+        cause = Cause(text or type(reason).__name__)
+    raise TokenUnavailableError(cause) from error
