@@ -17,7 +17,19 @@ CODE = ROOT / "ticdc_source"
 PLAIN: dict[str, frozenset[str]] = {
     "Spark": frozenset({"batch", "filter", "format", "reader", "schema", "source", "spark", "stream", "streaming"}),
     "Kafka": frozenset(
-        {"assign", "client", "cluster", "connection", "credential", "fetcher", "kafka", "offset", "partition", "range"}
+        {
+            "assign",
+            "client",
+            "cluster",
+            "group",
+            "connection",
+            "credential",
+            "fetcher",
+            "kafka",
+            "offset",
+            "partition",
+            "range",
+        }
         | {"subscribe", "topic", "aborted", "consumer", "log", "node", "timestamp", "transaction", "truncated"}
     ),
     "Arrow and SQL": frozenset(

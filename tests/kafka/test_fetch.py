@@ -101,6 +101,9 @@ class StubClient:
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         raise NotImplementedError
 
+    def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        raise NotImplementedError
+
     def close(self) -> None:
         """Nothing to close."""
 

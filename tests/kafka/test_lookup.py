@@ -52,6 +52,9 @@ class StubClients:
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         raise NotImplementedError
 
+    def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        raise NotImplementedError
+
     def close(self) -> None:
         self.closed += 1
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from ticdc_source.cli.arguments import add_connection, add_limits, given_by_user, options_of
-from ticdc_source.cli.screen import output, plain, progress_bar, table_of
+from ticdc_source.cli.screen import duration, moment, output, plain, progress_bar, table_of
 from ticdc_source.driver.inspection import Inspection, Limits, ScanProgress, inspect
 from ticdc_source.driver.inspection.report import PartitionReport, ProtocolReport, TableReport, TopicReport
 from ticdc_source.options.names import without_secrets
@@ -75,7 +75,7 @@ def _show_topic(topic: TopicReport, inspection: Inspection, console: Console, *,
     protocols = ", ".join(each.protocol for each in topic.protocols) or "no messages"
     count = f"{read:,} records" if read == there else f"{read:,} of {there:,} offsets read"
     partitions = "1 partition" if len(topic.partitions) == 1 else f"{len(topic.partitions)} partitions"
-    lag = "" if topic.watermark_lag_s is None else f"; complete up to {_moment(topic.watermark_time)}"
+    lag = "" if topic.watermark_lag_s is None else f"; complete up to {moment(topic.watermark_time)}"
     console.print(f"[bold]{plain(topic.topic)}[/]: [cyan]{protocols}[/], {count} in {partitions}{lag}\n")
     for messages in topic.protocols:
         _show_protocol(messages, topic, inspection, console, everything=everything)
@@ -103,7 +103,7 @@ def _show_protocol(
             right=("insert", "update", "delete"), title=f"Tables ({len(messages.tables)})",
         )  # fmt: skip
         for each in tables:
-            times = (_moment(each.first_time), _moment(each.last_time))
+            times = (moment(each.first_time), moment(each.last_time))
             counts = (f"{each.insert:,}", f"{each.update:,}", f"{each.delete:,}")
             table.add_row(plain(each.table), *counts, *times, plain(", ".join(each.keys)) or "none")
         console.print(table)
@@ -119,7 +119,7 @@ def _show_protocol(
         for event in events:
             kind = f"[red]{event.kind}[/]" if event.removes_rows else event.kind
             statement = " ".join(event.query.split())
-            table.add_row(_moment(event.time), plain(event.table), kind, plain(statement[:200]))
+            table.add_row(moment(event.time), plain(event.table), kind, plain(statement[:200]))
         console.print(table, "")
 
 
@@ -146,29 +146,13 @@ def option_lines(table: TableReport, topic: str, inspection: Inspection) -> Iter
 
 
 def _partition_cells(partition: PartitionReport) -> tuple[str, ...]:
-    lag = "" if partition.watermark_lag_s is None else _duration(partition.watermark_lag_s)
+    lag = "" if partition.watermark_lag_s is None else duration(partition.watermark_lag_s)
     return (
         str(partition.partition),
         f"{partition.start:,} to {partition.end:,}",
         f"{partition.scanned:,}",
-        _moment(partition.first_time),
-        _moment(partition.last_time),
-        _moment(partition.watermark_time),
+        moment(partition.first_time),
+        moment(partition.last_time),
+        moment(partition.watermark_time),
         lag,
     )
-
-
-def _moment(iso: str | None) -> str:
-    return "" if iso is None else iso[:19].replace("T", " ") + " UTC"
-
-
-def _duration(seconds: float) -> str:
-    """Return a number of seconds as people say it, in its two largest units."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ticdc_source.driver.from_end import CLOCKS_DIFFER_MS
 from ticdc_source.driver.inference import find_protocol, nothing_there
 from ticdc_source.driver.load import batch_options
 from ticdc_source.driver.read_spec import driver_fetcher
-from ticdc_source.driver.resolved_ts import CLOCKS_DIFFER_MS, resolved_end
+from ticdc_source.driver.resolved_ts import resolved_end
 from ticdc_source.errors import OptionError
 from ticdc_source.kafka import KafkaCluster, report_loss
 from ticdc_source.options.offsets import OffsetRange

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ticdc_source.driver.from_end import Fetch, holds_no_larger_watermark, windows_from_end
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import Chunk, Split
+from ticdc_source.events import Split
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.schema.ddl_kinds import ddl_kind
 
-__all__ = ["CLOCKS_DIFFER_MS", "resolved_end"]
+__all__ = ["resolved_end"]
 
 _log = logging.getLogger(__name__)
 
-_WINDOW = 4096  # offsets to read at a time, from the end backwards
 _LOGICAL_BITS = 18
-# A watermark lies behind the clock of its record. Records older than the largest watermark by more than this hold no
-# larger one, unless clocks differ by as much. Then an older watermark is used: less is read, but whole transactions.
-CLOCKS_DIFFER_MS = 60_000
 # TiCDC writes watermarks to all topics at once, every few seconds. A topic that lacks them for so long gets no more;
 # its range does not merely end just behind a DDL event.
 _INACTIVITY = 60_000 << _LOGICAL_BITS
 _ENDS_TABLE = frozenset({"drop_table", "rename_table", "drop_database"})
-
-Fetch = Callable[[OffsetRange], Iterable[Chunk]]
 
 
 @dataclass
@@ -78,20 +73,16 @@ def resolved_end(ranges: Sequence[OffsetRange], fetch: Fetch, decoder: Decoder) 
 
 def _look(offset_range: OffsetRange, fetch: Fetch, decoder: Decoder) -> _Seen:
     """Read one range backwards until no larger watermark can come; they go back when TiCDC restarts."""
-    seen, end = _Seen(), offset_range.end
-    while end > offset_range.start:
-        start = max(offset_range.start, end - _WINDOW)
+    seen = _Seen()
+    for window in windows_from_end(offset_range, fetch):
         oldest: int | None = None
-        for chunk in fetch(OffsetRange(offset_range.topic, offset_range.partition, start, end)):
+        for chunk in window:
             for split in splits_of(decoder, chunk):
                 _note(split, seen)
             if chunk.timestamps and oldest is None:
                 oldest = chunk.timestamps[0]
-        if seen.watermark is not None and oldest is not None:
-            best_ms = seen.watermark >> _LOGICAL_BITS
-            if 0 <= oldest < best_ms - CLOCKS_DIFFER_MS:
-                break
-        end = start
+        if holds_no_larger_watermark(oldest, seen.watermark):
+            break
     return seen
 
 

@@ -135,6 +135,10 @@ class Cluster(AbstractContextManager["Cluster"], Protocol):
         """Commit offsets for a consumer group, so that others can see them; a failure is only logged."""
         ...
 
+    def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets that a consumer group has committed, without partitions of which it has none."""
+        ...
+
     def close(self) -> None:
         """Close the connections; the next look-up connects again."""
         ...

@@ -167,6 +167,14 @@ class Client(Protocol):
         """
         ...
 
+    def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the committed offsets of a group, without partitions of which it has none.
+
+        Raises:
+            TiCDCSourceError: the brokers refuse, or do not answer in `default_api_timeout_ms`.
+        """
+        ...
+
     def close(self) -> None:
         """Close the connections; safe to repeat."""
         ...

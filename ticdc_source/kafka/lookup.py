@@ -212,6 +212,10 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         except (TiCDCSourceError, OSError, RuntimeError) as error:
             _log.warning("commitGroupOffsets: offsets were not committed for group %s: %s", group, error)
 
+    def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the committed offsets of a consumer group; see `Cluster.committed`."""
+        return self._look_up(lambda client, _: client.committed(group, topic_partitions))
+
     def _at_times(self, asked: Mapping[TopicPartition, int | Moment], *, or_latest: bool) -> dict[TopicPartition, int]:
         times = {key: position.time for key, position in asked.items() if isinstance(position, Moment)}
         return self.by_timestamp(times, or_latest=or_latest) if times else {}

@@ -74,6 +74,9 @@ class Consumer(Protocol):
     def commit(self, offsets: Mapping[TopicPartition, object], *, timeout_ms: float) -> None:
         """Commit offsets for the consumer's group."""
 
+    def committed(self, partition: TopicPartition, *, timeout_ms: float) -> int | None:
+        """Look up the offset that the consumer's group has committed."""
+
     def topics(self) -> set[str]:
         """Look up all topics but the brokers' own, and remember their partitions."""
 

@@ -33,6 +33,7 @@ from ticdc_source.kafka.kafka_python import library
 from ticdc_source.kafka.kafka_python.compatibility import facts
 from ticdc_source.kafka.kafka_python.connections import Connections
 from ticdc_source.kafka.kafka_python.errors import AUTHENTICATION_ERRORS, cause_of, is_final, our_errors
+from ticdc_source.kafka.kafka_python.groups import committed_offsets
 from ticdc_source.kafka.kafka_python.logins import LoginSession
 from ticdc_source.kafka.kafka_python.readers import BatchReader, RecordReader
 from ticdc_source.kafka.kafka_python.settings import connection_settings, consumer_settings
@@ -82,6 +83,7 @@ class NetworkClient:
         self._slice_limits: SliceLimits | None = None
         self._looked_up: dict[str, float] = {}  # when the leaders of a topic's partitions were
         self._committer: library.Consumer | None = None
+        self._groups: dict[str, library.Consumer] = {}  # that look up what a group has committed
         try:
             with our_errors(self.servers):
                 self._net.start()
@@ -142,6 +144,13 @@ class NetworkClient:
             self._committer.commit(kafka_offsets, timeout_ms=self._timeout_ms)
         except kafka.errors.KafkaError as error:
             raise KafkaUnavailableError(str(error)) from error
+
+    def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return committed offsets; see `Client.committed`."""
+        with our_errors(self.servers):
+            if group not in self._groups:
+                self._groups[group] = self._new_consumer(group)
+            return committed_offsets(self._groups[group], topic_partitions, self._timeout_ms)
 
     def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
         """Look up topics; see `Client.topics`."""

@@ -29,6 +29,7 @@ from ticdc_source.kafka.client import NoAnswerError, PartitionReader, Topic, Unk
 from ticdc_source.kafka.kafka_python import library
 from ticdc_source.kafka.kafka_python.compatibility import facts
 from ticdc_source.kafka.kafka_python.errors import cause_of, is_final, is_timeout, our_errors
+from ticdc_source.kafka.kafka_python.groups import committed_offsets
 from ticdc_source.kafka.kafka_python.logins import LoginSession
 from ticdc_source.kafka.kafka_python.readers import RecordReader
 from ticdc_source.kafka.kafka_python.settings import connection_settings, consumer_settings, silence
@@ -146,6 +147,16 @@ class PlainClient:
             self._committer.commit(kafka_offsets, timeout_ms=self._timeout_ms)
         except kafka.errors.KafkaError as error:
             raise KafkaUnavailableError(str(error)) from error
+
+    def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return committed offsets; see `Client.committed`."""
+        limit = Limit(self._timeout_ms, "kafka.default.api.timeout.ms")
+        consumer = self._new_consumer(group, Patience(self.servers, "committed offsets are looked up", limit))
+        try:
+            with our_errors(self.servers):
+                return committed_offsets(consumer, topic_partitions, self._timeout_ms)
+        finally:
+            consumer.close(autocommit=False)
 
     def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
         """Look up topics; see `Client.topics`. An invalid name is one of a topic that does not exist."""

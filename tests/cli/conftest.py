@@ -1,0 +1,57 @@
+"""Commands are called in this process; what they change in it is put back."""
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from ticdc_source.cli.main import main
+
+
+class Done(NamedTuple):
+    """What a command has left: its exit code, and what it has written."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The JSON that it has written."""
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        """The JSON of each line that it has written."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Command:
+    """Calls `ticdc-source`."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: object) -> Done:
+        """Run a command with its arguments."""
+        self._capsys.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as exit_:  # argparse
+            code = int(str(exit_.code))
+        return Done(code, *self._capsys.readouterr())
+
+
+@pytest.fixture
+def ticdc_source(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    """A function that calls the command `ticdc-source`."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.setenv("COLUMNS", "160")
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield Command(capsys)
+    root.handlers[:] = handlers
+    root.setLevel(level)

@@ -1,0 +1,253 @@
+"""`ticdc-source lag`: how late topics are, and how far behind a stream or a consumer group is."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from examples.local_kafka import produce
+from tests.cli.conftest import Command
+from tests.conftest import ROOT, Kafka
+from tests.support.messages import TSO, Message, canal
+from ticdc_source.driver.inspection.topic_lag import LagReport, LagWatch, Reader
+from ticdc_source.errors import CheckpointError
+from ticdc_source.events import Chunk
+from ticdc_source.kafka import KafkaCluster
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+from ticdc_source.options.topics import TopicPartition
+
+pytestmark = pytest.mark.broker
+
+SECOND = 1000 << 18
+NOW = (TSO >> 18) / 1000
+
+
+def row(seconds: float) -> Message:
+    """A row that was committed so many seconds after TSO."""
+    commit_ts = TSO + int(seconds * SECOND)
+    return canal("INSERT", [{"id": "1"}], None, {"id": "int"}, es=commit_ts >> 18, _tidb={"commitTs": commit_ts})
+
+
+def mark(seconds: float) -> Message:
+    """A watermark of so many seconds after TSO."""
+    return canal("TIDB_WATERMARK", _tidb={"watermarkTs": TSO + int(seconds * SECOND)})
+
+
+def look(servers: str, topic: str, now: float, reader: Reader | None = None) -> LagReport:
+    """Look once, at a given time."""
+    given = {"kafka.bootstrap.servers": servers, "subscribe": topic}
+    with LagWatch(given, reader, now=lambda: NOW + now) as watch:
+        return watch.look()
+
+
+def write(servers: str, topic: str, *messages: Message, partition: int = 0) -> None:
+    """Append messages to a topic."""
+    produce(servers, topic, [(partition, *message, [], None) for message in messages])
+
+
+def checkpoint(folder: Path, topic: str, *batches: int, committed: int) -> Path:
+    """Write the checkpoint of a stream after some micro-batches, of which the first so many are committed."""
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for number, offset in enumerate(batches):
+        offsets = json.dumps({"$ids": {topic: "x"}, topic: {"0": offset}})
+        (folder / "offsets" / str(number)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"other": 1}}\n{offsets}')
+        if number < committed:
+            (folder / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return folder
+
+
+def test_lags_of_a_topic(broker: Kafka, topic: Callable[..., str]) -> None:
+    """Commit lag and watermark lag are those of the newest commit and watermark of each topic partition."""
+    name = topic(2)
+    write(broker.bootstrap_servers, name, row(0), mark(5), row(9), mark(8))
+    write(broker.bootstrap_servers, name, row(2), partition=1)
+
+    first, second = look(broker.bootstrap_servers, name, 20).partitions
+
+    assert (first.end, first.commit_lag_s, first.watermark_lag_s) == (4, 11.0, 12.0)
+    assert (second.end, second.commit_lag_s, second.watermark_lag_s, second.late_s) == (1, 18.0, None, 18.0)
+
+
+def test_a_lag_is_never_negative(broker: Kafka, topic: Callable[..., str]) -> None:
+    """Commits in the future of this machine's clock are not late."""
+    name = topic()
+    write(broker.bootstrap_servers, name, row(5), mark(5))
+
+    (found,) = look(broker.bootstrap_servers, name, 0).partitions
+
+    assert (found.commit_lag_s, found.watermark_lag_s, found.late_s) == (0.0, 0.0, 0.0)
+
+
+def test_it_reads_back_as_far_as_needed(broker: Kafka, topic: Callable[..., str]) -> None:
+    """A row that lies thousands of watermarks before the end is found, and the end is not all that counts."""
+    name = topic()
+    write(broker.bootstrap_servers, name, row(1), *[mark(second / 100) for second in range(6000)])
+
+    (found,) = look(broker.bootstrap_servers, name, 100).partitions
+
+    assert (found.commit_lag_s, found.watermark_lag_s) == (99.0, 40.01)
+
+
+def test_later_looks_read_new_records_only(
+    broker: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second look on the same connections finds what is new, and keeps what it knew."""
+    name = topic()
+    write(broker.bootstrap_servers, name, row(0), mark(1))
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name}
+    fetched: list[tuple[int, int]] = []
+
+    with LagWatch(given, now=lambda: NOW + 10) as watch:
+        before = watch.look().partitions[0]
+        fetch = watch._fetcher.fetch
+
+        def counted(offset_range: OffsetRange) -> Iterator[Chunk]:
+            fetched.append((offset_range.start, offset_range.end))
+            return fetch(offset_range)
+
+        monkeypatch.setattr(watch._fetcher, "fetch", counted)
+        write(broker.bootstrap_servers, name, mark(7))
+        after = watch.look().partitions[0]
+
+    assert (before.watermark_lag_s, after.watermark_lag_s) == (9.0, 3.0)
+    assert (before.commit_lag_s, after.commit_lag_s) == (10.0, 10.0)
+    assert fetched == [(2, 3)]
+
+
+def test_an_empty_topic_has_no_lag(broker: Kafka, topic: Callable[..., str], ticdc_source: Command) -> None:
+    """Nothing is known of a topic without records, and nothing is late."""
+    done = ticdc_source("lag", "--bootstrap-servers", broker.bootstrap_servers, "--topic", topic(), "--max-lag", 0)
+
+    assert (done.code, done.err) == (0, "")
+    assert "no messages, nothing tells how late" in done.out
+
+
+class TestCheckpoint:
+    def test_a_stream_that_is_behind(self, broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
+        """The newest micro-batch that is committed counts; the reader lag is the age of the first unread commit."""
+        name = topic()
+        write(broker.bootstrap_servers, name, row(0), mark(1), row(4), row(6), mark(7))
+        folder = checkpoint(tmp_path, name, 1, 2, 4, committed=2)
+
+        (found,) = look(broker.bootstrap_servers, name, 10, Reader(checkpoint=str(folder))).partitions
+
+        assert (found.position, found.behind, found.lost, found.reader_lag_s) == (2, 3, 0, 6.0)
+        assert found.read_commit_ts == TSO + SECOND
+
+    def test_a_stalled_stream_falls_behind_and_an_idle_topic_does_not(
+        self, broker: Kafka, topic: Callable[..., str], tmp_path: Path
+    ) -> None:
+        """Time passes: the lag of a stream with unread events rises, that of one that has read all stays 0."""
+        name = topic()
+        write(broker.bootstrap_servers, name, row(0), mark(1), row(4))
+        stalled = Reader(checkpoint=str(checkpoint(tmp_path / "stalled", name, 2, committed=1)))
+        finished = Reader(checkpoint=str(checkpoint(tmp_path / "finished", name, 3, committed=1)))
+
+        lags = [
+            [look(broker.bootstrap_servers, name, now, reader).partitions[0].reader_lag_s for now in (10, 100)]
+            for reader in (stalled, finished)
+        ]
+
+        assert lags == [[6.0, 96.0], [0.0, 0.0]]
+
+    def test_a_stream_before_its_first_batch(self, broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
+        """A stream that has committed nothing has no position."""
+        name = topic()
+        write(broker.bootstrap_servers, name, row(0))
+        folder = checkpoint(tmp_path, name, 1, committed=0)
+
+        (found,) = look(broker.bootstrap_servers, name, 10, Reader(checkpoint=folder.as_uri())).partitions
+
+        assert (found.position, found.behind, found.reader_lag_s) == (None, None, None)
+
+    def test_checkpoints_of_spark(self, broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
+        """A checkpoint that Spark itself wrote is read."""
+        name = topic(2)
+        written = ROOT / "tests/data/checkpoints/0.1.0/in-the-third-batch"
+        folder = tmp_path / "checkpoint"
+        shutil.copytree(written, folder)
+        for path in (folder / "offsets").iterdir():
+            path.write_text(path.read_text().replace("the-topic", name))
+        for partition in range(2):
+            write(broker.bootstrap_servers, name, *[row(each) for each in range(6)], partition=partition)
+
+        found = look(broker.bootstrap_servers, name, 10, Reader(checkpoint=str(folder))).partitions
+
+        assert [(each.position, each.behind, each.reader_lag_s) for each in found] == [(4, 2, 6.0)] * 2
+
+    def test_what_is_no_checkpoint(self, broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
+        """A folder of something else, and the checkpoint of another topic, are errors that say so."""
+        name = topic()
+        other = checkpoint(tmp_path / "other", "other", 1, committed=1)
+
+        for folder, message in ((tmp_path, "has no folder 'offsets'"), (other, f"reads {name}")):
+            with pytest.raises(CheckpointError, match=message):
+                look(broker.bootstrap_servers, name, 0, Reader(checkpoint=str(folder)))
+
+
+def test_a_consumer_group(broker: Kafka, topic: Callable[..., str]) -> None:
+    """The committed offsets of a group are its position; a partition without one has none."""
+    name = topic(2)
+    for partition in range(2):
+        write(broker.bootstrap_servers, name, row(0), row(3), partition=partition)
+    options = Options.of({"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name})
+    with KafkaCluster(options) as cluster:
+        cluster.partitions()
+        cluster.commit_group(f"group-of-{name}", {TopicPartition(name, 1): 1})
+
+    found = look(broker.bootstrap_servers, name, 10, Reader(group=f"group-of-{name}")).partitions
+
+    assert [(each.position, each.behind, each.reader_lag_s) for each in found] == [(None, None, None), (1, 1, 7.0)]
+
+
+def test_json_and_the_exit_code(broker: Kafka, topic: Callable[..., str], ticdc_source: Command) -> None:
+    """--json prints one line per look, and --max-lag turns a larger lag into exit code 1."""
+    name = topic()
+    write(broker.bootstrap_servers, name, row(0), mark(1))
+    command = ("lag", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name, "--json")
+
+    once = ticdc_source(*command, "--max-lag", 1)
+    twice = ticdc_source(*command, "--max-lag", 10**9, "--watch", "--count", 2, "--interval", 0)
+
+    assert (once.code, twice.code) == (1, 0)
+    assert once.json["partitions"][0]["watermark"] == TSO + SECOND
+    assert [line["partitions"][0]["end"] for line in twice.lines] == [2, 2]
+
+
+def test_the_table(broker: Kafka, topic: Callable[..., str], ticdc_source: Command, tmp_path: Path) -> None:
+    """For people, each partition is a line; what a reader lost is said."""
+    name = topic()
+    write(broker.bootstrap_servers, name, row(0), mark(1))
+    folder = checkpoint(tmp_path, name, 1, committed=1)
+
+    done = ticdc_source(
+        "lag", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name, "--checkpoint", folder,
+        "--watch", "--count", 2, "--interval", 0,
+    )  # fmt: skip
+
+    assert done.code == 0
+    lines = [line for line in done.out.splitlines() if line.startswith(name)]
+    assert len(lines) == 2
+    assert "2026-11-21" in lines[0]
+    assert "reader lag" in done.out
+
+
+def test_brokers_that_are_away(ticdc_source: Command) -> None:
+    """No broker at the first look is exit code 3, also with --watch."""
+    done = ticdc_source(
+        "lag",
+        "--bootstrap-servers",
+        "127.0.0.1:1",
+        "--topic",
+        "t",
+        "--watch",
+        "--conf",
+        "kafka.bootstrap.timeout.ms=300",
+    )
+
+    assert done.code == 3
+    assert "ECONNREFUSED" in done.err

@@ -1,0 +1,149 @@
+"""Show how late topics are: the newest commit and watermark of each partition, and how far behind a reader is.
+
+It reads a few records at the end of each partition. The watermark lag says how late TiCDC is; the commit lag also rises
+while nothing is changed. With --checkpoint or --group, the reader lag says for how long the first event that the reader
+has not read has been committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from ticdc_source.cli.arguments import add_connection, options_of
+from ticdc_source.cli.screen import duration, errors, moment, output, plain, table_of
+from ticdc_source.driver.inspection.topic_lag import LagReport, LagWatch, PartitionLag, Reader
+from ticdc_source.errors import KafkaUnavailableError
+
+__all__ = ["SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "how late topics are, and how far behind a stream or a consumer group is"
+_INTERVAL_S = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    add_connection(parser)
+    reader = parser.add_mutually_exclusive_group()
+    reader.add_argument(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="also show how far the stream with this checkpointLocation is (path, URI)",
+    )
+    reader.add_argument("--group", help="also show how far this consumer group is (commitGroupOffsets)")
+    parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
+    parser.add_argument(
+        "--interval", type=float, default=_INTERVAL_S, metavar="SECONDS", help="between two looks (%(default)s)"
+    )
+    parser.add_argument("--count", type=int, metavar="N", help="with --watch: end after so many looks")
+    parser.add_argument(
+        "--max-lag",
+        type=float,
+        metavar="SECONDS",
+        help="return 1 if the watermark lag or the reader lag of a partition is larger; the commit lag counts where "
+        "there is neither",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts: one line per look")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look once, or again and again; return 1 if the last look found more than `--max-lag`."""
+    reader = Reader(checkpoint=arguments.checkpoint, group=arguments.group)
+    looks = arguments.count if arguments.watch else 1
+    with LagWatch(options_of(arguments), reader) as watch:
+        reports = _looks(watch, looks, arguments.interval)
+        if arguments.json:
+            late = _print_json(reports)
+        elif arguments.watch:
+            late = _watch(reports)
+        else:
+            late = _print(reports)
+    is_late = arguments.max_lag is not None and late is not None and late > arguments.max_lag
+    return 1 if is_late else 0
+
+
+def _looks(watch: LagWatch, count: int | None, interval: float) -> Iterator[LagReport]:
+    done = 0
+    while True:
+        try:
+            yield watch.look()
+        except KafkaUnavailableError as error:
+            if done == 0:  # later on, brokers may come back
+                raise
+            errors().print(f"[yellow]warning:[/] {plain(error)}")
+        done += 1
+        if count is not None and done >= count:
+            return
+        time.sleep(interval)
+
+
+def _print_json(reports: Iterator[LagReport]) -> float | None:
+    late = None
+    for report in reports:
+        sys.stdout.write(json.dumps(report.as_json()) + "\n")
+        sys.stdout.flush()
+        late = report.late_s
+    return late
+
+
+def _print(reports: Iterator[LagReport]) -> float | None:
+    late = None
+    for report in reports:
+        output().print(_shown(report))
+        late = report.late_s
+    return late
+
+
+def _watch(reports: Iterator[LagReport]) -> float | None:
+    """Show each look in the place of the one before, on a terminal; else one below the other."""
+    console = output()
+    if not console.is_terminal:
+        return _print(reports)
+    late = None
+    with Live(console=console, auto_refresh=False) as live:
+        for report in reports:
+            live.update(_shown(report), refresh=True)
+            late = report.late_s
+    return late
+
+
+def _shown(report: LagReport) -> RenderableType:
+    has_reader = any(each.position is not None for each in report.partitions)
+    columns = ["topic partition", "end", "last commit", "commit lag", "watermark", "watermark lag"]
+    if has_reader:
+        columns += ["behind", "read up to", "reader lag"]
+    table = table_of(*columns, right=("end", "commit lag", "watermark lag", "behind", "reader lag"))
+    for each in report.partitions:
+        table.add_row(*_cells(each, report.time, has_reader=has_reader))
+    late = "nothing tells how late" if report.late_s is None else f"late by {duration(report.late_s)} at most"
+    head = f"{moment(report.time)}  {report.protocol or 'no messages'}, {late}"
+    lost = sum(each.lost or 0 for each in report.partitions)
+    tail = [Text(f"{lost:,} records that the reader has not read are gone", style="bold red")] if lost else []
+    return Group(Text(head, style="bold"), table, *tail)
+
+
+def _cells(lag: PartitionLag, now: str, *, has_reader: bool) -> Iterator[str]:
+    yield from (plain(f"{lag.topic}-{lag.partition}"), f"{lag.end:,}")
+    yield from (_short(lag.last_time, now), _seconds(lag.commit_lag_s))
+    yield from (_short(lag.watermark_time, now), _seconds(lag.watermark_lag_s))
+    if has_reader:
+        yield "" if lag.behind is None else f"{lag.behind:,}"
+        yield from (_short(lag.read_time, now), _seconds(lag.reader_lag_s))
+
+
+def _short(iso: str | None, now: str) -> str:
+    """Return a time of today without its date, and of another day the date: the lags say the rest."""
+    if iso is None:
+        return ""
+    return iso[11:19] if iso[:10] == now[:10] else iso[:10]
+
+
+def _seconds(lag: float | None) -> str:
+    return "" if lag is None else duration(lag)
