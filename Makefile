@@ -29,7 +29,7 @@ timed = @began=$$(date +%s); $(RUN) $(1); code=$$?; took=$$(($$(date +%s) - bega
 	echo "make $@: $$((took / 60)) min $$((took % 60)) s"; exit $$code
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tidb test test-slow test-all test-core test-restarts test-faults test-sync fuzz soak lint types bench bench-quick native wheel docs site clean
+.PHONY: help demo tidb test test-slow test-all test-core test-restarts test-faults test-sync fuzz soak lint types bench bench-quick native wheel docs site pictures clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -101,6 +101,9 @@ site: $(READY)  ## Build the site of docs/ into build/site, with all links check
 ifdef SERVE
 	$(PY) -m http.server --bind 127.0.0.1 --directory build/site
 endif
+
+pictures: $(READY)  ## Draw the pictures of commands in docs/images again (Java, for a broker)
+	$(RUN) $(PY) -m website.pictures
 
 clean:  ## Remove .venv and what tools left behind
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build dist metastore_db derby.log spark-warehouse artifacts

@@ -1,6 +1,7 @@
 """The code of README and of docs/ runs, and prints what the pages say that it prints."""
 
 import base64
+import html
 import io
 import json
 import re
@@ -18,6 +19,7 @@ from examples.local_kafka import create_topic, produce
 from tests.conftest import ROOT, Kafka
 from tests.support.captured import TOPIC, Captured, Record
 from tests.support.pages import README, Block, blocks, guides
+from website.pictures import INSPECT, draw
 
 RUN = ("python", "sql")
 PAGES = [path for path in guides() if any(block.language in RUN for block in blocks(path))]
@@ -97,6 +99,16 @@ def test_blocks_that_are_not_run_are_parsed(path: Path) -> None:
 def test_pages_have_outputs() -> None:
     """Enough blocks have their output below them that this file tests more than that code runs."""
     assert sum(block.output is not None for path in PAGES for block in blocks(path)) > 6
+
+
+def test_the_picture_of_inspect_is_what_it_prints(broker: Kafka, shop: str) -> None:
+    """`make pictures` has been run since the command printed something else."""
+    assert words(INSPECT.read_text(encoding="utf-8")) == words(draw(broker.bootstrap_servers, shop))
+
+
+def words(svg: str) -> list[str]:
+    """Return the words that a picture shows."""
+    return html.unescape(" ".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg))).split()
 
 
 def test_the_bad_record_of_the_page_is_one() -> None:

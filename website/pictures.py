@@ -1,0 +1,51 @@
+"""`python -m website.pictures`, or `make pictures`: draw a terminal with `ticdc-source inspect` over the demo's topic.
+
+Broker and clock are those of the examples, so that the picture changes only with what the command prints.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+
+from examples.local_kafka import LocalKafka
+from examples.local_kafka.__main__ import TOPIC, fill
+from ticdc_source.cli.inspect import show
+from ticdc_source.driver.inspection import inspect
+
+INSPECT = Path(__file__).resolve().parents[1] / "docs/images/inspect.svg"
+COMMAND = "ticdc-source inspect --bootstrap-servers broker:9092 --topic tidb-shop --conf tables=shop.orders"
+
+_NOW = 1_790_000_110.0  # three seconds after the demo's last watermark
+_WIDTH = 118  # columns
+_FONTS = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)  # from elsewhere: any monospaced font will do
+
+
+def draw(bootstrap: str, topic: str) -> str:
+    """Return the picture of an inspection of the demo's topic, as SVG."""
+    given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "tables": "shop.orders"}
+    inspection = inspect(given, now=lambda: _NOW)
+    inspection.options = {"tables": "shop.orders", "kafka.bootstrap.servers": "broker:9092"}
+    inspection.topics[0].topic = TOPIC
+    console = Console(record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
+    console.print(f"[bold green]$[/] {COMMAND}\n", soft_wrap=True)
+    show(inspection, console)
+    drawn = console.export_svg(title="ticdc-source inspect", theme=MONOKAI, unique_id="inspect")
+    return "\n".join(line.rstrip() for line in _FONTS.sub("", drawn).splitlines()) + "\n"
+
+
+def main() -> int:
+    """Start a broker with the demo's messages, and write the picture."""
+    with LocalKafka() as kafka:
+        fill(kafka.bootstrap_servers, "canal-json")
+        INSPECT.write_text(draw(kafka.bootstrap_servers, TOPIC), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
