@@ -118,7 +118,7 @@ $(NATIVE): $(wildcard native/Cargo.* native/src/*) | $(VENV)/.dev
 $(VENV)/.dev: pyproject.toml | $(PY)
 	@echo "Installing PySpark and the development tools into $(VENV), only this once: some minutes, 600 MB"
 	$(PY) -m pip install --quiet --upgrade "pip>=25.1"
-	$(PY) -m pip install --editable ".[ddl,large-messages]" --group dev
+	$(PY) -m pip install --editable ".[ddl,large-messages,prometheus]" --group dev
 	@touch $@
 
 $(VENV)/.benchmarks: $(VENV)/.dev

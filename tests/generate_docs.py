@@ -18,6 +18,7 @@ import ticdc_source
 from benchmarks.results import FOLDER, judged, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
+from ticdc_source.driver.prometheus import EXPORTED
 from ticdc_source.options.options import ALL_OUTPUTS, OPTIONS
 from ticdc_source.pipeline.metadata import format_table, metadata_table
 from ticdc_source.pipeline.metrics import METRICS
@@ -85,7 +86,7 @@ _TOLD: dict[tuple[str, str], tuple[tuple[str, ColumnType], ...]] = {
 }
 
 # Packages whose name on the package index is not the one that is imported.
-_PACKAGES = {"kafka": "kafka-python"}
+_PACKAGES = {"kafka": "kafka-python", "prometheus_client": "prometheus-client"}
 
 # What the documentation calls the kinds of `CONVERSIONS`, where Spark has another name.
 _KINDS = {
@@ -135,6 +136,12 @@ def metrics_table() -> str:
     """Return the table of the members of a metrics line."""
     lines = ["| member | type | unit | meaning |", "|---|---|---|---|"]
     return "\n".join(lines + [f"| `{each.name}` | {each.type} | {each.unit} | {each.meaning} |" for each in METRICS])
+
+
+def prometheus_table() -> str:
+    """Return the table of Prometheus metrics."""
+    lines = ["| metric | type | meaning |", "|---|---|---|"]
+    return "\n".join(lines + [f"| `{each.name}` | {each.kind} | {each.meaning} |" for each in EXPORTED])
 
 
 def types_table() -> str:
@@ -284,6 +291,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "metadata": metadata_table,
     "column_metadata": column_metadata_table,
     "metrics": metrics_table,
+    "prometheus": prometheus_table,
     "envelope": lambda: format_table("envelope"),
     "events": lambda: format_table("event"),
     "records": lambda: format_table("record"),

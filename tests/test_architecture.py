@@ -28,6 +28,7 @@ WALL_CLOCK = frozenset({
 MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.driver.inspection.inspect.inspect": "lag is how far a watermark is behind the clock",
     f"{PACKAGE}.driver.inspection.topic_lag._clock": "lag is how far commits and watermarks are behind the clock",
+    f"{PACKAGE}.spark.listener.progress_listener": "a lag is the age of a commit time; it is never below 0",
     f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",
 }
 LONGEST_TUPLE = 4  # fields
@@ -63,6 +64,7 @@ OUTSIDERS: dict[str, frozenset[str]] = {
     "cramjam": frozenset({"protocols"}),
     "fsspec": frozenset({"protocols"}),
     "orjson": frozenset({"protocols"}),
+    "prometheus_client": frozenset({"driver"}),
     "sqlglot": frozenset({"schema"}),
     "pyspark": frozenset({"spark", "lakehouse", "source"}),
     "rich": frozenset({"cli"}),

@@ -56,7 +56,9 @@ PLAIN: dict[str, frozenset[str]] = {
         | {"load", "lookup", "task", "compatibility", "connect", "expectation", "future", "guard", "legacy"}
         | {"library", "network", "report"}
     ),
-    "Names of products": frozenset({"canal", "cdc", "debezium", "delta", "iceberg", "oauth", "open", "ti"}),
+    "Names of products": frozenset(
+        {"canal", "cdc", "debezium", "delta", "iceberg", "oauth", "open", "prometheu", "ti"}
+    ),
     "English": frozenset(
         {
             "and",

@@ -1,6 +1,7 @@
 # What `__init__.py` imports when it is first used, for type checkers.
 from ticdc_source.driver.batches import commit_range as commit_range
 from ticdc_source.driver.batches import resolved_ts as resolved_ts
+from ticdc_source.driver.stream_progress import StreamProgress as StreamProgress
 from ticdc_source.errors import CheckpointError as CheckpointError
 from ticdc_source.errors import ClaimCheckUnavailableError as ClaimCheckUnavailableError
 from ticdc_source.errors import DataLossError as DataLossError
@@ -23,6 +24,7 @@ from ticdc_source.lakehouse.merge import merge_into as merge_into
 from ticdc_source.source import TiCDCDataSource as TiCDCDataSource
 from ticdc_source.spark.frames import decode as decode
 from ticdc_source.spark.frames import infer_schema as infer_schema
+from ticdc_source.spark.listener import progress_listener as progress_listener
 from ticdc_source.spark.snapshot import current_tso as current_tso
 from ticdc_source.spark.snapshot import snapshot as snapshot
 from ticdc_source.spark.sync_state import SyncState as SyncState
