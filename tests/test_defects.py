@@ -296,3 +296,20 @@ def test_rows_of_one_message_with_different_columns_are_an_error() -> None:
 
     with pytest.raises(DecodeError, match="rows of 'data' have different columns"):
         rows(canal("INSERT", [{"id": "1", "v": "x"}], None, types), bad)
+
+
+@pytest.mark.parametrize("length", [0.5, "7", True, {}])
+def test_a_declared_length_that_is_no_integer_declares_nothing(length: Any) -> None:
+    """A description of a table with such a length is passed over, instead of failing every read of the table."""
+    ddl = debezium_ddl(TSO - 1, "CREATE", [declared("id", "INT"), declared("c", "DATETIME", length=length)])
+
+    found = rows(ddl, debezium("c", None, {"id": 1, "c": 1000}))
+
+    assert [row["id"] for row in found] == [1]
+
+
+def test_a_table_without_a_database_is_read() -> None:
+    """Messages with an empty database name are read: the name of their table can be written and parsed again."""
+    message = canal(data=[{"id": "1"}], mysql_type=ID, sql_type={"id": 4}, database="")
+
+    assert [row["id"] for row in rows(message)] == [1]

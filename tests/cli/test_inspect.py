@@ -1,6 +1,8 @@
 """`ticdc-source inspect`: on TiCDC's own messages it reports what the changefeed was, and on others what is wrong."""
 
+import io
 import json
+import random
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -11,11 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
 from examples.local_kafka import produce
 from tests.conftest import Kafka
 from tests.support.corpus import Line, Scenario, scenario, scenarios
 from tests.support.messages import TSO, Message, canal, debezium, open_message
+from tests.support.mutations import mangled
+from ticdc_source.cli.inspect import show
 from ticdc_source.cli.main import main
 from ticdc_source.driver.inspection import Inspection, Limits
 from ticdc_source.driver.inspection.dispatcher import Dispatched
@@ -432,3 +437,35 @@ def test_the_command_needs_no_spark() -> None:
     code = "import sys, ticdc_source.cli.main; print(sorted({'pyspark', 'py4j'} & set(sys.modules)))"
 
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_damaged_messages_are_reported_and_never_crash() -> None:
+    """Whatever some bytes of a topic are, there is a report of all of it, as JSON and on the screen."""
+    seed = 7
+    chooser = random.Random(seed)
+    for name in ("canal-json.plain.types", "debezium.disable-schema.ops", "open-protocol.lz4.ops"):
+        lines = scenario(name).records
+        for number in range(10):
+            start = chooser.randrange(len(lines) - 30)
+            damaged = [
+                Line(
+                    line.partition,
+                    mangled(line.key or b"", chooser) if chooser.random() < 0.1 else line.key,
+                    mangled(line.value or b"", chooser) if chooser.random() < 0.2 else line.value,
+                    {},
+                )
+                for line in lines[start : start + 30]
+            ]
+            report = inspected(chunks_of(damaged), partitions=3)
+            console = Console(file=io.StringIO(), width=120)
+            show(report, console, everything=True)
+
+            assert report.scanned == 30, f"seed {seed}, {name}, round {number}"
+            assert json.loads(json.dumps(report.as_json()))["scanned"] == 30
+
+
+def test_a_table_without_a_database_is_reported() -> None:
+    """A message with an empty database name is counted under the table's name alone."""
+    message = canal(data=[{"id": "1"}], mysql_type={"id": "int"}, sql_type={"id": 4}, database="")
+
+    assert [each.insert for each in of_messages(message).topics[0].protocols[0].tables] == [1]

@@ -143,7 +143,7 @@ def _field(
     doubts: list[_UncertainType],
 ) -> pa.Field:
     arrow = _arrow(column, hint, table, options, doubts)
-    metadata = {TABLE: _quoted(table), PROTOCOL: protocol}
+    metadata = {TABLE: _quoted(table.table), PROTOCOL: protocol}
     if column.type is not None and column.type.name in TYPES and not column.is_open:
         metadata[MYSQL_TYPE] = str(column.type)
     if column.key:
@@ -219,8 +219,8 @@ def _doubts_message(table: TableSchema, doubts: list[_UncertainType], options: O
     if not available() and (unread_ddl or any(doubt.ddl_helps for doubt in doubts)):
         lines.append('To read DDL: pip install "ticdc-source[ddl]"')
     if unread_ddl or any(doubt.ddl_helps for doubt in doubts):
-        lines.append(f"To give the types, paste what SHOW CREATE TABLE {_quoted(table)} prints:")
-        lines.append(f'  .option("tableDDL", """CREATE TABLE {_quoted(table)} (…)""")')
+        lines.append(f"To give the types, paste what SHOW CREATE TABLE {_named(table)} prints:")
+        lines.append(f'  .option("tableDDL", """CREATE TABLE {_named(table)} (…)""")')
     if doubts:
         hints = [hint_of(doubt.column, doubt.arrow) for doubt in doubts]
         given = [options.schema_hints] if options.schema_hints else []
@@ -239,8 +239,13 @@ def _zone_message(table: TableSchema, columns: list[str], options: Options) -> s
     )
 
 
-def _quoted(table: TableSchema) -> str:
-    return ".".join(f"`{part.replace('`', '``')}`" for part in table.table if part)
+def _named(table: TableSchema) -> str:
+    """Return the name for SQL, without a part that the messages lack."""
+    return _quoted(part for part in table.table if part)
+
+
+def _quoted(parts: Iterable[str]) -> str:
+    return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
 
 
 def _has_several_spark_types(column: Column) -> bool:

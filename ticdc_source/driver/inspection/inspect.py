@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ticdc_source.driver.context import lower_case
 from ticdc_source.driver.inference import Sample
 from ticdc_source.driver.inspection.dispatcher import Dispatched
 from ticdc_source.driver.inspection.findings import findings_of
@@ -30,6 +31,7 @@ from ticdc_source.options.tables import TableFilter
 from ticdc_source.protocols import PROTOCOLS, decoder_of, describe_unknown
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.protocols.settings import SettingsFinder
+from ticdc_source.schema.ddl import ddl_types_of_tables
 from ticdc_source.schema.ddl_kinds import ddl_kind, removes_rows_of
 
 __all__ = ["inspect", "inspect_chunks"]
@@ -233,8 +235,9 @@ class _Topic:
         report, sample = messages.report, messages.sample
         dispatched, key_only = Dispatched(len(self._report.partitions)), 0
         findings: list[Finding] = []
+        in_texts = {} if sample.decoder.types_in_ddl else ddl_types_of_tables(sample.ddl, whole=sample.whole)
         for table, parts in sorted(_by_table(sample).items(), key=lambda item: str(item[0])):
-            inspected = inspect_table(table, parts, sample, self._options, messages.decoder)
+            inspected = inspect_table(table, parts, sample, self._options, in_texts.get(lower_case(table), {}))
             report.tables.append(inspected.report)
             findings += inspected.findings
             key_only += inspected.key_only
@@ -252,10 +255,10 @@ class _Topic:
 
 def _by_table(sample: Sample) -> dict[TableName, list[TableEvents]]:
     """Return the events of each table under one spelling: TiDB compares names without case."""
-    names: dict[tuple[str, str], TableName] = {}
+    names: dict[TableName, TableName] = {}
     found: dict[TableName, list[TableEvents]] = {}
     for table, parts in sample.rows.items():
-        name = names.setdefault((table.database.lower(), table.table.lower()), table)
+        name = names.setdefault(lower_case(table), table)
         found.setdefault(name, []).extend(parts)
     return found
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.driver.context import context_of_schema
-from ticdc_source.driver.inference import Sample, describe_table
+from ticdc_source.driver.inference import Sample
 from ticdc_source.driver.inspection.report import ColumnReport, Finding, TableReport, time_of
 from ticdc_source.driver.inspection.zones import shift_of
 from ticdc_source.driver.read_schema import read_schema
@@ -22,12 +22,13 @@ from ticdc_source.options.hints import hint_of, spark_name
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import Decoder, Learned
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema.ddl import lack_types, with_ddl_facts, with_table_ddl
-from ticdc_source.schema.model import MYSQL_TYPE, TABLE, TableSchema, merge_schemas
+from ticdc_source.schema.ddl import lack_types, with_table_ddl
+from ticdc_source.schema.model import MYSQL_TYPE, TABLE, TableSchema, TypeVersions, merge_schemas
 from ticdc_source.schema.types import TIMESTAMP
 
 __all__ = ["InspectedTable", "inspect_table"]
 
+_ENDS = 50  # chunks from each end whose rows are described
 _OTHER_PREFIX = "_ticdc_"  # of metadata columns, if a table column has the name of one
 # Columns beside those of the table, by names that no table of MySQL has: they end in a space.
 _CHANGE_TYPE, _PARTITION, _COMMIT_TS = "change_type ", "partition ", "commit_ts "
@@ -67,7 +68,11 @@ class InspectedTable:
 
 
 def inspect_table(
-    table: TableName, parts: Sequence[TableEvents], sample: Sample, options: Options, decoder: Decoder
+    table: TableName,
+    parts: Sequence[TableEvents],
+    sample: Sample,
+    options: Options,
+    declared: Mapping[str, TypeVersions],
 ) -> InspectedTable:
     """Describe a table, and decode all its events.
 
@@ -76,10 +81,11 @@ def inspect_table(
         parts: its row events, in the order of each topic partition.
         sample: the sample that has them, and all DDL events.
         options: the options that the user gave.
-        decoder: the decoder of the protocol.
+        declared: the types that DDL texts give its columns.
     """
     findings: list[Finding] = []
-    described = _described(table, sample, findings)
+    decoder = sample.decoder
+    described = _described(table, parts, sample, declared, findings)
     report = TableReport(table=str(table), options={"tables": str(table)})
     load = _load(described, decoder, options)
     if load.refused is not None:
@@ -112,13 +118,19 @@ def inspect_table(
     return found
 
 
-def _described(table: TableName, sample: Sample, findings: list[Finding]) -> TableSchema | None:
+def _described(
+    table: TableName,
+    parts: Sequence[TableEvents],
+    sample: Sample,
+    declared: Mapping[str, TypeVersions],
+    findings: list[Finding],
+) -> TableSchema | None:
     """Return the versions of a table, merged; None if no row can be read."""
+    some = parts if len(parts) <= 2 * _ENDS else [*parts[:_ENDS], *parts[-_ENDS:]]
     try:
-        merged = merge_schemas(describe_table(sample, table))
-        if merged is None:
-            return None
-        return with_table_ddl(with_ddl_facts(merged, sample.ddl, whole=sample.whole), sample.table_ddl, required=False)
+        schemas = [schema for part in some for schema in sample.decoder.describe(part, sample.ddl, declared)]
+        merged = merge_schemas(schemas)
+        return None if merged is None else with_table_ddl(merged, sample.table_ddl, required=False)
     except TiCDCSourceError as error:
         findings.append(Finding(code="refused", message=str(error), table=str(table)))
         return None

@@ -181,9 +181,21 @@ def _names(identity: str, table: TableName) -> bool:
     return any(identity == name or identity.endswith(f",{name}") for name in (plain, doubled))
 
 
+def _whole(number: object) -> int | None:
+    """Return a length or a scale.
+
+    Raises:
+        TypeError: it is not a JSON integer.
+    """
+    if number is not None and type(number) is not int:
+        msg = f"a length {number!r}"
+        raise TypeError(msg)
+    return number
+
+
 def _declared_type(column: JSONObject) -> ColumnType:
     type_ = parse_type(column["typeName"])
-    length, scale = column.get("length"), column.get("scale")
+    length, scale = (_whole(column.get(member)) for member in ("length", "scale"))
     match type_.name:
         case "enum" | "set":
             labels = tuple(_bare_label(text(label)) for label in column.get("enumValues") or ())
