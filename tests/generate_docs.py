@@ -96,11 +96,27 @@ _KINDS = {
 }
 
 
+# The headings of the tables of options, by the option before which each stands.
+_GROUPS = {
+    "protocol": "Tables and output",
+    "startingOffsets": "Where a read starts and ends",
+    "maxOffsetsPerTrigger": "Micro-batches and tasks",
+    "preimages": "Rows and columns",
+    "inferSchema.maxRecords": "Schema and types",
+    "mode": "Bad records and schema changes",
+    "valueCompression": "Large messages",
+    "fetchOffset.numRetries": "Waiting for brokers",
+    "maxRowsPerBatch": "Memory, metrics, native path",
+}
+_HEAD = ("| option | default | meaning |", "|---|---|---|")
+
+
 def options_table() -> str:
-    """Return the table of options."""
+    """Return the tables of options, one for each group."""
     lines = [
-        "| option | default | meaning |",
-        "|---|---|---|",
+        "## Brokers and topics",
+        "",
+        *_HEAD,
         "| `kafka.bootstrap.servers` | required | brokers as `host:port`, comma-separated |",
         (
             "| `kafka.*` |  | properties of the Kafka client, under their Java names; those that the source controls "
@@ -108,6 +124,8 @@ def options_table() -> str:
         ),
     ]
     for option in OPTIONS.values():
+        if option.name in _GROUPS:
+            lines += ["", f"## {_GROUPS[option.name]}", "", *_HEAD]
         default = f"`{option.default}`" if option.default else ""
         scope = {"batch": " (batch reads only)", "stream": " (streams only)", None: ""}[option.only]
         others = [output for output in ALL_OUTPUTS if output not in option.outputs]

@@ -63,10 +63,10 @@ def test_names_and_attributes_are_unique_without_case() -> None:
 
 
 def test_the_table_has_a_line_for_every_option() -> None:
-    """The table of options has each option once, and two rows for the Kafka client."""
-    lines = options_table().splitlines()
+    """The tables of options have each option once, and two rows for the Kafka client."""
+    lines = [line for line in options_table().splitlines() if line.startswith("| `")]
 
-    assert [line.split("|")[1].strip() for line in lines[2:]] == [
+    assert [line.split("|")[1].strip() for line in lines] == [
         "`kafka.bootstrap.servers`",
         "`kafka.*`",
         *(f"`{option.name}`" for option in OPTIONS.values()),
