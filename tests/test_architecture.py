@@ -27,6 +27,7 @@ WALL_CLOCK = frozenset({
 # Who may read it, with the reason.
 MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.driver.inspection.inspect.inspect": "lag is how far a watermark is behind the clock",
+    f"{PACKAGE}.driver.inspection.doctor.diagnose": "certificates expire by the clock, and records are of the past",
     f"{PACKAGE}.driver.inspection.topic_lag._clock": "lag is how far commits and watermarks are behind the clock",
     f"{PACKAGE}.spark.listener.progress_listener": "a lag is the age of a commit time; it is never below 0",
     f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",

@@ -22,7 +22,7 @@ from ticdc_source.events import Chunk
 from ticdc_source.kafka import FetchSettings, KafkaFetcher
 from ticdc_source.kafka.api import ClientFacts
 from ticdc_source.kafka.batches.cut import ChunkLimits
-from ticdc_source.kafka.client import Topic, UnknownPartitionsError
+from ticdc_source.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python.errors import translated
 from ticdc_source.kafka.kafka_python.readers import RecordReader
 from ticdc_source.kafka.patience import Cause, Patience
@@ -99,6 +99,9 @@ class StubClient:
         return {topic_partition: self.bounds[at] for topic_partition, at in times.items()}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        raise NotImplementedError
+
+    def brokers(self, patience: Patience) -> BrokerFacts:
         raise NotImplementedError
 
     def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -11,7 +11,7 @@ from ticdc_source.driver.load import batch_options, stream_options
 from ticdc_source.errors import DataLossError, KafkaUnavailableError, OptionError
 from ticdc_source.kafka import KafkaCluster
 from ticdc_source.kafka.api import ClientConfig, ClientFacts
-from ticdc_source.kafka.client import PartitionReader, Topic, UnknownPartitionsError
+from ticdc_source.kafka.client import BrokerFacts, PartitionReader, Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python.errors import our_errors
 from ticdc_source.kafka.patience import Patience
 from ticdc_source.options.options import Options
@@ -50,6 +50,9 @@ class StubClients:
         raise NotImplementedError
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        raise NotImplementedError
+
+    def brokers(self, patience: Patience) -> BrokerFacts:
         raise NotImplementedError
 
     def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -62,8 +62,12 @@ def certificates_in(folder: Path) -> Path:
 
 
 @contextmanager
-def secure_kafka(certificates: Path) -> Iterator[SecureKafka]:
-    """Run a broker with these certificates; `ssl` wants one of its clients, too."""
+def secure_kafka(certificates: Path, *, restricted: bool = False) -> Iterator[SecureKafka]:
+    """Run a broker with these certificates; `ssl` wants one of its clients, too.
+
+    With `restricted`, users with a login may only do what ACLs permit, and clients of `sasl_ssl` are sent to a port
+    where nothing listens.
+    """
     kafka = LocalKafka(sasl=True)
     ssl, sasl_ssl = (f"{HOST}:{port}" for port in free_ports(2))
     listeners = (
@@ -87,6 +91,13 @@ def secure_kafka(certificates: Path) -> Iterator[SecureKafka]:
         "ssl.truststore.location": certificates / "ca.pem",
         "ssl.client.auth": "required",
     }
+    if restricted:
+        (nobody,) = free_ports(1)
+        kafka._properties |= {
+            "advertised.listeners": listeners.replace(sasl_ssl, f"{HOST}:{nobody}"),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
     with kafka:
         yield SecureKafka(
             kafka.bootstrap_servers,

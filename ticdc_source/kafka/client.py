@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from ticdc_source.errors import KafkaUnavailableError
 from ticdc_source.events import Chunk
@@ -19,6 +19,7 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 
 __all__ = [
+    "BrokerFacts",
     "Client",
     "Connect",
     "LogTruncatedError",
@@ -43,6 +44,18 @@ class Topic:
     name: str
     partitions: tuple[TopicPartition, ...]
     is_internal: bool
+
+
+class BrokerFacts(NamedTuple):
+    """What brokers say of themselves.
+
+    Attributes:
+        addresses: host and port of each broker, as it advertises them to clients; empty if they are not known.
+        version: the release of Kafka that the brokers' requests fit, such as `3.9`; None if it is not known.
+    """
+
+    addresses: tuple[tuple[str, int], ...] = ()
+    version: str | None = None
 
 
 class UnknownPartitionsError(Exception):
@@ -165,6 +178,10 @@ class Client(Protocol):
         Raises:
             TiCDCSourceError: the brokers refuse, for instance because the group has members.
         """
+        ...
+
+    def brokers(self, patience: Patience) -> BrokerFacts:
+        """Look up the brokers, after the login."""
         ...
 
     def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError
-from ticdc_source.kafka.client import Client, Connect, Topic, UnknownPartitionsError
+from ticdc_source.kafka.client import BrokerFacts, Client, Connect, Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python.connect import connect as connect_kafka_python
 from ticdc_source.kafka.patience import Patience
 from ticdc_source.kafka.retry import RetryingClient
@@ -211,6 +211,10 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
             self._brokers.ask(lambda client, _: client).commit(group, offsets)
         except (TiCDCSourceError, OSError, RuntimeError) as error:
             _log.warning("commitGroupOffsets: offsets were not committed for group %s: %s", group, error)
+
+    def brokers(self) -> BrokerFacts:
+        """Return what the brokers say of themselves: their addresses, and their version."""
+        return self._look_up(lambda client, patience: client.brokers(patience))
 
     def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offsets of a consumer group; see `Cluster.committed`."""

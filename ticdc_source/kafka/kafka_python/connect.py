@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from ticdc_source.kafka.api import ClientConfig
+import ssl
+
+from ticdc_source.kafka.api import ClientConfig, ClientFacts
 from ticdc_source.kafka.client import Client
-from ticdc_source.kafka.kafka_python.compatibility import CONNECTIONS, differences
+from ticdc_source.kafka.kafka_python.compatibility import CONNECTIONS, TESTED, differences, facts
+from ticdc_source.kafka.kafka_python.settings import connection_settings
 from ticdc_source.kafka.patience import Patience
 
-__all__ = ["connect"]
+__all__ = ["TESTED", "connect", "installed", "tls_of"]
+
+
+def installed() -> ClientFacts:
+    """Return which version of the library is installed, and what it lacks."""
+    return facts()
+
+
+def tls_of(config: ClientConfig) -> ssl.SSLContext | None:
+    """Return the TLS context with which brokers are connected to; None without TLS.
+
+    Raises:
+        OptionError: a certificate or key cannot be loaded.
+    """
+    context = connection_settings(config).get("ssl_context")
+    return context if isinstance(context, ssl.SSLContext) else None
 
 
 def connect(config: ClientConfig, patience: Patience) -> Client:

@@ -28,7 +28,7 @@ from kafka.protocol.metadata import MetadataRequest
 from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.kafka.api import ClientConfig
 from ticdc_source.kafka.batches.cut import ChunkLimits
-from ticdc_source.kafka.client import Topic, UnknownPartitionsError
+from ticdc_source.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python import library
 from ticdc_source.kafka.kafka_python.compatibility import facts
 from ticdc_source.kafka.kafka_python.connections import Connections
@@ -151,6 +151,16 @@ class NetworkClient:
             if group not in self._groups:
                 self._groups[group] = self._new_consumer(group)
             return committed_offsets(self._groups[group], topic_partitions, self._timeout_ms)
+
+    def brokers(self, patience: Patience) -> BrokerFacts:
+        """Look up the brokers; see `Client.brokers`."""
+        with our_errors(self.servers):
+            answer = self._ask(_metadata_request(()), patience)
+        version = self._manager.broker_version
+        return BrokerFacts(
+            tuple((broker.host, broker.port) for broker in answer.brokers),
+            None if version is None else ".".join(map(str, version)),
+        )
 
     def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
         """Look up topics; see `Client.topics`."""

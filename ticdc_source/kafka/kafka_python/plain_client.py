@@ -25,7 +25,7 @@ from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka.api import ClientConfig
 from ticdc_source.kafka.batches.cut import ChunkLimits
-from ticdc_source.kafka.client import NoAnswerError, PartitionReader, Topic, UnknownPartitionsError
+from ticdc_source.kafka.client import BrokerFacts, NoAnswerError, PartitionReader, Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python import library
 from ticdc_source.kafka.kafka_python.compatibility import facts
 from ticdc_source.kafka.kafka_python.errors import cause_of, is_final, is_timeout, our_errors
@@ -157,6 +157,11 @@ class PlainClient:
                 return committed_offsets(consumer, topic_partitions, self._timeout_ms)
         finally:
             consumer.close(autocommit=False)
+
+    def brokers(self, patience: Patience) -> BrokerFacts:
+        """Look up the brokers; see `Client.brokers`."""
+        del patience
+        return BrokerFacts()  # no public name tells
 
     def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
         """Look up topics; see `Client.topics`. An invalid name is one of a topic that does not exist."""

@@ -1,0 +1,319 @@
+"""`ticdc-source doctor`: set-ups that are broken at one step each, and what it says of them."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from shutil import which
+
+import pytest
+from kafka.admin import ACL, ACLOperation, ACLPermissionType, KafkaAdminClient, ResourcePattern, ResourceType
+
+from examples.local_kafka import create_topic, produce
+from examples.local_kafka.broker import free_ports
+from tests.cli.conftest import Command, Done
+from tests.conftest import Kafka
+from tests.support.messages import TSO, canal
+from tests.support.secure_kafka import SecureKafka, certificates_in, secure_kafka
+from ticdc_source.driver.inspection.doctor import diagnose
+from ticdc_source.driver.inspection.environment import check_worker
+
+pytestmark = [pytest.mark.broker, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
+
+MESSAGE = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, _tidb={"commitTs": TSO})
+SECRET = "wr0ng-s3cr3t"
+NETWORK = ("dns", "tcp", "tls", "listener")
+AFTER = ("login", "version", "advertised", "topic", "read", "messages", "clock")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with certificates."""
+    if which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    return certificates_in(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def secure(certificates: Path) -> Iterator[SecureKafka]:
+    """A broker with TLS and logins; its user may describe the topic `t`, read `readable`, and nothing else."""
+    with secure_kafka(certificates, restricted=True) as kafka:
+        for name in ("t", "readable"):
+            create_topic(kafka.bootstrap_servers, name)
+            produce(kafka.bootstrap_servers, name, [(0, *MESSAGE, [], None)])
+        user = f"User:{kafka.user}"
+        with closing(KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)) as admin:
+            admin.create_acls([
+                ACL(user, "*", operation, ACLPermissionType.ALLOW, ResourcePattern(ResourceType.TOPIC, name))
+                for operation, name in ((ACLOperation.DESCRIBE, "t"), (ACLOperation.READ, "readable"))
+            ])  # fmt: skip
+        yield kafka
+
+
+@pytest.fixture
+def doctor(ticdc_source: Command, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    """A function that calls `ticdc-source doctor --json`."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+
+    def run(servers: str, topic: str, **conf: str) -> Done:
+        named = [f"kafka.{name.replace('_', '.')}={value}" for name, value in conf.items()]
+        arguments = [word for each in named for word in ("--conf", each)]
+        return ticdc_source("doctor", "--bootstrap-servers", servers, "--topic", topic, "--json", *arguments)
+
+    return run
+
+
+def results(done: Done) -> dict[str, str]:
+    """Return the result of each step on the network."""
+    return {check["step"]: check["result"] for check in done.json["checks"] if check["step"] in (*NETWORK, *AFTER)}
+
+
+def failed(done: Done) -> tuple[str, str, str]:
+    """Return step, message and mend of the first step that failed; all steps before it are not failed."""
+    check = next(check for check in done.json["checks"] if check["result"] == "failed")
+    after = [results(done)[name] for name in AFTER[AFTER.index(check["step"]) + 1 :]] if check["step"] in AFTER else []
+    assert set(after) <= {"skipped"}
+    assert done.code == 1
+    assert not done.json["ok"]
+    return check["step"], check["message"], check["mend"]
+
+
+def login(kafka: SecureKafka, password: str | None = None) -> dict[str, str]:
+    """Options of a login by SCRAM."""
+    return {"sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": kafka.jaas(password)}
+
+
+def test_all_is_well(broker: Kafka, topic: Callable[..., str], doctor: Callable[..., Done]) -> None:
+    """Every step is taken, no step on the network is skipped, and the protocol is named."""
+    name = topic()
+    produce(broker.bootstrap_servers, name, [(0, *MESSAGE, [], 1_700_000_000_000)])
+
+    done = doctor(broker.bootstrap_servers, name)
+
+    assert results(done) == dict.fromkeys((*NETWORK, *AFTER), "ok")
+    assert next(check["message"] for check in done.json["checks"] if check["step"] == "messages") == "canal-json"
+    assert all(check["seconds"] >= 0 for check in done.json["checks"])
+
+
+def test_for_people(
+    broker: Kafka, topic: Callable[..., str], ticdc_source: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step is a line, and what to do stands below it."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
+
+    done = ticdc_source("doctor", "--bootstrap-servers", broker.bootstrap_servers, "--topic", topic())
+
+    assert done.code == 1
+    assert "ok      tcp" in done.out
+    assert "warning read" in done.out
+    assert "failed  worker" in done.out
+    assert f"→ install ticdc-source there, or set PYSPARK_PYTHON={sys.executable}" in done.out
+
+
+def test_an_option_that_is_wrong(doctor: Callable[..., Done]) -> None:
+    """The first step fails, and nothing is connected; what is installed is still looked at."""
+    done = doctor("127.0.0.1:1", "t", security_protocol="TLS")
+
+    step, message, _ = failed(done)
+    assert (step, set(results(done).values())) == ("options", {"skipped"})
+    assert "SASL_SSL" in message
+    assert {check["result"] for check in done.json["checks"] if check["step"] == "package"} == {"ok"}
+
+
+def test_no_such_host(doctor: Callable[..., Done]) -> None:
+    """A name that is not resolved fails at `dns`."""
+    step, message, mend = failed(doctor("no-such-host.invalid:9092", "t"))
+
+    assert step == "dns"
+    assert "no-such-host.invalid is not resolved" in message
+    assert "kafka.bootstrap.servers" in mend
+
+
+def test_a_wrong_port(doctor: Callable[..., Done]) -> None:
+    """A port where nothing listens fails at `tcp`."""
+    step, message, mend = failed(doctor(f"127.0.0.1:{free_ports(1)[0]}", "t"))
+
+    assert (step, message) == ("tcp", "nothing listens there")
+    assert "port" in mend
+
+
+def test_one_of_two_servers_is_enough(broker: Kafka, topic: Callable[..., str], doctor: Callable[..., Done]) -> None:
+    """A bootstrap server that is away has failed, and the steps after it are taken with the other one."""
+    done = doctor(f"127.0.0.1:{free_ports(1)[0]},{broker.bootstrap_servers}", topic())
+
+    assert done.code == 1
+    assert results(done)["topic"] == "ok"
+    assert [check["result"] for check in done.json["checks"] if check["step"] == "tcp"] == ["failed", "ok"]
+
+
+class TestTLS:
+    def test_a_tls_port_without_tls(self, secure: SecureKafka, doctor: Callable[..., Done]) -> None:
+        """A TLS port that is spoken to without TLS is recognised."""
+        step, message, mend = failed(doctor(secure.ssl, "t"))
+
+        assert (step, mend) == ("tls", "set kafka.security.protocol=SSL")
+        assert "the port speaks TLS" in message
+
+    def test_a_plain_port_with_tls(self, secure: SecureKafka, doctor: Callable[..., Done]) -> None:
+        """And the reverse."""
+        step, message, mend = failed(doctor(secure.bootstrap_servers, "t", security_protocol="SSL"))
+
+        assert (step, mend) == ("tls", "set kafka.security.protocol=PLAINTEXT")
+        assert "without TLS" in message
+
+    def test_a_certificate_that_nobody_trusts(self, secure: SecureKafka, doctor: Callable[..., Done]) -> None:
+        """An authority that is not known is named as the reason."""
+        step, message, mend = failed(doctor(secure.sasl_ssl, "t", security_protocol="SASL_SSL", **login(secure)))
+
+        assert step == "tls"
+        assert "is not trusted" in message
+        assert "kafka.ssl.truststore.location" in mend
+
+    def test_a_certificate_of_another_name(
+        self, secure: SecureKafka, certificates: Path, doctor: Callable[..., Done]
+    ) -> None:
+        """The names in the certificate are in the message."""
+        servers = secure.sasl_ssl.replace("127.0.0.1", "localhost")
+        trust = {"ssl_truststore_type": "PEM", "ssl_truststore_location": str(certificates / "ca.pem")}
+
+        step, message, _ = failed(doctor(servers, "t", security_protocol="SASL_SSL", **login(secure), **trust))
+
+        assert (step, message) == ("tls", "the broker's certificate is for 127.0.0.1, not for localhost")
+
+    def test_a_missing_client_certificate(
+        self, secure: SecureKafka, certificates: Path, doctor: Callable[..., Done]
+    ) -> None:
+        """A broker that wants a certificate of its client says so after the handshake."""
+        trust = {"ssl_truststore_type": "PEM", "ssl_truststore_location": str(certificates / "ca.pem")}
+
+        step, message, mend = failed(doctor(secure.ssl, "t", security_protocol="SSL", **trust))
+
+        assert step == "tls"
+        assert "certificate" in message.lower()
+        assert "kafka.ssl.keystore" in mend
+
+    def test_an_address_that_cannot_be_reached(
+        self, secure: SecureKafka, certificates: Path, doctor: Callable[..., Done]
+    ) -> None:
+        """The bootstrap server answers, and sends clients to a port where nothing listens. Its certificate expires."""
+        trust = {"ssl_truststore_type": "PEM", "ssl_truststore_location": str(certificates / "ca.pem")}
+
+        done = doctor(secure.sasl_ssl, "t", security_protocol="SASL_SSL", **login(secure), **trust)
+
+        step, message, mend = failed(done)
+        assert step == "advertised"
+        assert "cannot be reached from here" in message
+        assert "advertised.listeners" in mend
+        tls = next(check for check in done.json["checks"] if check["step"] == "tls")
+        assert tls["result"] == "warning"
+        assert "certificate for 127.0.0.1, until" in tls["message"]
+        assert (results(done)["login"], results(done)["topic"]) == ("ok", "skipped")
+
+
+class TestLogin:
+    def test_no_login_where_one_is_wanted(self, secure: SecureKafka, doctor: Callable[..., Done]) -> None:
+        """The listener names the mechanisms that it takes."""
+        step, message, mend = failed(doctor(secure.sasl, "t"))
+
+        assert step == "listener"
+        assert "wants a login" in message
+        assert "SCRAM-SHA-256" in message
+        assert "SASL_PLAINTEXT" in mend
+
+    def test_a_mechanism_that_is_not_taken(
+        self, secure: SecureKafka, certificates: Path, doctor: Callable[..., Done]
+    ) -> None:
+        """A mechanism that the listener does not take is told with those that it takes."""
+        given = {**login(secure), "sasl_mechanism": "PLAIN"}
+        given["sasl_jaas_config"] = given["sasl_jaas_config"].replace("scram.ScramLogin", "plain.PlainLogin")
+
+        trust = {"ssl_truststore_type": "PEM", "ssl_truststore_location": str(certificates / "ca.pem")}
+        step, message, mend = failed(doctor(secure.sasl_ssl, "t", security_protocol="SASL_SSL", **given, **trust))
+
+        assert (step, "and not kafka.sasl.mechanism=PLAIN" in message, "kafka.sasl.mechanism=SCRAM" in mend) == (
+            "listener",
+            True,
+            True,
+        )
+
+    def test_a_wrong_password(self, secure: SecureKafka, doctor: Callable[..., Done]) -> None:
+        """A refused login fails at `login`, and the password is in no text."""
+        done = doctor(secure.sasl, "t", security_protocol="SASL_PLAINTEXT", **login(secure, SECRET))
+
+        step, message, _ = failed(done)
+        assert step == "login"
+        assert "refuses the login" in message
+        assert SECRET not in done.out + done.err
+
+    def test_no_permission_to_describe(self, secure: SecureKafka, doctor: Callable[..., Done]) -> None:
+        """A topic that the user may not see, or that is not there, fails at `topic`."""
+        done = doctor(secure.sasl, "elsewhere", security_protocol="SASL_PLAINTEXT", **login(secure))
+
+        step, _, mend = failed(done)
+        assert step == "topic"
+        assert "Describe" in mend
+        assert secure.password not in done.out + done.err
+
+    def test_no_permission_to_read(self, secure: SecureKafka, doctor: Callable[..., Done]) -> None:
+        """A topic that the user may describe and not read fails at `read`; one that it may read is well."""
+        given = {"security_protocol": "SASL_PLAINTEXT", **login(secure)}
+
+        step, message, mend = failed(doctor(secure.sasl, "t", **given))
+
+        assert step == "read"
+        assert "does not permit" in message
+        assert "Read" in mend
+        assert results(doctor(secure.sasl, "readable", **given))["read"] == "ok"
+
+
+def test_an_unknown_topic(broker: Kafka, doctor: Callable[..., Done]) -> None:
+    """A topic that does not exist fails at `topic`."""
+    step, message, _ = failed(doctor(broker.bootstrap_servers, "no-such-topic"))
+
+    assert step == "topic"
+    assert "no-such-topic" in message
+
+
+def test_messages_of_something_else(broker: Kafka, topic: Callable[..., str], doctor: Callable[..., Done]) -> None:
+    """Records of no protocol that is read fail at `messages`."""
+    name = topic()
+    produce(broker.bootstrap_servers, name, [(0, None, b"hello", [], None)])
+
+    assert failed(doctor(broker.bootstrap_servers, name))[0] == "messages"
+
+
+def test_a_clock_that_is_behind(broker: Kafka, topic: Callable[..., str]) -> None:
+    """A record of the future means that this machine's clock is behind the producer's."""
+    name = topic()
+    produce(broker.bootstrap_servers, name, [(0, *MESSAGE, [], 1_700_000_060_000)])
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name}
+
+    checks = diagnose(given, now=lambda: 1_700_000_000.0).checks
+
+    (clock,) = [check for check in checks if check.step == "clock"]
+    assert (clock.result, "60.0 s ahead" in clock.message) == ("warning", True)
+
+
+class TestWorker:
+    def test_a_python_without_the_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A Python of the same version that cannot import ticdc_source is told with the reason."""
+        python = tmp_path / "python"
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+        python.chmod(0o755)
+        monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+        monkeypatch.delenv("PYTHONPATH", raising=False)
+
+        found = check_worker()
+
+        assert (found.result, "cannot import ticdc_source" in found.message) == ("failed", True)
+
+    def test_another_version(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Driver and workers have the same version of Python."""
+        python = tmp_path / "python"
+        python.write_text("#!/bin/sh\necho 2.7\n")
+        python.chmod(0o755)
+        monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+
+        found = check_worker()
+
+        assert (found.result, "is Python 2.7" in found.message) == ("failed", True)

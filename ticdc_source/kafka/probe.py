@@ -1,0 +1,150 @@
+"""What is at an address: DNS, TCP, TLS, and whether Kafka answers there. It needs no client library.
+
+A probe asks what every listener answers before a login: ApiVersions (KIP-35), and SaslHandshake, to which a listener
+with logins answers with the mechanisms that it takes (kafka.apache.org/protocol, SaslHandshake).
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from contextlib import AbstractContextManager
+from enum import Enum
+
+__all__ = ["Probe", "Spoken", "probe", "speaks_tls"]
+
+_SECONDS = 4.0  # for each step
+_LATE_ALERT_S = 0.3  # TLS 1.3 refuses a missing client certificate after the handshake
+_API_VERSIONS, _SASL_HANDSHAKE = 18, 17
+_UNSUPPORTED_MECHANISM = 33
+_TLS_ALERT = b"\x15\x03"
+_LARGEST_ANSWER = 1 << 20
+_NO_MECHANISM = b"?"
+
+
+class Spoken(Enum):
+    """What answers to a request of Kafka."""
+
+    KAFKA = "Kafka"
+    TLS = "TLS"
+    NOTHING = "nothing"  # the connection is closed, or silent
+    OTHER = "something else than Kafka"
+
+
+class Probe(AbstractContextManager["Probe"]):
+    """A connection to look at.
+
+    Args:
+        connected: the socket, with TLS if it has it.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def with_tls(self, context: ssl.SSLContext, host: str) -> Probe:
+        """Return the connection after a TLS handshake.
+
+        Raises:
+            OSError: the handshake fails, or the other side refuses this one's certificate; `ssl.SSLError` is one.
+        """
+        wrapped = context.wrap_socket(self._socket, server_hostname=host)
+        wrapped.settimeout(_LATE_ALERT_S)
+        try:
+            wrapped.recv(1)  # brokers do not speak first: only an alert may come
+        except TimeoutError:
+            pass
+        except OSError:
+            wrapped.close()
+            raise
+        else:
+            wrapped.close()
+            msg = "the connection was closed after the handshake"
+            raise ConnectionResetError(msg)
+        wrapped.settimeout(_SECONDS)
+        return Probe(wrapped)
+
+    @property
+    def certificate(self) -> dict[str, object]:
+        """The other side's certificate, as `ssl.SSLSocket.getpeercert` has it; empty if it was not checked."""
+        found = self._socket.getpeercert() if isinstance(self._socket, ssl.SSLSocket) else None
+        return dict(found) if isinstance(found, dict) else {}
+
+    @property
+    def tls_version(self) -> str | None:
+        """Such as `TLSv1.3`; None without TLS."""
+        return self._socket.version() if isinstance(self._socket, ssl.SSLSocket) else None
+
+    def spoken(self) -> Spoken:
+        """Return what answers to ApiVersions, without a login."""
+        answer = self._ask(_API_VERSIONS, 0, b"")
+        if answer is None:
+            return Spoken.NOTHING
+        return Spoken.TLS if answer.startswith(_TLS_ALERT) else Spoken.OTHER if len(answer) < 6 else Spoken.KAFKA  # noqa: PLR2004
+
+    def mechanisms(self) -> list[str] | None:
+        """Return the SASL mechanisms that this listener takes; None if it wants no login, or does not tell."""
+        answer = self._ask(_SASL_HANDSHAKE, 1, struct.pack(">h", len(_NO_MECHANISM)) + _NO_MECHANISM)
+        if answer is None or len(answer) < 6 or struct.unpack(">h", answer[:2])[0] != _UNSUPPORTED_MECHANISM:  # noqa: PLR2004
+            return None
+        (count,) = struct.unpack(">i", answer[2:6])
+        names, rest = [], answer[6:]
+        for _ in range(min(count, 100)):
+            (length,) = struct.unpack(">h", rest[:2])
+            names.append(rest[2 : 2 + length].decode("utf-8", "replace"))
+            rest = rest[2 + length :]
+        return names
+
+    def _ask(self, api_key: int, version: int, body: bytes) -> bytes | None:
+        """Return what follows the correlation id of an answer; the first bytes if it is none; None if nothing comes."""
+        client = b"ticdc-source-doctor"
+        request = struct.pack(">hhih", api_key, version, 1, len(client)) + client + body
+        try:
+            self._socket.sendall(struct.pack(">i", len(request)) + request)
+            head = self._exactly(8)
+            if head is None:
+                return None
+            size, correlation = struct.unpack(">ii", head)
+            if correlation != 1 or not 4 <= size <= _LARGEST_ANSWER:  # noqa: PLR2004
+                return head[:4]
+            return self._exactly(size - 4)
+        except OSError:
+            return None
+
+    def _exactly(self, count: int) -> bytes | None:
+        """Return so many bytes, what there is of a shorter answer, or None without any."""
+        found = b""
+        while len(found) < count:
+            part = self._socket.recv(count - len(found))
+            if not part:
+                return found.ljust(8, b"\0") if found.startswith(_TLS_ALERT) else None
+            found += part
+        return found
+
+
+def probe(host: str, port: int) -> Probe:
+    """Connect by TCP.
+
+    Raises:
+        OSError: the name is not resolved (`socket.gaierror`), or nothing answers.
+    """
+    return Probe(socket.create_connection((host, port), timeout=_SECONDS))
+
+
+def speaks_tls(host: str, port: int) -> bool:
+    """Return whether something at an address answers to a TLS handshake, whatever its certificate is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # nothing is sent: the question is only whether it is TLS
+    try:
+        with probe(host, port) as plain, plain.with_tls(context, host):
+            return True
+    except ssl.SSLEOFError:
+        return False
+    except ssl.SSLError as error:
+        return "ALERT" in str(error).upper()
+    except OSError:
+        return False
