@@ -54,5 +54,6 @@ def without_code(text: str) -> str:
 
 def anchors(path: Path) -> set[str]:
     """Return the anchors that GitHub gives a page's headings."""
-    headings = re.findall(r"^#+ (.+)$", without_code(path.read_text(encoding="utf-8")), re.MULTILINE)
+    text = _BLOCK.sub("", path.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
