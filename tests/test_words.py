@@ -19,6 +19,7 @@ PLAIN: dict[str, frozenset[str]] = {
     "Kafka": frozenset(
         {
             "assign",
+            "broker",
             "client",
             "cluster",
             "group",

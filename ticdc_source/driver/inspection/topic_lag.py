@@ -13,6 +13,7 @@ from ticdc_source.driver.from_end import holds_no_larger_watermark, windows_from
 from ticdc_source.driver.inference import find_protocol
 from ticdc_source.driver.inspection.checkpoints import committed_in_checkpoint
 from ticdc_source.driver.inspection.report import time_of
+from ticdc_source.driver.lag import watermark_lag
 from ticdc_source.driver.load import batch_options
 from ticdc_source.driver.read_spec import driver_fetcher
 from ticdc_source.events import Chunk, Split, TableEvents
@@ -274,8 +275,8 @@ def _largest(*numbers: int | None) -> int | None:
 
 
 def _seconds(commit_ts: int | None, now: float) -> float | None:
-    """Return how many seconds ago a commit was; 0 if the clock of this machine is behind TiDB's."""
-    return None if commit_ts is None else round(max(0.0, now - (commit_ts >> _LOGICAL_BITS) / 1000), 3)
+    lag = watermark_lag(commit_ts, now)
+    return None if lag is None else round(lag, 3)
 
 
 def _clock() -> float:
