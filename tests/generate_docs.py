@@ -18,6 +18,7 @@ import ticdc_source
 from benchmarks.results import FOLDER, judged, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
+from ticdc_source.driver.inspection.report import FINDINGS
 from ticdc_source.driver.prometheus import EXPORTED
 from ticdc_source.options.options import ALL_OUTPUTS, OPTIONS
 from ticdc_source.pipeline.metadata import format_table, metadata_table
@@ -148,6 +149,12 @@ def column_metadata_table() -> str:
     """Return the table of the metadata of table columns."""
     lines = ["| key | value |", "|---|---|"]
     return "\n".join(lines + [f"| `{key}` | {meaning} |" for key, meaning in FIELD_METADATA])
+
+
+def findings_table() -> str:
+    """Return the table of the findings of `ticdc-source inspect`."""
+    lines = ["| code | meaning |", "|---|---|"]
+    return "\n".join(lines + [f"| `{code}` | {meaning} |" for code, meaning in FINDINGS.items()])
 
 
 def metrics_table() -> str:
@@ -307,6 +314,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "api": api_table,
     "options": options_table,
     "metadata": metadata_table,
+    "findings": findings_table,
     "column_metadata": column_metadata_table,
     "metrics": metrics_table,
     "prometheus": prometheus_table,

@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -22,10 +23,11 @@ from tests.support.messages import TSO, Message, canal, debezium, open_message
 from tests.support.mutations import mangled
 from ticdc_source.cli.inspect import show
 from ticdc_source.cli.main import main
+from ticdc_source.driver import inspection as inspect_package
 from ticdc_source.driver.inspection import Inspection, Limits
 from ticdc_source.driver.inspection.dispatcher import Dispatched
 from ticdc_source.driver.inspection.inspect import inspect_chunks
-from ticdc_source.driver.inspection.report import PartitionReport, TopicReport
+from ticdc_source.driver.inspection.report import FINDINGS, PartitionReport, TopicReport
 from ticdc_source.driver.inspection.scan import scan
 from ticdc_source.driver.inspection.zones import shift_of
 from ticdc_source.events import Chunk, DDLEvent, TableName
@@ -469,3 +471,11 @@ def test_a_table_without_a_database_is_reported() -> None:
     message = canal(data=[{"id": "1"}], mysql_type={"id": "int"}, sql_type={"id": 4}, database="")
 
     assert [each.insert for each in of_messages(message).topics[0].protocols[0].tables] == [1]
+
+
+def test_every_finding_has_a_row_in_the_table() -> None:
+    """The codes that the code reports are those of the table from which the documentation is made."""
+    folder = Path(inspect_package.__file__).parent
+    used = {code for path in folder.glob("*.py") for code in re.findall(r'code="([\w-]+)"', path.read_text("utf-8"))}
+
+    assert used == set(FINDINGS)

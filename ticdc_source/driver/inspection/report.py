@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 
 from ticdc_source.protocols.settings import ChangefeedSetting
 
 __all__ = [
+    "FINDINGS",
     "BadRecords",
     "ColumnReport",
     "DDLReport",
@@ -19,6 +21,25 @@ __all__ = [
     "TopicReport",
     "time_of",
 ]
+
+# What a person should know before reading a topic, by the code that scripts look for.
+FINDINGS: Mapping[str, str] = {
+    "empty": "a topic has no record in the range",
+    "not-whole": "not all records were read: counts and DDL are those of a part",
+    "several-protocols": "a topic has messages of several protocols",
+    "unknown-protocol": "records are of no protocol that is read",
+    "bad-records": "records or events cannot be read; one finding a reason, with the first address",
+    "refused": "`load()` refuses a table with these options; the finding says which option helps",
+    "types-uncertain": "messages do not fully say the types of columns: precision, length or labels",
+    "timestamp-shifted": "TIMESTAMP columns lie quarters of an hour beside the commit times: the `timeZone` to try",
+    "no-key": "the messages of a table name no key: its changes cannot be merged",
+    "no-commit-ts": "messages have no commit-ts",
+    "no-watermarks": "partitions have no watermark: `endingCommitTs=resolved` does not work, and lag is not known",
+    "no-old-rows": "the changefeed sends no old rows: updates have no `update_preimage`",
+    "handle-key-only": "large messages have their key columns only: reads fail without `onHandleKeyOnly=null`",
+    "claim-check": "large messages lie in claim-check storage: reads need `claimCheckLocation`",
+    "destructive-ddl": "DDL removed rows without delete events",
+}
 
 
 def time_of(commit_ts: int | None) -> str | None:
@@ -33,7 +54,7 @@ class Finding:
     """Something that a person should know before reading the topic.
 
     Attributes:
-        code: a name for scripts.
+        code: one of `FINDINGS`.
         message: what was found, and what to do about it.
         topic: the topic.
         table: the table; None if it is about the topic.
