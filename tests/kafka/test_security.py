@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 
 from examples.local_kafka import ExternalKafka, LocalKafka, create_topic, produce
 from tests.kafka.reading import fetch
-from tests.support.secure_kafka import certificates_in, secure_kafka
+from tests.support.secure_kafka import KEY_PASSWORD, STORE_PASSWORD, certificates_in, secure_kafka, stores_in
 from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.kafka import KafkaCluster
 from ticdc_source.options.kafka_client import client_config
@@ -157,7 +158,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with certificates."""
     if which("openssl") is None:
         pytest.skip("openssl is not installed")
-    return certificates_in(tmp_path_factory.mktemp("certificates"))
+    folder = certificates_in(tmp_path_factory.mktemp("certificates"))
+    stores_in(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +209,72 @@ class TestTLS:
         del given["ssl_key_password"]
         with pytest.raises(OptionError, match="the key cannot be loaded"):  # and nobody is asked for it
             ranges(options(tls_broker, **given))
+
+    def stores(self, folder: Path, suffix: str, **other: Any) -> dict[str, str]:
+        """The options for Java's stores, whose type nobody names: the key of a JKS store has its own password."""
+        return {
+            "security_protocol": "SSL",
+            "ssl_truststore_location": str(folder / f"trust.{suffix}"),
+            "ssl_truststore_password": STORE_PASSWORD,
+            "ssl_keystore_location": str(folder / f"client.{suffix}"),
+            "ssl_keystore_password": STORE_PASSWORD,
+            **({"ssl_key_password": KEY_PASSWORD} if suffix == "jks" else {}),
+            **other,
+        }
+
+    @pytest.mark.parametrize(("suffix", "other"), [("jks", {}), ("p12", {}), ("p12", {"ssl_keystore_type": "JKS"})])
+    def test_stores_of_java(
+        self, tls_broker: str, certificates: Path, suffix: str, other: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """JKS and PKCS12 stores let us in; the key is on disk only encrypted, only for us, and not for long."""
+        seen: list[Path] = []
+        load = ssl.SSLContext.load_cert_chain
+
+        def load_cert_chain(context: ssl.SSLContext, file: str, *more: Any) -> None:
+            seen.append(Path(file))
+            assert "BEGIN ENCRYPTED PRIVATE KEY" in seen[-1].read_text()
+            assert "BEGIN PRIVATE KEY" not in seen[-1].read_text()
+            assert seen[-1].stat().st_mode & 0o777 == 0o600
+            load(context, file, *more)
+
+        monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load_cert_chain)
+
+        assert ranges(options(tls_broker, **self.stores(certificates, suffix, **other))) == [OffsetRange("t", 0, 0, 1)]
+        assert seen
+        assert not [file for file in seen if file.exists()]
+
+    @pytest.mark.parametrize("suffix", ["jks", "p12"])
+    @pytest.mark.parametrize("password", ["ssl_truststore_password", "ssl_keystore_password", "ssl_key_password"])
+    def test_stores_with_a_wrong_password(self, certificates: Path, suffix: str, password: str) -> None:
+        """It is an error that names the option, before anything is connected; no password is in it."""
+        if (suffix, password) == ("p12", "ssl_key_password"):
+            pytest.skip("a PKCS12 store has one password")
+        option = password.removesuffix("_password").replace("_", r"\.")
+        with pytest.raises(OptionError, match=rf"{option}.*password is wrong") as caught:
+            ranges(options("127.0.0.1:1", **self.stores(certificates, suffix, **{password: "wr0ng"})))
+        assert not {word for word in ("wr0ng", KEY_PASSWORD, STORE_PASSWORD) if word in repr(caught.value)}
+
+    def test_stores_that_lack_something(self, certificates: Path) -> None:
+        """A trust store without a certificate, a key store without a key and a damaged store are errors."""
+        (certificates / "damaged.jks").write_bytes((certificates / "trust.jks").read_bytes()[:-30])
+        for other, message in (
+            ({"ssl_truststore_location": str(certificates / "client.jks")}, "has no trusted certificate"),
+            ({"ssl_keystore_location": str(certificates / "trust.p12")}, "has no key with a certificate"),
+            ({"ssl_truststore_location": str(certificates / "damaged.jks")}, "or it is damaged"),
+            ({"ssl_truststore_type": "PEM"}, r"ssl\.truststore\.location.*cannot be loaded"),
+        ):
+            with pytest.raises(OptionError, match=message):
+                ranges(options("127.0.0.1:1", **self.stores(certificates, "p12", **other)))
+
+    def test_stores_without_the_package(self, certificates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without `cryptography`, the error says how to install it and how to convert; a JKS trust store needs none."""
+        monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+        for suffix, option, kind in (("p12", "truststore", "PKCS12"), ("jks", "keystore", "JKS")):
+            message = (
+                rf"ssl\.{option}\.location.*only PEM, and this is a {kind} store.*pip install cryptography.*keytool"
+            )
+            with pytest.raises(OptionError, match=message):
+                ranges(options("127.0.0.1:1", **self.stores(certificates, suffix)))
 
     def test_an_untrusted_broker_is_told_at_once(self, tls_broker: str, certificates: Path) -> None:
         """A certificate that nobody we trust has signed is not tried again and again."""

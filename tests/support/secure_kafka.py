@@ -9,7 +9,7 @@ from pathlib import Path
 from examples.local_kafka import LocalKafka
 from examples.local_kafka.broker import HOST, free_ports
 
-KEY_PASSWORD = "k3y-s3cr3t"
+KEY_PASSWORD, STORE_PASSWORD = "k3y-s3cr3t", "st0re-s3cr3t"
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,24 @@ def certificates_in(folder: Path) -> Path:
         (folder / f"{name}.pem").write_text(both)
     openssl("pkcs8", "-topk8", "-in", "client.key", "-passout", f"pass:{KEY_PASSWORD}", "-out", "encrypted.key")
     return folder
+
+
+def stores_in(folder: Path) -> None:
+    """Make Java's stores of the certificates in a folder: `trust.jks`, `trust.p12`, `client.jks`, `client.p12`.
+
+    `STORE_PASSWORD` is the stores', `KEY_PASSWORD` that of the key in `client.jks`.
+    """
+
+    def keytool(*arguments: str) -> None:
+        command = ["keytool", "-noprompt", "-storepass", STORE_PASSWORD, *arguments]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+    export = ["openssl", "pkcs12", "-export", "-in", "client.pem", "-certfile", "ca.pem", "-name", "me"]
+    subprocess.run([*export, "-passout", f"pass:{STORE_PASSWORD}", "-out", "client.p12"], cwd=folder, check=True)
+    for suffix, kind in (("jks", "JKS"), ("p12", "PKCS12")):
+        keytool("-importcert", "-alias", "ca", "-file", "ca.pem", "-keystore", f"trust.{suffix}", "-storetype", kind)
+    keytool("-importkeystore", "-srckeystore", "client.p12", "-srcstorepass", STORE_PASSWORD, "-srcalias", "me",
+            "-destkeystore", "client.jks", "-deststoretype", "JKS", "-destkeypass", KEY_PASSWORD)  # fmt: skip
 
 
 @contextmanager

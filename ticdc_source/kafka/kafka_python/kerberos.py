@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol
@@ -18,12 +19,14 @@ from kafka.net.sasl import register_sasl_mechanism
 from kafka.net.sasl.abc import SaslMechanism
 from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import KafkaUnavailableError, OptionError
+from ticdc_source.kafka.patience import Cause, Patience
 from ticdc_source.options.logins import KerberosLogin
 
 __all__ = ["KerberosSession"]
 
 _AUTHENTICATION_ONLY = b"\x01"  # of the security layers: Kafka has no other
+_PAUSE_SECONDS = 0.5
 _UNREACHABLE = frozenset({-1765328228, -1765328164})  # KRB5_KDC_UNREACH, KRB5_REALM_CANT_RESOLVE
 _ADVICE = "Check kafka.sasl.jaas.config, kafka.sasl.kerberos.service.name, krb5.conf and the clocks"
 
@@ -41,24 +44,41 @@ class KerberosSession:
         login: who logs in.
         service: the name of the brokers' service.
         domain: the brokers' host in the service's principal; None for the one that is connected to.
+        patience: how long to wait for a ticket.
 
     Raises:
         OptionError: `gssapi` is missing, or Kerberos gives no ticket.
+        KafkaUnavailableError: Kerberos does not answer in time.
     """
 
-    def __init__(self, login: KerberosLogin, service: str, domain: str | None) -> None:
+    def __init__(self, login: KerberosLogin, service: str, domain: str | None, patience: Patience) -> None:
         self.gssapi = _gssapi()
         self.service, self.domain = service, domain
         self._login = login
         if login.keytab is not None and not Path(login.keytab).is_file():
             msg = f"Option 'kafka.sasl.jaas.config': there is no keytab {login.keytab} on this machine"
             raise OptionError(msg)
-        try:
-            _ = self.credentials().lifetime  # asks for the ticket
-        except self.gssapi.exceptions.GSSError as error:
-            msg = f"Kerberos gives no ticket for the login: {error}. {_ADVICE}"
-            raise OptionError(msg) from None
+        self._await_ticket(patience.apart("there is no ticket for the login"))
         register_sasl_mechanism("GSSAPI", _mechanism, overwrite=True)
+
+    def _await_ticket(self, patience: Patience) -> None:
+        while True:
+            try:
+                _ = self.credentials().lifetime  # asks for the ticket
+            except self.gssapi.exceptions.GSSError as error:
+                if error.min_code not in _UNREACHABLE:
+                    msg = f"Kerberos gives no ticket for the login: {error}. {_ADVICE}"
+                    raise OptionError(msg) from None
+                patience.failed("Kerberos", Cause(str(error), is_permanent=True))
+            else:
+                patience.answered()
+                return
+            try:
+                patience.check()
+            except KafkaUnavailableError as end:
+                msg = f"There is no ticket for the login at Kafka: {patience.failures_text()}. {_ADVICE}"
+                raise KafkaUnavailableError(msg) from end
+            time.sleep(min(_PAUSE_SECONDS, patience.left_ms / 1000))
 
     def credentials(self) -> Credentials:
         """Return credentials with a ticket that is valid; the default ones without a login module.

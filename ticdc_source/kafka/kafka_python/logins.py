@@ -46,7 +46,7 @@ class LoginSession:
         if config.get("sasl_mechanism") == "GSSAPI":
             given = login if isinstance(login, KerberosLogin) else KerberosLogin()
             service = config.get("sasl_kerberos_service_name", "kafka")
-            session = KerberosSession(given, service, config.get("sasl_kerberos_domain_name"))
+            session = KerberosSession(given, service, config.get("sasl_kerberos_domain_name"), patience)
             self.settings = {"sasl_kerberos_name": session}
         elif isinstance(login, (EndpointLogin, MSKLogin)):
             # All that the token depends on, also what the certificate of the endpoint is checked with.

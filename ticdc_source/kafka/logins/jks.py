@@ -38,19 +38,22 @@ class JavaKeyStore(NamedTuple):
     trusted: tuple[bytes, ...]
 
 
-def read_jks(data: bytes, password: str | None, key_password: str | None = None) -> JavaKeyStore:
+def read_jks(
+    data: bytes, password: str | None, key_password: str | None = None, *, with_key: bool = True
+) -> JavaKeyStore:
     """Read a store.
 
     Args:
         data: its bytes.
         password: of the store; None to trust it unchecked, as Java does then.
         key_password: of the key; None if it is the store's.
+        with_key: whether the key is wanted.
 
     Raises:
         ValueError: a password is wrong, or the store is damaged.
     """
     try:
-        return _read(data, password, key_password if key_password is not None else password)
+        return _read(data, password, (key_password if key_password is not None else password) if with_key else None)
     except (IndexError, struct.error) as error:
         msg = "the store is damaged"
         raise ValueError(msg) from error
@@ -61,7 +64,7 @@ def _read(data: bytes, password: str | None, key_password: str | None) -> JavaKe
     if password is not None:
         expected = hashlib.sha1(password.encode("utf-16-be") + _WORDS + body).digest()  # noqa: S324
         if not hmac.compare_digest(digest, expected):
-            msg = "the password is wrong, or the store is damaged"
+            msg = "the store's password is wrong, or it is damaged"
             raise ValueError(msg)
     cursor = _Cursor(body)
     magic, version = cursor.take(len(MAGIC)), cursor.number(4)
@@ -80,8 +83,8 @@ def _read(data: bytes, password: str | None, key_password: str | None) -> JavaKe
         elif tag == _KEY:
             encrypted = cursor.take(cursor.number(4))
             certificates = tuple(cursor.certificate(version) for _ in range(cursor.number(4)))
-            if key is None:
-                key, chain = _decrypted(encrypted, key_password or ""), certificates
+            if key is None and key_password is not None:
+                key, chain = _decrypted(encrypted, key_password), certificates
         else:
             msg = "the store is damaged"
             raise ValueError(msg)

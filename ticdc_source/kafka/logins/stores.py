@@ -130,7 +130,8 @@ def _read(path: str, store: str, password: Secret | None, key_password: Secret |
     if kind == "PKCS12":
         return _pkcs12(data, text)
     try:
-        return jks.read_jks(data, text, None if key_password is None else key_password.reveal())
+        key_text = None if key_password is None else key_password.reveal()
+        return jks.read_jks(data, text, key_text, with_key=store == "keystore")
     except ValueError as error:
         raise StoreError(str(error)) from None
 
@@ -147,7 +148,7 @@ def _pkcs12(data: bytes, password: str | None) -> jks.JavaKeyStore:
         others = _der(item.certificate for item in found.additional_certs)
         own = () if found.cert is None else _der([found.cert.certificate])
     except Exception as error:
-        msg = "its password is wrong, or it is damaged"
+        msg = "the store's password is wrong, or it is damaged"
         raise StoreError(msg) from error
     # Beside a key, the others are its chain; in a trust store they are what is trusted.
     return jks.JavaKeyStore(key=key or None, chain=own + others if key else (), trusted=others if key else own + others)

@@ -65,6 +65,8 @@ def _context(settings: ClientConfig) -> ssl.SSLContext:
         option = "kafka.ssl_ciphers"
         if settings.get("ssl_ciphers"):
             context.set_ciphers(settings["ssl_ciphers"])
+    except OptionError:  # a ValueError
+        raise
     except (OSError, ValueError, StoreError) as error:  # ssl.SSLError is an OSError
         reason = str(error) if isinstance(error, StoreError) else "not PEM"
         if isinstance(error, OSError):
