@@ -73,7 +73,7 @@ def show(inspection: Inspection, console: Console, *, everything: bool = False) 
 def _show_topic(topic: TopicReport, inspection: Inspection, console: Console, *, everything: bool) -> None:
     read, there = (sum(each) for each in zip(*((p.scanned, p.end - p.start) for p in topic.partitions), strict=True))
     protocols = ", ".join(each.protocol for each in topic.protocols) or "no messages"
-    count = f"{read:,} records" if read == there else f"{read:,} of {there:,} offsets read"
+    count = f"{read:,} record{'s' * (read != 1)}" if read == there else f"{read:,} of {there:,} offsets read"
     partitions = "1 partition" if len(topic.partitions) == 1 else f"{len(topic.partitions)} partitions"
     lag = "" if topic.watermark_lag_s is None else f"; complete up to {moment(topic.watermark_time)}"
     console.print(f"[bold]{plain(topic.topic)}[/]: [cyan]{protocols}[/], {count} in {partitions}{lag}\n")

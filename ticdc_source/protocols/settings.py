@@ -120,17 +120,21 @@ class RowSettings:
         settings = []
         if old_rows and (self.partial or self.whole):
             because = (
-                f"{self.partial:,} updates have an old row with fewer columns than the new one"
+                f"updates whose old row has fewer columns than the new one: {self.partial:,}"
                 if self.partial
-                else f"{self.whole:,} updates have old values that did not change"
+                else f"updates with old values that did not change: {self.whole:,}"
             )
             settings.append(ChangefeedSetting("only-output-updated-columns", _bool(self.partial > 0), because))
         settings += self._deletes()
         if self.moved:
-            because = f"{self.moved:,} updates change the handle key, and are not split into a delete and an insert"
+            because = (
+                f"updates that change the handle key, and are not split into a delete and an insert: {self.moved:,}"
+            )
             settings.append(ChangefeedSetting("output-raw-change-event", "true", because))
         settings += [
-            ChangefeedSetting("large-message-handle-option", option, f"{count:,} messages were too large for Kafka")
+            ChangefeedSetting(
+                "large-message-handle-option", option, f"messages that were too large for Kafka: {count:,}"
+            )
             for option, count in self.large.items()
         ]
         return settings
@@ -171,7 +175,7 @@ class Compressions:
         if not self.counts:
             return []
         codec = max(self.counts, key=lambda name: self.counts[name])
-        because = f"{self.counts[codec]:,} of {sum(self.counts.values()):,} values begin like that"
+        because = f"values that begin like that: {self.counts[codec]:,} of {sum(self.counts.values()):,}"
         return [ChangefeedSetting("large-message-handle-compression", codec, because)]
 
 

@@ -71,9 +71,9 @@ class Dispatched:
         if self._one_partition == self._tables:
             if self._chances < _LEAST_KEYS:
                 return []
-            because = f"all rows of each of {self._tables:,} tables are in one partition"
+            because = f"tables whose rows are all in one partition: {self._tables:,}, all of them"
             return [ChangefeedSetting(_NAME, "table", because)]
         if self._keyed and not self._scattered and self._repeated >= _LEAST_REPEATED:
-            because = f"{self._repeated:,} rows changed more than once, each in one partition"
+            because = f"rows that changed more than once, each in one partition: {self._repeated:,}"
             return [ChangefeedSetting(_NAME, "index-value", because)]
         return []

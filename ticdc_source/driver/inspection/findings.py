@@ -28,7 +28,7 @@ def _of_topic(topic: TopicReport) -> Iterator[Finding]:
         yield Finding(code="empty", message=f"{name} has no record in the range", topic=name)
         return
     if len(topic.protocols) > 1:
-        listed = ", ".join(f"{each.protocol} ({each.records:,} records)" for each in topic.protocols)
+        listed = ", ".join(f"{each.protocol} (records: {each.records:,})" for each in topic.protocols)
         message = (
             f"{name} has messages of several protocols: {listed}. A read takes one: give it with 'protocol', and start "
             "behind the last message of the other (startingOffsets)"
@@ -36,24 +36,29 @@ def _of_topic(topic: TopicReport) -> Iterator[Finding]:
         yield Finding(code="several-protocols", message=message, topic=name)
     yield from _of_bad(name, topic.bad)
     if topic.unknown:
-        message = f"{topic.unknown:,} records of {name} are of no protocol that is read"
+        message = f"Records of {name} that are of no protocol that is read: {topic.unknown:,}"
         yield Finding(code="unknown-protocol", message=message, topic=name)
     for messages in topic.protocols:
         yield from _of_protocol(name, messages)
         without = [str(each.partition) for each in topic.partitions if each.scanned and each.watermark is None]
         if without and messages.tables:
-            need = PROTOCOLS[messages.protocol].watermarks_need
-            why = f"TiCDC sends them with {need}" if need and not messages.watermarks else "wait for the first ones"
             message = (
-                f"Partitions {', '.join(without)} of {name} have no watermark: endingCommitTs=resolved and "
-                f"mode=resolved do not work, and lag is not known; {why}"
+                f"No watermark in partition {', '.join(without)} of {name}: endingCommitTs=resolved and mode=resolved do "
+                f"not work, and lag is not known; {_mend_of_watermarks(messages)}"
             )
             yield Finding(code="no-watermarks", message=message, topic=name)
 
 
+def _mend_of_watermarks(messages: ProtocolReport) -> str:
+    need = PROTOCOLS[messages.protocol].watermarks_need
+    if not messages.settings:
+        return "only TiCDC sends them"
+    return "wait for the first ones" if need is None or messages.watermarks else f"TiCDC sends them with {need}"
+
+
 def _of_bad(topic: str, bad: Iterable[BadRecords]) -> Iterator[Finding]:
     for each in bad:
-        message = f"{each.count:,} records or events cannot be read: {each.reason} (first: {each.first})"
+        message = f"Records or events that cannot be read: {each.count:,}. {each.reason} (first: {each.first})"
         yield Finding(code="bad-records", message=message, topic=topic)
 
 
@@ -63,7 +68,7 @@ def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[Finding]:
     if messages.no_commit_ts:
         adds = "; enable-tidb-extension=true adds it" if settings.get("enable-tidb-extension") == "false" else ""
         message = (
-            f"{messages.no_commit_ts:,} row messages of {topic} have no commit-ts: _commit_version is made of the "
+            f"Row messages of {topic} without a commit-ts: {messages.no_commit_ts:,}. Their _commit_version is made of the "
             f"event's time in milliseconds, and two changes of a row in one millisecond may be ordered wrongly{adds}"
         )
         yield Finding(code="no-commit-ts", message=message, topic=topic)

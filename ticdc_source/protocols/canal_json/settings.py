@@ -66,13 +66,13 @@ class CanalJSONSettings:
         settings = []
         if self._messages:
             extended = self._extended > 0
-            because = f"{self._extended:,} of {self._messages:,} messages have '_tidb'"
+            because = f"messages with '_tidb': {self._extended:,} of {self._messages:,}"
             settings.append(ChangefeedSetting("enable-tidb-extension", "true" if extended else "false", because))
             if extended and (self._long_types or self._short_types):
                 told = self._long_types > 0
                 because = "'mysqlType' has " + ("lengths and precisions" if told else "no lengths and no precisions")
                 settings.append(ChangefeedSetting("content-compatible", "true" if told else "false", because))
         if self._row_keys:
-            because = f"{self._row_keys:,} messages have '_tidb.rowkey'"
+            because = f"messages with '_tidb.rowkey': {self._row_keys:,}"
             settings.append(ChangefeedSetting("output-row-key", "true", because))
         return [*settings, *self.rows.found(), *self.compressions.found()]

@@ -71,21 +71,21 @@ class DebeziumSettings:
             return []
         settings = []
         if self._messages:
-            because = f"{self._with_schema:,} of {self._messages:,} messages have 'schema'"
+            because = f"messages with 'schema': {self._with_schema:,} of {self._messages:,}"
             value = "false" if self._with_schema else "true"
             settings.append(ChangefeedSetting("debezium-disable-schema", value, because))
         if self._watermarks:
-            because = f"there are {self._watermarks:,} watermarks"
+            because = f"watermarks: {self._watermarks:,}"
             settings.append(ChangefeedSetting("enable-tidb-extension", "true", because))
         elif self._with_schema:
             because = "'schema' has " + ("" if self._with_types else "no ") + "'tidb_type'"
             value = "true" if self._with_types else "false"
             settings.append(ChangefeedSetting("enable-tidb-extension", value, because))
         if self._with_start_ts:
-            because = f"{self._with_start_ts:,} messages have 'source.start_ts'"
+            because = f"messages with 'source.start_ts': {self._with_start_ts:,}"
             settings.append(ChangefeedSetting("debezium-include-start-ts", "true", because))
         if self._updates:
             lost = self._without_old == self._updates
-            because = f"{self._updates - self._without_old:,} of {self._updates:,} updates have 'before'"
+            because = f"updates with 'before': {self._updates - self._without_old:,} of {self._updates:,}"
             settings.append(ChangefeedSetting("debezium.output-old-value", "false" if lost else "true", because))
         return [*settings, *self.rows.found(old_rows=False), *self.compressions.found()]

@@ -69,7 +69,7 @@ class OpenProtocolSettings:
         """Return the settings that the messages prove."""
         settings = []
         if self._with_old:
-            because = f"{self._with_old:,} updates have 'p'"
+            because = f"updates with 'p': {self._with_old:,}"
             settings.append(ChangefeedSetting("open.output-old-value", "true", because))
         else:
             # A row that was written twice, and not deleted in between, was updated.
@@ -77,10 +77,10 @@ class OpenProtocolSettings:
                 len(times) > len(self._deleted.get(row, ())) + 1 for row, times in self._written.items()
             )  # fmt: skip
             if twice:
-                because = f"{twice:,} rows are written again, and no message has 'p'"
+                because = f"rows that are written again without 'p': {twice:,}"
                 settings.append(ChangefeedSetting("open.output-old-value", "false", because))
         if self._most > 1:
-            because = f"a record has {self._most:,} events"
+            because = f"events in the largest record: {self._most:,}"
             settings.append(ChangefeedSetting("max-batch-size", f"at least {self._most}", because))
         elif self._records >= _MANY:
             because = f"each of {self._records:,} records has one event"
