@@ -43,8 +43,8 @@ def _of_topic(topic: TopicReport) -> Iterator[Finding]:
         without = [str(each.partition) for each in topic.partitions if each.scanned and each.watermark is None]
         if without and messages.tables:
             message = (
-                f"No watermark in partition {', '.join(without)} of {name}: endingCommitTs=resolved and mode=resolved do "
-                f"not work, and lag is not known; {_mend_of_watermarks(messages)}"
+                f"No watermark in partition {', '.join(without)} of {name}: endingCommitTs=resolved and mode=resolved "
+                f"do not work, and lag is not known; {_mend_of_watermarks(messages)}"
             )
             yield Finding(code="no-watermarks", message=message, topic=name)
 
@@ -68,8 +68,8 @@ def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[Finding]:
     if messages.no_commit_ts:
         adds = "; enable-tidb-extension=true adds it" if settings.get("enable-tidb-extension") == "false" else ""
         message = (
-            f"Row messages of {topic} without a commit-ts: {messages.no_commit_ts:,}. Their _commit_version is made of the "
-            f"event's time in milliseconds, and two changes of a row in one millisecond may be ordered wrongly{adds}"
+            f"Row messages of {topic} without a commit-ts: {messages.no_commit_ts:,}. Their _commit_version is made of "
+            f"the event's time in milliseconds, and two changes of a row in one millisecond may be ordered wrongly{adds}"
         )
         yield Finding(code="no-commit-ts", message=message, topic=topic)
     large = settings.get("large-message-handle-option")
