@@ -68,8 +68,8 @@ def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[Finding]:
     if messages.no_commit_ts:
         adds = "; enable-tidb-extension=true adds it" if settings.get("enable-tidb-extension") == "false" else ""
         message = (
-            f"Row messages of {topic} without a commit-ts: {messages.no_commit_ts:,}. Their _commit_version is made of "
-            f"the event's time in milliseconds, and two changes of a row in one millisecond may be ordered wrongly{adds}"
+            f"Row messages of {topic} without a commit-ts: {messages.no_commit_ts:,}. The event's time in milliseconds "
+            f"stands in for it, and two changes of a row in one millisecond may be ordered wrongly{adds}"
         )
         yield Finding(code="no-commit-ts", message=message, topic=topic)
     large = settings.get("large-message-handle-option")
