@@ -1,0 +1,197 @@
+"""Show events as they come, one per line: time of commit, place, kind, table, key, and what changed.
+
+Of an update, only the changed columns are shown. Times are in UTC. Binary values are shown as hexadecimal digits, and
+long values are cut unless --full is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+import json
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timezone
+
+from rich.text import Text
+
+from ticdc_source.cli.arguments import add_connection, options_of
+from ticdc_source.cli.screen import output
+from ticdc_source.driver.inspection.tail import CORRUPT, Event, Start, Tail
+from ticdc_source.errors import OptionError
+
+__all__ = ["SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "events as they come, with what changed"
+_KINDS = {
+    "insert": "green",
+    "update": "yellow",
+    "delete": "red",
+    "ddl": "magenta",
+    "watermark": "bright_black",
+    "corrupt": "bold red",
+}
+_CUT = 40  # characters of a value
+_CUT_BYTES = 16  # of a binary value
+_DDL_CUT = 200
+
+
+class _Number(str):
+    """A number with all of its digits."""
+
+    __slots__ = ()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    add_connection(parser)
+    parser.add_argument(
+        "--from",
+        dest="start",
+        type=_start,
+        default="-10",
+        metavar="WHERE",
+        help="earliest, latest, a time in ISO 8601 (UTC unless it says), or -N: N records before the end of each "
+        "partition (%(default)s; write --from=-5)",
+    )
+    parser.add_argument("--tables", metavar="DB.TABLE[,…]", help="only rows and DDL of these tables, such as shop.*")
+    parser.add_argument("--kind", type=_kinds, metavar="KIND[,…]", help=f"only these: {', '.join(_KINDS)}")
+    parser.add_argument("--max-events", type=int, metavar="N", help="end after so many events")
+    parser.add_argument(
+        "--follow",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="wait for new events at the end, until Ctrl-C (the default)",
+    )
+    parser.add_argument("--full", action="store_true", help="show whole values and statements")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object per event, as outputFormat=event has it"
+    )
+
+
+def _start(text: str) -> Start:
+    if text in ("earliest", "latest"):
+        return Start(earliest=text == "earliest")
+    if text[:1] == "-" and text[1:].isdigit():
+        return Start(back=int(text[1:]))
+    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return Start(at_ms=round(moment.timestamp() * 1000))
+
+
+def _kinds(text: str) -> frozenset[str]:
+    found = frozenset(text.split(","))
+    if not found <= _KINDS.keys():
+        raise ValueError
+    return found
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show events until the end, until there are enough, or until Ctrl-C."""
+    given = options_of(arguments)
+    if arguments.tables:
+        if any(name.lower() == "tables" for name in given):
+            msg = "--tables and --conf tables=… are the same: give one of them"
+            raise OptionError(msg)
+        given["tables"] = arguments.tables
+    console = output()
+    shown = 0
+    with Tail(given) as tail:
+        for event in tail.events(arguments.start, follow=arguments.follow):
+            kind = _kind(event)
+            if arguments.kind is not None and kind not in arguments.kind:
+                continue
+            if arguments.json:
+                sys.stdout.write(json.dumps(event, default=_jsonable, ensure_ascii=False) + "\n")
+                sys.stdout.flush()
+            else:
+                line = _line(event, kind, tail, full=arguments.full)
+                console.print(line, soft_wrap=True)
+            shown += 1
+            if arguments.max_events is not None and shown >= arguments.max_events:
+                break
+    return 0
+
+
+def _kind(event: Event) -> str:
+    if event[CORRUPT] is not None:
+        return "corrupt"
+    return str(event["_op"] or event["_event_type"])
+
+
+def _line(event: Event, kind: str, tail: Tail, *, full: bool) -> Text:
+    moment = event["_commit_timestamp"]
+    time = moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:23] if isinstance(moment, datetime) else " " * 23
+    style = _KINDS[kind]
+    line = Text(f"{time} {event['_topic']}-{event['_partition']}:{event['_offset']} ", style="bright_black")
+    line.append(f"{kind:9} ", style=style)
+    table = ".".join(str(event[part]) for part in ("_database", "_table") if event[part])
+    line.append(f"{table} " if table else "", style="bold" if kind != "watermark" else style)
+    line.append(
+        "".join(_details(event, kind, tail, full=full)), style=style if kind in {"watermark", "corrupt"} else ""
+    )
+    return line
+
+
+def _details(event: Event, kind: str, tail: Tail, *, full: bool) -> Iterator[str]:
+    if kind == "ddl":
+        statement = " ".join(str(event["ddl_query"]).split())
+        yield statement if full or len(statement) <= _DDL_CUT else statement[:_DDL_CUT] + "…"
+        return
+    if kind == "watermark":
+        yield str(event["watermark_ts"])
+        return
+    if kind == "corrupt":
+        yield _shown(event[CORRUPT], is_binary=False, full=full)
+        return
+    binary = tail.binary.get((str(event["_database"]), str(event["_table"])), set())
+    before, after = _row(event["before"]), _row(event["after"])
+    key = _row(event["key"])
+
+    def pairs(row: dict[str, object]) -> str:
+        return " ".join(f"{name}={_shown(value, is_binary=name in binary, full=full)}" for name, value in row.items())
+
+    yield f"[{pairs(key)}]" if key else "[no key]"
+    if kind == "update" and before:
+        for name in dict.fromkeys((*before, *after)):
+            if before.get(name) != after.get(name) or (name in before) != (name in after):
+                old, new = (
+                    _shown(row[name], is_binary=name in binary, full=full) if name in row else "absent"
+                    for row in (before, after)
+                )
+                yield f" {name}: {old} → {new}"
+        return
+    row = after or before
+    yield " " + pairs({name: value for name, value in row.items() if name not in key})
+
+
+def _row(text: object) -> dict[str, object]:
+    found = json.loads(text, parse_float=_Number) if isinstance(text, str) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _shown(value: object, *, is_binary: bool, full: bool) -> str:
+    """Return a value as one reads it: text in quotes, binary as hexadecimal digits, both cut."""
+    if is_binary and isinstance(value, str):
+        try:
+            data = base64.b64decode(value, validate=True)
+        except binascii.Error:  # not binary in this message
+            pass
+        else:
+            return (
+                f"0x{data.hex()}"
+                if full or len(data) <= _CUT_BYTES
+                else f"0x{data[:_CUT_BYTES].hex()}… ({len(data)} B)"
+            )
+    text = str(value) if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
+    if full or len(text) <= _CUT:
+        return text
+    return f"{text[:_CUT]}… ({len(text)} characters)"
+
+
+def _jsonable(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).isoformat()
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
