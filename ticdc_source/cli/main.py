@@ -19,14 +19,21 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from ticdc_source import __version__
-from ticdc_source.cli import doctor, inspect, lag, tail
+from ticdc_source.cli import capture, doctor, inspect, lag, replay, tail
 from ticdc_source.cli.screen import errors
 from ticdc_source.errors import KafkaUnavailableError, OptionError, TiCDCSourceError
 
 __all__ = ["COMMANDS", "main"]
 
 # Each module has SUMMARY, `add_arguments(parser)` and `run(arguments)`, which returns the exit code.
-COMMANDS = {"inspect": inspect, "tail": tail, "lag": lag, "doctor": doctor}
+COMMANDS = {
+    "inspect": inspect,
+    "tail": tail,
+    "lag": lag,
+    "doctor": doctor,
+    "capture": capture,
+    "replay": replay,
+}
 
 _USAGE, _UNAVAILABLE, _OTHER, _INTERRUPTED = 2, 3, 4, 130
 

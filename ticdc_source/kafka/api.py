@@ -15,7 +15,7 @@ from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 
-__all__ = ["ClientConfig", "ClientFacts", "Cluster", "FetchSettings", "Fetcher"]
+__all__ = ["ClientConfig", "ClientFacts", "Cluster", "FetchSettings", "Fetcher", "Writer", "WrittenRecord"]
 
 # What `options.kafka_client.client_config` returns: values of many types, each known to the client library only.
 ClientConfig: TypeAlias = Mapping[str, Any]
@@ -31,6 +31,36 @@ class ClientFacts(NamedTuple):
 
     client: str | None = None
     fallback: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenRecord:
+    """A record to write.
+
+    Attributes:
+        partition: the partition.
+        timestamp: Kafka's timestamp, in milliseconds since the epoch; -1 for the time when it is written.
+        key, value: None is Kafka's null.
+        headers: names and values.
+    """
+
+    partition: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class Writer(AbstractContextManager["Writer"], Protocol):
+    """Writes records. Only `ticdc-source replay` does."""
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """Create a topic."""
+        ...
+
+    def write(self, topic: str, records: Iterable[WrittenRecord]) -> int:
+        """Write records in their order, and return their number when the brokers have all of them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import ssl
 
-from ticdc_source.kafka.api import ClientConfig, ClientFacts
+from ticdc_source.kafka.api import ClientConfig, ClientFacts, Writer
 from ticdc_source.kafka.client import Client
 from ticdc_source.kafka.kafka_python.compatibility import CONNECTIONS, TESTED, differences, facts
 from ticdc_source.kafka.kafka_python.settings import connection_settings
 from ticdc_source.kafka.patience import Patience
 
-__all__ = ["TESTED", "connect", "installed", "tls_of"]
+__all__ = ["TESTED", "connect", "installed", "tls_of", "writer"]
 
 
 def installed() -> ClientFacts:
     """Return which version of the library is installed, and what it lacks."""
     return facts()
+
+
+def writer(config: ClientConfig) -> Writer:
+    """Connect to brokers, to write.
+
+    Args:
+        config: what `client_config` returned.
+
+    Raises:
+        OptionError: the brokers refuse the login.
+        KafkaUnavailableError: no broker answers in time.
+    """
+    from ticdc_source.kafka.kafka_python.writing import KafkaWriter  # noqa: PLC0415 (no read needs it)
+
+    return KafkaWriter(config)
 
 
 def tls_of(config: ClientConfig) -> ssl.SSLContext | None:

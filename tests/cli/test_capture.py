@@ -1,0 +1,127 @@
+"""`ticdc-source capture` and `replay`: exact bytes to a file, and back to a topic."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from examples.local_kafka import produce
+from examples.local_kafka.topics import Record
+from tests.cli.conftest import Command
+from tests.conftest import Kafka
+from ticdc_source.driver.inspection.capture import CapturedRecord, Selection, capture, read_capture, write_capture
+
+pytestmark = pytest.mark.broker
+
+RECORDS: list[Record] = [
+    (0, b"key", b'{"a": "\xff\x00"}', [("h", b"\xfe"), ("h", b"")], 1_000),
+    (1, None, None, [], 2_000),
+    (0, b"", b"", [], 3_000),
+    (1, None, bytes(range(256)) * 40, [("name", b"v")], 2_500),
+    (0, b"last", b"x", [], 3_500),
+]
+
+
+def contents(record: CapturedRecord) -> tuple[object, ...]:
+    """Return what a copy of a record has too."""
+    return record.partition, record.offset, record.timestamp, record.key, record.value, record.headers
+
+
+@pytest.fixture
+def filled(broker: Kafka, topic: Callable[..., str]) -> str:
+    """A topic with some records."""
+    name = topic(2)
+    produce(broker.bootstrap_servers, name, RECORDS)
+    return name
+
+
+def captured(broker: Kafka, topic: str, **selected: object) -> list[CapturedRecord]:
+    """Capture without a file."""
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}
+    return list(capture(given, Selection(**selected)))  # type: ignore[arg-type]
+
+
+def test_a_copy_is_the_same(broker: Kafka, filled: str, ticdc_source: Command, tmp_path: Path) -> None:
+    """Captured and replayed, records have the same bytes, nulls, headers, timestamps, partitions and order."""
+    file, copy = tmp_path / "records.jsonl.gz", f"{filled}-copy"
+    connection = ("--bootstrap-servers", broker.bootstrap_servers, "--topic")
+
+    first = ticdc_source("capture", file, *connection, filled)
+    second = ticdc_source("replay", file, *connection, copy, "--create")
+
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    assert "5 records" in first.err
+    before, after = captured(broker, filled), captured(broker, copy)
+    assert [contents(each) for each in after] == [contents(each) for each in before]
+    assert [contents(each) for each in read_capture(file)] == [contents(each) for each in before]
+    expected = sorted(((part, key, value, tuple(some), stamp) for part, key, value, some, stamp in RECORDS), key=str)
+    assert sorted(((r.partition, r.key, r.value, r.headers, r.timestamp) for r in before), key=str) == expected
+
+
+def test_what_is_selected(broker: Kafka, filled: str, ticdc_source: Command, tmp_path: Path) -> None:
+    """Partitions, offsets, and a number of records at most."""
+    file = tmp_path / "some.gz"
+    command = ("capture", file, "--bootstrap-servers", broker.bootstrap_servers, "--topic", filled)
+
+    def places(*arguments: object) -> list[tuple[int, int]]:
+        assert ticdc_source(*command, *arguments).code == 0
+        return [(record.partition, record.offset) for record in read_capture(file)]
+
+    assert places("--partition", "1") == [(1, 0), (1, 1)]
+    assert places("--offsets", "1:2") == [(0, 1), (1, 1)]
+    assert places("--offsets", "2:") == [(0, 2)]
+    assert places("--max-records", 4) == [(0, 0), (0, 1), (0, 2), (1, 0)]
+
+
+def test_replay_is_careful(
+    broker: Kafka, filled: str, topic: Callable[..., str], ticdc_source: Command, tmp_path: Path
+) -> None:
+    """It creates no topic, writes to none with records, and none with too few partitions, unless it is told to."""
+    file = tmp_path / "records.gz"
+    connection = ("--bootstrap-servers", broker.bootstrap_servers, "--topic")
+    assert ticdc_source("capture", file, *connection, filled).code == 0
+
+    for name, word in ((f"{filled}-not-there", "--create"), (filled, "--append"), (topic(1), "2")):
+        done = ticdc_source("replay", file, *connection, name)
+        assert (done.code, word in done.err) == (2, True), done.err
+    assert len(captured(broker, filled)) == 5
+
+    assert ticdc_source("replay", file, *connection, filled, "--append").code == 0
+    assert len(captured(broker, filled)) == 10
+
+
+def test_files_that_are_no_capture(broker: Kafka, filled: str, ticdc_source: Command, tmp_path: Path) -> None:
+    """A missing file, another one, one that is cut, and one of several topics are errors before anything is written."""
+    good = tmp_path / "good.gz"
+    record = CapturedRecord(topic="a", partition=0, offset=0, timestamp=1, key=None, value=bytes(range(256)) * 99)
+    write_capture(good, [record])
+    cut, other, both, broken = (tmp_path / name for name in ("cut.gz", "other", "both.gz", "broken.gz"))
+    cut.write_bytes(good.read_bytes()[:-20])
+    other.write_text("{}")
+    write_capture(both, [record, CapturedRecord(topic="b", partition=0, offset=0, timestamp=1, key=None, value=None)])
+    broken.write_bytes(gzip.compress(gzip.decompress(good.read_bytes()) + json.dumps({"topic": "a"}).encode()))
+    command = ("--bootstrap-servers", broker.bootstrap_servers, "--topic", filled, "--append")
+
+    for file, message in (
+        (tmp_path / "missing", "No such file"),
+        (cut, "not whole"),
+        (other, "cannot be read"),
+        (both, "several topics (a, b)"),
+        (broken, "line 3"),
+    ):
+        done = ticdc_source("replay", file, *command)
+        assert (done.code, message in done.err.replace("\n", " ")) == (2, True), done.err
+    assert len(captured(broker, filled)) == 5
+
+
+def test_the_same_records_give_the_same_file(tmp_path: Path) -> None:
+    """A file does not depend on the time when it is written."""
+    record = CapturedRecord(topic="a", partition=0, offset=0, timestamp=1, key=b"k", value=None)
+
+    files = [tmp_path / name for name in ("a.gz", "b.gz")]
+    for file in files:
+        write_capture(file, [record])
+
+    assert files[0].read_bytes() == files[1].read_bytes()

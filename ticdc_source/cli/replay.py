@@ -1,0 +1,39 @@
+"""Write the records of a capture to a topic: to the same partitions, in their order, with timestamps and headers.
+
+It is the only command that writes. It refuses a topic that has records unless --append is given, and one that does not
+exist unless --create is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ticdc_source.cli.arguments import add_connection, options_of
+from ticdc_source.cli.screen import errors
+from ticdc_source.driver.inspection.capture import replay
+
+__all__ = ["SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "the records of a capture, written to a topic"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument("file", type=Path, metavar="FILE", help="what `ticdc-source capture` has written")
+    add_connection(parser)
+    parser.add_argument("--create", action="store_true", help="create the topic if it does not exist")
+    parser.add_argument("--append", action="store_true", help="also write to a topic that has records")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the records."""
+    count = replay(
+        options_of(arguments),
+        arguments.file,
+        topic=arguments.topic,
+        create=arguments.create,
+        append=arguments.append,
+    )
+    errors().print(f"{count:,} records written to {arguments.topic}", markup=False)
+    return 0
