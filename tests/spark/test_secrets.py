@@ -1,4 +1,4 @@
-"""TLS with client certificates and logins with SCRAM through Spark; nothing that Spark writes has a secret."""
+"""TLS with client certificates, logins with SCRAM and tokens through Spark; nothing that it writes has a secret."""
 
 import base64
 import json
@@ -15,7 +15,8 @@ from examples.local_kafka import create_topic
 from tests.conftest import PRELOAD, ROOT
 from tests.spark.standalone import SPARK, environment
 from tests.spark.streams import write_rows
-from tests.support.secure_kafka import KEY_PASSWORD, certificates_in, secure_kafka
+from tests.support.secure_kafka import KEY_PASSWORD, certificates_in, oauth_kafka, secure_kafka
+from tests.support.token_server import AUDIENCE, CLIENT_SECRET, TokenServer
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow("a broker and a JVM of its own")]
 
@@ -40,9 +41,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         pytest.skip("openssl is not installed")
     files = certificates_in(tmp_path_factory.mktemp("certificates"))
     folder = tmp_path_factory.mktemp("run")
-    with secure_kafka(files) as kafka:
-        create_topic(kafka.bootstrap_servers, "t", 2)
-        write_rows(kafka.bootstrap_servers, "t", *range(100), partitions=2)
+    with (
+        secure_kafka(files) as kafka,
+        TokenServer().running() as tokens,
+        oauth_kafka(tokens.jwks_url, AUDIENCE) as oauth,
+    ):
+        for servers in (kafka.bootstrap_servers, oauth.bootstrap_servers):
+            create_topic(servers, "t", 2)
+            write_rows(servers, "t", *range(100), partitions=2)
         trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(files / "ca.pem")}
         in_files = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(files / "client.pem")}
         in_texts = {
@@ -59,12 +65,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
             login = {"sasl.mechanism": f"SCRAM-SHA-{bits}", "sasl.jaas.config": kafka.jaas(**other)}
             return {"bootstrap.servers": servers, **login}
 
+        tokens.seconds = 4.0  # they are renewed while Spark reads
+        token = {"bootstrap.servers": oauth.short, "security.protocol": "SASL_PLAINTEXT", **tokens.options()}
         over_tls = {"security.protocol": "SASL_SSL", **trust}
         cases = {
             "certificates in files": {**tls, **trust, **in_files},
             "certificates in texts": {**tls, **in_texts},
             "SCRAM-SHA-512 over TLS": {**scram(kafka.sasl_ssl, 512), **over_tls},
             "SCRAM-SHA-256 without TLS": {**scram(kafka.sasl, 256), "security.protocol": "SASL_PLAINTEXT"},
+            "a token": token,
+            "a wrong client secret": {**token, "sasl.jaas.config": tokens.jaas(WRONG)},
             "a wrong password": {**scram(kafka.sasl_ssl, 512, password=WRONG), **over_tls},
             "an unknown authority": {**tls, **in_files},
             "a wrong password of the key": {**tls, **in_texts, "ssl.key.password": WRONG},
@@ -91,6 +101,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
             kafka.password,
             WRONG,
             KEY_PASSWORD,
+            CLIENT_SECRET,
+            *tokens.tokens,
             *(line for line in keys if len(line) > 30 and "-----" not in line),
         ]
     report = json.loads((folder / "report").read_text())
@@ -119,10 +131,16 @@ def test_a_leak_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    ["certificates in files", "certificates in texts", "SCRAM-SHA-512 over TLS", "SCRAM-SHA-256 without TLS"],
+    [
+        "certificates in files",
+        "certificates in texts",
+        "SCRAM-SHA-512 over TLS",
+        "SCRAM-SHA-256 without TLS",
+        "a token",
+    ],
 )
 def test_who_is_let_in_reads_everything(run: Run, case: str) -> None:
-    """Batch reads and streams work with client certificates, in files and in texts, and with logins by SCRAM."""
+    """Batch reads and streams work with client certificates, in files and in texts, and with SCRAM and tokens."""
     found = run.cases[case]
 
     assert found["batch"] == found["stream"] == list(range(100)), found
@@ -132,6 +150,7 @@ def test_who_is_let_in_reads_everything(run: Run, case: str) -> None:
     ("case", "option"),
     [
         ("a wrong password", "sasl.jaas.config"),
+        ("a wrong client secret", "/oauth2/token refuses the login"),
         ("an unknown authority", "ssl.truststore"),
         ("a wrong password of the key", "ssl.key"),
     ],
