@@ -1,4 +1,4 @@
-"""`pip` makes a wheel with the native path where there is cargo, and a pure one otherwise; both read the same rows."""
+"""The package as users get it: wheels with and without the native path, the sdist, and what an installed one can do."""
 
 import json
 import os
@@ -6,19 +6,40 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyarrow import feather
 
-from tests.conftest import CARGO, ROOT
+from examples.data import read_messages, read_truth
+from examples.local_kafka import produce
+from tests.conftest import CARGO, ROOT, Kafka
 from tests.support.read_captured import tables
+from tests.versions.environments import environment, interpreter, listed
+from ticdc_source import __version__
 
 pytestmark = pytest.mark.slow("builds wheels")
 
 MODULE = "ticdc_source/_native.abi3.so"
+# A program that reads a topic with Spark. Nothing in it names the package: Spark finds the format.
+READ = """
+import json, sys
+from pyspark.sql import SparkSession
+
+session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+session = session.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+spark = session.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+options = {"kafka.bootstrap.servers": sys.argv[1], "subscribe": sys.argv[2], "tables": "shop.orders"}
+rows = spark.read.format("ticdc").options(**options).load()
+counts = dict(rows.groupBy("_change_type").count().collect())
+spark.stop()
+print(json.dumps(counts))
+"""
 
 
 def without_cargo() -> dict[str, str]:
@@ -28,23 +49,48 @@ def without_cargo() -> dict[str, str]:
     return {**kept, "PATH": os.pathsep.join(folders)}
 
 
-def run(command: list[str], environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], variables: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a program."""
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 
-def pip_wheel(folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Let pip build the wheel of this clone into a folder."""
-    command = [sys.executable, "-m", "pip", "wheel", "--verbose", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
-    return run(command, environment, folder)
+def pip_wheel(folder: Path, variables: dict[str, str], source: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Let pip build the wheel of this clone or of an sdist into a folder."""
+    command = [sys.executable, "-m", "pip", "wheel", "--verbose", "--no-deps", "--wheel-dir", str(folder), str(source)]
+    return run(command, variables, folder)
 
 
-def wheel_of(folder: Path, environment: dict[str, str]) -> tuple[Path, str]:
+def wheel_of(folder: Path, variables: dict[str, str], source: Path = ROOT) -> tuple[Path, str]:
     """Build the wheel; return it, and pip's output."""
-    done = pip_wheel(folder, environment)
+    done = pip_wheel(folder, variables, source)
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = folder.glob("*.whl")
     return wheel, done.stdout + done.stderr
+
+
+def packages_of(venv: Path) -> Path:
+    """Return where packages of an environment are."""
+    return Path(sysconfig.get_path("purelib", vars={"base": str(venv)}))
+
+
+def make_venv(venv: Path, packages: Path) -> None:
+    """Create an environment that sees other packages behind its own; an editable install among them is not seen."""
+    done = run([sys.executable, "-m", "venv", "--without-pip", str(venv)], dict(os.environ), venv.parent)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (packages_of(venv) / "dependencies.pth").write_text(f"{packages}\n")
+
+
+def install(python: Path, wheel: Path, *options: str) -> None:
+    """Install a wheel, and nothing from the package index: what it asks for must be there."""
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index", *options]
+    done = run([*command, str(wheel)], {**os.environ, "PIP_FIND_LINKS": ""}, wheel.parent)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def in_the_clone() -> set[str]:
+    """Return the files of the package that git has."""
+    done = run(["git", "ls-files", "ticdc_source", "pyspark_ticdc"], dict(os.environ), ROOT)
+    return set(done.stdout.split())
 
 
 def read_with(wheel: Path, native_code: str, folder: Path) -> tuple[dict[str, Any], str]:
@@ -55,15 +101,9 @@ def read_with(wheel: Path, native_code: str, folder: Path) -> tuple[dict[str, An
     """
     venv = folder / "venv"
     python = venv / "bin" / "python"
-    inner = Path(sysconfig.get_path("purelib", vars={"base": str(venv)}))
-    for command in (
-        [sys.executable, "-m", "venv", "--without-pip", str(venv)],
-        [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(wheel)],
-    ):
-        done = run(command, dict(os.environ), folder)
-        assert done.returncode == 0, done.stdout + done.stderr
-    # The other packages of this environment, behind those of its own. An editable install there is not seen.
-    (inner / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    inner = packages_of(venv)
+    make_venv(venv, Path(sysconfig.get_path("purelib")))
+    install(python, wheel, "--no-deps")
     for name in ("tests", "examples"):  # and nothing else of this clone
         (folder / name).symlink_to(ROOT / name)
     read = [str(python), "-m", "tests.support.read_captured", str(folder), native_code]
@@ -135,3 +175,79 @@ def test_the_variable_decides(tmp_path: Path) -> None:
     assert "there is no cargo on the PATH" in native.stdout + native.stderr
     assert other.returncode != 0
     assert "TICDC_BUILD_NATIVE is 'yes'" in other.stdout + other.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.versions
+@pytest.mark.xdist_group("versions")
+@pytest.mark.timeout(1200)  # the first time pip fetches PySpark
+def test_an_installed_wheel_works_away_from_the_sources(
+    broker: Kafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """With only the wheel and what it asks for, the command runs, an import is cheap, and Spark finds the format."""
+    wheel, _ = wheel_of(tmp_path, {**os.environ, "TICDC_BUILD_NATIVE": "0"})
+    venv, elsewhere = tmp_path / "venv", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    programs = venv / "bin"
+    make_venv(venv, packages_of(interpreter(pyspark.__version__).parents[1]))
+    install(programs / "python", wheel)
+    name = topic(3)
+    produce(broker.bootstrap_servers, name, [(*message, [], None) for message in read_messages("canal-json")])
+    # Spark's workers look for packages in PYTHONPATH only if somebody sets it.
+    alone = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK", "TICDC"))}
+    alone |= {"PATH": os.pathsep.join([str(programs), alone["PATH"]]), "PYSPARK_PYTHON": str(programs / "python")}
+
+    def output(*command: str) -> str:
+        done = run([str(programs / command[0]), *command[1:]], alone, elsewhere)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    cheap = "import sys, ticdc_source; print('pyspark' in sys.modules, 'pyarrow' in sys.modules, ticdc_source.__file__)"
+    spark, arrow, home = output("python", "-c", cheap).split()
+    installed = packages_of(venv)
+    counts = json.loads(output("python", "-c", READ, broker.bootstrap_servers, name).splitlines()[-1])
+    changes = read_truth()["shop.orders"].changes
+
+    assert (spark, arrow, Path(home).parent) == ("False", "False", installed / "ticdc_source")
+    assert (installed / "ticdc_source" / "py.typed").is_file()
+    assert output("ticdc-source", "--version").split() == ["ticdc-source", __version__]
+    assert "--bootstrap-servers" in output("ticdc-source", "inspect", "--help")
+    inspect = ("inspect", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name)
+    assert "shop.order_items" in output("ticdc-source", *inspect)
+    assert counts == {
+        "insert": changes["insert"],
+        "update_preimage": changes["update"],
+        "update_postimage": changes["update"],
+        "delete": changes["delete"],
+    }
+
+
+def sdist_of(folder: Path) -> Path:
+    """Build the sdist of this clone."""
+    python = environment("build", listed("requires"))
+    done = run([str(python), "-m", "hatchling", "build", "-t", "sdist", "-d", str(folder)], dict(os.environ), ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (sdist,) = folder.glob("*.tar.gz")
+    return sdist
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize(
+    "native", [False, pytest.param(True, marks=pytest.mark.long("compiles the crate and its parts"))]
+)
+def test_a_wheel_can_be_built_from_the_sdist(tmp_path: Path, *, native: bool) -> None:
+    """From the sdist, without the clone, pip builds a wheel with the same files, without cargo and with it."""
+    if native and CARGO is None:
+        pytest.skip("there is no cargo: a wheel with the native path cannot be built")
+    # What cargo has built of other crates in the clone is taken from there.
+    cargo = {**os.environ, "TICDC_BUILD_NATIVE": "1", "CARGO_TARGET_DIR": str(ROOT / "native" / "target")}
+    sdist = sdist_of(tmp_path)
+    with tarfile.open(sdist) as packed:
+        names = {name.partition("/")[2] for name in packed.getnames()}
+
+    wheel, _ = wheel_of(tmp_path, cargo if native else without_cargo(), sdist)
+
+    built = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert built == in_the_clone() | ({MODULE} if native else set())
+    assert names >= {"LICENSE", "README.md", "SECURITY.md", "CHANGELOG.md", "pyproject.toml", "native/Cargo.lock"}
+    assert not [name for name in names if name.startswith("native/target") or name.endswith(".so")]

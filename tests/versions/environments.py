@@ -9,10 +9,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from packaging.requirements import Requirement
 
 from tests.conftest import ROOT
 
@@ -30,8 +32,17 @@ def interpreter(pyspark: str, *extra: str) -> Path:
     Raises:
         PipError: it could not be created.
     """
-    requirements = [f"pyspark=={pyspark}", *(text for text in dependencies() if not text.startswith("pyspark")), *extra]
-    cache = _cache_folder() / f"pyspark-{pyspark}"
+    others = (text for text in dependencies() if not text.startswith("pyspark"))
+    return environment(f"pyspark-{pyspark}", [f"pyspark=={pyspark}", *others, *extra])
+
+
+def environment(name: str, requirements: Sequence[str]) -> Path:
+    """Return the Python of an environment with these requirements and nothing else; the first call creates it.
+
+    Raises:
+        PipError: it could not be created.
+    """
+    cache = _cache_folder() / name
     cache.mkdir(parents=True, exist_ok=True)
     wanted = hashlib.sha256("\n".join(requirements).encode()).hexdigest()[:12]
     folder = cache / f"python{sys.version_info.major}.{sys.version_info.minor}-{wanted}"
@@ -43,12 +54,46 @@ def interpreter(pyspark: str, *extra: str) -> Path:
 
 
 def dependencies() -> list[str]:
-    """Return the requirements of pyproject.toml's `dependencies` (tomllib is Python 3.11's)."""
-    block = re.search(r"^dependencies = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL)
-    found = re.findall(r'^ *"(.+)",', block[1], re.MULTILINE) if block else []
+    """Return the requirements of pyproject.toml's `dependencies`."""
+    found = listed("dependencies")
     if not any(text.startswith("pyspark") for text in found):
-        message = "pyproject.toml has no `dependencies = [` with a requirement a line, PySpark among them"
+        message = "pyproject.toml has no `dependencies = [` with PySpark in it"
         raise ValueError(message)
+    return found
+
+
+def listed(name: str) -> list[str]:
+    """Return the strings of a list in pyproject.toml, in which each name stands once (tomllib is Python 3.11's)."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    found = re.findall(rf"^{re.escape(name)} = \[(.*?)\](?:  #.*)?$", text, re.MULTILINE | re.DOTALL)
+    if len(found) != 1:
+        message = f"pyproject.toml has {len(found)} lists with the name {name}"
+        raise ValueError(message)
+    without_comments = re.sub(r"#.*", "", found[0])
+    return re.findall(r'"([^"]+)"', without_comments)
+
+
+def extras() -> dict[str, list[str]]:
+    """Return the requirements of each extra in pyproject.toml."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    section = re.search(r"^\[project\.optional-dependencies\]\n(.*?)(?=^\[\w)", text, re.MULTILINE | re.DOTALL)
+    names = re.findall(r"^([\w-]+) = \[", section[1], re.MULTILINE) if section else []
+    return {name: listed(name) for name in names}
+
+
+def lowest(requirements: Iterable[str]) -> list[str]:
+    """Return the lowest version that each requirement allows, as `name==version`.
+
+    Raises:
+        ValueError: a requirement has no lowest version.
+    """
+    found = []
+    for requirement in map(Requirement, requirements):
+        versions = [one.version for one in requirement.specifier if one.operator in {">=", "=="}]
+        if len(versions) != 1:
+            message = f"{requirement} has no lowest version: add `>=`"
+            raise ValueError(message)
+        found.append(f"{requirement.name}=={versions[0]}")
     return found
 
 
@@ -89,7 +134,7 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _make(folder: Path, requirements: list[str]) -> None:
+def _make(folder: Path, requirements: Sequence[str]) -> None:
     for left_over in folder.parent.glob("*.part"):  # of a process that was killed: the lock is ours
         shutil.rmtree(left_over, ignore_errors=True)
     part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
