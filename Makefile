@@ -29,7 +29,7 @@ timed = @began=$$(date +%s); $(RUN) $(1); code=$$?; took=$$(($$(date +%s) - bega
 	echo "make $@: $$((took / 60)) min $$((took % 60)) s"; exit $$code
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tidb test test-slow test-all test-core test-restarts test-faults test-sync fuzz soak lint types bench bench-quick native wheel docs site pictures clean
+.PHONY: help demo tour tidb test test-slow test-all test-core test-restarts test-faults test-sync fuzz soak lint types bench bench-quick native wheel docs site pictures clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -55,6 +55,9 @@ test-restarts: $(READY)  ## Kill streams at 20 moments, where `make test-all` do
 test-faults: $(READY)  ## Kill a broker of three under a stream 20 times, stop all for 2 minutes; 100 reads with one dead, 100 with one frozen
 	TICDC_KILLS=20 TICDC_AWAY_SECONDS=120 TICDC_READS=100 $(RUN) $(PY) -m pytest -s $(HOURS) \
 	  tests/spark/test_cluster_faults.py tests/kafka/test_cluster.py $(PYTEST_ARGS)
+
+tour: $(READY)  ## See a topic in five pictures: build/tour/index.html, from the demo's messages on a broker, read with Spark
+	$(RUN) $(PY) -m examples.tour $(ARGS)
 
 tidb: $(READY)  ## Build a TiDB for tests into the cache, once (Go 1.23 or newer, Maven; ten minutes)
 	$(RUN) $(PY) -m tests.tidb.server

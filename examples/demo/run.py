@@ -1,12 +1,15 @@
 """The demo's sequence: Kafka and Spark start side by side, then each protocol's tables are read and shown."""
 
 import os
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from rich.markup import escape
 
 from examples.data import Message, TableTruth, read_messages, read_truth
 from examples.demo.added_columns import added_columns
@@ -25,7 +28,9 @@ from examples.local_kafka import (
     delete_topic,
     produce,
 )
+from examples.local_kafka.__main__ import TOPIC
 from examples.local_kafka.jars import find_java
+from ticdc_source.native import why_general
 
 PARTITIONS = 3
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the demo ends before an optimising compiler would pay
@@ -52,6 +57,7 @@ def run(screen: Screen, protocols: Sequence[str], truth: Path, stack: ExitStack)
     screen.code(read_changes)
     screen.say("This rebuilds the table from them:")
     screen.code(current_rows)
+    screen.say(about_the_path(why_general("auto")))
 
     reads: dict[str, list[TableRead]] = {}
     for protocol in protocols:
@@ -82,7 +88,24 @@ def conclude(screen: Screen, reads: Mapping[str, Sequence[TableRead]]) -> int:
     good = all(read.good for tables in reads.values() for read in tables)
     result = "[green]Everything is equal" if good else "[bold red]Not everything is equal"
     screen.line(f"{result}[/], {screen.seconds:.0f} s")
+    screen.title("What to try next")
+    python = Path(sys.executable)
+    tools = python.parent.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else python.parent
+    screen.line("Start a broker that keeps the messages. It prints its address and runs until Ctrl-C:")
+    screen.line(f"  {tools / python.name} -m examples.local_kafka --fill {next(iter(reads))}")
+    screen.line("In another terminal, see what is in the topic:")
+    screen.line(f"  {tools / 'ticdc-source'} inspect --bootstrap-servers ADDRESS --topic {TOPIC}")
     return 0 if good else 1
+
+
+def about_the_path(reason: str | None) -> str:
+    """Say which path reads take; `reason` is why not the native one."""
+    if reason is None:
+        return "Reads take the native path."
+    return (
+        "Reads take the general path, which is slower and returns the same rows. The native path is not there: "
+        f"{escape(reason)}. `make native` builds it if there is cargo (Rust)."
+    )
 
 
 def _require_java() -> None:

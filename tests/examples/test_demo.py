@@ -13,8 +13,10 @@ from kafka import KafkaAdminClient
 
 from examples.data import PROTOCOLS, read_truth
 from examples.data.bundle import write_truth
+from examples.demo.run import about_the_path
 from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
 from tests.conftest import ROOT, Kafka
+from ticdc_source.native import native
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 OWN_JVM = pytest.mark.slow("a JVM of its own")
@@ -49,10 +51,14 @@ def test_all_protocols_give_the_tables_of_sql(broker: Kafka, tmp_path: Path) -> 
     assert demo.returncode == 0, out + err
     assert "WARN" not in err
     rows = sum(len(truth.rows) for truth in read_truth().values())
-    *_, first, second, third, last = out.splitlines()
+    shown, _, following = out.partition("What to try next")
+    *_, first, second, third, last, _, _ = shown.splitlines()
     lines = [f"{protocol:<14} {rows:,} rows compared, {rows:,} rows equal" for protocol in PROTOCOLS]
     assert [first, second, third] == lines
     assert last.startswith("Everything is equal")
+    assert ("Reads take the native path." in out) == (native is not None)
+    assert "-m examples.local_kafka --fill open-protocol\n" in following
+    assert "ticdc-source inspect --bootstrap-servers ADDRESS --topic tidb-shop\n" in following
     assert '.option("tables", table)' in out
     assert "default 'web'" in out
     assert "\x1b" not in out + err, "control codes in a plain log"
@@ -79,7 +85,7 @@ def test_one_wrong_value_is_found(broker: Kafka, tmp_path: Path) -> None:
     rows = sum(len(truth.rows) for truth in truths.values())
     assert f"canal-json     {rows:,} rows compared, {rows - 1:,} rows equal" in out
     assert "stolen" in out
-    assert out.splitlines()[-1].startswith("Not everything is equal")
+    assert "\nNot everything is equal" in out
 
 
 @OWN_JVM
@@ -98,6 +104,14 @@ def test_ctrl_c_leaves_nothing_behind(broker: Kafka, tmp_path: Path) -> None:
     assert "Traceback" not in err
     assert topics(broker) == before
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_says_why_the_native_path_is_not_there() -> None:
+    """Without the native path the demo names the reason, with brackets in it too, and what builds it."""
+    text = about_the_path("No module named 'ticdc_source._native' [here]")
+
+    assert "No module named 'ticdc_source._native' \\[here]" in text
+    assert "`make native`" in text
 
 
 def test_without_java_it_says_so(tmp_path: Path) -> None:
