@@ -22,7 +22,7 @@ from tests.conftest import ROOT, Kafka
 
 SECONDS = 400  # 60 on two idle cores
 PICTURES = {section.picture for section in SECTIONS if section.picture}
-PAGE = ROOT / "docs" / "tour.md"
+PAGE = ROOT / "docs/tour.md"
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_the_documentation_has_the_columns_of_the_tour(tour: Path) -> None:
 
 def test_the_documentation_has_all_pictures_and_they_are_small() -> None:
     """Every picture of the tour is on its page; together they are smaller than 300 kB."""
-    folder = ROOT / "docs" / "images" / "tour"
+    folder = ROOT / "docs/images/tour"
     files = {path.name: path.stat().st_size for path in folder.iterdir()}
     text = PAGE.read_text(encoding="utf-8")
 
