@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -21,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = "docs/"
 COPIES = "repository/"  # where files from outside docs/ are in the site
 
+_log = get_plugin_logger("website")  # a warning ends a strict build
 _LINK = re.compile(r"(```.*?```|`[^`\n]*`)|(\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)", re.DOTALL)
 _DOCSTRINGS = re.compile(r"<!-- docstrings( without members)?: ([\w ]+) -->")
 _IMAGES = {".png", ".svg"}
@@ -51,7 +53,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if path.suffix == ".md":
             wanted += outside(path, text)
         else:
-            text = f"# {path}\n\n```{_CODE[path.suffix]}\n{text}```\n"
+            text = f"# {path}\n\n~~~~{_CODE[path.suffix]}\n{text}~~~~\n"
         files.append(File.generated(config, uri, content=text))
     return files
 
@@ -67,7 +69,9 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         path, _, anchor = unquote(link).partition("#")
         target = _uri(_resolved(source, path))
         if target is None:
-            return f"{text[1:-1]}"
+            if not (ROOT / _resolved(source, path)).exists():
+                _log.warning("%s has a link to %s, which is not there", source, link)
+            return text[1:-1]
         relative = os.path.relpath(target, Path(page.file.src_uri).parent)
         return f"{text}({relative}{'#' if anchor else ''}{anchor})"
 
