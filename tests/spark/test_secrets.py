@@ -22,6 +22,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow("a broker 
 
 JOB = str(Path(__file__).with_name("secrets_job.py"))
 WRONG = "wr0ng-s3cr3t"
+STORE_KEY = "st0re-s3cr3t"
+# A store that nobody answers for: the warning that says so is searched too.
+STORE = f"s3://AKIA0:{STORE_KEY}@nowhere/metrics?endpoint_override=http%3A%2F%2F127.0.0.1%3A1&region=us-east-1"
 SECONDS = 600  # for all cases; they take 30 on two idle cores
 
 
@@ -83,6 +86,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
             name: {"subscribe": "t", **{f"kafka.{option}": value for option, value in options.items()}}
             for name, options in cases.items()
         }
+        given["certificates in files"]["metricsPath"] = STORE
         # The cases hold the secrets: they are not in the folder that is searched.
         (files / "cases.json").write_text(json.dumps(given))
         with (folder / "log").open("wb") as log:
@@ -103,6 +107,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
             KEY_PASSWORD,
             CLIENT_SECRET,
             *tokens.tokens,
+            STORE_KEY,
             *(line for line in keys if len(line) > 30 and "-----" not in line),
         ]
     report = json.loads((folder / "report").read_text())
@@ -179,3 +184,4 @@ def test_nothing_that_spark_writes_has_a_secret(run: Run) -> None:
     assert " INFO TaskSetManager" in texts
     assert " INFO Executor" in texts
     assert "BatchScan" in run.user_interface
+    assert "metricsPath: s3://nowhere/metrics cannot be written: OSError" in texts

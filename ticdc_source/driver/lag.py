@@ -1,6 +1,6 @@
 """How late a reader is: offsets, commit-ts and watermarks → records and seconds. Arithmetic; the caller has the clock.
 
-docs/guides/monitoring.md says what each lag means.
+docs/design/0016-progress.md says what each lag means, and why.
 """
 
 from __future__ import annotations
