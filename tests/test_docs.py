@@ -14,6 +14,7 @@ from tests.conftest import ROOT
 from tests.generate_docs import PARTS, documents, generated, parts_of
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.support.pages import README, anchors, blocks, design, without_code
+from tests.versions.environments import extras
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.protocols import PROTOCOLS
 
@@ -99,6 +100,13 @@ def test_every_option_is_documented() -> None:
     for option in OPTIONS.values():
         assert f"| `{option.name}` |" in text
         assert option.meaning in text
+
+
+def test_every_extra_is_documented() -> None:
+    """The page about installing names each extra of the package."""
+    table = (ROOT / "docs/guides/install.md").read_text(encoding="utf-8").partition("## Optional packages")[2]
+
+    assert not [name for name in extras() if f"`{name}`" not in table]
 
 
 def test_every_loss_is_documented() -> None:
