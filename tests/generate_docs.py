@@ -4,6 +4,7 @@ A generated part is between `<!-- generated: name -->` and `<!-- end -->`. It is
 uses, so it cannot differ from the code; `test_docs.py` fails if it is not up to date.
 """
 
+import argparse
 import inspect
 import json
 import re
@@ -18,6 +19,7 @@ import ticdc_source
 from benchmarks.results import FOLDER, judged, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
+from ticdc_source.cli.main import COMMANDS, parser
 from ticdc_source.driver.inspection.report import FINDINGS
 from ticdc_source.driver.prometheus import EXPORTED
 from ticdc_source.options.options import ALL_OUTPUTS, OPTIONS
@@ -155,6 +157,25 @@ def findings_table() -> str:
     """Return the table of the findings of `ticdc-source inspect`."""
     lines = ["| code | meaning |", "|---|---|"]
     return "\n".join(lines + [f"| `{code}` | {meaning} |" for code, meaning in FINDINGS.items()])
+
+
+def commands_table() -> str:
+    """Return the table of the commands."""
+    lines = ["| command | shows, or does |", "|---|---|"]
+    return "\n".join(lines + [f"| [`{name}`](#{name}) | {module.SUMMARY} |" for name, module in COMMANDS.items()])
+
+
+def arguments_table(command: str) -> str:
+    """Return the table of a command's arguments, from argparse."""
+    (commands,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    lines = ["| argument | meaning |", "|---|---|"]
+    for action in commands.choices[command]._actions:
+        if not isinstance(action, argparse._HelpAction):
+            value = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
+            name = ", ".join(" ".join(filter(None, (option, value))) for option in action.option_strings) or value
+            meaning = (action.help or "") % vars(action)
+            lines.append(f"| `{name}` | {meaning}{'; required' if action.required and action.option_strings else ''} |")
+    return "\n".join(lines)
 
 
 def metrics_table() -> str:
@@ -313,6 +334,8 @@ def api_table() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "api": api_table,
     "options": options_table,
+    "commands": commands_table,
+    **{f"arguments_of_{command}": partial(arguments_table, command) for command in COMMANDS},
     "metadata": metadata_table,
     "findings": findings_table,
     "column_metadata": column_metadata_table,

@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from ticdc_source import __version__
-from ticdc_source.cli import capture, doctor, inspect, lag, replay, tail
+from ticdc_source.cli import capture, doctor, inspect, lag, options, replay, tail
 from ticdc_source.cli.screen import errors
 from ticdc_source.errors import KafkaUnavailableError, OptionError, TiCDCSourceError
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "main", "parser"]
 
 # Each module has SUMMARY, `add_arguments(parser)` and `run(arguments)`, which returns the exit code.
 COMMANDS = {
@@ -33,6 +33,7 @@ COMMANDS = {
     "doctor": doctor,
     "capture": capture,
     "replay": replay,
+    "options": options,
 }
 
 _USAGE, _UNAVAILABLE, _OTHER, _INTERRUPTED = 2, 3, 4, 130
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: what follows `ticdc-source`; that of this process by default.
     """
-    parsed = _parser().parse_args(arguments)
+    parsed = parser().parse_args(arguments)
     # The Kafka client logs each attempt to connect; the error says what came of them.
     logging.basicConfig(level=logging.DEBUG if parsed.verbose else logging.CRITICAL, stream=sys.stderr)
     warnings.showwarning = _show_warning
@@ -64,16 +65,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ticdc-source", description="See into topics that TiCDC writes to.")
-    parser.add_argument("--version", action="version", version=f"ticdc-source {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    whole = argparse.ArgumentParser(prog="ticdc-source", description="See into topics that TiCDC writes to.")
+    whole.add_argument("--version", action="version", version=f"ticdc-source {__version__}")
+    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in COMMANDS.items():
         command = commands.add_parser(name, help=module.SUMMARY, description=module.__doc__)
         command.formatter_class = argparse.RawDescriptionHelpFormatter
         command.add_argument("--verbose", action="store_true", help="log what the Kafka client does, to stderr")
         module.add_arguments(command)
-    return parser
+    return whole
 
 
 def _show_warning(

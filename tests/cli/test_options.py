@@ -1,0 +1,36 @@
+"""`ticdc-source options`: the table of options."""
+
+from tests.cli.conftest import Command
+from ticdc_source.options.kafka_client import REFUSED, SETTINGS, WITHOUT_EFFECT
+from ticdc_source.options.options import OPTIONS
+
+
+def test_all_options(ticdc_source: Command) -> None:
+    """Each option is there with its default and meaning, and each known property of the Kafka client."""
+    found = ticdc_source("options", "--json").json
+
+    assert {each["name"]: (each["default"] or "", each["meaning"]) for each in found["options"]} == {
+        option.name: (option.default, option.meaning) for option in OPTIONS.values()
+    }
+    names = {each["name"]: each["effect"] for each in found["kafka"]}
+    assert len(names) == len(SETTINGS) + len(REFUSED) + len(WITHOUT_EFFECT)
+    assert (names["kafka.security.protocol"], names["kafka.auto.offset.reset"]) == ("used", "refused")
+    assert names["kafka.session.timeout.ms"] == "none"
+
+
+def test_some_options(ticdc_source: Command) -> None:
+    """A part of a name, in any case, selects options."""
+    done = ticdc_source("options", "TIMEzone")
+
+    assert done.code == 0
+    assert "timeZone" in done.out
+    assert "protocol" not in done.out.splitlines()[2]
+    assert "Properties of the Kafka client" not in done.out
+
+
+def test_a_name_that_is_not_there(ticdc_source: Command) -> None:
+    """A misspelt name is exit code 2, and the right one is named."""
+    done = ticdc_source("options", "startngOffsets")
+
+    assert done.code == 2
+    assert "did you mean startingOffsets" in done.err
