@@ -67,11 +67,12 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         if code or _elsewhere(link):
             return match[0]
         path, _, anchor = unquote(link).partition("#")
-        target = _uri(_resolved(source, path))
+        linked = _resolved(source, path)
+        target = _uri(linked)
         if target is None:
-            if not (ROOT / _resolved(source, path)).exists():
+            if not (ROOT / linked).exists():
                 _log.warning("%s has a link to %s, which is not there", source, link)
-            return text[1:-1]
+            return text[1:-1] if linked.name in text else f"{text[1:-1]} (`{linked}`)"
         relative = os.path.relpath(target, Path(page.file.src_uri).parent)
         return f"{text}({relative}{'#' if anchor else ''}{anchor})"
 
