@@ -27,7 +27,7 @@ __all__ = ["KerberosSession"]
 
 _AUTHENTICATION_ONLY = b"\x01"  # of the security layers: Kafka has no other
 _PAUSE_SECONDS = 0.5
-_UNREACHABLE = frozenset({-1765328228, -1765328164})  # KRB5_KDC_UNREACH, KRB5_REALM_CANT_RESOLVE
+_UNREACHABLE = frozenset({2529639068, 2529639132})  # KRB5_KDC_UNREACH, KRB5_REALM_CANT_RESOLVE: negative, in 32 bits
 _ADVICE = "Check kafka.sasl.jaas.config, kafka.sasl.kerberos.service.name, krb5.conf and the clocks"
 
 
@@ -66,7 +66,7 @@ class KerberosSession:
             try:
                 _ = self.credentials().lifetime  # asks for the ticket
             except self.gssapi.exceptions.GSSError as error:
-                if error.min_code not in _UNREACHABLE:
+                if not _is_unreachable(error):
                     msg = f"Kerberos gives no ticket for the login: {error}. {_ADVICE}"
                     raise OptionError(msg) from None
                 patience.failed("Kerberos", Cause(str(error), is_permanent=True))
@@ -165,8 +165,12 @@ class _Kerberos(SaslMechanism):  # type: ignore[misc]  # kafka-python has no typ
         return f"Authenticated as {self._context.initiator_name} via SASL / GSSAPI"
 
 
+def _is_unreachable(error: Exception) -> bool:
+    return getattr(error, "min_code", 0) % (1 << 32) in _UNREACHABLE
+
+
 def _failed(error: Exception) -> kafka.errors.KafkaError:
     """Return kafka-python's error for one of Kerberos."""
-    if getattr(error, "min_code", None) in _UNREACHABLE:
+    if _is_unreachable(error):
         return kafka.errors.KafkaConnectionError(f"Kerberos does not answer: {error}")
     return kafka.errors.SaslAuthenticationFailedError(f"Kerberos: {error}. {_ADVICE}")

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafka.net.sasl.oauth import AbstractTokenProvider
-
 from ticdc_source.kafka.api import ClientConfig
 from ticdc_source.kafka.kafka_python import library
 from ticdc_source.kafka.kafka_python.errors import NoTokenError
-from ticdc_source.kafka.kafka_python.kerberos import KerberosSession
 from ticdc_source.kafka.logins import msk, oauth
 from ticdc_source.kafka.logins.tls import endpoint_context, tls_context
 from ticdc_source.kafka.logins.tokens import TOKENS, RenewedToken, Token, TokenUnavailableError
@@ -44,6 +41,8 @@ class LoginSession:
         self._token: RenewedToken | None = None
         self.settings: library.Settings = {}
         if config.get("sasl_mechanism") == "GSSAPI":
+            from ticdc_source.kafka.kafka_python.kerberos import KerberosSession  # noqa: PLC0415 (as in `_provider`)
+
             given = login if isinstance(login, KerberosLogin) else KerberosLogin()
             service = config.get("sasl_kerberos_service_name", "kafka")
             session = KerberosSession(given, service, config.get("sasl_kerberos_domain_name"), patience)
@@ -55,7 +54,7 @@ class LoginSession:
             token.open(patience)
             self._token = token
             extensions = dict(login.extensions) if isinstance(login, EndpointLogin) else {}
-            self.settings = {"sasl_oauth_token_provider": _Tokens(token, extensions)}
+            self.settings = {"sasl_oauth_token_provider": _provider(token, extensions)}
 
     def replace_token(self, patience: Patience) -> bool:
         """Get another token if brokers refuse one that is not new; return whether there is another one.
@@ -91,25 +90,19 @@ def _renewed(login: EndpointLogin | MSKLogin, config: ClientConfig) -> RenewedTo
     return RenewedToken(fetch, f"the token endpoint {oauth.shown(login.endpoint)}", oauth.ADVICE, login.times)
 
 
-class _Tokens(AbstractTokenProvider):  # type: ignore[misc]
-    """Gives kafka-python the token there is."""
+def _provider(token: RenewedToken, extensions: Mapping[str, str]) -> object:
+    """Return what kafka-python asks for the token there is, and for SASL extensions."""
+    # Imported here: another version of the library may have it elsewhere, and need it only for a login.
+    from kafka.net.sasl.oauth import AbstractTokenProvider  # noqa: PLC0415
 
-    def __init__(self, token: RenewedToken, extensions: Mapping[str, str]) -> None:
-        super().__init__()
-        self._token = token
-        self._extensions = extensions
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+        def token(self) -> str:
+            try:
+                return token.value()
+            except TokenUnavailableError as error:
+                raise NoTokenError(str(error)) from None
 
-    def token(self) -> str:
-        """Return the token.
+        def extensions(self) -> dict[str, str]:
+            return dict(extensions)
 
-        Raises:
-            NoTokenError: it has expired and could not be renewed.
-        """
-        try:
-            return self._token.value()
-        except TokenUnavailableError as error:
-            raise NoTokenError(str(error)) from None
-
-    def extensions(self) -> dict[str, str]:
-        """Return the SASL extensions."""
-        return dict(self._extensions)
+    return Provider()
