@@ -190,15 +190,19 @@ def delays(events: DataFrame) -> list[Delay]:
 
 
 def watermarks(events: DataFrame) -> list[Watermark]:
-    """Return how far each topic partition was behind, before and after each of its watermarks."""
-    earlier = Window.partitionBy("_partition").orderBy("_offset").rowsBetween(Window.unboundedPreceding, -1)
+    """Return how far each topic partition was behind, before and after each of its watermarks.
+
+    After a restart, TiCDC sends older watermarks again: they take nothing back.
+    """
+    partition = Window.partitionBy("_partition").orderBy("_offset")
+    earlier, until = (partition.rowsBetween(Window.unboundedPreceding, end) for end in (-1, 0))
     arrived, reached = F.unix_millis("_timestamp"), F.unix_millis("_commit_timestamp")
     frame = (
         events.where("_event_type = 'watermark'")
         .select(
             *("_partition", "_offset", "_timestamp"),
             ((arrived - F.max(reached).over(earlier)) / 1000).alias("before"),
-            ((arrived - reached) / 1000).alias("after"),
+            ((arrived - F.max(reached).over(until)) / 1000).alias("after"),
         )
         .orderBy("_partition", "_offset")
     )
