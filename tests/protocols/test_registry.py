@@ -52,6 +52,7 @@ def test_the_contract_is_whole() -> None:
         "commit_versions",
         "settings",
         "without_files",
+        "redact",
     } == METHODS
 
 

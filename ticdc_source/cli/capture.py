@@ -1,17 +1,19 @@
 """Write the exact bytes of records to a file, with topic, partition, offset, timestamp, key and headers.
 
-The file is JSON Lines, compressed by gzip. `ticdc-source replay` writes it to a topic. It has the data of your tables:
-look at who gets it.
+The file is JSON Lines, compressed by gzip; `ticdc-source replay` writes it to a topic. It has the data of your tables.
+With --redact, values of columns and of headers are nonsense of the same length and type, the same for the same value.
+Names, DDL statements, schemas, years, commit times and offsets stay: look at the file before you send it.
 """
 
 from __future__ import annotations
 
 import argparse
+import secrets
 from pathlib import Path
 
 from ticdc_source.cli.arguments import add_connection, options_of
 from ticdc_source.cli.screen import errors, progress_bar
-from ticdc_source.driver.inspection.capture import Selection, capture, write_capture
+from ticdc_source.driver.inspection.capture import Selection, capture, redacted, write_capture
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -33,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="at most so many records, from the start (%(default)s)",
     )
+    parser.add_argument(
+        "--redact", action="store_true", help="replace values of columns by nonsense of the same length and type"
+    )
 
 
 def _numbers(text: str) -> frozenset[int]:
@@ -52,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     selection = Selection(partitions=arguments.partition, start=start, end=end, most=arguments.max_records)
     with progress_bar() as bar:
         records = capture(options_of(arguments), selection, lambda done, total: bar("capture", done, total))
-        count = write_capture(arguments.file, records)
+        if arguments.redact:
+            records = redacted(records, secrets.token_bytes(32))
+        count = write_capture(arguments.file, records, is_redacted=arguments.redact)
     errors().print(f"{count:,} records in {arguments.file}", markup=False)
     return 0

@@ -23,6 +23,7 @@ from ticdc_source.schema.model import Column, TableSchema, TypeVersions
 
 if TYPE_CHECKING:
     from ticdc_source._native import Prefixes
+    from ticdc_source.protocols.redaction import Redactor
     from ticdc_source.protocols.settings import SettingsFinder
 
 __all__ = [
@@ -227,6 +228,9 @@ class Decoder(Protocol):
 
     def without_files(self) -> Decoder:
         """Return the decoder that reads no claim-check file: it takes large messages with their key columns only."""
+
+    def redact(self, key: bytes | None, value: bytes | None, redactor: Redactor) -> tuple[bytes | None, bytes | None]:
+        """Return a record's key and value with the values of columns redacted; only `ticdc-source capture` asks."""
 
     def describe(
         self, events: TableEvents, ddl: Sequence[DDLEvent] = (), declared: Mapping[str, TypeVersions] | None = None

@@ -11,7 +11,7 @@ import binascii
 import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ticdc_source.driver.load import batch_options
@@ -23,8 +23,11 @@ from ticdc_source.kafka.api import WrittenRecord
 from ticdc_source.kafka.kafka_python.connect import writer
 from ticdc_source.options.kafka_client import client_config
 from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols.base import Decoder
+from ticdc_source.protocols.redaction import Redactor
 
-__all__ = ["CapturedRecord", "Selection", "capture", "read_capture", "replay", "write_capture"]
+__all__ = ["CapturedRecord", "Selection", "capture", "read_capture", "redacted", "replay", "write_capture"]
 
 _FORMAT, _VERSION = "ticdc-source capture", 1
 
@@ -120,14 +123,34 @@ def _records(chunk: Chunk) -> Iterator[CapturedRecord]:
         )
 
 
-def write_capture(path: Path, records: Iterable[CapturedRecord], *, redacted: bool = False) -> int:
+def redacted(records: Iterable[CapturedRecord], salt: bytes) -> Iterator[CapturedRecord]:
+    """Yield records with nonsense in place of the values of columns; names, types, kinds and lengths stay.
+
+    Args:
+        records: the records.
+        salt: whoever does not know it cannot find the values by trying.
+    """
+    redactor = Redactor(salt)
+    decoder: Decoder | None = None
+    for record in records:
+        recognising = (each for each in PROTOCOLS.values() if each.recognizes(record.key, record.value))
+        decoder = next(recognising, decoder)  # a tombstone is of the protocol before it
+        if decoder is None:
+            key, value = (data and redactor.unknown(data) for data in (record.key, record.value))
+        else:
+            key, value = decoder.redact(record.key, record.value, redactor)
+        headers = tuple((name, data and redactor.unknown(data)) for name, data in record.headers)
+        yield replace(record, key=key, value=value, headers=headers)
+
+
+def write_capture(path: Path, records: Iterable[CapturedRecord], *, is_redacted: bool = False) -> int:
     """Write records to a file, and return their number.
 
     Raises:
         OptionError: the file cannot be written.
     """
     count = 0
-    head = {"format": _FORMAT, "version": _VERSION, "redacted": redacted}
+    head = {"format": _FORMAT, "version": _VERSION, "redacted": is_redacted}
     try:
         with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
             file.write(json.dumps(head).encode() + b"\n")

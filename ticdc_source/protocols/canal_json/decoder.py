@@ -21,6 +21,7 @@ from ticdc_source.kernels import Wire
 from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, no_origins, number_after
 from ticdc_source.protocols.canal_json.kernels import EXACT_FLOAT_TEXT, KERNELS
+from ticdc_source.protocols.canal_json.redaction import redacted
 from ticdc_source.protocols.canal_json.settings import CanalJSONSettings
 from ticdc_source.protocols.canal_json.template import template_of
 from ticdc_source.protocols.cast import cast_images
@@ -41,6 +42,7 @@ from ticdc_source.protocols.messages import (
 )
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
+from ticdc_source.protocols.redaction import Redactor
 from ticdc_source.protocols.templates import Learn, Templates
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TableSchema, TypeVersions
 from ticdc_source.schema.types import TYPES, ColumnType, convertible, parse_type, type_of
@@ -166,6 +168,10 @@ class CanalJSON:
     def without_files(self) -> CanalJSON:
         """Return the decoder that takes large messages as they are."""
         return replace(self, large=self.large.without_files())
+
+    def redact(self, key: bytes | None, value: bytes | None, redactor: Redactor) -> tuple[bytes | None, bytes | None]:
+        """Return key and value with the values of columns redacted."""
+        return redacted(key, value, redactor)
 
     def describe(
         self,

@@ -26,6 +26,7 @@ from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native import payload_of
 from ticdc_source.protocols.debezium.origins import origins
+from ticdc_source.protocols.debezium.redaction import redacted
 from ticdc_source.protocols.debezium.settings import DebeziumSettings
 from ticdc_source.protocols.debezium.template import template_of
 from ticdc_source.protocols.debezium.types import (
@@ -51,6 +52,7 @@ from ticdc_source.protocols.messages import (
 )
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
+from ticdc_source.protocols.redaction import Redactor
 from ticdc_source.protocols.templates import Learn, Templates
 from ticdc_source.schema.model import Column, ColumnFacts, TableSchema, TypeVersions
 from ticdc_source.schema.types import ColumnType
@@ -124,6 +126,10 @@ class Debezium:
     def without_files(self) -> Debezium:
         """Return itself: it has no large messages."""
         return self
+
+    def redact(self, key: bytes | None, value: bytes | None, redactor: Redactor) -> tuple[bytes | None, bytes | None]:
+        """Return key and value with the values of columns redacted."""
+        return redacted(key, value, redactor)
 
     def describe(
         self,

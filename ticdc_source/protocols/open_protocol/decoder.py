@@ -25,11 +25,13 @@ from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure, parse_object, text
 from ticdc_source.protocols.open_protocol.flagless_strings import wire_of_strings, written_in
 from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
+from ticdc_source.protocols.open_protocol.redaction import redacted
 from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
 from ticdc_source.protocols.open_protocol.settings import OpenProtocolSettings
 from ticdc_source.protocols.open_protocol.split import VERSION, PlainKeys, events_of, split_frames
 from ticdc_source.protocols.open_protocol.template import template_of
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.redaction import Redactor
 from ticdc_source.protocols.templates import Learn, Templates
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TableSchema, TypeVersions, Written
 from ticdc_source.schema.types import ColumnType, type_of
@@ -116,6 +118,10 @@ class OpenProtocol:
     def without_files(self) -> OpenProtocol:
         """Return the decoder that takes large messages as they are."""
         return replace(self, large=self.large.without_files())
+
+    def redact(self, key: bytes | None, value: bytes | None, redactor: Redactor) -> tuple[bytes | None, bytes | None]:
+        """Return key and value with the values of columns redacted."""
+        return redacted(key, value, redactor)
 
     def describe(
         self,
