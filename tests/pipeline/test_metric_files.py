@@ -1,7 +1,6 @@
 """Metric files are whole or not there, in a folder and in stores, and never fail a read nor show a secret."""
 
 import json
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
+from tests.support.s3 import s3_server
 from ticdc_source.errors import OptionError
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline import metric_files as module
@@ -142,21 +142,13 @@ def test_a_draft_that_cannot_be_moved_is_removed(caplog: pytest.LogCaptureFixtur
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    """The end of the URIs of an S3-compatible server, and credentials for it in the environment."""
-    server_of = pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[server]'")
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = server_of.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"endpoint_override={quote(f'http://{host}:{port}', safe='')}&scheme=http&region=us-east-1"
-    server.stop()
+    """The query of the URIs of an S3-compatible server with a bucket."""
+    with s3_server("metrics") as query:
+        yield query
 
 
 def test_an_object_store_gets_whole_objects(s3: str) -> None:
     """Lines written to an S3-compatible server are objects with these lines, also under Spark's scheme s3a."""
-    fs.FileSystem.from_uri(f"s3://key:{quote(SECRET, safe='')}@metrics?{s3}&allow_bucket_creation=true")[0].create_dir(
-        "metrics"
-    )
     files = MetricFiles(f"s3a://key:{quote(SECRET, safe='')}@metrics/of/shop?{s3}")
     assert files.names() == []
 

@@ -4,16 +4,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from examples.local_kafka import produce
+from tests.driver.test_stream_progress import line
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import failure_of
 from tests.support.messages import Message, canal
+from tests.support.s3 import s3_server
 from ticdc_source import StreamProgress, progress_listener
-from ticdc_source.spark.listener import ProgressListener
+from ticdc_source.pipeline.metric_files import MetricFiles
+from ticdc_source.spark.listener import ProgressListener, _NewLines
 
 MakeListener = Callable[..., ProgressListener]
 OPTIONS = {"startingOffsets": "earliest", "mode": "DROPMALFORMED", "protocol": "canal-json", "tables": "test.t"}
@@ -37,7 +42,7 @@ class Reports(list[StreamProgress]):
 
     def wait(self, holds: Callable[[StreamProgress], bool]) -> StreamProgress:
         """Wait for a report, after the last one that was waited for, for which something holds; return it."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240  # a first micro-batch takes long on a busy machine
         while not any(map(holds, self[self.seen :])):
             assert time.monotonic() < deadline, self[-1:]
             time.sleep(0.05)
@@ -83,6 +88,32 @@ def write(servers: str, topic: str, *messages: Message) -> None:
     produce(servers, topic, [(0, *message, [], None) for message in messages])
 
 
+def test_only_new_files_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A listener reads a query's files once: at first those of the last micro-batches, which do not count, too."""
+    files = MetricFiles(str(tmp_path / "metrics"))
+    for query in ("q", "q-1", "other"):
+        for batch in range(9):
+            files.write(f"{query}-{batch:09d}", [line(batch, batch, batch + 1)])
+    files.write("batch", [line(0, 0, 1)])
+    new = _NewLines(files)
+
+    def batches(query: str, batch: int) -> tuple[list[int], list[int]]:
+        history, lines = new.of(query, batch)
+        return [each["batch"] for each in history], [each["batch"] for each in lines]
+
+    assert batches("q", 6) == ([3, 4, 5], [6])
+    files.write("q-000000006", [line(6, 9, 9)])  # a second action of the micro-batch
+    assert batches("q", 7) == ([], [6, 7])
+    assert batches("q", 7) == ([], [])
+    assert batches("q-1", 0) == ([], [0])
+    new.forget("q")
+    assert batches("q", 8) == ([5, 6, 6, 7], [8])
+
+    (tmp_path / "metrics" / f"q-000000009-{'0' * 32}.jsonl").write_text("{")
+    assert [batches("q", 9), batches("q", 9)] == [([], []), ([], [])]
+    assert caplog.text.count("The metric files cannot be read") == 1
+
+
 def test_stalled_idle_and_replayed(
     stream: MakeStream, listener: MakeListener, servers: str, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -95,7 +126,7 @@ def test_stalled_idle_and_replayed(
 
     def each(frame: DataFrame, batch: int) -> None:
         frame.collect()
-        assert batch == 0 or runs.wait(120)
+        assert batch == 0 or runs.wait(500)
 
     query = one.start(each)
     # The first micro-batch has ended, and the second does not.
@@ -177,3 +208,40 @@ def test_what_is_known_without_files(
     assert f"query {query.id}, micro-batch 0, running: " in caplog.text
     assert "WARNING" in {record.levelname for record in caplog.records if "failed: " in record.getMessage()}
     assert "on_progress of progress_listener has failed" in caplog.text
+
+
+@pytest.mark.slow("a server for S3")
+def test_metrics_in_s3_reach_prometheus(
+    stream: MakeStream, listener: MakeListener, servers: str, topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Workers write to S3, the listener reads there, and Prometheus gets it over HTTP; the URI's secret is nowhere."""
+    prometheus: Any = pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
+    name, reports, registry = topic(), Reports(), prometheus.CollectorRegistry()
+    write(servers, name, *(insert(number, age=60) for number in range(5)), watermark(age=30), (b"", b"{"))
+    caplog.set_level("DEBUG", "ticdc_source")
+    server, thread = prometheus.start_http_server(0, "127.0.0.1", registry)
+    try:
+        with s3_server("bucket") as query:
+            path = f"s3://key:s3cr3t@bucket/metrics?{query}"
+            added = listener(metrics_path=path, on_progress=reports.append, registry=registry)
+            running = stream(name, "id int", **OPTIONS, metricsPath=path).start()
+            read = reports.wait(lambda report: report.batch == 0)
+            with urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as answer:
+                text = answer.read().decode()
+            running.stop()
+            reports.wait(lambda report: report.state == "ended")
+            added.close()
+            assert b"ticdc_" not in prometheus.generate_latest(registry)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    labels = f'{{query="{running.id}",table="test.t"}}'
+    found = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert (read.rows, read.decode_errors, read.dropped) == (5, 1, 1)
+    assert found[f"ticdc_rows_total{labels}"] == "5.0"
+    assert found[f"ticdc_decode_errors_total{labels}"] == "1.0"
+    assert found[f"ticdc_query_up{labels}"] == "1.0"
+    assert float(found[f"ticdc_watermark_lag_seconds{labels}"]) >= 30
+    assert "s3cr3t" not in caplog.text + text + repr(reports) + repr(vars(added))

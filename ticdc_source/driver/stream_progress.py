@@ -43,7 +43,7 @@ class StreamProgress:
         state: `running`, `ended`, or `failed` if it ended with an error.
         rows: rows that were read.
         offset_lag: records that are in Kafka and have not been read, as of the last micro-batch.
-        commit_lag: seconds by which the query is behind the changes in Kafka; 0 if there is nothing more to read.
+        commit_lag: seconds by which the query is behind Kafka: it rises while more is left to read, and not otherwise.
         watermark_lag: seconds since the resolved ts: every change up to it has been read.
         commit_ts: the largest commit-ts that was read.
         resolved_ts: the smallest watermark of the topic partitions.
@@ -195,10 +195,6 @@ class ProgressTracker:
         for each in self._partitions.values():
             each.end = each.next_offset
             each.note(now, now)
-
-    def laggard(self) -> str | None:
-        """Return which topic partition holds the resolved ts back for long; None if none does."""
-        return next(filter(None, (table.progress.laggard() for table in self._tables.values())), None)
 
     def reports(self, now: float) -> list[StreamProgress]:
         """Return the progress of each table at a time, in seconds since 1970."""

@@ -146,6 +146,8 @@ class ProgressListener(StreamingQueryListener):
             tracker.is_busy = False
             if event.exception is None:
                 del self._trackers[tracker.query_id]
+                if self._metrics is not None:
+                    self._metrics.forget(tracker.query_id)
         self._report(tracker)
 
     def _tracker(self, query_id: str, name: str | None) -> ProgressTracker:
@@ -210,6 +212,10 @@ class _NewLines:
         self._read: dict[str, set[str]] = {}  # the files of each query that were read
         self._has_warned = False
 
+    def forget(self, query_id: str) -> None:
+        """Begin again with a query that has ended: when it is started, its last files say how far it was."""
+        self._read.pop(query_id, None)
+
     def of(self, query_id: str, batch: int) -> tuple[list[Line], list[Line]]:
         """Return the lines from before the first micro-batch that is asked for, and those that are new until this one.
 
@@ -221,7 +227,7 @@ class _NewLines:
         lines: list[Line] = []
         try:
             numbered = [(_batch_of(name, query_id), name) for name in self._files.names()]
-            oldest = batch - (_HISTORY if is_first else _REPEATED)
+            oldest = max(0, batch - (_HISTORY if is_first else _REPEATED))
             for number, name in sorted((number, name) for number, name in numbered if oldest <= number <= batch):
                 if name not in read:
                     (history if is_first and number < batch else lines).extend(self._files.read(name))
