@@ -1,10 +1,12 @@
-"""Which settings of the changefeed its messages show: what the wire formats have in common.
+"""Find settings of the changefeed in messages: the parts that all protocols share.
 
 A setting is reported only if the messages prove it. `output-old-value=false` of a table without updates cannot be seen.
+If messages prove two values, the changefeed was changed, and the value is `mixed`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -13,7 +15,9 @@ from ticdc_source.events import Chunk, Split, TableName
 from ticdc_source.protocols.compression import codec_of
 from ticdc_source.protocols.messages import JSONObject
 
-__all__ = ["ChangefeedSetting", "Compressions", "RowMessage", "RowSettings", "SettingsFinder"]
+__all__ = ["ChangefeedSetting", "Compressions", "RowMessage", "RowSettings", "SettingsFinder", "true_false"]
+
+_NEARLY_ALL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +36,14 @@ class ChangefeedSetting:
 
 
 class SettingsFinder(Protocol):
-    """Looks for the settings of a changefeed in the messages of one wire format. It keeps counts, no messages."""
+    """Looks for the settings of a changefeed in the messages of one protocol. It keeps counts, no messages."""
 
     @property
     def no_commit_ts(self) -> int:
         """The number of row messages without a commit-ts."""
 
     def add(self, chunk: Chunk, split: Split) -> None:
-        """Look at the events of a chunk."""
+        """Look at the events of a chunk; `split` has them."""
 
     def found(self) -> list[ChangefeedSetting]:
         """Return the settings that the messages prove, in the order in which to show them."""
@@ -54,7 +58,7 @@ class RowMessage:
         before: the old row, maybe in part; None if the message has none.
         after: the new row; None for a delete.
         keys: the handle-key columns that the message names.
-        large: how TiCDC handled a message that was too large, as its option says it; empty for one that was not.
+        large: the value of `large-message-handle-option` for a message that was too large; empty for others.
     """
 
     table: TableName
@@ -65,93 +69,94 @@ class RowMessage:
 
 
 @dataclass(slots=True)
-class _Deletes:
-    """The columns of one table's rows: the most of a new row, and those of deleted rows."""
+class _TableColumns:
+    """The columns that the rows of one table have.
 
-    widest: int = 0
-    deleted: set[frozenset[str]] = field(default_factory=set)
+    Attributes:
+        new_row: the largest number of columns of a new row.
+        deleted_rows: the columns of deleted rows.
+        keys: the handle-key columns; empty if the messages do not name them.
+    """
+
+    new_row: int = 0
+    deleted_rows: set[frozenset[str]] = field(default_factory=set)
     keys: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
 class RowSettings:
-    """Settings that row messages of every wire format show alike.
+    """Settings that row messages of every protocol show alike.
 
     Attributes:
-        partial: number of updates whose old row lacks columns.
-        whole: number of updates whose old row has columns that did not change.
-        moved: number of updates that change the handle key.
-        large: number of messages that were too large, by how TiCDC handled them.
+        partial_old_rows: the number of updates whose old row lacks columns.
+        full_old_rows: the number of updates whose old row has columns that did not change.
+        key_changes: the number of updates that change the handle key.
+        large_messages: the number of messages that were too large, by the value of `large-message-handle-option`.
     """
 
-    partial: int = 0
-    whole: int = 0
-    moved: int = 0
-    large: dict[str, int] = field(default_factory=dict)
-    _tables: dict[TableName, _Deletes] = field(default_factory=dict)
+    partial_old_rows: int = 0
+    full_old_rows: int = 0
+    key_changes: int = 0
+    large_messages: Counter[str] = field(default_factory=Counter)
+    _tables: dict[TableName, _TableColumns] = field(default_factory=dict)
 
     def add(self, row: RowMessage) -> None:
         """Look at a row event."""
         if row.large:
-            self.large[row.large] = self.large.get(row.large, 0) + 1
+            self.large_messages[row.large] += 1
             return  # it may have its key columns only
-        table = self._tables.setdefault(row.table, _Deletes())
+        table = self._tables.setdefault(row.table, _TableColumns())
+        table.keys = frozenset(row.keys) or table.keys
         if row.after is not None:
-            table.widest = max(table.widest, len(row.after))
+            table.new_row = max(table.new_row, len(row.after))
             if row.before is not None:
                 self._add_update(row.before, row.after, row.keys)
         elif row.before is not None:
-            table.deleted.add(frozenset(row.before))
-            table.keys = frozenset(row.keys) or table.keys
+            table.deleted_rows.add(frozenset(row.before))
 
     def _add_update(self, before: JSONObject, after: JSONObject, keys: Collection[str]) -> None:
         if len(before) < len(after):
-            self.partial += 1
+            self.partial_old_rows += 1
         elif any(name in after and after[name] == old for name, old in before.items()):
-            self.whole += 1
-        self.moved += any(name in before and name in after and before[name] != after[name] for name in keys)
+            self.full_old_rows += 1
+        self.key_changes += any(name in before and name in after and before[name] != after[name] for name in keys)
 
-    def found(self, *, old_rows: bool = True) -> list[ChangefeedSetting]:
+    def found(self, *, can_omit_old_columns: bool = True) -> list[ChangefeedSetting]:
         """Return the settings.
 
         Args:
-            old_rows: whether the wire format can leave columns out of old rows (`only-output-updated-columns`).
+            can_omit_old_columns: whether the protocol has `only-output-updated-columns`.
         """
         settings = []
-        if old_rows and (self.partial or self.whole):
+        if can_omit_old_columns and (self.partial_old_rows or self.full_old_rows):
             because = (
-                f"updates whose old row has fewer columns than the new one: {self.partial:,}"
-                if self.partial
-                else f"updates with old values that did not change: {self.whole:,}"
+                f"updates whose old row has fewer columns than the new one: {self.partial_old_rows:,}; with old values "
+                f"that did not change: {self.full_old_rows:,}"
             )
-            settings.append(ChangefeedSetting("only-output-updated-columns", _bool(self.partial > 0), because))
+            value = true_false(self.partial_old_rows, self.full_old_rows)
+            settings.append(ChangefeedSetting("only-output-updated-columns", value, because))
         settings += self._deletes()
-        if self.moved:
-            because = (
-                f"updates that change the handle key, and are not split into a delete and an insert: {self.moved:,}"
-            )
+        if self.key_changes:
+            because = f"updates that change the handle key, and are not split: {self.key_changes:,}"
             settings.append(ChangefeedSetting("output-raw-change-event", "true", because))
         settings += [
-            ChangefeedSetting(
-                "large-message-handle-option", option, f"messages that were too large for Kafka: {count:,}"
-            )
-            for option, count in self.large.items()
+            ChangefeedSetting("large-message-handle-option", option, f"messages that were too large: {count:,}")
+            for option, count in self.large_messages.items()
         ]
         return settings
 
     def _deletes(self) -> list[ChangefeedSetting]:
-        """Say whether deletes have their key columns only. A table whose columns are all in its key says nothing."""
-        short = whole = 0
-        for table in self._tables.values():
-            for names in table.deleted:
-                if len(names) < table.widest and (not table.keys or names <= table.keys):
-                    short += 1
-                elif not names <= table.keys and len(names) >= table.widest:
-                    whole += 1
-        if not short and not whole:
+        """Say whether deletes have their key columns only. A table says nothing if all its columns are in the key."""
+        tables = [table for table in self._tables.values() if table.keys]
+        key_only = sum(
+            table.new_row > len(table.keys) and any(names <= table.keys for names in table.deleted_rows)
+            for table in tables
+        )
+        full = sum(any(not names <= table.keys for names in table.deleted_rows) for table in tables)
+        if not key_only and not full:
             return []
-        because = "deletes have their key columns only" if short else "deletes have columns outside the handle key"
-        return [ChangefeedSetting("delete-only-output-handle-key-columns", _bool(short > 0), because)]
+        because = f"tables whose deletes have key columns only: {key_only:,}; other columns too: {full:,}"
+        return [ChangefeedSetting("delete-only-output-handle-key-columns", true_false(key_only, full), because)]
 
 
 @dataclass(slots=True)
@@ -159,25 +164,31 @@ class Compressions:
     """How messages are compressed by `large-message-handle-compression`.
 
     Attributes:
-        counts: number of values, by codec.
+        counts: the number of values, by codec.
     """
 
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, value: bytes | None) -> None:
-        """Look at a value, or at a value frame."""
+        """Look at the bytes that TiCDC compresses: a Kafka value, or a frame of one."""
         if value:
-            codec = codec_of(value)
-            self.counts[codec] = self.counts.get(codec, 0) + 1
+            self.counts[codec_of(value)] += 1
 
     def found(self) -> list[ChangefeedSetting]:
-        """Return the codec that most values have."""
+        """Return the setting: the codec of nearly all values. Some bytes look compressed and are not."""
         if not self.counts:
             return []
-        codec = max(self.counts, key=lambda name: self.counts[name])
-        because = f"values that begin like that: {self.counts[codec]:,} of {sum(self.counts.values()):,}"
-        return [ChangefeedSetting("large-message-handle-compression", codec, because)]
+        ((codec, count),) = self.counts.most_common(1)
+        total = self.counts.total()
+        because = f"values compressed with {codec}: {count:,} of {total:,}"
+        if codec == "none":
+            because = f"values that are not compressed: {count:,} of {total:,}"
+        value = codec if count >= _NEARLY_ALL * total else "mixed"
+        return [ChangefeedSetting("large-message-handle-compression", value, because)]
 
 
-def _bool(value: bool) -> str:  # noqa: FBT001 (it is the value)
-    return "true" if value else "false"
+def true_false(proofs: int, contradictions: int) -> str:
+    """Return the value of a setting, given how many messages prove it to be true, and to be false."""
+    if proofs and contradictions:
+        return "mixed"
+    return "true" if proofs else "false"

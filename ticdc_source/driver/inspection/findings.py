@@ -72,15 +72,15 @@ def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[Finding]:
             f"stands in for it, and two changes of a row in one millisecond may be ordered wrongly{adds}"
         )
         yield Finding(code="no-commit-ts", message=message, topic=topic)
-    large = settings.get("large-message-handle-option")
-    if large == "handle-key-only":
+    large = {setting.value for setting in messages.settings if setting.name == "large-message-handle-option"}
+    if "handle-key-only" in large:
         message = (
             f"Messages of {topic} that were too large have their key columns only: reads fail, unless "
             "onHandleKeyOnly=null reads the other columns as NULL; TiCDC's large-message-handle-option=claim-check "
             "loses nothing"
         )
         yield Finding(code="handle-key-only", message=message, topic=topic)
-    elif large == "claim-check":
+    if "claim-check" in large:
         message = f"Messages of {topic} that were too large lie in claim-check storage: set claimCheckLocation"
         yield Finding(code="claim-check", message=message, topic=topic)
     for name, value in settings.items():

@@ -233,14 +233,13 @@ class _Topic:
 
     def _finish_protocol(self, protocol: str, messages: _Messages) -> list[Finding]:
         report, sample = messages.report, messages.sample
-        dispatched, key_only = Dispatched(len(self._report.partitions)), 0
+        dispatched = Dispatched(len(self._report.partitions))
         findings: list[Finding] = []
         in_texts = {} if sample.decoder.types_in_ddl else ddl_types_of_tables(sample.ddl, whole=sample.whole)
         for table, parts in sorted(_by_table(sample).items(), key=lambda item: str(item[0])):
             inspected = inspect_table(table, parts, sample, self._options, in_texts.get(lower_case(table), {}))
             report.tables.append(inspected.report)
             findings += inspected.findings
-            key_only += inspected.key_only
             for corrupt in inspected.failed:
                 self._add_bad(protocol, corrupt.error.reason, str(corrupt.error.address))
             dispatched.add(inspected.partitions, inspected.commit_ts, inspected.keys)

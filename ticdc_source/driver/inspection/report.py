@@ -24,14 +24,14 @@ __all__ = [
 
 # What a person should know before reading a topic, by the code that scripts look for.
 FINDINGS: Mapping[str, str] = {
-    "empty": "a topic has no record in the range",
+    "empty": "the offset range of a topic has no record",
     "not-whole": "not all records were read: counts and DDL are those of a part",
     "several-protocols": "a topic has messages of several protocols",
-    "unknown-protocol": "records are of no protocol that is read",
-    "bad-records": "records or events cannot be read; one finding a reason, with the first address",
-    "refused": "`load()` refuses a table with these options; the finding says which option helps",
-    "types-uncertain": "messages do not fully say the types of columns: precision, length or labels",
-    "timestamp-shifted": "TIMESTAMP columns lie quarters of an hour beside the commit times: the `timeZone` to try",
+    "unknown-protocol": "records have an unsupported protocol",
+    "bad-records": "records or events cannot be read; one finding per reason, with the first partition and offset",
+    "refused": "`load()` refuses a table with these options; the finding gives the reason",
+    "types-uncertain": "messages do not fully say the types of columns: precision, length, or the values of ENUM and SET",
+    "timestamp-shifted": "TIMESTAMP columns differ from the commit times by whole hours or quarters: the `timeZone` to try",
     "no-key": "the messages of a table name no key: its changes cannot be merged",
     "no-commit-ts": "messages have no commit-ts",
     "no-watermarks": "partitions have no watermark: `endingCommitTs=resolved` does not work, and lag is not known",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from ticdc_source.schema.types import TIMESTAMP
 
 __all__ = ["InspectedTable", "inspect_table"]
 
+_LOGICAL_BITS = 18  # of a TSO
 _ENDS = 50  # chunks from each end whose rows are described
 _OTHER_PREFIX = "_ticdc_"  # of metadata columns, if a table column has the name of one
 # Columns beside those of the table, by names that no table of MySQL has: they end in a space.
@@ -43,8 +45,7 @@ class InspectedTable:
         partitions: the topic partition of each new row, and of each deleted one; int32.
         commit_ts: the commit-ts of each of these rows; int64.
         keys: the handle-key columns of these rows.
-        failed: the events that cannot be read, with the chunk of each.
-        key_only: the number of events that have their key columns only.
+        failed: the events that cannot be read; their errors have the addresses.
         findings: what a person should know.
     """
 
@@ -53,7 +54,6 @@ class InspectedTable:
     commit_ts: pa.Array
     keys: list[pa.Array] = field(default_factory=list)
     failed: list[Corrupt] = field(default_factory=list)
-    key_only: int = 0
     findings: list[Finding] = field(default_factory=list)
 
     def commit_range_of_partitions(self) -> dict[int, tuple[int, int]]:
@@ -78,73 +78,52 @@ def inspect_table(
 
     Args:
         table: the table.
-        parts: its row events, in the order of each topic partition.
+        parts: its row events, one topic partition after the other, in offset order.
         sample: the sample that has them, and all DDL events.
         options: the options that the user gave.
         declared: the types that DDL texts give its columns.
     """
-    findings: list[Finding] = []
     decoder = sample.decoder
-    described = _described(table, parts, sample, declared, findings)
-    report = TableReport(table=str(table), options={"tables": str(table)})
-    load = _load(described, decoder, options)
+    load = _load_schema(parts, sample, declared, options)
+    report = TableReport(table=str(table), options={"tables": str(table), **_needed_options(load, decoder)})
+    findings = []
     if load.refused is not None:
         findings.append(Finding(code="refused", message=str(load.refused), table=str(table)))
-    if described is not None:
-        report.options |= _options(load, decoder)
-        report.columns = _columns(described, load)
+    if load.described is not None:
+        report.columns = _columns(load.described, load)
         report.keys = [column.name for column in report.columns if column.key]
         report.schema = ", ".join(hint_of(item.name, item.type) for item in load.fields)
-        findings += _uncertain_types(described, report, sample)
-    rows, failed, key_only = _decoded(parts, _plan(load, decoder), decoder)
-    report.insert, report.update, report.delete = (
-        pc.equal(rows[_CHANGE_TYPE], kind).to_pylist().count(True) for kind in (INSERT, UPDATE_POSTIMAGE, DELETE)
-    )
+        findings += _uncertain_types(report, sample)
+    rows, failed = _decoded(parts, _plan(load, decoder), decoder)
+    kinds = Counter(rows[_CHANGE_TYPE].to_pylist())
+    report.insert, report.update, report.delete = kinds[INSERT], kinds[UPDATE_POSTIMAGE], kinds[DELETE]
     bounds = pc.min_max(rows[_COMMIT_TS])
     report.first_commit_ts, report.last_commit_ts = bounds["min"].as_py(), bounds["max"].as_py()
     report.first_time, report.last_time = time_of(report.first_commit_ts), time_of(report.last_commit_ts)
     changed = rows.filter(pc.not_equal(rows[_CHANGE_TYPE], UPDATE_PREIMAGE))
-    found = InspectedTable(
+    if not decoder.zoned_timestamps:
+        findings += _shifted(table, changed, options)
+    return InspectedTable(
         report=report,
         partitions=changed[_PARTITION].combine_chunks(),
         commit_ts=changed[_COMMIT_TS].combine_chunks(),
         keys=[changed[name].combine_chunks() for name in report.keys if name in changed.column_names],
         failed=failed,
-        key_only=key_only,
         findings=findings,
     )
-    if described is not None and not decoder.zoned_timestamps:
-        findings += _shifted(table, changed, options)
-    return found
-
-
-def _described(
-    table: TableName,
-    parts: Sequence[TableEvents],
-    sample: Sample,
-    declared: Mapping[str, TypeVersions],
-    findings: list[Finding],
-) -> TableSchema | None:
-    """Return the versions of a table, merged; None if no row can be read."""
-    some = parts if len(parts) <= 2 * _ENDS else [*parts[:_ENDS], *parts[-_ENDS:]]
-    try:
-        schemas = [schema for part in some for schema in sample.decoder.describe(part, sample.ddl, declared)]
-        merged = merge_schemas(schemas)
-        return None if merged is None else with_table_ddl(merged, sample.table_ddl, required=False)
-    except TiCDCSourceError as error:
-        findings.append(Finding(code="refused", message=str(error), table=str(table)))
-        return None
 
 
 class _Load(NamedTuple):
     """What load() would give.
 
     Attributes:
+        described: the versions of the table, merged; None if no row can be read.
         schema: the read schema; None if it would refuse the table whatever the prefix of metadata columns is.
         options: the options that give it.
         refused: why it would refuse the table with the options that the user gave.
     """
 
+    described: TableSchema | None
     schema: pa.Schema | None
     options: Options
     refused: TiCDCSourceError | None = None
@@ -155,24 +134,33 @@ class _Load(NamedTuple):
         return [item for item in self.schema or () if item.metadata and TABLE.encode() in item.metadata]
 
 
-def _load(described: TableSchema | None, decoder: Decoder, options: Options) -> _Load:
-    if described is None:
-        return _Load(None, options)
+def _load_schema(
+    parts: Sequence[TableEvents], sample: Sample, declared: Mapping[str, TypeVersions], options: Options
+) -> _Load:
+    """Describe a table, and try the user's options, then another prefix of metadata columns."""
+    some = parts if len(parts) <= 2 * _ENDS else [*parts[:_ENDS], *parts[-_ENDS:]]
+    described: TableSchema | None = None
     refused: TiCDCSourceError | None = None
     for tried in (options, replace(options, metadata_column_prefix=_OTHER_PREFIX)):
         try:
+            if described is None:
+                schemas = [schema for part in some for schema in sample.decoder.describe(part, sample.ddl, declared)]
+                merged = merge_schemas(schemas)
+                if merged is None:
+                    break
+                described = with_table_ddl(merged, sample.table_ddl, required=False)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # findings say it
-                return _Load(read_schema(described, decoder, tried), tried, refused)
+                warnings.simplefilter("ignore")  # findings report it instead
+                return _Load(described, read_schema(described, sample.decoder, tried), tried, refused)
         except TiCDCSourceError as error:
             refused = refused or error
-    return _Load(None, options, refused)
+    return _Load(described, None, options, refused)
 
 
-def _options(load: _Load, decoder: Decoder) -> dict[str, str]:
+def _needed_options(load: _Load, decoder: Decoder) -> dict[str, str]:
     found = {}
-    if load.options.metadata_column_prefix == _OTHER_PREFIX:
-        found["metadataColumnPrefix"] = _OTHER_PREFIX
+    if load.refused is not None and load.schema is not None:
+        found["metadataColumnPrefix"] = load.options.metadata_column_prefix
     if any(item.type == TIMESTAMP for item in load.fields) and not decoder.zoned_timestamps:
         found["timeZone"] = load.options.time_zone
     return found
@@ -183,13 +171,16 @@ def _columns(described: TableSchema, load: _Load) -> list[ColumnReport]:
     reports = []
     for column in described.columns:
         item = fields.get(column.name)
-        metadata: Mapping[bytes, bytes] = (item.metadata if item is not None else None) or {}
-        mysql_type = metadata.get(MYSQL_TYPE.encode(), b"").decode() or (str(column.type) if item is None else "")
+        if item is None:
+            mysql_type, spark_type = str(column.type), ""
+        else:
+            mysql_type = item.metadata.get(MYSQL_TYPE.encode(), b"").decode()
+            spark_type = spark_name(item.type)
         reports.append(
             ColumnReport(
                 name=column.name,
                 mysql_type=mysql_type or None,
-                spark_type="" if item is None else spark_name(item.type),
+                spark_type=spark_type,
                 key=column.key,
                 uncertain=column.conflict or lack_types([column]),
             )
@@ -197,31 +188,34 @@ def _columns(described: TableSchema, load: _Load) -> list[ColumnReport]:
     return reports
 
 
-def _uncertain_types(described: TableSchema, report: TableReport, sample: Sample) -> list[Finding]:
+def _uncertain_types(report: TableReport, sample: Sample) -> list[Finding]:
     """Say which columns need a CREATE TABLE, for types or labels that the messages lack."""
-    columns = tuple(column.name for column in described.columns if lack_types([column]))
+    columns = tuple(column.name for column in report.columns if column.uncertain)
     if not columns:
         return []
-    unread = " DDL events in the topic were not all read, so their types are not used." if not sample.whole else ""
+    unread = " DDL events in the topic were not all read, so types from DDL are not used." if not sample.whole else ""
     message = (
-        f"The messages do not fully say the types of {', '.join(columns)} (precision, length or labels).{unread} To "
-        f"give them, set tableDDL to what SHOW CREATE TABLE {report.table} prints. To keep the types above, set "
-        "schemaHints"
+        f"The messages do not fully say the types of {', '.join(columns)} (precision, length or labels), or say "
+        f"several.{unread} To give them, set tableDDL to what SHOW CREATE TABLE {report.table} prints. To keep the types "
+        "that are shown, set schemaHints"
     )
     return [Finding(code="types-uncertain", message=message, table=report.table, columns=columns)]
 
 
 def _plan(load: _Load, decoder: Decoder) -> Plan:
-    """Return the plan that load() would make, except that columns which it does not know are left out."""
+    """Return the plan that load() would make, except that it leaves out columns that the schema lacks."""
     context = None if load.schema is None else context_of_schema(load.schema, load.options)
     if context is None:
         return Plan(())
     return read_spec(load.schema, load.options, replace(context, columns=None, protocol=decoder.name)).plan
 
 
-def _decoded(parts: Sequence[TableEvents], plan: Plan, decoder: Decoder) -> tuple[pa.Table, list[Corrupt], int]:
-    """Return the row images of all events with partition and commit-ts, the events that failed, and key-only ones."""
-    tables, failed, key_only, learned = [], [], 0, Learned(native=plan.native_path)
+def _decoded(parts: Sequence[TableEvents], plan: Plan, decoder: Decoder) -> tuple[pa.Table, list[Corrupt]]:
+    """Return the row images of all events with partition and commit-ts, and the events that cannot be read.
+
+    Images of messages that do not fit the plan have no columns, so NULLs.
+    """
+    tables, failed, learned = [], [], Learned(native=plan.native_path)
     names = [item.name for item in plan.fields]
     for events in parts:
         try:
@@ -234,31 +228,30 @@ def _decoded(parts: Sequence[TableEvents], plan: Plan, decoder: Decoder) -> tupl
             _PARTITION: pa.repeat(pa.scalar(events.chunk.partition, pa.int32()), count),
             _COMMIT_TS: decoded.commit_ts.take(decoded.events),
         }
-        tables.append(pa.table({**columns, **{name: decoded.columns[name] for name in used if name not in columns}}))
-        key_only += decoded.key_only
+        tables.append(pa.table({**columns, **{name: decoded.columns[name] for name in used}}))
         failed += [
             Corrupt(events.positions[event], events.indexes[event], error.at(events.address(event)))
             for event, error in decoded.failures.items()
         ]
-    return pa.concat_tables(tables, promote_options="default"), failed, key_only
+    return pa.concat_tables(tables, promote_options="default"), failed
 
 
 def _shifted(table: TableName, rows: pa.Table, options: Options) -> list[Finding]:
-    """Say which TIMESTAMP columns lie whole quarters of an hour beside the commit times."""
+    """Say which TIMESTAMP columns differ from the commit times by a multiple of 15 minutes."""
     new = rows.filter(pc.not_equal(rows[_CHANGE_TYPE], DELETE))
-    commit_ms = pc.shift_right(new[_COMMIT_TS], 18)
+    commit_ms = pc.shift_right(new[_COMMIT_TS], _LOGICAL_BITS)
     shifts: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for name in new.column_names:
         if new.schema.field(name).type == TIMESTAMP:
             shift = shift_of(new[name].combine_chunks(), commit_ms.combine_chunks(), options.time_zone)
             if shift is not None:
-                shifts.setdefault((shift.zone, shift.names), []).append(name)
+                shifts.setdefault((shift.offset, shift.zones), []).append(name)
     found = []
-    for (zone, names), columns in shifts.items():
-        named = f" (that of {', '.join(names)})" if names else ""
+    for (offset, zones), columns in shifts.items():
+        named = f" (that of {', '.join(zones)})" if zones else ""
         message = (
             f"TIMESTAMP columns {', '.join(columns)} look shifted against the commit times, as if TiCDC's server were "
-            f"not in {options.time_zone}: try timeZone={names[0] if names else zone}, offset {zone}{named}"
+            f"not in {options.time_zone}: try timeZone={zones[0] if zones else offset}, offset {offset}{named}"
         )
         found.append(Finding(code="timestamp-shifted", message=message, table=str(table), columns=tuple(columns)))
     return found

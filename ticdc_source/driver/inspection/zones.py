@@ -35,13 +35,13 @@ class Shift(NamedTuple):
     """By how much a column is shifted.
 
     Attributes:
-        zone: the offset of the time zone to try, such as `+08:00`.
-        names: names of time zones that have this offset at the time of the rows.
+        offset: the offset of the time zone to try, such as `+08:00`.
+        zones: names of time zones that have this offset at the time of the rows.
         rows: the number of rows that show it.
     """
 
-    zone: str
-    names: tuple[str, ...]
+    offset: str
+    zones: tuple[str, ...]
     rows: int
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ticdc_source.events import Chunk, Split, TableName
 from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_object
-from ticdc_source.protocols.settings import ChangefeedSetting, Compressions, RowMessage, RowSettings
+from ticdc_source.protocols.settings import ChangefeedSetting, Compressions, RowMessage, RowSettings, true_false
 
 __all__ = ["CanalJSONSettings"]
 
@@ -65,13 +65,16 @@ class CanalJSONSettings:
         """Return the settings that the messages prove."""
         settings = []
         if self._messages:
-            extended = self._extended > 0
+            extended = true_false(self._extended, self._messages - self._extended)
             because = f"messages with '_tidb': {self._extended:,} of {self._messages:,}"
-            settings.append(ChangefeedSetting("enable-tidb-extension", "true" if extended else "false", because))
-            if extended and (self._long_types or self._short_types):
-                told = self._long_types > 0
-                because = "'mysqlType' has " + ("lengths and precisions" if told else "no lengths and no precisions")
-                settings.append(ChangefeedSetting("content-compatible", "true" if told else "false", because))
+            settings.append(ChangefeedSetting("enable-tidb-extension", extended, because))
+            if self._extended and (self._long_types or self._short_types):
+                value = true_false(self._long_types, self._short_types)
+                because = (
+                    f"types in 'mysqlType' with a length, precision or labels: {self._long_types:,}; that lack it: "
+                    f"{self._short_types:,}"
+                )
+                settings.append(ChangefeedSetting("content-compatible", value, because))
         if self._row_keys:
             because = f"messages with '_tidb.rowkey': {self._row_keys:,}"
             settings.append(ChangefeedSetting("output-row-key", "true", because))

@@ -8,7 +8,7 @@ from ticdc_source.events import Chunk, Split, TableName
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.debezium.native import payload_of
 from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_object
-from ticdc_source.protocols.settings import ChangefeedSetting, Compressions, RowMessage, RowSettings
+from ticdc_source.protocols.settings import ChangefeedSetting, Compressions, RowMessage, RowSettings, true_false
 
 __all__ = ["DebeziumSettings"]
 
@@ -72,20 +72,22 @@ class DebeziumSettings:
         settings = []
         if self._messages:
             because = f"messages with 'schema': {self._with_schema:,} of {self._messages:,}"
-            value = "false" if self._with_schema else "true"
+            value = true_false(self._messages - self._with_schema, self._with_schema)
             settings.append(ChangefeedSetting("debezium-disable-schema", value, because))
         if self._watermarks:
             because = f"watermarks: {self._watermarks:,}"
             settings.append(ChangefeedSetting("enable-tidb-extension", "true", because))
         elif self._with_schema:
-            because = "'schema' has " + ("" if self._with_types else "no ") + "'tidb_type'"
-            value = "true" if self._with_types else "false"
+            because = f"schemas with 'tidb_type': {self._with_types:,} of {self._with_schema:,}"
+            value = true_false(self._with_types, self._with_schema - self._with_types)
             settings.append(ChangefeedSetting("enable-tidb-extension", value, because))
         if self._with_start_ts:
             because = f"messages with 'source.start_ts': {self._with_start_ts:,}"
             settings.append(ChangefeedSetting("debezium-include-start-ts", "true", because))
         if self._updates:
-            lost = self._without_old == self._updates
-            because = f"updates with 'before': {self._updates - self._without_old:,} of {self._updates:,}"
-            settings.append(ChangefeedSetting("debezium.output-old-value", "false" if lost else "true", because))
-        return [*settings, *self.rows.found(old_rows=False), *self.compressions.found()]
+            with_old = self._updates - self._without_old
+            because = f"updates with 'before': {with_old:,} of {self._updates:,}"
+            settings.append(
+                ChangefeedSetting("debezium.output-old-value", true_false(with_old, self._without_old), because)
+            )
+        return [*settings, *self.rows.found(can_omit_old_columns=False), *self.compressions.found()]
