@@ -196,8 +196,8 @@ def _uncertain_types(report: TableReport, sample: Sample) -> list[Finding]:
     unread = " DDL events in the topic were not all read, so types from DDL are not used." if not sample.whole else ""
     message = (
         f"The messages do not fully say the types of {', '.join(columns)} (precision, length or labels), or say "
-        f"several.{unread} To give them, set tableDDL to what SHOW CREATE TABLE {report.table} prints. To keep the types "
-        "that are shown, set schemaHints"
+        f"several.{unread} To give them, set tableDDL to what SHOW CREATE TABLE {report.table} prints. To keep the "
+        "types that are shown, set schemaHints"
     )
     return [Finding(code="types-uncertain", message=message, table=report.table, columns=columns)]
 
