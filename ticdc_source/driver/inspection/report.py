@@ -31,7 +31,7 @@ FINDINGS: Mapping[str, str] = {
     "bad-records": "records or events cannot be read; one finding per reason, with the first address",
     "refused": "`load()` refuses a table with these options; the finding gives the reason",
     "types-uncertain": "messages do not fully say the types of columns: precision, length, members of ENUM or SET",
-    "timestamp-shifted": "TIMESTAMP columns differ from the commit times by whole hours or quarters: the `timeZone` to try",
+    "timestamp-shifted": "TIMESTAMP columns differ from the commit times as time zones do: the `timeZone` to try",
     "no-key": "the messages of a table name no key: its changes cannot be merged",
     "no-commit-ts": "messages have no commit-ts",
     "no-watermarks": "partitions have no watermark: `endingCommitTs=resolved` does not work, and lag is not known",
