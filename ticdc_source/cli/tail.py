@@ -128,9 +128,10 @@ def _line(event: Event, kind: str, tail: Tail, *, full: bool) -> Text:
     line = Text(f"{time} {event['_topic']}-{event['_partition']}:{event['_offset']} ", style="bright_black")
     line.append(f"{kind:9} ", style=style)
     table = ".".join(str(event[part]) for part in ("_database", "_table") if event[part])
-    line.append(f"{table} " if table else "", style="bold" if kind != "watermark" else style)
+    line.append(f"{_printable(table)} " if table else "", style="bold" if kind != "watermark" else style)
     line.append(
-        "".join(_details(event, kind, tail, full=full)), style=style if kind in {"watermark", "corrupt"} else ""
+        _printable("".join(_details(event, kind, tail, full=full))),
+        style=style if kind in {"watermark", "corrupt"} else "",
     )
     return line
 
@@ -165,6 +166,11 @@ def _details(event: Event, kind: str, tail: Tail, *, full: bool) -> Iterator[str
         return
     row = after or before
     yield " " + pairs({name: value for name, value in row.items() if name not in key})
+
+
+def _printable(text: str) -> str:
+    """Return a text without characters that a terminal takes for commands."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def _row(text: object) -> dict[str, object]:

@@ -123,7 +123,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType({
             Expectation("kafka.net.selector:NetworkSelector.run", parameters=("self", "coro", "args")),
             Expectation("kafka.net.compat:KafkaNetClient", members=("close",)),
             Expectation("kafka.net.compat:KafkaNetClient.__init__", parameters=("self", "net", "manager", "configs")),
-            Expectation(_MANAGER, members=("bootstrapped", "ssl_enabled", "call_soon", "wait_for")),
+            Expectation(_MANAGER, members=("bootstrapped", "broker_version", "ssl_enabled", "call_soon", "wait_for")),
             Expectation(
                 f"{_MANAGER}.__init__", parameters=("self", "net", "configs"), uses=("_net", "cluster", "config")
             ),
