@@ -73,13 +73,15 @@ class _TableColumns:
     """The columns that the rows of one table have.
 
     Attributes:
-        new_row: the largest number of columns of a new row.
-        deleted_rows: the columns of deleted rows.
+        new_row: the largest number of columns of a new row so far.
+        has_short_deletes: whether deletes have key columns only, and rows before them others too.
+        has_full_deletes: whether deletes have other columns too.
         keys: the handle-key columns; empty if the messages do not name them.
     """
 
     new_row: int = 0
-    deleted_rows: set[frozenset[str]] = field(default_factory=set)
+    has_short_deletes: bool = False
+    has_full_deletes: bool = False
     keys: frozenset[str] = frozenset()
 
 
@@ -112,7 +114,10 @@ class RowSettings:
             if row.before is not None:
                 self._add_update(row.before, row.after, row.keys)
         elif row.before is not None:
-            table.deleted_rows.add(frozenset(row.before))
+            names = frozenset(row.before)
+            # Rows behind the delete say nothing of it: DDL may have added columns.
+            table.has_short_deletes |= names <= table.keys and table.new_row > len(table.keys)
+            table.has_full_deletes |= bool(table.keys) and not names <= table.keys
 
     def _add_update(self, before: JSONObject, after: JSONObject, keys: Collection[str]) -> None:
         if len(before) < len(after):
@@ -137,7 +142,10 @@ class RowSettings:
             settings.append(ChangefeedSetting("only-output-updated-columns", value, because))
         settings += self._deletes()
         if self.key_changes:
-            because = f"updates that change the handle key, and are not split: {self.key_changes:,}"
+            because = (
+                f"updates that change the handle key, and are not split: {self.key_changes:,} (TiCDC before v6.5.5, "
+                "v7.1.2 and v7.5 splits none)"
+            )
             settings.append(ChangefeedSetting("output-raw-change-event", "true", because))
         settings += [
             ChangefeedSetting("large-message-handle-option", option, f"messages that were too large: {count:,}")
@@ -148,11 +156,8 @@ class RowSettings:
     def _deletes(self) -> list[ChangefeedSetting]:
         """Say whether deletes have their key columns only. A table says nothing if all its columns are in the key."""
         tables = [table for table in self._tables.values() if table.keys]
-        key_only = sum(
-            table.new_row > len(table.keys) and any(names <= table.keys for names in table.deleted_rows)
-            for table in tables
-        )
-        full = sum(any(not names <= table.keys for names in table.deleted_rows) for table in tables)
+        key_only = sum(table.has_short_deletes for table in tables)
+        full = sum(table.has_full_deletes for table in tables)
         if not key_only and not full:
             return []
         because = f"tables whose deletes have key columns only: {key_only:,}; other columns too: {full:,}"

@@ -46,6 +46,7 @@ class InspectedTable:
         commit_ts: the commit-ts of each of these rows; int64.
         keys: the handle-key columns of these rows.
         failed: the events that cannot be read; their errors have the addresses.
+        is_in_zone: whether a TIMESTAMP column lies beside the commit times without a shift.
         findings: what a person should know.
     """
 
@@ -54,6 +55,7 @@ class InspectedTable:
     commit_ts: pa.Array
     keys: list[pa.Array] = field(default_factory=list)
     failed: list[Corrupt] = field(default_factory=list)
+    is_in_zone: bool = False
     findings: list[Finding] = field(default_factory=list)
 
     def commit_range_of_partitions(self) -> dict[int, tuple[int, int]]:
@@ -101,14 +103,17 @@ def inspect_table(
     report.first_commit_ts, report.last_commit_ts = bounds["min"].as_py(), bounds["max"].as_py()
     report.first_time, report.last_time = time_of(report.first_commit_ts), time_of(report.last_commit_ts)
     changed = rows.filter(pc.not_equal(rows[_CHANGE_TYPE], UPDATE_PREIMAGE))
+    is_in_zone = False
     if not decoder.zoned_timestamps:
-        findings += _shifted(table, changed, options)
+        shifted, is_in_zone = _shifted(table, changed, options)
+        findings += shifted
     return InspectedTable(
         report=report,
         partitions=changed[_PARTITION].combine_chunks(),
         commit_ts=changed[_COMMIT_TS].combine_chunks(),
         keys=[changed[name].combine_chunks() for name in report.keys if name in changed.column_names],
         failed=failed,
+        is_in_zone=is_in_zone,
         findings=findings,
     )
 
@@ -236,15 +241,18 @@ def _decoded(parts: Sequence[TableEvents], plan: Plan, decoder: Decoder) -> tupl
     return pa.concat_tables(tables, promote_options="default"), failed
 
 
-def _shifted(table: TableName, rows: pa.Table, options: Options) -> list[Finding]:
-    """Say which TIMESTAMP columns differ from the commit times by a multiple of 15 minutes."""
+def _shifted(table: TableName, rows: pa.Table, options: Options) -> tuple[list[Finding], bool]:
+    """Say which TIMESTAMP columns differ from the commit times like time zones, and whether one does not differ."""
     new = rows.filter(pc.not_equal(rows[_CHANGE_TYPE], DELETE))
     commit_ms = pc.shift_right(new[_COMMIT_TS], _LOGICAL_BITS)
     shifts: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    is_in_zone = False
     for name in new.column_names:
         if new.schema.field(name).type == TIMESTAMP:
             shift = shift_of(new[name].combine_chunks(), commit_ms.combine_chunks(), options.time_zone)
-            if shift is not None:
+            if shift is not None and not shift.seconds:
+                is_in_zone = True
+            elif shift is not None:
                 shifts.setdefault((shift.offset, shift.zones), []).append(name)
     found = []
     for (offset, zones), columns in shifts.items():
@@ -254,4 +262,4 @@ def _shifted(table: TableName, rows: pa.Table, options: Options) -> list[Finding
             f"not in {options.time_zone}: try timeZone={zones[0] if zones else offset}, offset {offset}{named}"
         )
         found.append(Finding(code="timestamp-shifted", message=message, table=str(table), columns=tuple(columns)))
-    return found
+    return found, is_in_zone

@@ -20,8 +20,8 @@ _QUARTER_S = 900
 _NEAR_S = 120.0  # a row is written so long before it is committed, at most; clocks may differ as well
 _LEAST = 3  # rows, with as many commit times
 _LEAST_PART = 0.5  # of the rows
-# UTC offsets that a time zone may have: -12:00 to +14:00.
-_WEST, _EAST = -48, 56
+# UTC offsets of time zones, in quarters of an hour. Others are times that are planned: an expiry in 15 minutes.
+_OFFSETS = frozenset((*range(-48, 57, 4), -38, -14, -10, 14, 18, 22, 23, 26, 35, 38, 42, 51, 55))
 
 # Time zones to name, those of the most people first. Others have the same offset.
 _ZONES = (
@@ -38,11 +38,13 @@ class Shift(NamedTuple):
         offset: the offset of the time zone to try, such as `+08:00`.
         zones: names of time zones that have this offset at the time of the rows.
         rows: the number of rows that show it.
+        seconds: the shift against the time zone of the read; 0 if that is right.
     """
 
     offset: str
     zones: tuple[str, ...]
     rows: int
+    seconds: int
 
 
 def shift_of(values: pa.Array, commit_ms: pa.Array, time_zone: str) -> Shift | None:
@@ -68,13 +70,13 @@ def shift_of(values: pa.Array, commit_ms: pa.Array, time_zone: str) -> Shift | N
     if not quarters:
         return None
     quarter, rows = quarters.most_common(1)[0]
-    if quarter == 0 or rows < _LEAST_PART * len(pairs) or len(commits[quarter]) < _LEAST:
+    if rows < _LEAST_PART * len(pairs) or len(commits[quarter]) < _LEAST:
         return None
     moment = datetime.fromtimestamp(max(commits[quarter]), timezone.utc)
     offset = _offset_of(time_zone, moment) + timedelta(seconds=quarter * _QUARTER_S)
-    if not _WEST <= offset / timedelta(seconds=_QUARTER_S) <= _EAST:
+    if quarter and offset / timedelta(seconds=_QUARTER_S) not in _OFFSETS:
         return None
-    return Shift(_text(offset), tuple(_names(offset, moment)), rows)
+    return Shift(_text(offset), tuple(_names(offset, moment)), rows, quarter * _QUARTER_S)
 
 
 def _offset_of(time_zone: str, moment: datetime) -> timedelta:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ticdc_source.errors import FramingError
-from ticdc_source.events import Chunk, Split, TableName
+from ticdc_source.events import Chunk, DDLEvent, Split, TableName
 from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_object
 from ticdc_source.protocols.open_protocol.split import frames
 from ticdc_source.protocols.settings import ChangefeedSetting, Compressions, RowMessage, RowSettings
+from ticdc_source.schema.ddl_kinds import removes_rows_of
 
 __all__ = ["OpenProtocolSettings"]
 
 _HANDLE_KEY = 2  # the flag of a column (docs/wire.md, item 61)
-_MANY = 100  # records with one event each, from which on that is no accident
+_MANY = 3  # records of one transaction with one event each, from which on that is no accident
 _Key = tuple[TableName, tuple[str, ...]]
 
 
@@ -24,11 +25,14 @@ class OpenProtocolSettings:
     rows: RowSettings = field(default_factory=RowSettings)
     compressions: Compressions = field(default_factory=Compressions)
     no_commit_ts: int = 0  # each key frame has one
-    _records: int = 0
+    _split: int = 0  # records with one event that follow another one of the same transaction
     _most: int = 0
+    _twice: int = 0
     _with_old: int = 0
     _written: dict[_Key, set[int]] = field(default_factory=dict)  # commit-ts of new rows without an old one, by key
     _deleted: dict[_Key, set[int]] = field(default_factory=dict)
+    _removals: list[DDLEvent] = field(default_factory=list)
+    _next: dict[tuple[str, int], int] = field(default_factory=dict)  # offsets, by topic partition
 
     def add(self, chunk: Chunk, split: Split) -> None:
         """Look at the events of a chunk."""
@@ -38,8 +42,13 @@ class OpenProtocolSettings:
                     self.compressions.add(value_frame)
             except FramingError:  # splitting reports it
                 continue
+        if len(chunk) and self._next.get((chunk.topic, chunk.partition), chunk.offsets[0]) != chunk.offsets[0]:
+            self._count_twice()  # a row may have been deleted in between
+        if len(chunk):
+            self._next[chunk.topic, chunk.partition] = chunk.offsets[-1] + 1
+        self._removals += [event for event in split.ddl if removes_rows_of(event, event.table)]
+        self._split += _split_transactions(split)
         for table, events in split.tables.items():
-            self._records += len(set(events.positions))
             self._most = max(self._most, *(index + 1 for index in events.indexes), 0)
             for key_frame, payload in zip(events.event_keys, events.payloads, strict=True):
                 large = "claim-check" if "ccl" in key_frame else "handle-key-only" if "ohk" in key_frame else ""
@@ -72,17 +81,37 @@ class OpenProtocolSettings:
             because = f"updates with 'p': {self._with_old:,}"
             settings.append(ChangefeedSetting("open.output-old-value", "true", because))
         else:
-            # A row that was written twice, and not deleted in between, was updated.
-            twice = sum(
-                len(times) > len(self._deleted.get(row, ())) + 1 for row, times in self._written.items()
-            )  # fmt: skip
-            if twice:
-                because = f"rows that are written again without 'p': {twice:,}"
+            self._count_twice()
+            if self._twice:
+                because = f"rows that are written again without 'p': {self._twice:,}"
                 settings.append(ChangefeedSetting("open.output-old-value", "false", because))
         if self._most > 1:
             because = f"events in the largest record: {self._most:,}"
             settings.append(ChangefeedSetting("max-batch-size", f"at least {self._most}", because))
-        elif self._records >= _MANY:
-            because = f"each of {self._records:,} records has one event"
+        elif self._split >= _MANY:
+            because = f"records with one event behind another one of the same transaction: {self._split:,}"
             settings.append(ChangefeedSetting("max-batch-size", "1", because))
         return [*settings, *self.rows.found(), *self.compressions.found()]
+
+    def _count_twice(self) -> None:
+        """Count the rows that were written twice, and neither deleted in between nor removed by DDL: updated ones."""
+        for row, times in self._written.items():
+            if len(times) > len(self._deleted.get(row, ())) + 1:
+                self._twice += not any(removes_rows_of(event, row[0]) for event in self._removals)
+        self._written.clear()
+        self._deleted.clear()
+
+
+def _split_transactions(split: Split) -> int:
+    """Return how many records have one event, and the commit-ts of the record before, which has one event too."""
+    commits: dict[int, set[int]] = {}
+    several: set[int] = set()
+    for events in split.tables.values():
+        for position, index, key in zip(events.positions, events.indexes, events.event_keys, strict=True):
+            commits.setdefault(position, set()).add(key["ts"])
+            if index:
+                several.add(position)
+    return sum(
+        position not in several and position - 1 not in several and commits.get(position - 1) == found
+        for position, found in commits.items()
+    )
