@@ -68,8 +68,8 @@ def test_lags_of_a_topic(broker: Kafka, topic: Callable[..., str]) -> None:
 
     first, second = look(broker.bootstrap_servers, name, 20).partitions
 
-    assert (first.end, first.commit_lag_s, first.watermark_lag_s) == (4, 11.0, 12.0)
-    assert (second.end, second.commit_lag_s, second.watermark_lag_s, second.late_s) == (1, 18.0, None, 18.0)
+    assert (first.end, first.age_s, first.watermark_lag_s) == (4, 11.0, 12.0)
+    assert (second.end, second.age_s, second.watermark_lag_s, second.late_s) == (1, 18.0, None, 18.0)
 
 
 def test_a_lag_is_never_negative(broker: Kafka, topic: Callable[..., str]) -> None:
@@ -79,7 +79,7 @@ def test_a_lag_is_never_negative(broker: Kafka, topic: Callable[..., str]) -> No
 
     (found,) = look(broker.bootstrap_servers, name, 0).partitions
 
-    assert (found.commit_lag_s, found.watermark_lag_s, found.late_s) == (0.0, 0.0, 0.0)
+    assert (found.age_s, found.watermark_lag_s, found.late_s) == (0.0, 0.0, 0.0)
 
 
 def test_it_reads_back_as_far_as_needed(broker: Kafka, topic: Callable[..., str]) -> None:
@@ -89,7 +89,7 @@ def test_it_reads_back_as_far_as_needed(broker: Kafka, topic: Callable[..., str]
 
     (found,) = look(broker.bootstrap_servers, name, 100).partitions
 
-    assert (found.commit_lag_s, found.watermark_lag_s) == (99.0, 40.01)
+    assert (found.age_s, found.watermark_lag_s) == (99.0, 40.01)
 
 
 def test_later_looks_read_new_records_only(
@@ -114,7 +114,7 @@ def test_later_looks_read_new_records_only(
         after = watch.look().partitions[0]
 
     assert (before.watermark_lag_s, after.watermark_lag_s) == (9.0, 3.0)
-    assert (before.commit_lag_s, after.commit_lag_s) == (10.0, 10.0)
+    assert (before.age_s, after.age_s) == (10.0, 10.0)
     assert fetched == [(2, 3)]
 
 
@@ -128,14 +128,14 @@ def test_an_empty_topic_has_no_lag(broker: Kafka, topic: Callable[..., str], tic
 
 class TestCheckpoint:
     def test_a_stream_that_is_behind(self, broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
-        """The newest micro-batch that is committed counts; the reader lag is the age of the first unread commit."""
+        """The newest micro-batch that is committed counts; the commit lag is the age of the first unread commit."""
         name = topic()
         write(broker.bootstrap_servers, name, row(0), mark(1), row(4), row(6), mark(7))
         folder = checkpoint(tmp_path, name, 1, 2, 4, committed=2)
 
         (found,) = look(broker.bootstrap_servers, name, 10, Reader(checkpoint=str(folder))).partitions
 
-        assert (found.position, found.behind, found.lost, found.reader_lag_s) == (2, 3, 0, 6.0)
+        assert (found.position, found.behind, found.lost, found.commit_lag_s) == (2, 3, 0, 6.0)
         assert found.read_commit_ts == TSO + SECOND
 
     def test_a_stalled_stream_falls_behind_and_an_idle_topic_does_not(
@@ -148,7 +148,7 @@ class TestCheckpoint:
         finished = Reader(checkpoint=str(checkpoint(tmp_path / "finished", name, 3, committed=1)))
 
         lags = [
-            [look(broker.bootstrap_servers, name, now, reader).partitions[0].reader_lag_s for now in (10, 100)]
+            [look(broker.bootstrap_servers, name, now, reader).partitions[0].commit_lag_s for now in (10, 100)]
             for reader in (stalled, finished)
         ]
 
@@ -162,7 +162,7 @@ class TestCheckpoint:
 
         (found,) = look(broker.bootstrap_servers, name, 10, Reader(checkpoint=folder.as_uri())).partitions
 
-        assert (found.position, found.behind, found.reader_lag_s) == (None, None, None)
+        assert (found.position, found.behind, found.commit_lag_s) == (None, None, None)
 
     def test_checkpoints_of_spark(self, broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
         """A checkpoint that Spark itself wrote is read."""
@@ -177,7 +177,7 @@ class TestCheckpoint:
 
         found = look(broker.bootstrap_servers, name, 10, Reader(checkpoint=str(folder))).partitions
 
-        assert [(each.position, each.behind, each.reader_lag_s) for each in found] == [(4, 2, 6.0)] * 2
+        assert [(each.position, each.behind, each.commit_lag_s) for each in found] == [(4, 2, 6.0)] * 2
 
     def test_what_is_no_checkpoint(self, broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
         """A folder of something else, and the checkpoint of another topic, are errors that say so."""
@@ -201,7 +201,7 @@ def test_a_consumer_group(broker: Kafka, topic: Callable[..., str]) -> None:
 
     found = look(broker.bootstrap_servers, name, 10, Reader(group=f"group-of-{name}")).partitions
 
-    assert [(each.position, each.behind, each.reader_lag_s) for each in found] == [(None, None, None), (1, 1, 7.0)]
+    assert [(each.position, each.behind, each.commit_lag_s) for each in found] == [(None, None, None), (1, 1, 7.0)]
 
 
 def test_json_and_the_exit_code(broker: Kafka, topic: Callable[..., str], ticdc_source: Command) -> None:
@@ -233,7 +233,7 @@ def test_the_table(broker: Kafka, topic: Callable[..., str], ticdc_source: Comma
     lines = [line for line in done.out.splitlines() if line.startswith(name)]
     assert len(lines) == 2
     assert "2026-11-21" in lines[0]
-    assert "reader lag" in done.out
+    assert "commit lag" in done.out
 
 
 def test_brokers_that_are_away(ticdc_source: Command) -> None:

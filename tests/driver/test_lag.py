@@ -33,7 +33,7 @@ def test_an_idle_topic_is_not_late() -> None:
 
 def test_the_first_change_after_an_idle_time_is_not_late() -> None:
     """What comes after an idle day is as late as the reader has not looked, or as the last watermark is old."""
-    looked = PartitionProgress(next_offset=9, end=10, commit_ts=ts(NOW - 86_400), up_to_date=NOW - 3)
+    looked = PartitionProgress(next_offset=9, end=10, commit_ts=ts(NOW - 86_400), up_to_date_at=NOW - 3)
     marked = PartitionProgress(next_offset=9, end=10, commit_ts=ts(NOW - 86_400), watermark=ts(NOW - 2))
 
     assert commit_lag([looked], NOW) == 3
@@ -54,7 +54,7 @@ def test_the_latest_partition_counts() -> None:
 
 def test_a_micro_batch_that_does_not_end_is_late() -> None:
     """While a reader is known to be reading, more is left, whatever was known before."""
-    position = PartitionProgress(next_offset=9, end=9, commit_ts=ts(NOW - 500), up_to_date=NOW - 100)
+    position = PartitionProgress(next_offset=9, end=9, commit_ts=ts(NOW - 500), up_to_date_at=NOW - 100)
 
     assert commit_lag([position], NOW, is_busy=True) == 100
 

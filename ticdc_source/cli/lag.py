@@ -1,8 +1,8 @@
 """Show how late topics are: the newest commit and watermark of each partition, and how far behind a reader is.
 
-It reads a few records at the end of each partition. The watermark lag says how late TiCDC is; the commit lag also rises
-while nothing is changed. With --checkpoint or --group, the reader lag says for how long the first event that the reader
-has not read has been committed.
+It reads a few records at the end of each partition. The watermark lag says how late TiCDC is. The age is that of the last
+commit, and rises while nothing is changed. With --checkpoint or --group, the commit lag says for how long the first event
+that the reader has not read has been committed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-lag",
         type=float,
         metavar="SECONDS",
-        help="return 1 if the watermark lag or the reader lag of a partition is larger; the commit lag counts where "
+        help="return 1 if the watermark lag or the commit lag of a partition is larger; the age counts where "
         "there is neither",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts: one line per look")
@@ -116,10 +116,10 @@ def _watch(reports: Iterator[LagReport]) -> float | None:
 
 def _shown(report: LagReport) -> RenderableType:
     has_reader = any(each.position is not None for each in report.partitions)
-    columns = ["topic partition", "end", "last commit", "commit lag", "watermark", "watermark lag"]
+    columns = ["topic partition", "end", "last commit", "age", "watermark", "watermark lag"]
     if has_reader:
-        columns += ["behind", "read up to", "reader lag"]
-    table = table_of(*columns, right=("end", "commit lag", "watermark lag", "behind", "reader lag"))
+        columns += ["behind", "read up to", "commit lag"]
+    table = table_of(*columns, right=("end", "age", "watermark lag", "behind", "commit lag"))
     for each in report.partitions:
         table.add_row(*_cells(each, report.time, has_reader=has_reader))
     late = "nothing tells how late" if report.late_s is None else f"late by {duration(report.late_s)} at most"
@@ -131,11 +131,11 @@ def _shown(report: LagReport) -> RenderableType:
 
 def _cells(lag: PartitionLag, now: str, *, has_reader: bool) -> Iterator[str]:
     yield from (plain(f"{lag.topic}-{lag.partition}"), f"{lag.end:,}")
-    yield from (_short(lag.last_time, now), _seconds(lag.commit_lag_s))
+    yield from (_short(lag.last_time, now), _seconds(lag.age_s))
     yield from (_short(lag.watermark_time, now), _seconds(lag.watermark_lag_s))
     if has_reader:
         yield "" if lag.behind is None else f"{lag.behind:,}"
-        yield from (_short(lag.read_time, now), _seconds(lag.reader_lag_s))
+        yield from (_short(lag.read_time, now), _seconds(lag.commit_lag_s))
 
 
 def _short(iso: str | None, now: str) -> str:

@@ -110,12 +110,12 @@ class _Partition:
 
     next_offset: int
     end: int
-    up_to_date: float | None = None
+    up_to_date_at: float | None = None
     delay: float = 0.0
 
     def note(self, as_of: float, now: float) -> None:
         if self.next_offset >= self.end:
-            self.up_to_date = max(as_of, self.up_to_date or as_of)
+            self.up_to_date_at = max(as_of, self.up_to_date_at or as_of)
             self.delay = max(0.0, now - as_of)
 
 
@@ -178,7 +178,7 @@ class ProgressTracker:
                 end = latest.get(partition, offset + behind.get(partition, 0))
                 known = found.get(partition) or self._partitions.get(partition)
                 slower = min(offset, found[partition].next_offset) if partition in found else offset
-                found[partition] = _Partition(slower, end, known.up_to_date if known else None)
+                found[partition] = _Partition(slower, end, known.up_to_date_at if known else None)
         for each in found.values():
             each.note(as_of, now)
         self._partitions = found
@@ -235,7 +235,7 @@ class ProgressTracker:
                 end=where.end,
                 commit_ts=table.commits.get(partition),
                 watermark=table.progress.watermarks.get(partition),
-                up_to_date=where.up_to_date,
+                up_to_date_at=where.up_to_date_at,
                 delay=where.delay,
             )
             for partition, where in self._partitions_of(table).items()

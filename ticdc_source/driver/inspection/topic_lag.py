@@ -54,14 +54,14 @@ class PartitionLag:
         topic, partition: which one.
         start, end: the offsets that Kafka has; `end` is exclusive.
         last_commit_ts, last_time: the largest commit-ts of rows and DDL near the end.
-        commit_lag_s: how many seconds ago that was. It rises while nothing is changed.
+        age_s: how many seconds ago that was. It rises while nothing is changed.
         watermark, watermark_time: the largest watermark near the end.
         watermark_lag_s: how many seconds ago that was: how late TiCDC is.
         position: the offset from which the reader will go on; None if it has none here.
         behind: how many offsets it still has to read.
         lost: how many of the offsets that it still has to read are gone.
         read_commit_ts, read_time: the largest commit-ts or watermark of what it has read last.
-        reader_lag_s: how many seconds ago the first event that it has not read was committed; 0 if it has read all.
+        commit_lag_s: how many seconds ago the first event that it has not read was committed; 0 if it has read all.
     """
 
     topic: str
@@ -70,7 +70,7 @@ class PartitionLag:
     end: int
     last_commit_ts: int | None = None
     last_time: str | None = None
-    commit_lag_s: float | None = None
+    age_s: float | None = None
     watermark: int | None = None
     watermark_time: str | None = None
     watermark_lag_s: float | None = None
@@ -79,13 +79,13 @@ class PartitionLag:
     lost: int | None = None
     read_commit_ts: int | None = None
     read_time: str | None = None
-    reader_lag_s: float | None = None
+    commit_lag_s: float | None = None
 
     @property
     def late_s(self) -> float | None:
-        """The largest of the lags that mean something is late. A commit lag does so only where nothing else tells."""
-        found = [lag for lag in (self.watermark_lag_s, self.reader_lag_s) if lag is not None]
-        return max(found) if found else self.commit_lag_s
+        """The largest of the lags that mean something is late. An age does so only where nothing else tells."""
+        found = [lag for lag in (self.watermark_lag_s, self.commit_lag_s) if lag is not None]
+        return max(found) if found else self.age_s
 
 
 @dataclass(slots=True, kw_only=True)
@@ -171,7 +171,7 @@ class LagWatch(AbstractContextManager["LagWatch"]):
             lag = PartitionLag(topic=key.topic, partition=key.partition, start=offset_range.start, end=offset_range.end)
             lag.last_commit_ts, lag.watermark = newest.commit_ts, newest.watermark
             lag.last_time, lag.watermark_time = time_of(newest.commit_ts), time_of(newest.watermark)
-            lag.commit_lag_s, lag.watermark_lag_s = _seconds(newest.commit_ts, now), _seconds(newest.watermark, now)
+            lag.age_s, lag.watermark_lag_s = _seconds(newest.commit_ts, now), _seconds(newest.watermark, now)
             if key in positions:
                 self._add_reader(lag, offset_range, positions[key], now)
             report.partitions.append(lag)
@@ -225,7 +225,7 @@ class LagWatch(AbstractContextManager["LagWatch"]):
         read = self._newest(offset_range._replace(end=next_), self._read)
         lag.read_commit_ts = _largest(read.commit_ts, read.watermark)
         lag.read_time = time_of(lag.read_commit_ts)
-        lag.reader_lag_s = self._unread_for(offset_range._replace(start=next_), now)
+        lag.commit_lag_s = self._unread_for(offset_range._replace(start=next_), now)
 
     def _unread_for(self, unread: OffsetRange, now: float) -> float | None:
         """Return how many seconds ago the first of some events was committed; 0 without any."""
