@@ -1,8 +1,8 @@
 """Show how late topics are: the newest commit and watermark of each partition, and how far behind a reader is.
 
-It reads a few records at the end of each partition. The watermark lag says how late TiCDC is. The age is that of the last
-commit, and rises while nothing is changed. With --checkpoint or --group, the commit lag says for how long the first event
-that the reader has not read has been committed.
+It reads a few records at the end of each partition. The watermark lag says how late TiCDC is. The age is that of the
+last commit, and rises while nothing is changed. With --checkpoint or --group, the commit lag says for how long the
+first event that the reader has not read has been committed.
 """
 
 from __future__ import annotations
