@@ -56,7 +56,7 @@ test-faults: $(READY)  ## Kill a broker of three under a stream 20 times, stop a
 	TICDC_KILLS=20 TICDC_AWAY_SECONDS=120 TICDC_READS=100 $(RUN) $(PY) -m pytest -s $(HOURS) \
 	  tests/spark/test_cluster_faults.py tests/kafka/test_cluster.py $(PYTEST_ARGS)
 
-tour: $(READY)  ## See a topic in five pictures: build/tour/index.html, from the demo's messages on a broker, read with Spark
+tour: $(READY)  ## See a topic in pictures: build/tour/index.html, from the demo's messages on a broker, read with Spark
 	$(RUN) $(PY) -m examples.tour $(ARGS)
 
 tidb: $(READY)  ## Build a TiDB for tests into the cache, once (Go 1.23 or newer, Maven; ten minutes)

@@ -1,4 +1,4 @@
-"""`python -m examples.tour`: read a topic with Spark, and write build/tour/index.html with five pictures of it.
+"""`python -m examples.tour`: read a topic with Spark, and write build/tour/index.html with pictures of it.
 
 Without a topic, it starts a broker and fills one with the demo's messages, in canal-json.
 """
