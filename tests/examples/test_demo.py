@@ -52,7 +52,7 @@ def test_all_protocols_give_the_tables_of_sql(broker: Kafka, tmp_path: Path) -> 
     assert "WARN" not in err
     rows = sum(len(truth.rows) for truth in read_truth().values())
     shown, _, following = out.partition("What to try next")
-    *_, first, second, third, last, _, _ = shown.splitlines()
+    *_, first, second, third, last, _ = shown.splitlines()
     lines = [f"{protocol:<14} {rows:,} rows compared, {rows:,} rows equal" for protocol in PROTOCOLS]
     assert [first, second, third] == lines
     assert last.startswith("Everything is equal")

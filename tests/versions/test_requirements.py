@@ -1,24 +1,26 @@
 """What pyproject.toml asks for: extras, and that the lowest version of each requirement is enough."""
 
-import os
+import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
-from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
+from examples.data import read_messages
+from examples.local_kafka import produce
 from tests.conftest import ROOT, Kafka
 from tests.versions.environments import dependencies, environment, extras, listed, lowest, run_module
 
-SECONDS = 1800  # two minutes on two idle cores
+SECONDS = 1800
 NEWEST_PYTHON = (3, 12)  # has the lowest versions as wheels
 FIRST_WITH_THE_FORMAT = "4.0.0"
 # What tests need, beside mypy and the like.
 TOOLS = ("kafka-python[", "pytest", "tzdata")
-# Without Spark: what reads captured messages, and what fetches records from a broker.
-TESTS = ("corpus", "kafka/test_fetch.py", "kernels", "pipeline", "protocols", "schema")
+# What reads captured messages, without Spark and brokers.
+TESTS = ("corpus", "kernels", "pipeline/test_golden.py", "protocols", "schema")
 # What is not in the environment, with the reason.
 LEFT_OUT = {"kerberos": "its package is compiled, which needs the headers of Kerberos"}
 
@@ -94,20 +96,45 @@ def test_the_lowest_versions_read(broker: Kafka, tmp_path: Path, pyspark: str) -
 
 
 @pytest.mark.parametrize("pyspark", marked(FIRST_WITH_THE_FORMAT))
-def test_the_lowest_versions_pass_the_tests(broker: Kafka, tmp_path: Path, pyspark: str) -> None:
-    """With the lowest versions, the tests of reading pass that need no Spark."""
+def test_the_lowest_versions_inspect(broker: Kafka, topic: Callable[..., str], pyspark: str) -> None:
+    """With the lowest versions, `inspect` reads a topic without Spark, reports the same tables, and draws them."""
+    name = topic(3)
+    produce(broker.bootstrap_servers, name, [(*message, [], None) for message in read_messages("canal-json")])
+    tools = [text for text in listed("dev") if text.startswith(TOOLS)]
+
+    def inspect(python: Path, *options: str) -> str:
+        command = ["-m", "ticdc_source", "inspect", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name]
+        done = run_here([str(python), *command, *options])
+        assert done.returncode in {0, 1}, done.stdout + done.stderr  # 1: it has something to say
+        return done.stdout
+
+    lowest_one = lowest_environment(pyspark, *tools)
+    found, expected = (json.loads(inspect(python, "--json")) for python in (lowest_one, Path(sys.executable)))
+
+    assert found["tables"] == expected["tables"]
+    assert len(found["tables"]) == 3
+    assert "shop.order_items" in inspect(lowest_one)
+
+
+@pytest.mark.parametrize("pyspark", marked(FIRST_WITH_THE_FORMAT))
+def test_the_lowest_versions_pass_the_tests(tmp_path: Path, pyspark: str) -> None:
+    """With the lowest versions, the tests of captured messages pass."""
     tools = [text for text in listed("dev") if text.startswith(TOOLS)]
     python = lowest_environment(pyspark, *tools)
 
-    done = subprocess.run(
-        [str(python), "-m", "pytest", "-q", "-m", "not spark and not slow", f"--basetemp={tmp_path}/tests",
-         "-p", "no:cacheprovider", *(f"tests/{name}" for name in TESTS)],
-        cwd=ROOT,
-        env={**os.environ, BOOTSTRAP_VARIABLE: broker.bootstrap_servers},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )  # fmt: skip
+    options = [
+        "-q",
+        "-m",
+        "not spark and not broker and not slow",
+        f"--basetemp={tmp_path}/tests",
+        "-p",
+        "no:cacheprovider",
+    ]
+    done = run_here([str(python), "-m", "pytest", *options, *(f"tests/{name}" for name in TESTS)])
 
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+
+
+def run_here(command: list[str]) -> "subprocess.CompletedProcess[str]":
+    """Run a program in the clone."""
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=SECONDS)
