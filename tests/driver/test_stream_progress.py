@@ -213,3 +213,12 @@ def test_a_report_is_a_line() -> None:
         "query q, shop.orders, micro-batch 0, running: commit_lag=60.0s rows=5 offset_lag=4 decode_errors=0 dropped=0 "
         "destructive_ddl=0"
     )
+
+
+def test_a_line_of_another_release_is_left_out() -> None:
+    """A line that lacks members is not counted, and the others are."""
+    query = Query()
+    query.ran([5], [9], {"batch": 0, "topic": "t"}, line(0, 0, 5), took=1, now=NOW)
+    query.tracker.add_history([{"batch": 0}])
+
+    assert query.at(NOW).rows == 5

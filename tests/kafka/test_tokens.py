@@ -2,12 +2,15 @@
 
 import base64
 import json
+import os
+import socket
 import ssl
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -295,3 +298,125 @@ def test_the_logins_of_the_guide_are_read() -> None:
             found.append(client_config(Options.of(given), driver=True)["sasl_mechanism"])
 
     assert found == ["OAUTHBEARER", "OAUTHBEARER", "OAUTHBEARER", "GSSAPI", "PLAIN", "PLAIN"]
+
+
+@contextmanager
+def answering(*parts: bytes, pause: float = 0.0) -> Iterator[EndpointLogin]:
+    """A token endpoint that sends these bytes, with pauses; yields a login there."""
+    ended = threading.Event()
+
+    def serve() -> None:
+        connected, _ = listening.accept()
+        with connected, suppress(OSError):
+            connected.recv(1 << 16)
+            for part in parts:
+                connected.sendall(part)
+                if ended.wait(pause):
+                    return
+            connected.shutdown(socket.SHUT_WR)
+            while connected.recv(1 << 16):  # else the client's connection is reset
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/token"
+        yield EndpointLogin(endpoint=url, client_id=CLIENT, client_secret=Secret(CLIENT_SECRET))
+        ended.set()
+        thread.join()
+
+
+def value_of(token: RenewedToken) -> str:
+    """Return the text of a token; empty while there is none."""
+    try:
+        return token.value()
+    except TokenUnavailableError:
+        return ""
+
+
+def whole(status: str, body: bytes) -> bytes:
+    """Return an answer of HTTP."""
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize("part", [b" ", b"X: y\r\n"], ids=["body", "headers"])
+def test_an_answer_in_drops_is_given_up(part: bytes) -> None:
+    """Each byte comes in time, and the answer never ends: the request ends when its time is over."""
+    head = b"HTTP/1.1 200 OK\r\n" + (b"\r\n" if part == b" " else b"")
+    with answering(head, *[part] * 1000, pause=0.05) as login, pytest.raises(TokenUnavailableError, match="no answer"):
+        fetch_token(login, ssl.create_default_context, 0.5)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 100_000, b'{"access_token": "a.' + base64.urlsafe_b64encode(b"[" * 100_000) + b'.c"}',
+     b'{"access_token": "a", "expires_in": 1' + b"0" * 400 + b"}"],
+    ids=["nested", "nested-claims", "number"],
+)  # fmt: skip
+def test_garbage_of_an_endpoint_is_a_token_or_an_error_of_ours(body: bytes) -> None:
+    """JSON that Python cannot take is no token, or says nothing of its lifetime."""
+    with answering(whole("200 OK", body)) as login:
+        if body.startswith(b"["):
+            with pytest.raises(OptionError, match="is not JSON"):
+                fetch_token(login, ssl.create_default_context, 10)
+        else:
+            assert fetch_token(login, ssl.create_default_context, 10).seconds == 300
+
+
+def test_an_endpoint_that_repeats_the_header_shows_no_secret() -> None:
+    """The header Authorization, which some endpoints repeat in their errors, is not in ours: it is the secret."""
+    header = base64.b64encode(f"{CLIENT}:{CLIENT_SECRET}".encode()).decode()
+    body = json.dumps({"error": "invalid_client", "error_description": f"bad Authorization: Basic {header}"}).encode()
+    with answering(whole("401 Unauthorized", body)) as login, pytest.raises(OptionError) as caught:
+        fetch_token(login, ssl.create_default_context, 10)
+
+    assert "Basic ***" in str(caught.value)
+    assert header not in str(caught.value)
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), 1e13])
+def test_a_token_that_is_valid_for_ever_is_kept(seconds: float) -> None:
+    """The thread waits for no longer than a thread can."""
+    token = RenewedToken(lambda _: Token(Secret("a"), seconds), "s", "a", LoginTimes())
+    token.open(patience())
+    thread = next(one for one in threading.enumerate() if one.name == "ticdc-login")
+    thread.join(0.2)
+
+    assert thread.is_alive()
+    token.close()
+
+
+def test_an_unforeseen_error_does_not_end_the_renewal(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever a request raises once, the next one is made; its text, which may hold a secret, is not logged."""
+    answers: list[Token | Exception] = [Token(Secret("a"), 0.2), RuntimeError("hush"), Token(Secret("b"), 60.0)]
+
+    def fetch(_: float) -> Token:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    token = RenewedToken(fetch, "s", "a", LoginTimes(backoff_ms=1))
+    token.open(patience())
+    eventually(lambda: not answers)
+    eventually(lambda: value_of(token) == "b")
+    token.close()
+
+    assert "RuntimeError" in caplog.text
+    assert "hush" not in caplog.text
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_process_renews_its_own_tokens() -> None:
+    """A fork copies tokens without the threads that renew them: the child has none of them."""
+    code = """
+import os
+from ticdc_source.kafka.logins.tokens import TOKENS
+kept = TOKENS.of("login", lambda: object())
+TOKENS._lock.acquire()
+child = os.fork()
+if child == 0:
+    os._exit(0 if TOKENS.of("login", lambda: "new") == "new" else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60).stdout == b"0\n"

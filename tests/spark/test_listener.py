@@ -2,6 +2,7 @@
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import QueryStartedEvent, QueryTerminatedEvent
 
 from examples.local_kafka import produce
 from tests.driver.test_stream_progress import line
@@ -245,3 +247,30 @@ def test_metrics_in_s3_reach_prometheus(
     assert found[f"ticdc_query_up{labels}"] == "1.0"
     assert float(found[f"ticdc_watermark_lag_seconds{labels}"]) >= 30
     assert "s3cr3t" not in caplog.text + text + repr(reports) + repr(vars(added))
+
+
+def test_the_end_of_a_run_that_comes_late_is_not_that_of_the_next_run() -> None:
+    """Spark tells of a start at once, and of an end later: a query that was started again runs."""
+    query, first, second = (str(uuid.UUID(int=number)) for number in range(3))
+    moment = "2026-01-01T00:00:00.000Z"
+
+    def started(run: str) -> QueryStartedEvent:
+        return QueryStartedEvent.fromJson(
+            {"id": query, "runId": run, "name": "name", "timestamp": moment, "jobTags": []}
+        )
+
+    def failed(run: str) -> QueryTerminatedEvent:
+        return QueryTerminatedEvent.fromJson(
+            {"id": query, "runId": run, "exception": "it has failed", "errorClassOnException": None}
+        )
+
+    reported: list[StreamProgress] = []
+    listener = ProgressListener(None, reported.append, None, 60, None, time.time)
+    listener.onQueryStarted(started(first))
+    listener.onQueryStarted(started(second))
+    listener.onQueryTerminated(failed(first))
+
+    assert [report.state for report in listener.reports()] == ["running"]
+    listener.onQueryTerminated(failed(second))
+    assert [report.state for report in listener.reports()] == ["failed"]
+    listener.close()

@@ -18,6 +18,9 @@ __all__ = ["Line", "ProgressTracker", "StreamProgress"]
 
 # The members that are added up. `destructive_ddl` is inside `events`.
 _ADDED = ("rows", "decode_errors", "dropped")
+_MEMBERS = frozenset({
+    *_ADDED, "batch", "events", "lag", "max_commit_ts", "partition", "start", "table", "topic", "watermark"
+})  # fmt: skip
 _COUNTED = ("decode_errors", "dropped", "destructive_ddl")
 # A micro-batch may be repeated after a restart, and no older one: so long its lines are remembered.
 _REMEMBERED = 2
@@ -131,6 +134,7 @@ class ProgressTracker:
         query: its name, or its id if it has none.
         batch: the last micro-batch that has ended; None before the first.
         state: whether it runs.
+        run: which of its runs that is; empty if its start was not heard of.
         is_busy: whether it is known to be in a micro-batch.
     """
 
@@ -139,6 +143,7 @@ class ProgressTracker:
         self.query = name or query_id
         self.batch: int | None = None
         self.state: State = "running"
+        self.run = ""
         self.is_busy = False
         self._has_lines = has_lines
         self._input_rows = 0
@@ -168,7 +173,7 @@ class ProgressTracker:
         """
         self.batch, self.is_busy = batch, False
         self._input_rows += rows
-        mine = list(lines)
+        mine = _complete(lines)
         behind = {TopicPartition(line["topic"], line["partition"]): line["lag"] or 0 for line in mine}
         found: dict[TopicPartition, _Partition] = {}
         for end_text, latest_text in sources:
@@ -187,7 +192,7 @@ class ProgressTracker:
 
     def add_history(self, lines: Iterable[Line]) -> None:
         """Add lines from before the query was followed: they say how far it was, and their rows do not count."""
-        self._add(lines, counts=False)
+        self._add(_complete(lines), counts=False)
 
     def idle(self, now: float) -> None:
         """Note that Spark has found nothing more to read, at a time in seconds since 1970."""
@@ -257,6 +262,11 @@ class ProgressTracker:
             resolved_ts=table.progress.resolved_ts,
             **{each: known[each] if self._has_lines else None for each in _COUNTED},
         )
+
+
+def _complete(lines: Iterable[Line]) -> list[Line]:
+    """Return the lines that have all members which are used here: another release may have written others."""
+    return [line for line in lines if line.keys() >= _MEMBERS]
 
 
 def _offsets(text: str | None) -> dict[TopicPartition, int]:

@@ -108,7 +108,7 @@ class ProgressListener(StreamingQueryListener):
         """Follow a query."""
         tracker = self._tracker(str(event.id), event.name)
         with self._lock:
-            tracker.state = "running"
+            tracker.state, tracker.run = "running", str(event.runId)
             # A query that failed, and has a successor of the same name.
             for other in [other for other in self._trackers.values() if other.query == tracker.query]:
                 if other is not tracker:
@@ -142,6 +142,8 @@ class ProgressListener(StreamingQueryListener):
         """Report the end of a query. One that has failed is reported to Prometheus until it is started again."""
         tracker = self._tracker(str(event.id), None)
         with self._lock:
+            if tracker.run not in ("", str(event.runId)):  # Spark may tell of a restart before it tells of the end
+                return
             tracker.state = "ended" if event.exception is None else "failed"
             tracker.is_busy = False
             if event.exception is None:

@@ -12,9 +12,11 @@ import json
 import math
 import socket
 import ssl
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
@@ -64,18 +66,27 @@ def fetch_token(login: EndpointLogin, context: Callable[[], ssl.SSLContext], sec
     request = _request(login)
     name = shown(login.endpoint)
     connect, read = (min(ms / 1000, max(seconds, 0.001)) for ms in (login.times.connect_ms, login.times.read_ms))
-    handlers: list[urllib.request.BaseHandler] = [_NoRedirects(), _HTTP(connect, read)]
+    limit = _Limit(connect, read)
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirects(), _HTTP(limit)]
     if login.endpoint.startswith("https"):
-        handlers.append(_HTTPS(connect, read, context()))
+        handlers.append(_HTTPS(limit, context()))
     opener = urllib.request.build_opener(*handlers)
+    timer = threading.Timer(max(seconds, 0.001), limit.end)
+    timer.daemon = True
+    timer.start()
     try:
         with opener.open(request, timeout=connect) as response:
-            return _token(response.read(_MOST_BYTES), name)
+            answer = response.read(_MOST_BYTES)
+        if limit.is_over:
+            raise TimeoutError
+        return _token(answer, name)
     except urllib.error.HTTPError as error:
         with error:
             _raise_status(error.code, _said(error, login), name)
     except (OSError, http.client.HTTPException) as error:  # urllib.error.URLError is an OSError
-        _raise_failure(error, name)
+        _raise_failure(TimeoutError() if limit.is_over else error, name)
+    finally:
+        timer.cancel()
 
 
 def _request(login: EndpointLogin) -> urllib.request.Request:
@@ -88,12 +99,17 @@ def _request(login: EndpointLogin) -> urllib.request.Request:
         urlencode(form).encode(),
         {
             "Accept": "application/json",
-            "Authorization": "Basic " + base64.b64encode(":".join(pair).encode()).decode(),
+            "Authorization": f"Basic {_basic(pair)}",
             "Cache-Control": "no-cache",
             "Content-Type": "application/x-www-form-urlencoded",
         },
         method="POST",
     )
+
+
+def _basic(pair: Sequence[str]) -> str:
+    """Return a client's id and secret as a header has them."""
+    return base64.b64encode(":".join(pair).encode()).decode()
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -103,21 +119,44 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class _Limit:
+    """Ends a request whose answer comes too slowly: each single byte of it may come in time."""
+
+    def __init__(self, connect: float, read: float) -> None:
+        self.connect, self._read = connect, read
+        self.is_over = False
+        self._socket: socket.socket | None = None
+
+    def watch(self, connected: socket.socket) -> None:
+        """Set the time-out of reads, and end the connection when the time is over."""
+        connected.settimeout(self._read)
+        self._socket = connected
+        if self.is_over:
+            self.end()
+
+    def end(self) -> None:
+        """End the connection: what reads from it finds its end."""
+        self.is_over = True
+        if self._socket is not None:
+            with suppress(OSError):
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
 class _HTTP(urllib.request.HTTPHandler):
     """Opens connections with one time-out to connect, and another one to read."""
 
-    def __init__(self, connect: float, read: float) -> None:
+    def __init__(self, limit: _Limit) -> None:
         super().__init__()
-        self._times = connect, read
+        self._limit = limit
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        times = self._times
+        limit = self._limit
 
         class Connection(http.client.HTTPConnection):
             def connect(self) -> None:
-                self.timeout = times[0]
+                self.timeout = limit.connect
                 super().connect()
-                self.sock.settimeout(times[1])
+                limit.watch(self.sock)
 
         return self.do_open(Connection, request)
 
@@ -125,18 +164,18 @@ class _HTTP(urllib.request.HTTPHandler):
 class _HTTPS(urllib.request.HTTPSHandler):
     """Does the same over TLS."""
 
-    def __init__(self, connect: float, read: float, context: ssl.SSLContext) -> None:
+    def __init__(self, limit: _Limit, context: ssl.SSLContext) -> None:
         super().__init__(context=context)
-        self._times, self._tls = (connect, read), context
+        self._limit, self._tls = limit, context
 
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        times = self._times
+        limit = self._limit
 
         class Connection(http.client.HTTPSConnection):
             def connect(self) -> None:
-                self.timeout = times[0]
+                self.timeout = limit.connect
                 super().connect()
-                self.sock.settimeout(times[1])
+                limit.watch(self.sock)
 
         return self.do_open(Connection, request, context=self._tls)
 
@@ -144,7 +183,7 @@ class _HTTPS(urllib.request.HTTPSHandler):
 def _token(answer: bytes, name: str) -> Token:
     try:
         found = json.loads(answer)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     value = found.get("access_token") if isinstance(found, dict) else None
     if not isinstance(value, str) or not value.strip():
@@ -161,7 +200,7 @@ def _lifetime(value: str, expires_in: object) -> float:
         part = value.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
         known.append(_number(claims["exp"]) - _number(claims["iat"]))
-    except (IndexError, KeyError, TypeError, ValueError):
+    except (IndexError, KeyError, TypeError, ValueError, RecursionError):
         pass  # it is opaque, or does not say when it was made
     return min((seconds for seconds in known if seconds > 0), default=_UNKNOWN_LIFETIME)
 
@@ -170,7 +209,7 @@ def _number(value: object) -> float:
     """Return a number that some endpoints write as text; NaN, which no comparison finds, if it is none."""
     try:
         return float(value) if isinstance(value, (int, float, str)) else math.nan
-    except ValueError:
+    except (ValueError, OverflowError):
         return math.nan
 
 
@@ -193,11 +232,13 @@ def _said(error: urllib.error.HTTPError, login: EndpointLogin) -> str:
     try:
         found = json.loads(error.read(_MOST_BYTES))
         parts = [str(found[name]) for name in ("error", "error_description") if found.get(name)]
-    except (OSError, http.client.HTTPException, ValueError, AttributeError):
+    except (OSError, http.client.HTTPException, ValueError, AttributeError, RecursionError):
         return ""
     said = " - ".join(parts)
     secret = login.client_secret.reveal()
-    for form in {secret, quote_plus(secret)}:
+    pair = [login.client_id, secret]
+    headers = {_basic(pair), _basic([quote_plus(part) for part in pair])}
+    for form in {secret, quote_plus(secret), *headers}:
         said = said.replace(form, "***") if form else said
     return f": {said[:_MOST_SHOWN]}" if said else ""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import pickle
 import random
 import threading
@@ -28,6 +29,7 @@ _log = logging.getLogger(__name__)
 # Java's sasl.login.refresh.window.factor and .jitter. Re-authentication begins at 85 percent of a session's lifetime.
 _RENEW_AT, _JITTER = 0.8, 0.05
 _SHORTEST_PAUSE_SECONDS = 0.05
+_LONGEST_SECONDS = 86_400.0  # without a new token; a thread cannot wait for as long as some tokens are valid
 _NEW_SECONDS = 1.0
 
 
@@ -192,7 +194,7 @@ class RenewedToken:
         with self._lock:
             self._state.token, self._state.asked_at = token, asked_at
             self._state.valid_until = asked_at + token.seconds
-            self._state.renew_at = asked_at + token.seconds * share
+            self._state.renew_at = asked_at + min(token.seconds, _LONGEST_SECONDS) * share
 
     def _longer(self, pause_ms: float) -> float:
         return min(max(2 * pause_ms, 1.0), float(self._times.backoff_max_ms))
@@ -203,12 +205,14 @@ class RenewedToken:
         while not ended.wait(max(self._state.renew_at - time.monotonic(), _SHORTEST_PAUSE_SECONDS)):
             try:
                 self._keep(self._fetch, (self._times.connect_ms + self._times.read_ms) / 1000)
-            except (TokenUnavailableError, OptionError) as error:
+            except Exception as error:  # noqa: BLE001 (the thread goes on, whatever an endpoint or a package does)
+                # What others raise may hold a secret.
+                reason = str(error) if isinstance(error, (TokenUnavailableError, OptionError)) else type(error).__name__
                 if not has_failed:
-                    _log.warning("The login's token is not renewed, and will be tried again: %s", error)
+                    _log.warning("The login's token is not renewed, and will be tried again: %s", reason)
                 has_failed = True
                 with self._lock:
-                    self._state.failure = str(error)
+                    self._state.failure = reason
                     self._state.renew_at = time.monotonic() + pause_ms / 1000
                 pause_ms = self._longer(pause_ms)
             else:
@@ -238,6 +242,12 @@ class TokenPool:
                 self._tokens[key] = make()
             return self._tokens[key]
 
+    def clear(self) -> None:
+        """Forget all tokens, in a process that was forked: the threads that renew them are in its parent."""
+        self._tokens, self._lock = {}, threading.Lock()
+
 
 # The tokens of this process: each of its clients would otherwise ask for one of its own.
 TOKENS = TokenPool()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=TOKENS.clear)
