@@ -146,3 +146,13 @@ def test_a_redacted_capture(broker: Kafka, topic: Callable[..., str], ticdc_sour
         for topics in ticdc_source("inspect", *connection, each, "--json").json["topics"]
     ]
     assert tables[0] == tables[1] != []
+
+
+def test_a_capture_that_fails_leaves_the_file(ticdc_source: Command, tmp_path: Path) -> None:
+    """An older capture of the same name stays as it is, and there is no half of a new one."""
+    file = tmp_path / "records.jsonl.gz"
+    file.write_bytes(b"older")
+    arguments = ("--bootstrap-servers", "127.0.0.1:1", "--topic", "t", "--conf", "kafka.default.api.timeout.ms=300")
+
+    assert ticdc_source("capture", file, *arguments).code == 3
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {file.name: b"older"}

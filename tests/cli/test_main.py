@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from tests.cli.conftest import Command
 from tests.conftest import ROOT
 from ticdc_source.cli.main import COMMANDS
 
@@ -28,3 +29,21 @@ def test_commands_do_not_import_pyspark(command: str) -> None:
 
     assert done.returncode == 0, done.stderr
     assert f"ticdc-source {command}" in done.stdout
+
+
+def test_a_reader_that_ends_early_is_no_finding() -> None:
+    """The exit code is 0 if the reader of the output, such as head, has what it wanted."""
+    command = [sys.executable, "-m", "ticdc_source", "options"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+
+    assert process.returncode == 0
+
+
+def test_an_error_is_shown_as_it_is(ticdc_source: Command) -> None:
+    """What looks like rich's markup in an error is text."""
+    done = ticdc_source("replay", r"no\[/such]\[file", "--bootstrap-servers", "127.0.0.1:1", "--topic", "t")
+
+    assert done.code == 2
+    assert r"no\[/such]\[file" in done.err

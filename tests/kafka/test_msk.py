@@ -4,6 +4,7 @@ import base64
 import datetime
 import hashlib
 import hmac
+import logging
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -188,6 +189,16 @@ def test_a_role(asked: list[dict[str, str]]) -> None:
         "x1",
     )
     assert re.fullmatch(r"AKIADEV/\d{8}/eu-north-1/sts/aws4_request", request["scope"])
+
+
+def test_the_keys_of_a_role_are_not_logged(asked: list[dict[str, str]], caplog: pytest.LogCaptureFixture) -> None:
+    """Not even at level DEBUG: AWS's answer has the role's secret key, and botocore would log it."""
+    with caplog.at_level(logging.DEBUG):
+        sent(config('awsRoleArn="arn:aws:iam::1:role/reader"'))
+
+    assert asked
+    assert ROLE[1] not in caplog.text
+    assert ROLE[2] not in caplog.text
 
 
 def test_a_role_that_is_refused(asked: list[dict[str, str]]) -> None:

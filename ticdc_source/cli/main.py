@@ -18,6 +18,8 @@ import warnings
 from collections.abc import Sequence
 from typing import TextIO
 
+from rich.text import Text
+
 from ticdc_source import __version__
 from ticdc_source.cli import capture, doctor, inspect, lag, options, replay, tail
 from ticdc_source.cli.screen import errors
@@ -53,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = COMMANDS[parsed.command].run(parsed)
         sys.stdout.flush()
     except TiCDCSourceError as error:
-        errors().print(f"[bold red]error:[/] {_plain(str(error))}")
+        errors().print(Text.assemble(("error:", "bold red"), f" {error}"))
         if isinstance(error, OptionError):
             return _USAGE
         return _UNAVAILABLE if isinstance(error, KafkaUnavailableError) else _OTHER
@@ -86,8 +88,4 @@ def _show_warning(
     file: TextIO | None = None,  # noqa: ARG001
     line: str | None = None,  # noqa: ARG001
 ) -> None:
-    errors().print(f"[yellow]warning:[/] {_plain(str(message))}")
-
-
-def _plain(text: str) -> str:
-    return text.replace("[", r"\[")
+    errors().print(Text.assemble(("warning:", "yellow"), f" {message}"))

@@ -16,9 +16,15 @@ __all__ = ["duration", "errors", "moment", "output", "plain", "progress_bar", "t
 _WIDTH = 120  # of what goes into a file or a pipe
 
 
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to `main`: rich would exit with 1, which says that something was found."""
+        raise BrokenPipeError
+
+
 def output() -> Console:
     """Return the console of results."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
+    return _Output(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
 
 
 def errors() -> Console:

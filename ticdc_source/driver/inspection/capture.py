@@ -10,9 +10,12 @@ import base64
 import binascii
 import gzip
 import json
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from ticdc_source.driver.load import batch_options
 from ticdc_source.driver.read_spec import driver_fetcher
@@ -144,7 +147,7 @@ def redacted(records: Iterable[CapturedRecord], salt: bytes) -> Iterator[Capture
 
 
 def write_capture(path: Path, records: Iterable[CapturedRecord], *, is_redacted: bool = False) -> int:
-    """Write records to a file, and return their number.
+    """Write records to a file, and return their number. Until it is whole, it has another name, and an older one stays.
 
     Raises:
         OptionError: the file cannot be written.
@@ -152,7 +155,7 @@ def write_capture(path: Path, records: Iterable[CapturedRecord], *, is_redacted:
     count = 0
     head = {"format": _FORMAT, "version": _VERSION, "redacted": is_redacted}
     try:
-        with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
+        with _whole(path) as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
             file.write(json.dumps(head).encode() + b"\n")
             for record in records:
                 line = {
@@ -170,6 +173,22 @@ def write_capture(path: Path, records: Iterable[CapturedRecord], *, is_redacted:
         msg = f"{path} cannot be written: {error.strerror}"
         raise OptionError(msg) from None
     return count
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to write, which takes the place of an older one when the block has ended without an error."""
+    if path.exists() and not path.is_file():  # /dev/stdout
+        with path.open("wb") as file:
+            yield file
+        return
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with draft.open("wb") as file:
+            yield file
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def read_capture(path: Path) -> Iterator[CapturedRecord]:

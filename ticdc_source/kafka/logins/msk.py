@@ -6,6 +6,7 @@ credentials of a profile and of a role here: the package takes no region for STS
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
 
@@ -20,6 +21,8 @@ __all__ = ["ADVICE", "sign_token"]
 ADVICE = "kafka.sasl.jaas.config and AWS's configuration"
 
 _PACKAGE = "aws-msk-iam-sasl-signer-python"
+# At level DEBUG, botocore logs the keys of a role, as AWS's answer has them, and the token of a session.
+_TALKATIVE = ("botocore.auth", "botocore.endpoint", "botocore.parsers")
 _SECONDS = 900.0  # the package's DEFAULT_TOKEN_EXPIRY_SECONDS
 # b-1.shop.abc123.c2.kafka.eu-west-1.amazonaws.com, boot-abc.c1.kafka-serverless.eu-west-1.amazonaws.com
 _BROKER = re.compile(r"\.kafka(?:-serverless)?\.([a-z]{2}(?:-[a-z]+)+-\d+)\.amazonaws\.com(?:\.cn)?(?::\d+)?$")
@@ -54,6 +57,8 @@ def sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Token
             f"{_PACKAGE})"
         )
         raise OptionError(msg) from None
+    for name in _TALKATIVE:
+        logging.getLogger(name).addFilter(_not_debug)
     try:
         session = botocore.session.Session(profile=login.profile)
         region = _region(servers) or session.get_config_variable("region")
@@ -90,6 +95,10 @@ def sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Token
         msg = f"AWS gives no credentials for the login ({code or type(error).__name__}). Check {ADVICE}"
         raise OptionError(msg) from None
     return Token(Secret(signed), _SECONDS)
+
+
+def _not_debug(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.DEBUG
 
 
 def _region(servers: Iterable[str]) -> str | None:
