@@ -21,7 +21,7 @@ from tests.conftest import Kafka
 from tests.support.corpus import Line, Scenario, scenario, scenarios
 from tests.support.messages import TSO, Message, canal, debezium, open_message
 from tests.support.mutations import mangled
-from ticdc_source.cli.inspect import show
+from ticdc_source.cli.inspect import option_lines, show
 from ticdc_source.cli.main import main
 from ticdc_source.driver import inspection as inspect_package
 from ticdc_source.driver.inspection import Inspection, Limits
@@ -110,7 +110,7 @@ def check(report: dict[str, Any], whole: Scenario) -> None:
     assert not messages["bad"]
     check_settings({each["name"]: each["value"] for each in messages["settings"]}, config, events_of(whole))
     check_events(messages, whole)
-    assert codes(report) - {"types-uncertain"} == expected_codes(messages, whole)
+    assert codes(report) - {"types-uncertain", "late"} == expected_codes(messages, whole)
 
 
 def check_settings(found: dict[str, str], config: Mapping[str, Any], events: list[dict[str, Any]]) -> None:
@@ -479,3 +479,44 @@ def test_every_finding_has_a_row_in_the_table() -> None:
     used = {code for path in folder.glob("*.py") for code in re.findall(r'code="([\w-]+)"', path.read_text("utf-8"))}
 
     assert used == set(FINDINGS)
+
+
+def test_a_table_that_is_not_there_is_a_finding() -> None:
+    """An option `tables` that matches no row of the topic says which tables there are."""
+    report = of_messages(at(0), at(1), tables="test.u")
+    (finding,) = report.findings
+
+    assert (finding.code, report.topics[0].protocols[0].tables) == ("no-such-table", [])
+    assert finding.message.endswith("test.t")
+
+
+def test_an_old_watermark_is_late() -> None:
+    """A watermark far behind the clock is a finding; one of a moment ago is none."""
+    watermark = canal("TIDB_WATERMARK", _tidb={"watermarkTs": TSO})
+    lines = [Line(0, key, value, {}) for key, value in (at(0), watermark)]
+    reports = [PartitionReport(partition=0, start=0, end=2)]
+    given = Options.of({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
+
+    found = [
+        inspect_chunks(chunks_of(lines), [TopicReport(topic="t", partitions=reports)], given, whole=True, now=now)
+        for now in (NOW, NOW + 3600)
+    ]
+
+    assert [[each.code for each in report.findings] for report in found] == [[], ["late"]]
+
+
+def test_changes_that_were_sent_again_are_counted() -> None:
+    """Of changes with the same kind, key and commit-ts, all but the first were sent again."""
+    (table,) = of_messages(at(0), at(1), at(0), at(0)).topics[0].protocols[0].tables
+
+    assert (table.insert, table.sent_again) == (4, 2)
+
+
+def test_the_lines_of_a_job_can_be_pasted() -> None:
+    """The lines that read a table are Python, and say that the time zone is a guess."""
+    report = of_messages(at(0))
+    (table,) = report.topics[0].protocols[0].tables
+    text = "\n".join(option_lines(table, "t", report))
+
+    compile(text, "pasted", "exec")
+    assert '.option("timeZone", "UTC")  # a guess' in text

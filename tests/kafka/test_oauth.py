@@ -48,13 +48,15 @@ def kafka(server: TokenServer) -> Iterator[OAuthKafka]:
 
 @pytest.fixture(autouse=True)
 def fresh(server: TokenServer) -> Iterator[None]:
-    """Each test has an endpoint that was not asked yet; after it no thread of a client or a login runs."""
+    """Each test has an endpoint that was not asked yet; after it none of its threads of clients and logins runs."""
+    before = set(threading.enumerate())  # clients of other tests may have left some
     server.seconds, server.answer = 3600.0, None
     server.requests.clear()
     server.tokens.clear()
     yield
     deadline = time.monotonic() + DEADLINE
-    while left := [one.name for one in threading.enumerate() if one.name.startswith(("kafka-io", "ticdc-login"))]:
+    names = ("kafka-io", "ticdc-login")
+    while left := [one.name for one in set(threading.enumerate()) - before if one.name.startswith(names)]:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
 

@@ -23,6 +23,7 @@ __all__ = ["SUMMARY", "add_arguments", "run", "show"]
 SUMMARY = "protocol, settings, tables, schemas, lag and bad records of topics"
 _MOST_SCHEMAS = 3  # tables whose columns are shown
 _MOST_ROWS = 20  # of tables and of DDL events
+_LONGEST_STATEMENT = 200  # characters of a DDL event
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,12 +100,12 @@ def _show_protocol(
     tables = messages.tables if everything else sorted(messages.tables, key=lambda each: -each.events)[:_MOST_ROWS]
     if tables:
         table = table_of(
-            "table", "insert", "update", "delete", "first change", "last change", "key",
-            right=("insert", "update", "delete"), title=f"Tables ({len(messages.tables)})",
+            "table", "insert", "update", "delete", "sent again", "first change", "last change", "key",
+            right=("insert", "update", "delete", "sent again"), title=f"Tables ({len(messages.tables)})",
         )  # fmt: skip
         for each in tables:
             times = (moment(each.first_time), moment(each.last_time))
-            counts = (f"{each.insert:,}", f"{each.update:,}", f"{each.delete:,}")
+            counts = (f"{each.insert:,}", f"{each.update:,}", f"{each.delete:,}", f"{each.sent_again:,}")
             table.add_row(plain(each.table), *counts, *times, plain(", ".join(each.keys)) or "none")
         console.print(table)
         if len(tables) < len(messages.tables):
@@ -119,7 +120,9 @@ def _show_protocol(
         for event in events:
             kind = f"[red]{event.kind}[/]" if event.removes_rows else event.kind
             statement = " ".join(event.query.split())
-            table.add_row(moment(event.time), plain(event.table), kind, plain(statement[:200]))
+            if len(statement) > _LONGEST_STATEMENT and not everything:
+                statement = statement[:_LONGEST_STATEMENT] + "…"
+            table.add_row(moment(event.time), plain(event.table), kind, plain(statement))
         console.print(table, "")
 
 
@@ -132,17 +135,21 @@ def _show_schema(table: TableReport, topic: str, inspection: Inspection, console
         rows.add_row(plain(column.name), plain(column.mysql_type or "?"), plain(column.spark_type), ", ".join(notes))
     console.print(rows, "")
     for line in option_lines(table, topic, inspection):
-        console.print(f"  [green]{plain(line)}[/]", soft_wrap=True)
+        console.print(f"[green]{plain(line)}[/]", soft_wrap=True)
     console.print()
 
 
 def option_lines(table: TableReport, topic: str, inspection: Inspection) -> Iterator[str]:
     """Yield the lines of a job that read a table; `--conf` of these commands takes the same names."""
-    yield 'spark.read.format("ticdc")'
+    yield "changes = ("
+    yield '    spark.read.format("ticdc")'
     given = {**inspection.options, "subscribe": topic, **table.options}
     for name, value in given.items():
-        yield f"    .option({json.dumps(name)}, {json.dumps(value, ensure_ascii=False)})"
+        guessed = name == "timeZone" and name not in inspection.options
+        comment = "  # a guess: no message says the --tz of the TiCDC server" if guessed else ""
+        yield f"    .option({json.dumps(name)}, {json.dumps(value, ensure_ascii=False)}){comment}"
     yield "    .load()"
+    yield ")"
 
 
 def _partition_cells(partition: PartitionReport) -> tuple[str, ...]:

@@ -47,14 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-lag",
         type=float,
         metavar="SECONDS",
-        help="return 1 if the watermark lag or the commit lag of a partition is larger; the age counts where "
-        "there is neither",
+        help="return 1 if the watermark lag or the commit lag of a partition is larger, or if nothing tells how late "
+        "it is; the age counts where there is neither lag",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts: one line per look")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look once, or again and again; return 1 if the last look found more than `--max-lag`."""
+    """Look once, or again and again; return 1 if the last look found more than `--max-lag`, or no lag."""
     reader = Reader(checkpoint=arguments.checkpoint, group=arguments.group)
     looks = arguments.count if arguments.watch else 1
     with LagWatch(options_of(arguments), reader) as watch:
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
             late = _watch(reports)
         else:
             late = _print(reports)
-    is_late = arguments.max_lag is not None and late is not None and late > arguments.max_lag
+    is_late = arguments.max_lag is not None and (late is None or late > arguments.max_lag)
     return 1 if is_late else 0
 
 

@@ -19,7 +19,7 @@ from enum import Enum
 from ticdc_source.errors import DecodeError
 from ticdc_source.protocols.compression import codec_of, decompressed
 
-__all__ = ["Path", "Redactor", "Treatment"]
+__all__ = ["Path", "Redactor", "Treatment", "Wanted"]
 
 # Where a JSON value is: names of members; the place in an array is not part of it.
 Path = tuple[str, ...]

@@ -9,6 +9,8 @@ from ticdc_source.protocols import PROTOCOLS
 
 __all__ = ["findings_of"]
 
+_LATE_S = 600.0  # TiCDC writes watermarks every second; a restart of it takes minutes
+
 
 def findings_of(inspection: Inspection) -> list[Finding]:
     """Return what the reports of topics show; single tables report for themselves."""
@@ -35,6 +37,15 @@ def _of_topic(topic: TopicReport) -> Iterator[Finding]:
         )
         yield Finding(code="several-protocols", message=message, topic=name)
     yield from _of_bad(name, topic.bad)
+    if topic.others and not any(messages.tables for messages in topic.protocols):
+        message = f"No row of {name} is of a table that 'tables' names; the tables there are: {', '.join(topic.others)}"
+        yield Finding(code="no-such-table", message=message, topic=name)
+    if topic.watermark_lag_s is not None and topic.watermark_lag_s > _LATE_S:
+        message = (
+            f"The watermark of {name} is {topic.watermark_lag_s / 60:,.0f} minutes behind this machine's clock: is the "
+            "changefeed running?"
+        )
+        yield Finding(code="late", message=message, topic=name)
     if topic.unknown:
         message = f"Records of {name} that are of no protocol that is read: {topic.unknown:,}"
         yield Finding(code="unknown-protocol", message=message, topic=name)
@@ -53,7 +64,10 @@ def _mend_of_watermarks(messages: ProtocolReport) -> str:
     need = PROTOCOLS[messages.protocol].watermarks_need
     if not messages.settings:
         return "only TiCDC sends them"
-    return "wait for the first ones" if need is None or messages.watermarks else f"TiCDC sends them with {need}"
+    extended = any(setting.name == "enable-tidb-extension" and setting.value == "true" for setting in messages.settings)
+    if need is None or messages.watermarks or extended:
+        return "wait for the first ones, or look whether the changefeed is running"
+    return f"TiCDC sends them with {need}"
 
 
 def _of_bad(topic: str, bad: Iterable[BadRecords]) -> Iterator[Finding]:

@@ -137,6 +137,14 @@ class _Topic:
         self._recognized: set[str] = set()
         self._bad: dict[tuple[str, str], BadRecords] = {}
         self._unknown: list[tuple[Chunk, int]] = []
+        self._tables = TableFilter(options.tables or ())
+        self._others: set[TableName] = set()
+
+    def _wants(self, table: TableName) -> bool:
+        if self._tables.matches(table):
+            return True
+        self._others.add(table)
+        return False
 
     def add(self, chunk: Chunk) -> None:
         """Split a chunk by protocol, and look at its events."""
@@ -173,12 +181,12 @@ class _Topic:
             messages = self._messages[protocol] = self._new(protocol)
         messages.report.records += len(chunk)
         sample = messages.sample
-        for split in splits_of(messages.decoder, chunk, TableFilter(self._options.tables or ()).matches):
+        for split in splits_of(messages.decoder, chunk, self._wants):
             messages.settings.add(chunk, split)
             for table, events in split.tables.items():
                 sample.rows.setdefault(table, []).append(events)
             sample.ddl += split.ddl
-            messages.ddl += [(chunk, event) for event in split.ddl]
+            messages.ddl += [(chunk, event) for event in split.ddl if self._tables.matches_ddl(event.table)]
             messages.report.watermarks += len(split.watermarks)
             self._add_corrupt(protocol, chunk, split.corrupt)
             partition = self._partitions[chunk.partition]
@@ -208,6 +216,7 @@ class _Topic:
     def finish(self, now: float) -> list[Finding]:
         """Complete the report; return what a person should know of single tables."""
         self._report_unknown()
+        self._report.others = sorted(map(str, self._others))
         findings: list[Finding] = []
         for protocol, messages in self._messages.items():
             findings += self._finish_protocol(protocol, messages)

@@ -26,6 +26,8 @@ __all__ = [
 FINDINGS: Mapping[str, str] = {
     "empty": "the offset range of a topic has no record",
     "not-whole": "not all records were read: counts and DDL are those of a part",
+    "no-such-table": "no row is of a table that the option `tables` names",
+    "late": "the watermark of a topic is more than ten minutes behind this machine's clock",
     "several-protocols": "a topic has messages of several protocols",
     "unknown-protocol": "records have an unsupported protocol",
     "bad-records": "records or events cannot be read; one finding per reason, with the first address",
@@ -121,6 +123,8 @@ class TableReport:
     Attributes:
         table: its name, as the option `tables` takes it.
         insert, update, delete: the number of row events of each kind.
+        sent_again: how many of them have the kind, key and commit-ts of an earlier one, as after a restart of TiCDC;
+            0 if the messages name no key.
         first_commit_ts, last_commit_ts, first_time, last_time: as in `PartitionReport`.
         keys: the columns of the handle key, if the messages tell.
         columns: its columns; empty if no row can be read.
@@ -132,6 +136,7 @@ class TableReport:
     insert: int = 0
     update: int = 0
     delete: int = 0
+    sent_again: int = 0
     first_commit_ts: int | None = None
     first_time: str | None = None
     last_commit_ts: int | None = None
@@ -218,6 +223,7 @@ class TopicReport:
         topic: its name.
         partitions: its partitions.
         protocols: the protocols of its messages: one, unless something is wrong.
+        others: the tables that have rows and that the option `tables` leaves out.
         unknown: the number of records that no protocol recognizes.
         bad: these records, and those that could not be taken out of their record batch.
         watermark, watermark_time, watermark_lag_s: the smallest watermark of its partitions: every transaction up to it
@@ -227,6 +233,7 @@ class TopicReport:
     topic: str
     partitions: list[PartitionReport] = field(default_factory=list)
     protocols: list[ProtocolReport] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
     unknown: int = 0
     bad: list[BadRecords] = field(default_factory=list)
     watermark: int | None = None

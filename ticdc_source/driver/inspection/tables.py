@@ -103,6 +103,7 @@ def inspect_table(
     report.first_commit_ts, report.last_commit_ts = bounds["min"].as_py(), bounds["max"].as_py()
     report.first_time, report.last_time = time_of(report.first_commit_ts), time_of(report.last_commit_ts)
     changed = rows.filter(pc.not_equal(rows[_CHANGE_TYPE], UPDATE_PREIMAGE))
+    report.sent_again = _sent_again(changed, report.keys)
     is_in_zone = False
     if not decoder.zoned_timestamps:
         shifted, is_in_zone = _shifted(table, changed, options)
@@ -116,6 +117,14 @@ def inspect_table(
         is_in_zone=is_in_zone,
         findings=findings,
     )
+
+
+def _sent_again(rows: pa.Table, keys: Sequence[str]) -> int:
+    """Return how many changes have the kind, key and commit-ts of another one before them."""
+    columns = [name for name in keys if name in rows.column_names]
+    if not columns or any(pa.types.is_nested(rows.schema.field(name).type) for name in columns):
+        return 0
+    return int(rows.num_rows - rows.group_by([_CHANGE_TYPE, _COMMIT_TS, *columns]).aggregate([]).num_rows)
 
 
 class _Load(NamedTuple):

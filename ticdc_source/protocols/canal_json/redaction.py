@@ -1,4 +1,4 @@
-"""Which values of a message are those of columns: members of `data` and `old`. DDL statements stay as they are."""
+"""Which values of a message stay: those that say what it is about, and DDL statements. All others are redacted."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ticdc_source.protocols.redaction import Path, Redactor, Treatment
 
 __all__ = ["redacted"]
 
-_ROWS = frozenset({"data", "old"})
-_ROW_KEY = ("_tidb", "rowkey")  # of output-row-key: the values of the handle key, encoded
-_DEPTH = 2  # of a column's value: the member of the message, and the column
+_KEPT = frozenset({"id", "database", "table", "pkNames", "isDdl", "type", "es", "ts", "sqlType", "mysqlType"})
+# Not the encoded handle key of output-row-key, and not the URL of a claim-check file.
+_KEPT_OF_EXTENSION = frozenset({"commitTs", "watermarkTs", "onlyHandleKey"})
 
 
 def redacted(key: bytes | None, value: bytes | None, redactor: Redactor) -> tuple[bytes | None, bytes | None]:
@@ -19,6 +19,13 @@ def redacted(key: bytes | None, value: bytes | None, redactor: Redactor) -> tupl
     return key and redactor.unknown(key), value and redactor.json(value, _wanted)
 
 
-def _wanted(path: Path, _siblings: Mapping[str, bytes]) -> Treatment:
-    is_value = not path or path == _ROW_KEY or (len(path) >= _DEPTH and path[0] in _ROWS)
-    return Treatment.REDACT if is_value else Treatment.KEEP
+def _wanted(path: Path, siblings: Mapping[str, bytes]) -> Treatment:
+    if not path:
+        return Treatment.REDACT
+    if path[0] == "sql":  # official Canal has the statement of a row, with its values
+        kept = siblings.get("isDdl") == b"true"
+    elif path[0] == "_tidb":
+        kept = path[-1] in _KEPT_OF_EXTENSION
+    else:
+        kept = path[0] in _KEPT
+    return Treatment.KEEP if kept else Treatment.REDACT

@@ -72,7 +72,7 @@ class CanalJSONSettings:
         settings = []
         if self._messages:
             extended = true_false(self._extended, self._messages - self._extended)
-            because = f"messages with '_tidb': {self._extended:,} of {self._messages:,}"
+            because = f"rows and watermarks with '_tidb': {self._extended:,} of {self._messages:,}"
             settings.append(ChangefeedSetting("enable-tidb-extension", extended, because))
             if self._extended and (self._long_types or self._short_types):
                 value = true_false(self._long_types, self._short_types)
