@@ -146,6 +146,7 @@ def test_one_of_two_servers_is_enough(broker: Kafka, topic: Callable[..., str], 
     assert [check["result"] for check in done.json["checks"] if check["step"] == "tcp"] == ["failed", "ok"]
 
 
+@pytest.mark.slow("a broker with TLS and logins")
 class TestTLS:
     def test_a_tls_port_without_tls(self, secure: SecureKafka, doctor: Callable[..., Done]) -> None:
         """A TLS port that is spoken to without TLS is recognised."""
@@ -210,6 +211,7 @@ class TestTLS:
         assert (results(done)["login"], results(done)["topic"]) == ("ok", "skipped")
 
 
+@pytest.mark.slow("a broker with TLS and logins")
 class TestLogin:
     def test_no_login_where_one_is_wanted(self, secure: SecureKafka, doctor: Callable[..., Done]) -> None:
         """The listener names the mechanisms that it takes."""

@@ -222,6 +222,7 @@ def test_an_endpoint_that_is_busy(kafka: OAuthKafka, server: TokenServer) -> Non
     assert len(server.requests) > 1
 
 
+@pytest.mark.slow("five seconds of tries")
 def test_an_endpoint_that_is_down(server: TokenServer) -> None:
     """It is an error within seconds that names the endpoint and the option."""
     began = time.monotonic()

@@ -157,6 +157,7 @@ class TestPlainClient:
                     assert cluster.latest([TopicPartition(name, 0)]) == {TopicPartition(name, 0): 0}
             producer.abort_transaction()
 
+    @pytest.mark.slow("each of two clients looks for several seconds")
     def test_a_missing_topic_is_not_created(self, servers: str, topic: MakeTopic) -> None:
         """Neither a look-up nor a fetch creates one, and both say that it is not there."""
         name = f"{topic()}-missing"

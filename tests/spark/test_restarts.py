@@ -172,6 +172,7 @@ def kill_and_compare(
         assert found == expected
 
 
+@pytest.mark.slow("a Spark program that is killed and started again")
 def test_a_killed_stream_loses_and_repeats_nothing(
     spark: SparkSession, broker: Kafka, topic: MakeTopic, run: Callable[..., Child], tmp_path: Path
 ) -> None:
