@@ -22,6 +22,7 @@ from ticdc_source.driver.inspection.report import (
 )
 from ticdc_source.driver.inspection.scan import Limits, ScanProgress, scan
 from ticdc_source.driver.inspection.tables import inspect_table
+from ticdc_source.driver.lag import seconds_of
 from ticdc_source.driver.load import batch_options
 from ticdc_source.driver.read_spec import driver_fetcher
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
@@ -313,4 +314,4 @@ def _complete_times(partition: PartitionReport, now: float) -> None:
 
 
 def _lag_s(watermark: int, now: float) -> float:
-    return round(max(0.0, now - (watermark >> 18) / 1000), 3)
+    return round(max(0.0, now - seconds_of(watermark)), 3)

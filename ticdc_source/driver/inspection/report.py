@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 
+from ticdc_source.driver.lag import seconds_of
 from ticdc_source.protocols.settings import ChangefeedSetting
 
 __all__ = [
@@ -48,7 +49,7 @@ def time_of(commit_ts: int | None) -> str | None:
     """Return the time in a TSO in ISO 8601, UTC; None for None."""
     if commit_ts is None:
         return None
-    return datetime.fromtimestamp((commit_ts >> 18) / 1000, timezone.utc).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(seconds_of(commit_ts), timezone.utc).isoformat(timespec="milliseconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
