@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -520,3 +520,18 @@ def test_the_lines_of_a_job_can_be_pasted() -> None:
 
     compile(text, "pasted", "exec")
     assert '.option("timeZone", "UTC")  # a guess' in text
+
+
+def test_a_partition_that_is_larger_than_the_others_is_read_whole() -> None:
+    """If the limit allows all records, all are read, however they are spread over partitions and chunks."""
+
+    def fetch(offset_range: OffsetRange) -> Iterator[Chunk]:
+        for start in range(offset_range.start, offset_range.end, 10):
+            offsets = list(range(start, min(start + 10, offset_range.end)))
+            count = len(offsets)
+            yield Chunk("t", offset_range.partition, offsets, [-1] * count, [b""] * count, [b"x"] * count)
+
+    found = scan([OffsetRange("t", 0, 0, 150), OffsetRange("t", 1, 0, 10)], fetch, Limits(max_records=200), print)
+
+    assert found.whole
+    assert [offset for chunk in found.chunks for offset in chunk.offsets] == [*range(150), *range(10)]

@@ -101,8 +101,8 @@ def scan(
             break
     while sampler and done < limits.max_records and size < _MOST_BYTES and time.monotonic() < deadline:
         window = max(1, (limits.max_records - done) // len(non_empty))
-        if not any(keep(chunk, heads) or True for chunk in sampler.forward(window)):
-            break
+        for chunk in sampler.forward(window):  # all of it: the sampler does not read it again
+            keep(chunk, heads)
     found.chunks = sorted((*heads, *tails), key=lambda chunk: (chunk.topic, chunk.partition, chunk.offsets[0]))
     found.whole = not sampler
     return found
