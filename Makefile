@@ -13,7 +13,7 @@ RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" PYSPARK_PYTHON="$(CURDIR)/$(PY)" PYSP
 
 # Rust's build tool, found as native/extension.py finds it; empty if there is none. `make CARGO= …` does without it.
 CARGO ?= $(shell PATH="$$PATH$(if $(CARGO_HOME),:$(CARGO_HOME)/bin)"; command -v cargo)
-NATIVE := ticdc_source/_native.abi3.so
+NATIVE := ticdc_source/kernels/_native.abi3.so
 
 # What targets need: the environment, and the native path if it can be built.
 READY := $(VENV)/.dev $(if $(CARGO),$(NATIVE))
@@ -89,13 +89,13 @@ bench: $(VENV)/.benchmarks $(READY)  ## Measure, 15 minutes; results into benchm
 bench-quick: $(VENV)/.benchmarks $(READY)  ## Measure less, two minutes
 	$(call timed,$(PY) -m benchmarks --quick)
 
-native: $(PY)  ## Build the native path in place (Rust): ticdc_source/_native.abi3.so
+native: $(PY)  ## Build the native path in place (Rust): ticdc_source/kernels/_native.abi3.so
 	$(PY) native/extension.py
 
 wheel: $(PY)  ## Build the wheel for a cluster into dist, with the native path (Rust); says which glibc it needs
 	$(PY) native/extension.py --wheel dist
 
-docs: $(READY)  ## Write the generated parts of README.md and docs/
+docs: $(READY)  ## Write the generated parts of the documentation
 	$(RUN) $(PY) -m tests.generate_docs
 
 site: $(READY)  ## Build the site of docs/ into build/site, with all links checked; `make site SERVE=1` shows it
@@ -113,7 +113,7 @@ clean:  ## Remove .venv and what tools left behind
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The general path stands in where the crate cannot be built.
-$(NATIVE): $(wildcard native/Cargo.* native/src/*) | $(VENV)/.dev
+$(NATIVE): $(wildcard native/Cargo.* native/src/*.rs) ticdc_source/kernels/contract.py ticdc_source/kernels/_native.pyi | $(VENV)/.dev
 	-$(PY) native/extension.py
 
 # A stamp is newer than pyproject.toml when the environment has what pyproject.toml asks for.
@@ -121,7 +121,7 @@ $(NATIVE): $(wildcard native/Cargo.* native/src/*) | $(VENV)/.dev
 $(VENV)/.dev: pyproject.toml | $(PY)
 	@echo "Installing PySpark and the development tools into $(VENV), only this once: some minutes, 600 MB"
 	$(PY) -m pip install --quiet --upgrade "pip>=25.1"
-	$(PY) -m pip install --editable ".[ddl,large-messages,prometheus]" --group dev
+	$(PY) -m pip install --editable ".[large-messages,prometheus]" --group dev
 	@touch $@
 
 $(VENV)/.benchmarks: $(VENV)/.dev

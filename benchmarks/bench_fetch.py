@@ -18,15 +18,16 @@ from benchmarks.bench_throughput import filled_topic
 from benchmarks.corpus import WORKS, messages
 from benchmarks.in_process import fetched, spec_for
 from benchmarks.results import Chart, Result
-from ticdc_source.driver.read_spec import fetch_settings
+from ticdc_source.driver.load import fetch_settings
 from ticdc_source.kafka import KafkaFetcher
 from ticdc_source.kafka.kafka_python import network_client
-from ticdc_source.options.kafka_client import client_config
+from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.coalesce import coalesce_batches
 from ticdc_source.pipeline.collector import collecting, not_collecting
-from ticdc_source.pipeline.read import ReadSpec, ReadState, read
+from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.spec import ReadSpec, ReadState
 
 NAME = "fetch"
 TITLE = "Records of a topic partition, by one process: thousands a CPU second"
@@ -90,7 +91,7 @@ def _read(bootstrap: str, topic: str, records: int, spec: ReadSpec) -> int:
     """Read as `worker.read_partition` does, and drop the result."""
     options = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
     state = ReadState.of(spec)
-    with KafkaFetcher(client_config(options, driver=False), fetch_settings(options)) as fetcher:
+    with KafkaFetcher(client_settings(options, driver=False), fetch_settings(options)) as fetcher:
         chunks = collecting(fetcher.fetch(OffsetRange(topic, 0, 0, records)))
         batches = coalesce_batches(read(chunks, spec, state), spec.max_rows, spec.max_bytes)
         for _ in not_collecting(batches):

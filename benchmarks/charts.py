@@ -3,7 +3,9 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from textwrap import wrap
+
+from benchmarks.results import caption
 
 NO_CHART = "no chart without matplotlib: pip install --group benchmarks, in the clone (pip 25.1 or newer)"
 _COLOURS = ("#1f6fb4", "#b8bcc2", "#e8903a", "#5aa469", "#8e6bbd", "#c94f4f", "#5b6470")
@@ -24,7 +26,7 @@ def draw(result: Path) -> Path | None:
 
     bars = list(dict.fromkeys(name for values in chart["series"].values() for name in values))
     count = 1 if chart["stacked"] else len(chart["series"])
-    figure, axes = pyplot.subplots(figsize=(9, 1.4 + 0.28 * len(bars) * (count + 0.6)), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(7, 1.6 + 0.28 * len(bars) * (count + 0.6)), layout="constrained")
     ends = dict.fromkeys(bars, 0.0)
     for number, (label, values) in enumerate(chart["series"].items()):
         positions = [bars.index(name) + (0 if chart["stacked"] else (number - (count - 1) / 2) * 0.8 / count)
@@ -35,25 +37,18 @@ def draw(result: Path) -> Path | None:
         if chart["stacked"]:
             ends.update({name: ends[name] + value for name, value in values.items()})
         else:
-            axes.bar_label(drawn, fmt="%.3g", padding=3, fontsize=8)
+            axes.bar_label(drawn, fmt="%.3g", padding=3, fontsize=9)
     axes.set_yticks(range(len(bars)), bars)
     axes.invert_yaxis()
     axes.set_xlabel(chart["unit"])
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8, ncols=7, loc="lower left", bbox_to_anchor=(0, 1))
-    figure.suptitle(_title(content), fontsize=9)
+    narrow = {"ncols": 7, "columnspacing": 1, "handlelength": 1.2}
+    axes.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), **narrow)
+    figure.suptitle("\n".join([*wrap(caption(result), 90), content["command"]]), fontsize=9)
     path = result.with_suffix(".png")
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    figure.savefig(path, dpi=110, metadata={"Software": None, "Title": caption(result)})
     pyplot.close(figure)
     return path
-
-
-def _title(content: dict[str, Any]) -> str:
-    environment = content["environment"]
-    return (
-        f"{content['command']}  ({environment['commit'][:9]}, PySpark {environment['pyspark']}, "
-        f"{environment['machine']['cores']} cores)"
-    )
 
 
 if __name__ == "__main__":

@@ -12,19 +12,18 @@ import pyarrow as pa
 
 from benchmarks.corpus import Message
 from benchmarks.load import record_batch
-from ticdc_source.driver.context import context_of_schema
-from ticdc_source.driver.load import schema_of_ranges
-from ticdc_source.driver.read_spec import fetch_settings, read_spec
+from ticdc_source.driver.load import fetch_settings, schema_of_ranges
+from ticdc_source.driver.read_context import context_of_schema
 from ticdc_source.events import Binaries, Chunk
 from ticdc_source.kafka import KafkaFetcher
 from ticdc_source.kafka.batches.cut import ChunkLimits
 from ticdc_source.kafka.batches.cut import chunks_of as chunks_of_batches
 from ticdc_source.kafka.batches.record_batches import Fetched, record_batches
-from ticdc_source.kafka.kafka_python.legacy import legacy_records
-from ticdc_source.options.kafka_client import client_config
+from ticdc_source.kafka.kafka_python.slicing import legacy_records
+from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline.read import ReadSpec
+from ticdc_source.pipeline.spec import ReadSpec, read_spec
 from ticdc_source.protocols import PROTOCOLS
 
 TOPIC = "in-process"
@@ -65,7 +64,7 @@ def make_options(**options: str) -> Options:
 def chunks_of(messages: Iterable[Message], first: int = 0, protocol: str = "canal-json") -> Iterator[Chunk]:
     """Yield chunks of messages, as a fetcher would."""
     source = iter(messages)
-    while part := list(islice(source, PROTOCOLS[protocol].chunk_records)):
+    while part := list(islice(source, PROTOCOLS[protocol].facts.chunk_records)):
         offsets = list(range(first, first + len(part)))
         keys, values = [message.key for message in part], pa.array([message.value for message in part], pa.binary())
         yield Chunk(TOPIC, 0, offsets, [1_795_247_640_910] * len(part), keys, Binaries.of(values))
@@ -88,7 +87,7 @@ def spec_for(messages: Sequence[Message], **options: str) -> ReadSpec:
 def fetched(bootstrap: str, topic: str, records: int) -> int:
     """Fetch a topic's partition 0 as a worker does, and drop it; return the number of records."""
     options = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
-    with KafkaFetcher(client_config(options, driver=False), fetch_settings(options)) as fetcher:
+    with KafkaFetcher(client_settings(options, driver=False), fetch_settings(options)) as fetcher:
         return sum(len(chunk) for chunk in fetcher.fetch(OffsetRange(topic, 0, 0, records)))
 
 
@@ -111,7 +110,9 @@ def answers_of(messages: Iterable[Message]) -> Iterator[Answer]:
 
 def cut(answers: Iterable[Answer], protocol: str) -> Iterator[Chunk]:
     """Yield the chunks of a broker's answers, as a worker cuts them, checksums included."""
-    limits = ChunkLimits(max_records=PROTOCOLS[protocol].chunk_records, max_bytes=_CHUNK_BYTES, include_headers=False)
+    limits = ChunkLimits(
+        max_records=PROTOCOLS[protocol].facts.chunk_records, max_bytes=_CHUNK_BYTES, include_headers=False
+    )
     for start, end, data in answers:
         fetched_ = Fetched(topic=TOPIC, partition=0, start=start, data=data, read_legacy=legacy_records)
         batches, damage = record_batches(data, start, end, at_batch=True)

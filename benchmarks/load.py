@@ -16,7 +16,7 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 from benchmarks.corpus import Message
 from ticdc_source.kafka.kafka_python.network_client import NetworkClient
 from ticdc_source.kafka.patience import Limit, Patience
-from ticdc_source.options.kafka_client import client_config
+from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.options import Options
 
 _MAGIC = 2
@@ -120,7 +120,7 @@ def _patience() -> Patience:
 def loader(bootstrap: str) -> Iterator[Loader]:
     """Connect to a broker."""
     options: Any = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": "any"})
-    with closing(NetworkClient(client_config(options, driver=True), _patience())) as client:
+    with closing(NetworkClient(client_settings(options, driver=True), _patience())) as client:
         yield Loader(client)
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from examples.local_kafka.jars import NEWEST, find_java
-from ticdc_source.native import native
+from ticdc_source.kernels.native import native
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(__file__).parent / "results"
@@ -129,6 +129,13 @@ def provenance(path: Path) -> str:
     versions = f"PySpark {there['pyspark']}, PyArrow {there['pyarrow']}, Python {there['python']}, Java {_java(there)}"
     versions += "" if there.get("native path", True) else ", without the native path"
     return f"*{result['begun'][:10]}, commit {there['commit'][:9]}, {machine}, {versions}: `{result['command']}`*"
+
+
+def caption(path: Path) -> str:
+    """Return what a result's chart shows, and the commit that was measured."""
+    result = json.loads(path.read_text(encoding="utf-8"))
+    what = result["title"].partition(":")[0]
+    return f"{what}: {result['chart']['unit']}. Commit {result['environment']['commit'][:9]}"
 
 
 def _java(environment_: Mapping[str, Any]) -> str:

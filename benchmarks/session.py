@@ -13,7 +13,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from ticdc_source.source import TiCDCDataSource
+from ticdc_source.spark.source import TiCDCDataSource
 
 ROOT = Path(__file__).resolve().parents[1]
 _STOP_SECONDS = 15.0

@@ -16,7 +16,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from examples.lakehouse import lakehouse_session, table_in
-from ticdc_source import SyncState, append_log, merge_into, tables
+from ticdc_source import SyncState, tables
+from ticdc_source.lakehouse import append_log, merge_into
 
 parser = argparse.ArgumentParser(prog="python -m examples.sync_database")
 parser.add_argument("--bootstrap", required=True, help="Kafka's address, host:port")

@@ -19,7 +19,7 @@ from pathlib import Path
 __all__ = ["CRATE", "MODULE", "BuildError", "build", "build_wheel", "find_cargo", "glibc_of", "wheel_platform"]
 
 CRATE = Path(__file__).resolve().parent
-MODULE = Path("ticdc_source") / "_native.abi3.so"  # in the project and in wheels
+MODULE = Path("ticdc_source", "kernels", "_native.abi3.so")  # in the project and in wheels
 
 
 class BuildError(RuntimeError):

@@ -1,6 +1,5 @@
 """Fixtures for all tests: a broker, topics on it, a Spark session, and the corpus."""
 
-import gc
 import os
 import runpy
 import socket
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 from kafka.net.inet import KafkaNetSocket
+from kafka.net.transport import KafkaTCPTransport
 
 from examples.local_kafka import ExternalKafka, LocalKafka, connect, create_topic, delete_topic
 
@@ -50,16 +50,18 @@ def pytest_configure() -> None:
     """Let the JVMs of this process, and of all that it starts, take `QUICK_JAVA`; close sockets for kafka-python."""
     os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JAVA)
     KafkaNetSocket.connect = _connect_or_close
+    KafkaTCPTransport.close = _closing_at_once(KafkaTCPTransport.close)
+
+
+# kafka-python leaves sockets open, which garbage collection would find in the midst of another test. Only the clients
+# with which tests write to brokers, and the plain client, come to these two functions: the package's other one has its
+# own for both (`connections.py`).
 
 
 async def _connect_or_close(
     self: Any, net: Any, info: tuple[Any, ...], options: Any = (), timeout_at: float | None = None
 ) -> socket.socket:
-    """Connect as kafka-python does, which leaves a socket open that does not connect in time.
-
-    Garbage collection would find it in the midst of another test. Only the clients with which tests write to brokers,
-    and the plain client, come here: the package's other one has its own function (`connections.py`).
-    """
+    """Connect as kafka-python does, and close a socket that does not connect in time."""
     family, kind, protocol, _, address = info
     sock: socket.socket = self.socket(family, kind, protocol)
     try:
@@ -71,6 +73,16 @@ async def _connect_or_close(
         sock.close()
         raise
     return connected
+
+
+def _closing_at_once(close: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return a function that closes a connection, and does not wait for a broker to take what is left to send."""
+
+    def close_at_once(self: Any) -> None:
+        self._write_buffer.clear()
+        close(self)
+
+    return close_at_once
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -163,7 +175,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     from pyspark.sql import SparkSession
 
     from tests.tidb.server import driver_jars
-    from ticdc_source.source import TiCDCDataSource
+    from ticdc_source.spark.source import TiCDCDataSource
 
     with pytest.MonkeyPatch.context() as patch:  # the JVM, and the Python workers after it, take these over
         patch.setenv("PYSPARK_PYTHON", sys.executable)
@@ -192,7 +204,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
 @pytest.fixture(scope="session")
 def native_path() -> ModuleType:
     """The native path; without cargo, skips if it is not there."""
-    from ticdc_source.native import native, why_general
+    from ticdc_source.kernels.native import native, why_general
 
     if native is None and CARGO is None:
         pytest.skip(f"there is neither the native path nor cargo to build it: {why_general('auto')}")
@@ -220,24 +232,3 @@ def corpus() -> Path:
     if not folder.is_dir():
         pytest.skip(f"the corpus is not at {folder}: set TICDC_CORPUS to the folder that holds it")
     return folder
-
-
-@pytest.fixture(scope="module")
-def sockets_of_the_library() -> Iterator[None]:
-    """Close the sockets that kafka-python's clients leave: those not connected, and those of brokers that are gone."""
-    yield
-    for item in gc.get_objects():
-        if isinstance(item, socket.socket) and item.fileno() >= 0 and not _is_used(item):
-            item.close()
-
-
-def _is_used(item: socket.socket) -> bool:
-    if item.family != socket.AF_INET or item.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        return True
-    try:
-        item.getpeername()
-        return item.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
-    except (BlockingIOError, ValueError):  # nothing has come; or TLS, which does not peek
-        return True
-    except OSError:
-        return False

@@ -5,34 +5,39 @@ uses, so it cannot differ from the code; `test_docs.py` fails if it is not up to
 """
 
 import argparse
+import ast
 import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
 
-import ticdc_source
-from benchmarks.results import FOLDER, judged, markdown, provenance
+from benchmarks.results import FOLDER, caption, judged, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
 from ticdc_source.cli.main import COMMANDS, parser
-from ticdc_source.driver.inspection.report import FINDINGS
-from ticdc_source.driver.prometheus import EXPORTED
-from ticdc_source.options.options import ALL_OUTPUTS, OPTIONS
+from ticdc_source.inspection.report import FINDINGS
+from ticdc_source.monitoring.prometheus import EXPORTED
+from ticdc_source.options.option import ALL_OUTPUTS
+from ticdc_source.options.options import OPTIONS
 from ticdc_source.pipeline.metadata import format_table, metadata_table
 from ticdc_source.pipeline.metrics import METRICS
 from ticdc_source.protocols import PROTOCOLS
-from ticdc_source.protocols.debezium import types as debezium_types
 from ticdc_source.schema.model import FIELD_METADATA
 from ticdc_source.schema.types import CONVERSIONS, TYPES, ColumnType, parse_type
 from ticdc_source.spark.schema import to_spark
+from website import PUBLIC
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "ticdc_source"
 
+_CITED = re.compile(r" \((?:docs|pingcap)/[^)]*\)")  # the source of a fact, in a docstring
+SHORT = 3  # words before a colon that say too little without what follows it
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _FENCE = re.compile(r"<!-- (?:generated: (\w+)|end) -->")
 
@@ -58,34 +63,6 @@ _FORMS: dict[str, tuple[tuple[str, ColumnType], ...]] = {
         ("set with unknown labels", parse_type("set")),
         ("set with unknown labels, 64th member in the sample", ColumnType("set", wide=True)),
     ),
-}
-
-_SEEN = ColumnType("decimal", whole=1, scale=2)
-_TOLD_BY_DDL = "with DDL"
-_COMPATIBLE = "with `content-compatible=true` or DDL"
-# Types whose rows depend on what the protocol or DDL says: what is shown after the name, and the type behind it.
-_TOLD: dict[tuple[str, str], tuple[tuple[str, ColumnType], ...]] = {
-    ("open-protocol", "decimal"): (
-        ("with values like 1.50", _SEEN),
-        (f"(12,2), {_TOLD_BY_DDL}", parse_type("decimal(12,2)")),
-    ),
-    ("open-protocol", "bit"): (("", ColumnType("bit")), (f"(1), {_TOLD_BY_DDL}", parse_type("bit(1)"))),
-    ("open-protocol", "enum"): (("", ColumnType("enum")), (_TOLD_BY_DDL, parse_type("enum('a')"))),
-    ("open-protocol", "set"): (("", ColumnType("set")), (_TOLD_BY_DDL, parse_type("set('a')"))),
-    ("canal-json", "decimal"): (
-        ("with values like 1.50", _SEEN),
-        (f"(12,2) {_COMPATIBLE}", parse_type("decimal(12,2)")),
-    ),
-    ("canal-json", "bit"): (("", ColumnType("bit")), (f"(1) {_COMPATIBLE}", parse_type("bit(1)"))),
-    ("canal-json", "enum"): (("", ColumnType("enum")), (_COMPATIBLE, parse_type("enum('a')"))),
-    ("canal-json", "set"): (("", ColumnType("set")), (_COMPATIBLE, parse_type("set('a')"))),
-    ("debezium", "decimal"): (
-        ("", ColumnType("double")),
-        (f"(12,2), {_TOLD_BY_DDL}", parse_type("decimal(12,2)")),
-    ),
-    ("debezium", "bit"): (("(1)", parse_type("bit(1)")), ("(8)", parse_type("bit(8)"))),
-    ("debezium", "enum"): (("", parse_type("enum('a')")),),
-    ("debezium", "set"): (("", parse_type("set('a')")),),
 }
 
 # Packages whose name on the package index is not the one that is imported.
@@ -165,17 +142,30 @@ def commands_table() -> str:
     return "\n".join(lines + [f"| [`{name}`](#{name}) | {module.SUMMARY} |" for name, module in COMMANDS.items()])
 
 
-def arguments_table(command: str) -> str:
-    """Return the table of a command's arguments, from argparse."""
+def _arguments(command: str) -> list[str]:
+    """Return the lines of a command's arguments, from argparse."""
     (commands,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
-    lines = ["| argument | meaning |", "|---|---|"]
+    lines = []
     for action in commands.choices[command]._actions:
         if not isinstance(action, argparse._HelpAction):
             value = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
             name = ", ".join(" ".join(filter(None, (option, value))) for option in action.option_strings) or value
             meaning = (action.help or "") % vars(action)
             lines.append(f"| `{name}` | {meaning}{'; required' if action.required and action.option_strings else ''} |")
-    return "\n".join(lines)
+    return lines
+
+
+def _shared_arguments() -> list[str]:
+    """Return the lines that all commands have in common that talk to Kafka."""
+    first, *others = (_arguments(command) for command in COMMANDS if command != "options")
+    return [line for line in first if all(line in lines for lines in others)]
+
+
+def arguments_table(command: str | None) -> str:
+    """Return the table of a command's own arguments; without a command, of those that commands share."""
+    shared = _shared_arguments()
+    lines = [line for line in _arguments(command) if line not in shared] if command else shared
+    return "\n".join(["| argument | meaning |", "|---|---|", *lines])
 
 
 def metrics_table() -> str:
@@ -191,60 +181,17 @@ def prometheus_table() -> str:
 
 
 def types_table() -> str:
-    """Return the table of types: what each TiDB type becomes in Spark."""
+    """Return the table of types; consecutive types that become the same Spark type share a line."""
     lines = ["| TiDB type | Spark type | Spark type if unsigned |", "|---|---|---|"]
-    lines += [f"| {', '.join(shown)} | {spark} | {unsigned} |" for shown, spark, unsigned in _type_rows()]
+    forms = ((shown, name, type_) for name in TYPES for shown, type_ in _FORMS.get(name, ((name, ColumnType(name)),)))
+    for cells, group in groupby(forms, lambda form: (form[1] in _FORMS and form[0], *_spark_names(form[1], form[2]))):
+        lines.append(f"| {', '.join(shown for shown, _, _ in group)} | {' | '.join(map(str, cells[1:]))} |")
     return "\n".join(lines)
 
 
-def _type_rows() -> Iterator[tuple[list[str], str, str]]:
-    """Yield lines; consecutive types that become the same Spark type share a line."""
-    forms = (
-        (shown, name not in _FORMS, (_spark_name(type_.arrow), _unsigned_name(name)))
-        for name in TYPES
-        for shown, type_ in _FORMS.get(name, ((name, ColumnType(name)),))
-    )
-    for shown, (spark, unsigned) in _shared(forms):
-        yield shown, spark, unsigned
-
-
-def _unsigned_name(name: str) -> str:
+def _spark_names(name: str, type_: ColumnType) -> tuple[str, str]:
     unsigned = TYPES[name].unsigned
-    return "" if unsigned is None else _spark_name(unsigned)
-
-
-def _shared(forms: Iterable[tuple[str, bool, tuple[str, ...]]]) -> Iterator[tuple[list[str], tuple[str, ...]]]:
-    """Yield (names, cells) of (name, whether it may share its line, cells), names of equal cells together."""
-    pending: tuple[list[str], tuple[str, ...]] | None = None
-    for shown, may_share, cells in forms:
-        if pending is not None and may_share and pending[1] == cells:
-            pending[0].append(shown)
-            continue
-        if pending is not None:
-            yield pending
-        pending = [shown], cells
-    if pending is not None:
-        yield pending
-
-
-def wire_table(protocol: str) -> str:
-    """Return a protocol's table of types: how each is written, and what it becomes in Spark."""
-    lines = ["| TiDB type | in the message | Spark type | Spark type if unsigned |", "|---|---|---|---|"]
-    forms = (
-        (
-            f"{name}{more if more.startswith('(') else f' {more}'}".strip(),
-            not more,
-            (
-                PROTOCOLS[protocol].kernels[name].written,
-                _spark_name(type_.arrow),
-                _unsigned_name(name) if type_.name == name else "",
-            ),
-        )
-        for name in TYPES
-        for more, type_ in _TOLD.get((protocol, name), (("", ColumnType(name)),))
-    )
-    lines += [f"| {', '.join(names)} | {' | '.join(cells)} |" for names, cells in _shared(forms)]
-    return "\n".join(lines)
+    return _spark_name(type_.arrow), "" if unsigned is None else _spark_name(unsigned)
 
 
 def conversions_table() -> str:
@@ -260,30 +207,10 @@ def _names_of(kind: str) -> tuple[str, ...]:
     return _KINDS.get(kind, (kind,))
 
 
-def losses_table() -> str:
-    """Return the table of losses; the corpus tests allow exactly these."""
-    lines = ["| protocol | lost |", "|---|---|"]
-    lost: list[Lost] = [*LOSSES, *MISSING]
-    rows = [(row.protocol, row.what) for row in lost]
-    order = list(dict.fromkeys(protocol for protocol, _ in rows))
-    lines += [f"| {protocol} | {what} |" for protocol, what in sorted(rows, key=lambda row: order.index(row[0]))]
-    return "\n".join(lines)
-
-
-def schemas_table() -> str:
-    """Return the types as which debezium's schemas are read, and the other types that they may stand for."""
-    lines = [
-        "| type or name in the schema | read as | or as, if `tidb_type` or DDL messages say so |",
-        "|---|---|---|",
-    ]
-    for wire, (first, *others) in debezium_types._BEHIND.items():
-        lines.append(f"| `{wire}` | {first} | {', '.join(name for name in others if name != first)} |")
-    return "\n".join(lines)
-
-
-def wire_losses_table(protocol: str) -> str:
-    """Return the table of what one protocol loses."""
-    return "\n".join(["| lost |", "|---|", *(f"| {loss.what} |" for loss in LOSSES if loss.protocol == protocol)])
+def losses_table(protocol: str) -> str:
+    """Return the table of what a protocol loses; the corpus tests allow exactly these."""
+    losses: list[Lost] = [*LOSSES, *MISSING]
+    return "\n".join(["| lost |", "|---|", *(f"| {loss.what} |" for loss in losses if loss.protocol == protocol)])
 
 
 def layers_table() -> str:
@@ -305,36 +232,80 @@ def layers_table() -> str:
 
 
 def result_table(benchmark: str) -> str:
-    """Return the table of a benchmark's last full run, from `benchmarks/results`, and the environment of that run."""
+    """Return the table of a benchmark's last full run, from `benchmarks/results`, its environment, and its chart."""
     path = FOLDER / f"{benchmark}.json"
-    return f"{markdown(path)}\n\n{judged(path)}\n{provenance(path)}".replace("\n\n\n", "\n\n")
+    parts = [markdown(path), judged(path).strip("\n"), provenance(path)]
+    if path.with_suffix(".png").exists():
+        parts.append(f"![{caption(path)}](../benchmarks/results/{benchmark}.png)")
+    return "\n\n".join(filter(None, parts))
+
+
+def _ratios() -> dict[str, tuple[float, float]]:
+    """Return the ratios of the last full run of throughput on one core: by CPU second, and by the clock."""
+    figures = json.loads((FOLDER / "throughput.json").read_text(encoding="utf-8"))["figures"]
+    return {
+        name.rpartition(", ")[0]: (of["ratio_rows_per_cpu_second"], of["ratio_rows_per_second"])
+        for name, of in figures.items()
+        if name.endswith("local[1]")
+    }
 
 
 def ratios_table() -> str:
-    """Return README's table of throughput: the ratios of the last full run on one core."""
-    figures = json.loads((FOLDER / "throughput.json").read_text(encoding="utf-8"))["figures"]
+    """Return README's table of throughput."""
     lines = ["| messages | by CPU second | by the clock |", "|---|--:|--:|"]
-    lines += [
-        f"| {name.rpartition(', ')[0]} | {of['ratio_rows_per_cpu_second']:.1f} | {of['ratio_rows_per_second']:.1f} |"
-        for name, of in figures.items()
-        if name.endswith("local[1]")
-    ]
-    return "\n".join(lines)
+    return "\n".join(lines + [f"| {name} | {cpu:.1f} | {clock:.1f} |" for name, (cpu, clock) in _ratios().items()])
+
+
+def speed() -> str:
+    """Return the changelog's sentences about throughput: the smallest and the largest ratios."""
+    native = [ratios for name, ratios in _ratios().items() if "native off" not in name]
+    by_cpu, by_clock = (f"{min(column):.1f} to {max(column):.1f}" for column in zip(*native, strict=True))
+    cpu, clock = next(ratios for name, ratios in _ratios().items() if "native off" in name)
+    return (
+        f"- Per CPU second, {by_cpu} times as many rows as Spark's Kafka source with a hand-written `from_json`, and\n"
+        f"  {by_clock} times by the clock. Without the optional native path in Rust: {cpu:.1f} and {clock:.1f} times."
+    )
 
 
 def api_table() -> str:
-    """Return the table of public names, with the first line of each docstring."""
+    """Return the table of public names by module, with the first line of each docstring."""
     lines = ["| name | what it is or does |", "|---|---|"]
-    for name in sorted(set(ticdc_source.__all__) - {"__version__"}, key=lambda name: (name.lower(), name)):
-        first = (inspect.getdoc(getattr(ticdc_source, name)) or "").partition("\n")[0]
-        lines.append(f"| `{name}` | {first} |")
+    for module in PUBLIC:
+        prefix = module.__name__.removeprefix("ticdc_source").removeprefix(".")
+        for name in sorted(set(module.__all__) - {"__version__"}, key=lambda name: (name.lower(), name)):
+            first = (inspect.getdoc(getattr(module, name)) or "").partition("\n")[0]
+            lines.append(f"| `{prefix}{'.' if prefix else ''}{name}` | {first} |")
     return "\n".join(lines)
+
+
+def tree() -> str:
+    """Return the folders and modules of the package, from the top layer down, each with the start of its docstring."""
+    names = ["__init__", *(name for layer in LAYERS for name in layer)]
+    paths = [path for name in names for path in (PACKAGE / name, PACKAGE / f"{name}.py") if path.exists()]
+    lines = [line for path in paths for line in _tree_of(path, 0)]
+    return "\n".join(["```text", *lines, "```"])
+
+
+def _tree_of(path: Path, depth: int) -> Iterator[str]:
+    """Yield the line of a module; of a folder, its own line, those of its modules, then those of its folders."""
+    is_folder = path.is_dir()
+    summary = ast.get_docstring(ast.parse((path / "__init__.py" if is_folder else path).read_text(encoding="utf-8")))
+    sentence = _CITED.sub("", (summary or "").partition("\n")[0].partition(". ")[0].rstrip("."))
+    clause = sentence.partition(": ")[0]
+    name = f"{'  ' * depth}{path.name}{'/' if is_folder else ''}"
+    yield f"{name:<24}{clause if len(clause.split()) > SHORT else sentence}"
+    if is_folder:
+        modules = sorted(module for module in path.glob("*.py") if module.name != "__init__.py")
+        folders = sorted(folder.parent for folder in path.glob("*/__init__.py"))
+        for each in (*modules, *folders):
+            yield from _tree_of(each, depth + 1)
 
 
 PARTS: dict[str, Callable[[], str]] = {
     "api": api_table,
     "options": options_table,
     "commands": commands_table,
+    "arguments": partial(arguments_table, None),
     **{f"arguments_of_{command}": partial(arguments_table, command) for command in COMMANDS},
     "metadata": metadata_table,
     "findings": findings_table,
@@ -346,16 +317,15 @@ PARTS: dict[str, Callable[[], str]] = {
     "records": lambda: format_table("record"),
     "types": types_table,
     "conversions": conversions_table,
-    "losses": losses_table,
-    "debezium_schemas": schemas_table,
     "layers": layers_table,
+    "speed": speed,
+    "tree": tree,
     "ratios": ratios_table,
     **{
         benchmark: partial(result_table, benchmark)
         for benchmark in ("throughput", "stages", "scale", "microbatch", "memory")
     },
-    **{f"{protocol.replace('-', '_')}_types": partial(wire_table, protocol) for protocol in PROTOCOLS},
-    **{f"{protocol.replace('-', '_')}_losses": partial(wire_losses_table, protocol) for protocol in PROTOCOLS},
+    **{f"{protocol.replace('-', '_')}_losses": partial(losses_table, protocol) for protocol in PROTOCOLS},
 }
 
 

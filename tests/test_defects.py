@@ -21,7 +21,7 @@ from tests.support.messages import (
 )
 from ticdc_source.errors import DecodeError, TiCDCSourceError
 from ticdc_source.pipeline.read import read
-from ticdc_source.protocols.compression import decompressed
+from ticdc_source.protocols.compression import Compression
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
@@ -270,9 +270,9 @@ def test_messages_of_ticdc_and_of_native_debezium_are_distinguished(sizes: Sizes
 @pytest.mark.parametrize("block", [b"\xff\xff\xff\xff\x0f\x00{abc}", b"\xff\xff\xff\xff\x07\xf0{abc}"])
 def test_a_block_that_declares_gigabytes_is_not_unpacked(block: bytes) -> None:
     """Eleven bytes of garbage that look like a large snappy block are an error, and allocate nothing."""
-    assert decompressed(block, "auto") == block
+    assert Compression().decompressed(block) == block
     with pytest.raises(DecodeError, match=r"11 bytes cannot become \d{10}"):
-        decompressed(block, "snappy")
+        Compression("snappy").decompressed(block)
 
 
 @pytest.mark.parametrize("moment", [-1, 2**63 // 1000, 2**63 - 1])

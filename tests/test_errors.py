@@ -54,9 +54,9 @@ def drawn_tree() -> dict[str, str]:
 def test_the_tree_is_the_one_that_the_docstring_draws() -> None:
     """Every error class is in the drawing, below the class from which it inherits."""
     classes = {name: item for name, item in vars(errors).items() if isinstance(item, type)}
-    found = {name: item.__bases__[0].__name__ for name, item in classes.items() if issubclass(item, TiCDCSourceError)}
+    parents = {name: item.__bases__[0].__name__ for name, item in classes.items() if issubclass(item, TiCDCSourceError)}
 
-    assert drawn_tree() == found
+    assert drawn_tree() == parents
 
 
 def test_everything_public_is_listed() -> None:

@@ -11,8 +11,10 @@ from tests.fuzz import damaged as fuzzing
 from tests.fuzz import native as native_fuzzing
 from tests.fuzz.damaged import OUTPUTS, ROUND, SCENARIOS, choices_of, fuzz
 from ticdc_source.events import Chunk
-from ticdc_source.kernels import Cast, native_cast
-from ticdc_source.pipeline.read import ReadSpec, read
+from ticdc_source.kernels.contract import Cast, DateCast, DatetimeCast
+from ticdc_source.kernels.wire import native_cast
+from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.spec import ReadSpec
 from ticdc_source.protocols import plan as plans
 from ticdc_source.protocols.canal_json import template
 
@@ -94,7 +96,7 @@ def test_the_general_path_reads_all_that_native_code_accepts(protocol: str, muta
 
 
 def _takes_zero_dates(cast: Cast | None) -> Cast | None:
-    return (cast[0], True) if cast is not None and cast[0] in ("date", "datetime") else cast
+    return replace(cast, zero_is_null=True) if isinstance(cast, (DateCast, DatetimeCast)) else cast
 
 
 def _takes_any_code(_codes: Sequence[bytes]) -> list[bytes]:

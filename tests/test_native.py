@@ -1,9 +1,13 @@
 """Reads take the native path where it is installed, say once where it is not, and count which path read what."""
 
+import ast
+import inspect
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -11,20 +15,21 @@ import pytest
 from examples.data import read_messages
 from tests.conftest import CARGO, ROOT
 from tests.support.captured import Captured, make_options
-from ticdc_source import native
 from ticdc_source.driver import load
-from ticdc_source.driver.read_spec import fetch_settings, read_spec
+from ticdc_source.driver.load import fetch_settings
 from ticdc_source.errors import OptionError
+from ticdc_source.kernels import native
 from ticdc_source.pipeline.metrics import Counters
-from ticdc_source.pipeline.read import ReadState, read
+from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.spec import ReadState, read_spec
 
 _MESSAGES = 300
 _NO_BROKER = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "outputFormat": "event"}
 _TWO_QUERIES = """
 import sys
-sys.modules["ticdc_source._native"] = None
+sys.modules["ticdc_source.kernels._native"] = None
 from ticdc_source.driver.load import infer_schema
-from ticdc_source.reports import once_per_query
+from ticdc_source.errors import once_per_query
 for _ in range(2):
     with once_per_query(set()):
         infer_schema({options})
@@ -97,6 +102,85 @@ def test_metrics_say_why_a_worker_takes_the_general_path() -> None:
     """The reason in `metricsPath` is the option, or what this process lacks."""
     assert native.why_general("off") == "nativeCode=off"
     assert native.why_general("auto") == "not today"
+
+
+@pytest.fixture
+def built_from(native_path: ModuleType, tmp_path: Path) -> Path:
+    """A copy of the files that the module was built from."""
+    for name in native_path.CONTRACT:
+        copy = tmp_path / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, copy)
+    return tmp_path
+
+
+@pytest.mark.parametrize("file", ["contract.rs", "contract.py", "_native.pyi"])
+def test_an_edited_contract_is_noticed(
+    file: str, built_from: Path, native_path: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The module is taken while the files that it was built from are there as they were, and not with another one."""
+    (edited,) = built_from.rglob(file)
+    monkeypatch.setattr(native, "_PROJECT", built_from)
+    taken, _ = native._load()
+
+    edited.write_text(edited.read_text() + "\n")
+    refused, why = native._load()
+
+    assert taken is native_path
+    assert refused is None
+    assert why is not None
+    assert "was built from other sources: run `make native`" in why
+
+
+def test_an_installed_module_needs_no_sources_of_rust(
+    built_from: Path, native_path: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the folder native/ the module is taken, and its Python files still have to be those that it knows."""
+    shutil.rmtree(built_from / "native")
+    monkeypatch.setattr(native, "_PROJECT", built_from)
+    assert native._load() == (native_path, None)
+
+    (built_from / "ticdc_source" / "kernels" / "contract.py").write_text("")
+
+    assert native._load()[0] is None
+
+
+def test_a_module_that_knows_no_contract_is_not_taken(native_path: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that was built before there were checksums is one of other sources."""
+    monkeypatch.delattr(native_path, "CONTRACT")
+
+    assert native._load()[0] is None
+
+
+def test_the_stub_is_what_the_module_has(native_path: ModuleType) -> None:
+    """`_native.pyi` names each function, class, parameter and attribute that the module has, and no other."""
+    stub = ast.parse((ROOT / "ticdc_source" / "kernels" / "_native.pyi").read_text())
+    stated = {node.name: _stated(node) for node in stub.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+
+    public = {name: part for name, part in vars(native_path).items() if not name.startswith("_")}
+    assert isinstance(public.pop("CONTRACT"), dict)
+    assert stated == {name: _built(part) for name, part in public.items()}
+
+
+def _stated(node: ast.ClassDef | ast.FunctionDef) -> object:
+    """Return the parameters of a function, or the members of a class."""
+    if isinstance(node, ast.FunctionDef):
+        return [argument.arg for argument in node.args.args if argument.arg != "self"]
+    attributes = {ast.unparse(part.target): None for part in node.body if isinstance(part, ast.AnnAssign)}
+    return attributes | {part.name: _stated(part) for part in node.body if isinstance(part, ast.FunctionDef)}
+
+
+def _built(part: object) -> object:
+    """Return the same of what the module has."""
+    if not isinstance(part, type):
+        assert callable(part)
+        return [name for name in inspect.signature(part).parameters if name != "self"]
+    members: dict[str, object] = {
+        name: None if inspect.isdatadescriptor(member) else _built(member)
+        for name, member in vars(part).items()
+        if name not in {"__doc__", "__module__", "__new__"}
+    }
+    return members if "__new__" not in vars(part) else members | {"__init__": list(inspect.signature(part).parameters)}
 
 
 @pytest.mark.slow("compiles the crate: a minute and a half the first time")

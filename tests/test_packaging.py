@@ -25,7 +25,7 @@ from ticdc_source import __version__
 
 pytestmark = pytest.mark.slow("builds wheels")
 
-MODULE = "ticdc_source/_native.abi3.so"
+MODULE = "ticdc_source/kernels/_native.abi3.so"
 # A program that reads a topic with Spark. Nothing in it names the package: Spark finds the format.
 READ = """
 import json, sys
@@ -133,7 +133,7 @@ def test_without_cargo_the_wheel_is_pure_and_reads_the_same_rows(tmp_path: Path)
     report, stderr = read_with(wheel, "auto", tmp_path)
     assert report["native"] is False
     assert stderr.count("Reads take the general path") == 1, stderr
-    assert "No module named 'ticdc_source._native'" in stderr
+    assert "No module named 'ticdc_source.kernels._native'" in stderr
     assert_same_rows(tmp_path)
 
 
@@ -147,7 +147,7 @@ def test_with_cargo_the_wheel_has_the_native_path(tmp_path: Path) -> None:
         r"ticdc_source-[\d.]+-cp310-abi3-(many|musl)?linux\w+\.whl|.*-cp310-abi3-macosx\w+\.whl", wheel.name
     )
     with zipfile.ZipFile(wheel) as packed:
-        assert {name for name in packed.namelist() if "_native" in name} == {MODULE, "ticdc_source/_native.pyi"}
+        assert {name for name in packed.namelist() if "_native" in name} == {MODULE, "ticdc_source/kernels/_native.pyi"}
         (about,) = (name for name in packed.namelist() if name.endswith("/WHEEL"))
         assert "Root-Is-Purelib: false" in packed.read(about).decode()
     report, stderr = read_with(wheel, "require", tmp_path)

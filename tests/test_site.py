@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import ticdc_source
 from tests.conftest import ROOT
+from website import PUBLIC
 
 API = ROOT / "docs/reference/python-api.md"
 
@@ -44,11 +44,21 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     assert not [path for path in site.rglob("*.html") if loaded.search(path.read_text(encoding="utf-8"))]
 
 
+def test_the_search_works_from_disk(site: Path) -> None:
+    """The index is a script, as a browser loads no JSON of a folder, and each page has what stands in for a Worker."""
+    pages = list(site.rglob("*.html"))
+
+    assert (site / "search/search_index.js").read_text(encoding="utf-8").startswith("var __index = {")
+    assert (site / "javascripts/iframe-worker.js").exists()
+    assert not [path for path in pages if "javascripts/iframe-worker.js" not in path.read_text(encoding="utf-8")]
+
+
 def test_public_names_have_their_docstring(site: Path) -> None:
     """The reference has each public name once, and the site its docstring."""
     marks = re.findall(r"<!-- docstrings(?: without members)?: ([\w ]+) -->", API.read_text(encoding="utf-8"))
     names = [name for mark in marks for name in mark.split()]
     page = (site / "reference/python-api.html").read_text(encoding="utf-8")
 
-    assert sorted(names) == sorted(set(ticdc_source.__all__) - {"__version__"})
-    assert not [name for name in names if f'id="{getattr(ticdc_source, name).__module__}.{name}"' not in page]
+    public = {name: getattr(module, name) for module in PUBLIC for name in set(module.__all__) - {"__version__"}}
+    assert sorted(names) == sorted(public)
+    assert not [name for name in names if f'id="{public[name].__module__}.{name}"' not in page]

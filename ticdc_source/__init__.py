@@ -10,83 +10,47 @@
 
 Spark finds the format `ticdc` by itself. If it does not, `spark.dataSource.register(ticdc_source.TiCDCDataSource)`
 makes it known. docs/reference/options.md has the options. Every error that the package raises on purpose is a
-`TiCDCSourceError`; its text says what was found, where, and which option changes it.
+`TiCDCSourceError`; its text says what was found, where, and which option changes it. `ticdc_source.errors` has the
+tree of errors, and `ticdc_source.lakehouse` keeps tables in Delta and Iceberg.
 """
 
 from __future__ import annotations
 
 import importlib
 
-__all__ = [
-    "CheckpointError",
-    "ClaimCheckUnavailableError",
-    "DataLossError",
-    "DecodeError",
-    "FramingError",
-    "KafkaUnavailableError",
-    "LogReport",
-    "MergeReport",
-    "OptionError",
-    "SchemaError",
-    "StreamProgress",
-    "SyncState",
-    "Tables",
-    "TargetError",
-    "TiCDCDataSource",
-    "TiCDCSourceError",
-    "UnsupportedTypeError",
-    "__version__",
-    "append_log",
-    "commit_range",
-    "commits_of",
-    "current_tso",
-    "decode",
-    "infer_schema",
-    "merge_into",
-    "progress_listener",
-    "purge_deleted",
-    "resolved_ts",
-    "resolved_ts_of",
-    "scd2_view",
-    "snapshot",
-    "tables",
-]
-
 __version__ = "0.1.0"
 
-# The modules of public names that are not errors.
+# The modules of public names.
 _HOMES = {
-    "LogReport": "lakehouse.log",
-    "MergeReport": "lakehouse.merge",
-    "StreamProgress": "driver.stream_progress",
+    "StreamProgress": "monitoring.progress",
     "SyncState": "spark.sync_state",
     "Tables": "spark.tables",
-    "TiCDCDataSource": "source",
-    "append_log": "lakehouse.log",
-    "commit_range": "driver.batches",
-    "commits_of": "lakehouse.maintenance",
-    "current_tso": "spark.snapshot",
+    "TiCDCDataSource": "spark.source",
+    "TiCDCSourceError": "errors",
+    "commit_range": "driver.commit_ranges",
+    "complete_until": "driver.commit_ranges",
+    "current_tso": "snapshots.jdbc",
     "decode": "spark.frames",
     "infer_schema": "spark.frames",
-    "merge_into": "lakehouse.merge",
-    "progress_listener": "spark.listener",
-    "purge_deleted": "lakehouse.maintenance",
-    "resolved_ts": "driver.batches",
-    "resolved_ts_of": "lakehouse.maintenance",
-    "scd2_view": "lakehouse.log",
-    "snapshot": "spark.snapshot",
+    "progress_listener": "monitoring.listener",
+    "snapshot": "snapshots.jdbc",
     "tables": "spark.tables",
 }
+
+_MODULES = ("errors", "lakehouse")  # of more public names
+
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604 (they are strings)
 
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used: the package itself costs nothing, and needs no pyspark."""
-    if name not in __all__:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in _HOMES:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    module = _HOMES.get(name, "errors")
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, *_MODULES]

@@ -1,4 +1,4 @@
-"""What travels between the stages: chunks of Kafka records, and the events that they are split into.
+"""What travels between the stages: chunks of records, and the events that they are split into.
 
 Both are parallel lists with one entry per record or per event: no object is made for each. Below them are the Arrow
 helpers that several stages need.
@@ -110,10 +110,6 @@ class Binaries(Sequence[bytes]):
             bounds = iter(self.spans.bounds)
             self._list = [data[begin:end] for begin, end in zip(bounds, bounds, strict=True)]
         return self._list
-
-    def for_native(self) -> tuple[bytes, bytes]:
-        """Return the larger bytes and the bounds, as native/src/messages.rs takes them."""
-        return self.spans.data, self.spans.bounds.tobytes()
 
     def __len__(self) -> int:
         """Return the number of values."""
@@ -305,11 +301,11 @@ class TableEvents:
     def extend(self, position: int, payloads: Sequence[bytes], event_keys: Sequence[EventKey]) -> None:
         """Append all events of one record."""
         count = len(payloads)
-        positions, mine, my_keys = self._lists()
-        positions += [position] * count
+        own_positions, own_payloads, own_keys = self._lists()
+        own_positions += [position] * count
         self.indexes += range(count)
-        mine += payloads
-        my_keys += event_keys
+        own_payloads += payloads
+        own_keys += event_keys
 
     def _lists(self) -> tuple[list[int], list[bytes], list[EventKey]]:
         """Return positions, payloads and event keys as lists, and keep them as lists from now on."""

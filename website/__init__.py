@@ -1,1 +1,6 @@
 """The site of docs/: a hook of mkdocs, and pictures that commands make."""
+
+import ticdc_source
+
+# The modules that users import from: the names in `__all__` are public.
+PUBLIC = (ticdc_source, ticdc_source.lakehouse, ticdc_source.errors)

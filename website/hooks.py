@@ -16,11 +16,12 @@ from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-import ticdc_source
+from website import PUBLIC
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = "docs/"
 COPIES = "repository/"  # where files from outside docs/ are in the site
+MAINTAINERS = ("design/", "wire.md", COPIES)
 
 _log = get_plugin_logger("website")  # a warning ends a strict build
 _LINK = re.compile(r"(```.*?```|`[^`\n]*`)|(\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)", re.DOTALL)
@@ -32,9 +33,10 @@ _CODE = {".py": "python", "": "text"}  # languages of files that become a page
 def on_config(config: MkDocsConfig) -> None:
     """Put the design notes into the navigation."""
     notes = sorted(path.name for path in (ROOT / "docs/design").glob("*.md"))
-    for entry in config.nav or []:
-        if "Design" in entry:
-            entry["Design"] = [f"design/{name}" for name in notes]
+    for tab in config.nav or []:
+        for part in tab.get("Maintainers", ()):
+            if "Design" in part:
+                part["Design"] = [f"design/{name}" for name in notes]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -59,8 +61,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Let links lead to pages of the site, and put in docstrings."""
+    """Let links lead to pages of the site, put in docstrings, and let the search list users' pages first."""
     source = _source(page.file.src_uri)
+    if page.file.src_uri.startswith(MAINTAINERS):
+        page.meta["search"] = {"exclude": True} if page.file.src_uri.startswith("design/") else {"boost": 0.2}
 
     def replaced(match: re.Match[str]) -> str:
         code, text, link = match.groups()
@@ -111,6 +115,6 @@ def _uri(path: Path) -> str | None:
 
 def _directives(match: re.Match[str]) -> str:
     """Return what mkdocstrings replaces with the docstrings of public names."""
-    homes = {name: getattr(ticdc_source, name).__module__ for name in match[2].split()}
+    objects = {name: getattr(module, name) for module in PUBLIC for name in match[2].split() if name in module.__all__}
     options = "\n    options: {members: false}" if match[1] else ""
-    return "\n\n".join(f"::: {home}.{name}{options}" for name, home in homes.items())
+    return "\n\n".join(f"::: {each.__module__}.{name}{options}" for name, each in objects.items())

@@ -16,7 +16,7 @@ from rich.terminal_theme import MONOKAI
 from examples.local_kafka import LocalKafka
 from examples.local_kafka.__main__ import TOPIC, fill
 from ticdc_source.cli.inspect import show
-from ticdc_source.driver.inspection import inspect
+from ticdc_source.inspection.inspect import inspect
 
 INSPECT = Path(__file__).resolve().parents[1] / "docs/images/inspect.svg"
 COMMAND = "ticdc-source inspect --bootstrap-servers broker:9092 --topic tidb-shop --conf tables=shop.orders"

@@ -9,7 +9,7 @@ import sys
 
 from pyspark.daemon import manager
 
-USED_BY_EVERY_WORKER = ("pyspark.worker", "ticdc_source.source", "ticdc_source.spark.batch")
+USED_BY_EVERY_WORKER = ("pyspark.worker", "ticdc_source.spark.source")
 
 if __name__ == "__main__":
     for module in (*USED_BY_EVERY_WORKER, *sys.argv[1:]):  # Spark names the module of the workers

@@ -30,7 +30,7 @@ from examples.local_kafka import (
 )
 from examples.local_kafka.__main__ import TOPIC
 from examples.local_kafka.jars import find_java
-from ticdc_source.native import why_general
+from ticdc_source.kernels.native import why_general
 
 PARTITIONS = 3
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the demo ends before an optimising compiler would pay

@@ -3,43 +3,8 @@
 //! A cast accepts a strict subset of what the kernel of the same name accepts (`ticdc_source/kernels`), and gives the
 //! same values. What it declines, the general path reads or reports.
 
+use crate::contract::{Cast, Precision};
 use crate::json::{self, Cell, Kind};
-
-/// How a cell becomes a value.
-#[derive(Debug)]
-pub enum Cast {
-    /// The JSON of each cell, one array of all: `[1,null,"x"]`.
-    Json,
-    /// A signed integer of so many bytes; of a JSON number, or of digits in text.
-    Integer { bytes: usize, text: bool },
-    /// A decimal of 128 bits, from the same.
-    /// `limit` is the first number that has more digits than its precision.
-    Decimal { limit: i128, scale: u32, text: bool },
-    /// A number of 32 or 64 bits with a fraction, from the same.
-    Float { single: bool, text: bool },
-    /// A text.
-    Text,
-    /// Bytes, each written as the character with its number (ISO-8859-1).
-    Latin1,
-    /// Bytes in base64.
-    Base64,
-    /// A text in base64.
-    Base64Text,
-    /// Days since 1970, of MySQL's text.
-    Date { zero_is_null: bool },
-    /// Microseconds since 1970, of MySQL's text.
-    Datetime { zero_is_null: bool },
-    /// Microseconds, of MySQL's text.
-    Time,
-    /// The text of an index, from 1; index 0 is the empty text.
-    Label { labels: Vec<Vec<u8>>, text: bool },
-    /// The texts of the bits of a mask.
-    Labels { labels: Vec<Vec<u8>>, text: bool },
-    /// Up to 64 bits as a signed integer, of the same.
-    Bits { text: bool },
-    /// One bit, of the same.
-    Bit { text: bool },
-}
 
 impl Cast {
     /// Returns how many bytes a value takes; None if that varies.
@@ -157,10 +122,11 @@ impl Builder {
                     1 => data.extend_from_slice(&i8::try_from(number).ok()?.to_le_bytes()),
                     2 => data.extend_from_slice(&i16::try_from(number).ok()?.to_le_bytes()),
                     4 => data.extend_from_slice(&i32::try_from(number).ok()?.to_le_bytes()),
-                    _ => data.extend_from_slice(&number.to_le_bytes()),
+                    8 => data.extend_from_slice(&number.to_le_bytes()),
+                    _ => return None,
                 }
             }
-            Cast::Decimal { limit, scale, text } => {
+            Cast::Decimal { text, precision: Precision(limit), scale } => {
                 let digits = digits(cell, written, *text)?;
                 // To the general path, a JSON number of more than 64 bits is a double.
                 if !*text && integer(digits).is_none() && unsigned(digits).is_none() {

@@ -11,10 +11,11 @@ use std::collections::HashMap;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
+use crate::contract::Framed;
 use crate::json::positive;
+use crate::matching::match_at;
 use crate::messages::Messages;
 use crate::scan::bytes;
-use crate::template::match_at;
 
 const VERSION: u64 = 1;
 const BEGIN: &[u8] = b"{\"ts\":";
@@ -63,21 +64,6 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
-/// What was split. All but `ends_of_keys` and `declined` hold numbers of each event, in native byte order.
-#[pyclass(module = "ticdc_source._native", frozen, get_all)]
-pub struct Framed {
-    records: Py<PyBytes>,
-    indexes: Py<PyBytes>,
-    ends: Py<PyBytes>,
-    commit_ts: Py<PyBytes>,
-    /// The bounds of value frames in the bytes that all values lie in.
-    bounds: Py<PyBytes>,
-    /// The distinct ends of key frames, behind the commit-ts.
-    ends_of_keys: Vec<Py<PyBytes>>,
-    /// The records that are left to the caller.
-    declined: Vec<usize>,
-}
-
 /// Split records into events, given their keys (None for null), and where their values lie in larger bytes.
 #[pyfunction]
 pub fn split_frames(py: Python<'_>, keys: &Bound<'_, PyList>, values: Messages<'_>) -> PyResult<Framed> {
@@ -87,7 +73,7 @@ pub fn split_frames(py: Python<'_>, keys: &Bound<'_, PyList>, values: Messages<'
     for (record, key) in keys.iter().enumerate() {
         let before = events.records.len();
         let value = values.get(record)?;
-        let found = key.cast::<PyBytes>().ok().and_then(|key| {
+        let split = key.cast::<PyBytes>().ok().and_then(|key| {
             let end = split(i32::try_from(record).ok()?, key.as_bytes(), value, &mut events)?;
             let number = match numbers.get(end) {
                 Some(number) => *number,
@@ -106,7 +92,7 @@ pub fn split_frames(py: Python<'_>, keys: &Bound<'_, PyList>, values: Messages<'
             events.ends.resize(events.records.len(), number);
             Some(())
         });
-        if found.is_none() {
+        if split.is_none() {
             events.records.truncate(before);
             events.indexes.truncate(before);
             events.commit_ts.truncate(before);

@@ -78,11 +78,11 @@ pub fn string_end(message: &[u8], start: usize) -> Option<(usize, bool)> {
         while let Some(word) = message.get(at..at + 8) {
             let word = u64::from_le_bytes(word.try_into().ok()?);
             // The lowest bit that is set is exact: a test only errs above a byte that it has found.
-            let found = zeros(word ^ (ONES * b'"' as u64))
+            let hits = zeros(word ^ (ONES * b'"' as u64))
                 | zeros(word ^ (ONES * b'\\' as u64))
                 | (word.wrapping_sub(ONES * 0x20) & !word & HIGHS);
-            if found != 0 {
-                let bit = found.trailing_zeros();
+            if hits != 0 {
+                let bit = hits.trailing_zeros();
                 other |= word & HIGHS & ((1u64 << bit) - 1);
                 at += (bit / 8) as usize;
                 break;

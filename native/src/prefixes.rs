@@ -12,14 +12,14 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::json::{ONES, digits_end, zeros};
+use crate::matching::match_at;
 use crate::messages::Messages;
-use crate::template::match_at;
 
 /// The longest prefix: names have no more than 64 characters.
 const LONGEST: usize = 4096;
 
 /// The prefixes that a read has learned.
-#[pyclass(module = "ticdc_source._native", frozen)]
+#[pyclass(module = "ticdc_source.kernels._native", frozen)]
 pub struct Prefixes {
     inner: Mutex<Inner>,
 }
@@ -27,9 +27,9 @@ pub struct Prefixes {
 struct Inner {
     /// What stands before the operation, which ends with a quote and a comma.
     marker: Vec<u8>,
-    /// By the bytes up to the operation, with 0 for each number, an index of `known`.
+    /// By the bytes up to the operation, with 0 for each number, an index of `prefixes`.
     indexes: HashMap<Vec<u8>, usize, BuildHasherDefault<Words>>,
-    known: Vec<Prefix>,
+    prefixes: Vec<Prefix>,
     /// The prefix that the last message had: the next one is likely to have it too.
     last: usize,
     scratch: Vec<u8>,
@@ -66,14 +66,14 @@ impl Prefix {
 impl Inner {
     #[inline]
     fn table(&mut self, message: &[u8]) -> Option<i32> {
-        if let Some(prefix) = self.known.get(self.last)
+        if let Some(prefix) = self.prefixes.get(self.last)
             && let Some(end) = prefix.end(message)
         {
             return prefix.table(message, end);
         }
         let end = canonical(message, &self.marker, &mut self.scratch)?;
         self.last = *self.indexes.get(&self.scratch)?;
-        self.known.get(self.last)?.table(message, end)
+        self.prefixes.get(self.last)?.table(message, end)
     }
 }
 
@@ -81,7 +81,7 @@ impl Inner {
 impl Prefixes {
     #[new]
     fn new(marker: Vec<u8>) -> Prefixes {
-        let inner = Inner { marker, indexes: HashMap::default(), known: Vec::new(), last: 0, scratch: Vec::new() };
+        let inner = Inner { marker, indexes: HashMap::default(), prefixes: Vec::new(), last: 0, scratch: Vec::new() };
         Prefixes { inner: Mutex::new(inner) }
     }
 
@@ -97,11 +97,11 @@ impl Prefixes {
         }
         let Some(parts) = parts(message, &inner.marker) else { return Ok(false) };
         let index = *inner.indexes.entry(inner.scratch.clone()).or_insert_with(|| {
-            inner.known.push(Prefix { parts, tables: Vec::new() });
-            inner.known.len() - 1
+            inner.prefixes.push(Prefix { parts, tables: Vec::new() });
+            inner.prefixes.len() - 1
         });
-        if let Some(prefix) = inner.known.get_mut(index) {
-            prefix.tables.retain(|(known, _)| known != operation);
+        if let Some(prefix) = inner.prefixes.get_mut(index) {
+            prefix.tables.retain(|(other, _)| other != operation);
             prefix.tables.push((operation.to_vec(), table));
         }
         Ok(true)
@@ -118,20 +118,20 @@ impl Prefixes {
         indexes: Option<Vec<usize>>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let inner = &mut *self.inner.lock().map_err(|_| failed())?;
-        let mut found = Vec::with_capacity(4 * indexes.as_ref().map_or(messages.len(), Vec::len));
+        let mut tables = Vec::with_capacity(4 * indexes.as_ref().map_or(messages.len(), Vec::len));
         let mut find = |index| -> PyResult<()> {
-            found.extend_from_slice(&inner.table(messages.get(index)?).unwrap_or(-1).to_ne_bytes());
+            tables.extend_from_slice(&inner.table(messages.get(index)?).unwrap_or(-1).to_ne_bytes());
             Ok(())
         };
         match indexes {
             Some(indexes) => indexes.into_iter().try_for_each(&mut find)?,
             None => (0..messages.len()).try_for_each(&mut find)?,
         }
-        Ok(PyBytes::new(py, &found))
+        Ok(PyBytes::new(py, &tables))
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        Ok(self.inner.lock().map_err(|_| failed())?.known.len())
+        Ok(self.inner.lock().map_err(|_| failed())?.prefixes.len())
     }
 }
 
@@ -198,9 +198,9 @@ fn walk(message: &[u8], marker: &[u8], mut number: impl FnMut(usize, usize)) -> 
 fn quote_or_backslash(message: &[u8], mut at: usize) -> Option<usize> {
     while let Some(word) = message.get(at..at + 8) {
         let word = u64::from_le_bytes(word.try_into().ok()?);
-        let found = zeros(word ^ (ONES * b'"' as u64)) | zeros(word ^ (ONES * b'\\' as u64));
-        if found != 0 {
-            return Some(at + (found.trailing_zeros() / 8) as usize);
+        let hits = zeros(word ^ (ONES * b'"' as u64)) | zeros(word ^ (ONES * b'\\' as u64));
+        if hits != 0 {
+            return Some(at + (hits.trailing_zeros() / 8) as usize);
         }
         at += 8;
     }
@@ -267,10 +267,10 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let found = of(&bytes);
+            let canonical = of(&bytes);
             let prefix = parts(&bytes, MARKER).map(|parts| Prefix { parts, tables: Vec::new() });
-            prop_assert_eq!(prefix.and_then(|prefix| prefix.end(&bytes)), found.as_ref().map(|(_, end)| *end));
-            prop_assert!(found.is_none_or(|(_, end)| end <= bytes.len()));
+            prop_assert_eq!(prefix.and_then(|prefix| prefix.end(&bytes)), canonical.as_ref().map(|(_, end)| *end));
+            prop_assert!(canonical.is_none_or(|(_, end)| end <= bytes.len()));
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Kafka's records (message format v2): where their offsets, times, keys, values and headers are.
 //!
-//! `ticdc_source/kafka/batches/records.py` is the specification. A strict subset of what it reads is read here, with
+//! `ticdc_source/kafka/batches/one_by_one.py` is the specification. A strict subset of what it reads is read here, with
 //! equal results; everything else is declined, so that it is read or reported there.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyString};
+
+use crate::contract::{CutRecords, RecordRun, Walked};
 
 /// Of a varint at most: no number has more than 56 bits.
 const VARINT_BYTES: usize = 8;
@@ -24,29 +26,6 @@ impl Span {
     }
 }
 
-/// Records of one batch, one behind the other.
-#[derive(Clone, Copy, Debug)]
-pub struct Run {
-    /// The index of the first one's first byte.
-    pub at: usize,
-    pub count: usize,
-    /// The offset that theirs are relative to.
-    pub offset: i64,
-    /// The time that theirs are relative to.
-    pub timestamp: i64,
-    /// The broker's own time, if that is what the topic keeps.
-    pub append_time: Option<i64>,
-}
-
-impl<'a, 'py> FromPyObject<'a, 'py> for Run {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let (at, count, offset, timestamp, append_time) = object.extract()?;
-        Ok(Self { at, count, offset, timestamp, append_time })
-    }
-}
-
 pub type Header = (Span, Option<Span>);
 
 /// The parts of some records, as parallel lists; headers only if they are wanted.
@@ -57,16 +36,6 @@ pub struct Columns {
     pub keys: Vec<Option<Span>>,
     pub values: Vec<Option<Span>>,
     pub headers: Vec<Vec<Header>>,
-}
-
-/// How far a walk came.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Walked {
-    pub count: usize,
-    /// The index of the next record's first byte.
-    pub after: usize,
-    /// How many bytes of the next record are missing at least; 0 if it is not cut off, or cannot be walked over.
-    pub missing: usize,
 }
 
 /// A place in some bytes; everything is read from there.
@@ -164,7 +133,7 @@ pub fn walk(data: &[u8], at: usize, end: usize, max_records: usize, max_bytes: u
 }
 
 /// Find the parts of records; None if some record is damaged or unusual.
-pub fn cut(data: &[u8], runs: &[Run], wants_headers: bool) -> Option<Columns> {
+pub fn cut(data: &[u8], runs: &[RecordRun], wants_headers: bool) -> Option<Columns> {
     let mut columns = Columns::default();
     let count = runs.iter().try_fold(0usize, |sum, run| sum.checked_add(run.count))?;
     if count > data.len() {
@@ -178,7 +147,7 @@ pub fn cut(data: &[u8], runs: &[Run], wants_headers: bool) -> Option<Columns> {
         if run.offset.unsigned_abs().max(run.timestamp.unsigned_abs()) > HIGHEST {
             return None;
         }
-        let mut at = run.at;
+        let mut at = run.begin;
         for _ in 0..run.count {
             let mut cursor = Cursor { data, at };
             let length = usize::try_from(cursor.length()?).ok()?;
@@ -217,54 +186,37 @@ fn headers(cursor: &mut Cursor) -> Option<Vec<Header>> {
     Some(headers)
 }
 
-/// Find records by their lengths: how many, the index behind them, and how many bytes of the next one are missing.
+/// Find records by their lengths.
 #[pyfunction]
-pub fn walk_records(
-    data: &Bound<'_, PyBytes>,
-    at: usize,
-    end: usize,
-    max_records: usize,
-    max_bytes: usize,
-) -> (usize, usize, usize) {
-    let walked = walk(data.as_bytes(), at, end, max_records, max_bytes);
-    (walked.count, walked.after, walked.missing)
+pub fn walk_records(data: &Bound<'_, PyBytes>, at: usize, end: usize, max_records: usize, max_bytes: usize) -> Walked {
+    walk(data.as_bytes(), at, end, max_records, max_bytes)
 }
 
-/// Cut records: their offsets, timestamps, keys, values and headers; None if some record is damaged or unusual.
-///
-/// The offsets are the first one, if each of the others is one more than that before it; else a list.
-/// The values are two int32 for each, its first byte and the byte behind it, and the sum of their lengths; a list if
-/// some are null.
+/// Cut records into their parts; None if some record is damaged or unusual.
 #[pyfunction]
-pub fn cut_runs<'py>(
-    data: &Bound<'py, PyBytes>,
-    runs: Vec<Run>,
-    wants_headers: bool,
-) -> PyResult<Option<Bound<'py, PyTuple>>> {
+pub fn cut_runs(data: &Bound<'_, PyBytes>, runs: Vec<RecordRun>, wants_headers: bool) -> PyResult<Option<CutRecords>> {
     let py = data.py();
     let bytes = data.as_bytes();
     let Some(columns) = cut(bytes, &runs, wants_headers) else {
         return Ok(None);
     };
-    let values = if columns.values.iter().all(Option::is_some) {
-        let spans = columns.values.iter().flatten();
-        let size: i64 = spans.clone().map(|span| i64::from(span.end - span.begin)).sum();
-        let bounds = PyBytes::new_with(py, columns.values.len() * 8, |buffer| {
+    let mut values = columns.values.as_slice();
+    let (mut bounds, mut nbytes) = (None, 0);
+    if values.iter().all(Option::is_some) {
+        let spans = values.iter().flatten();
+        nbytes = spans.clone().map(|span| i64::from(span.end - span.begin)).sum();
+        let written = PyBytes::new_with(py, values.len() * 8, |buffer| {
             for (target, span) in buffer.chunks_exact_mut(8).zip(spans) {
                 target[..4].copy_from_slice(&span.begin.to_ne_bytes());
                 target[4..].copy_from_slice(&span.end.to_ne_bytes());
             }
             Ok(())
         })?;
-        (bounds, size).into_pyobject(py)?.into_any()
-    } else {
-        list_of_bytes(py, bytes, &columns.values)?.into_any()
-    };
+        (bounds, values) = (Some(written.unbind()), &[]);
+    }
     let rises_by_one = columns.offsets.windows(2).all(|pair| pair[1] == pair[0] + 1);
-    let offsets = match columns.offsets.first() {
-        Some(first) if rises_by_one => first.into_pyobject(py)?.into_any(),
-        _ => PyList::new(py, &columns.offsets)?.into_any(),
-    };
+    let first_offset = columns.offsets.first().copied().filter(|_| rises_by_one);
+    let offsets = if first_offset.is_some() { &[] } else { columns.offsets.as_slice() };
     let mut lists = Vec::with_capacity(columns.headers.len());
     for own in &columns.headers {
         let list = PyList::empty(py);
@@ -276,14 +228,17 @@ pub fn cut_runs<'py>(
         }
         lists.push(list);
     }
-    let parts = (
-        offsets,
-        PyList::new(py, &columns.timestamps)?,
-        list_of_bytes(py, bytes, &columns.keys)?,
-        values,
-        wants_headers.then_some(lists),
-    );
-    Ok(Some(parts.into_pyobject(py)?))
+    let headers = wants_headers.then(|| PyList::new(py, lists)).transpose()?;
+    Ok(Some(CutRecords {
+        first_offset,
+        offsets: PyList::new(py, offsets)?.unbind(),
+        timestamps: PyList::new(py, &columns.timestamps)?.unbind(),
+        keys: list_of_bytes(py, bytes, &columns.keys)?.unbind(),
+        bounds,
+        nbytes,
+        values: list_of_bytes(py, bytes, values)?.unbind(),
+        headers: headers.map(Bound::unbind),
+    }))
 }
 
 fn as_bytes<'py>(py: Python<'py>, data: &[u8], span: &Option<Span>) -> Option<Bound<'py, PyBytes>> {

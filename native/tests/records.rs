@@ -1,6 +1,7 @@
 //! Records as a producer writes them are found as they are; other bytes are declined or read within their bounds.
 
-use _native::records::{Run, Span, cut, walk};
+use _native::contract::RecordRun;
+use _native::records::{Span, cut, walk};
 use proptest::prelude::*;
 
 type Bytes = Option<Vec<u8>>;
@@ -55,8 +56,8 @@ fn encoded(records: &[Written]) -> Vec<u8> {
     all
 }
 
-fn run(count: usize) -> Run {
-    Run { at: 0, count, offset: 5, timestamp: 1 << 40, append_time: None }
+fn run(count: usize) -> RecordRun {
+    RecordRun { begin: 0, count, offset: 5, timestamp: 1 << 40, append_time: None }
 }
 
 fn at<'a>(data: &'a [u8], span: &Option<Span>) -> Option<&'a [u8]> {
@@ -76,11 +77,11 @@ proptest! {
             prop_assert_eq!(at(&data, &columns.keys[index]), record.key.as_deref());
             prop_assert_eq!(at(&data, &columns.values[index]), record.value.as_deref());
             if wants_headers {
-                let found = columns.headers[index].iter();
-                let found: Vec<_> = found.map(|(name, value)| (at(&data, &Some(*name)), at(&data, value))).collect();
+                let headers = columns.headers[index].iter();
+                let headers: Vec<_> = headers.map(|(name, value)| (at(&data, &Some(*name)), at(&data, value))).collect();
                 let own = record.headers.iter();
                 let own: Vec<_> = own.map(|(name, value)| (Some(name.as_bytes()), value.as_deref())).collect();
-                prop_assert_eq!(found, own);
+                prop_assert_eq!(headers, own);
             }
         }
     }
@@ -119,9 +120,9 @@ proptest! {
     ) {
         let walked = walk(&data, begin, end, count, 300);
         prop_assert!(walked.count == 0 || walked.after <= data.len().min(end));
-        let found = Run { at: begin, count: walked.count, offset, timestamp, append_time };
-        let wild = Run { count, ..found };
-        for runs in [&[found][..], &[wild], &[found, wild]] {
+        let walked_over = RecordRun { begin, count: walked.count, offset, timestamp, append_time };
+        let wild = RecordRun { count, ..walked_over };
+        for runs in [&[walked_over][..], &[wild], &[walked_over, wild]] {
             if let Some(columns) = cut(&data, runs, wants_headers) {
                 let spans = columns.keys.iter().chain(&columns.values);
                 prop_assert!(spans.flatten().all(|span| span.begin <= span.end && span.end as usize <= data.len()));

@@ -12,7 +12,7 @@ from examples.local_kafka.topics import Record
 from tests.cli.conftest import Command
 from tests.conftest import Kafka
 from tests.support.messages import canal
-from ticdc_source.driver.inspection.capture import CapturedRecord, Selection, capture, read_capture, write_capture
+from ticdc_source.inspection.capture import CapturedRecord, Selection, capture, read_capture, write_capture
 
 pytestmark = pytest.mark.broker
 

@@ -15,10 +15,10 @@ from tests.cli.conftest import Command, Done
 from tests.conftest import Kafka
 from tests.support.messages import TSO, canal
 from tests.support.secure_kafka import SecureKafka, certificates_in, secure_kafka
-from ticdc_source.driver.inspection.doctor import diagnose
-from ticdc_source.driver.inspection.environment import check_worker
+from ticdc_source.inspection.doctor import diagnose
+from ticdc_source.inspection.environment import check_worker
 
-pytestmark = [pytest.mark.broker, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
+pytestmark = pytest.mark.broker
 
 MESSAGE = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, _tidb={"commitTs": TSO})
 SECRET = "wr0ng-s3cr3t"

@@ -7,7 +7,7 @@ import pytest
 from tests.cli.test_inspect import chunks_of, inspected, of_messages
 from tests.support.corpus import Line
 from tests.support.messages import TSO, Message, canal, cell, dump, open_message
-from ticdc_source.driver.inspection import Inspection
+from ticdc_source.inspection.report import Inspection
 
 KEY = 11  # the flags of a primary key
 ADDED = (5, "ALTER TABLE t ADD COLUMN c int")

@@ -11,10 +11,10 @@ from examples.local_kafka import produce
 from tests.cli.conftest import Command
 from tests.conftest import ROOT, Kafka
 from tests.support.messages import TSO, Message, canal
-from ticdc_source.driver.inspection.topic_lag import LagReport, LagWatch, Reader
 from ticdc_source.errors import CheckpointError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka import KafkaCluster
+from ticdc_source.monitoring.topic_lag import LagReport, LagWatch, Reader
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition

@@ -10,7 +10,7 @@ import pytest
 from tests.support.captured import Captured, Record, load
 from tests.support.corpus import scenarios
 from tests.support.messages import TSO, Message, canal, cell, open_message, open_row
-from ticdc_source.driver.inspection.capture import CapturedRecord, redacted
+from ticdc_source.inspection.capture import CapturedRecord, redacted
 from ticdc_source.protocols.redaction import Redactor, Treatment
 
 MOST = 40  # records of a topic partition

@@ -15,16 +15,17 @@ from tests.test_architecture import BLOCKED_IMPORT
 _READ = """
 import json, os
 from ticdc_source.driver import load
-from ticdc_source.driver.read_spec import driver_fetcher, read_spec
+from ticdc_source.driver.load import driver_fetcher
+from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.pipeline.read import read
 
 options = load.batch_options(json.loads(os.environ["OPTIONS"]))
 schema = load.infer_schema(json.loads(os.environ["OPTIONS"]))
-partitions, context = load.plan_batch(schema, options)
+partitions, context, scope = load.plan_batch(schema, options)
 rows = []
 with driver_fetcher(options) as fetcher:
     for offset_range in [offset_range for ranges in partitions for offset_range in ranges]:
-        for batch in read(fetcher.fetch(offset_range), read_spec(schema, options, context)):
+        for batch in read(fetcher.fetch(offset_range), read_spec(schema, options, context, scope)):
             rows += batch.select(["_change_type", "id", "v"]).to_pylist()
 print(json.dumps(rows))
 """

@@ -1,7 +1,6 @@
 """What load() tells the user about the types of a table: one warning, with lines to paste."""
 
 import re
-import sys
 import warnings
 from typing import Any
 
@@ -10,10 +9,11 @@ import pytest
 
 from tests.support.captured import Captured, make_options
 from tests.support.messages import TSO, Message, canal, debezium
-from ticdc_source.driver.context import ReadContext
-from ticdc_source.driver.read_spec import layout_of, read_spec
 from ticdc_source.errors import DecodeError, SchemaError
+from ticdc_source.pipeline.context import ReadContext
+from ticdc_source.pipeline.layout import Layout
 from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.spec import read_spec
 
 TYPES = {"id": "int", "total": "decimal", "rest": "decimal", "at": "timestamp"}
 ROW = {"id": "1", "total": None, "rest": None, "at": "2026-01-01 00:00:00"}
@@ -56,17 +56,13 @@ def test_the_pasted_line_ends_the_warning() -> None:
     assert told(message(), timeZone="UTC", schemaHints=line) == []
 
 
-def test_without_sqlglot_the_warning_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line comes before tableDDL, which needs it; DDL in the topic that nobody reads is in the same warning."""
-    ddl = canal("CREATE", isDdl=True, sql="create table t (id int, e enum('a'))", _tidb={"commitTs": TSO - 1})
-    row = message({"id": "1", "e": "1"}, {"id": "int", "e": "enum"})
-    assert told(ddl, row) == []
-    monkeypatch.setitem(sys.modules, "sqlglot", None)
+def test_ddl_in_the_topic_leaves_nothing_to_warn_of() -> None:
+    """Types that the text of a DDL event has need no tableDDL."""
+    create = "create table t (id int, total decimal(10,2), rest decimal(5,1), at timestamp)"
+    ddl = canal("CREATE", isDdl=True, sql=create, _tidb={"commitTs": TSO - 1})
 
-    (text,) = told(ddl, row)
-
-    assert "DDL in the topic may say more" in text
-    assert text.index('pip install "ticdc-source[ddl]"') < text.index('.option("tableDDL"')
+    assert len(told(message(), timeZone="UTC")) == 1
+    assert told(ddl, message(), timeZone="UTC") == []
 
 
 def test_ddl_is_no_remedy_for_what_it_does_not_change() -> None:
@@ -106,6 +102,6 @@ def test_types_in_errors_are_sparks() -> None:
     wrong = pa.schema([("_change_type", pa.string()), ("_commit_version", pa.int32()), ("id", pa.int32())])
 
     with pytest.raises(SchemaError, match="_commit_version has the type int; as a metadata column it must be bigint"):
-        layout_of(wrong, make_options())
+        Layout.of(wrong, make_options())
     with pytest.raises(SchemaError, match=r"can be read as int, or as boolean, .*tinyint to bigint, string"):
         Captured.of(message()).schema(schemaHints="id date")

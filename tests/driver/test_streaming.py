@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ticdc_source.driver.streaming import IDS, INITIAL, StreamLimits, StreamPlanner
+from ticdc_source.driver.streaming import IDS, INITIAL, StreamLimits, StreamPlanner, offsets_of
 from ticdc_source.errors import CheckpointError, DataLossError
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.topics import TopicPartition
@@ -165,7 +165,7 @@ def test_a_limit_is_divided_by_backlog_and_no_partition_starves() -> None:
         while (end := plan.next(offset, limit)) != offset:
             ranges = plan.ranges(offset, end)
             size = sum(offset_range.size for offset_range in ranges)
-            waiting = [each for each in topic_partitions if plan._offsets(offset).get(each, 0) < last[each]]
+            waiting = [each for each in topic_partitions if offsets_of(offset).get(each, 0) < last[each]]
             assert size <= limit + len(topic_partitions), seed
             assert len(ranges) == len(waiting), seed
             read, offset = read + size, end

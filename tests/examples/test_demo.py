@@ -16,7 +16,7 @@ from examples.data.bundle import write_truth
 from examples.demo.run import about_the_path
 from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
 from tests.conftest import ROOT, Kafka
-from ticdc_source.native import native
+from ticdc_source.kernels.native import native
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 OWN_JVM = pytest.mark.slow("a JVM of its own")
@@ -108,9 +108,9 @@ def test_ctrl_c_leaves_nothing_behind(broker: Kafka, tmp_path: Path) -> None:
 
 def test_the_demo_says_why_the_native_path_is_not_there() -> None:
     """Without the native path the demo names the reason, with brackets in it too, and what builds it."""
-    text = about_the_path("No module named 'ticdc_source._native' [here]")
+    text = about_the_path("No module named 'ticdc_source.kernels._native' [here]")
 
-    assert "No module named 'ticdc_source._native' \\[here]" in text
+    assert "No module named 'ticdc_source.kernels._native' \\[here]" in text
     assert "`make native`" in text
 
 

@@ -11,9 +11,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
-import sqlglot
 from pyspark.sql.types import DecimalType, StructField, StructType
-from sqlglot import expressions as sql
 
 from examples.data import FOLDER, PROTOCOLS, Message, TableTruth, read_messages, read_truth
 from examples.data.make_data import SCENARIOS, _message, _read
@@ -23,6 +21,8 @@ from examples.demo.screen import Screen
 from examples.demo.story import about_decimals
 from ticdc_source.events import Chunk
 from ticdc_source.protocols import PROTOCOLS as DECODERS
+from ticdc_source.schema.model import ColumnFacts
+from ticdc_source.schema.mysql_ddl.statements import Create, Describe, steps
 
 MOST_BYTES = 3_000_000
 Change: TypeAlias = tuple[str, str, int]  # table, operation, commit-ts
@@ -186,14 +186,16 @@ def test_what_the_demo_says_of_debezium_is_so(streams: dict[str, list[Message]],
     queries = {
         value["sql"] for message in streams["canal-json"] if (value := json.loads(message.value or b""))["isDdl"]
     }
-    columns = [
-        column for query in queries for column in sqlglot.parse_one(query, dialect="mysql").find_all(sql.ColumnDef)
-    ]
-    assert len(columns) > 20
-    for column in columns:
-        default = column.find(sql.DefaultColumnConstraint)
-        if default is not None and not isinstance(default.this, sql.Null):
-            assert column.find(sql.NotNullColumnConstraint)
+    facts: list[ColumnFacts] = []
+    for query in queries:
+        for step in steps(query, ""):
+            match step:
+                case Create(facts=columns):
+                    facts += columns.values()
+                case Describe(facts=column):
+                    facts.append(column)
+    assert len(facts) > 20
+    assert all(column.nullable is False for column in facts if column.default is not None)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

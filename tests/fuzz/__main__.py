@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import track
 
 from tests.fuzz import damaged, native
-from ticdc_source.native import native as module
-from ticdc_source.native import why_general
+from ticdc_source.kernels.native import native as module
+from ticdc_source.kernels.native import why_general
 
 
 def main() -> None:

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from tests.support.captured import Captured, Record, load, make_options, random_sizes, whole
 from tests.support.mutations import MUTATIONS
-from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.pipeline.read import ReadSpec, read
+from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.spec import ReadSpec, read_spec
 
 SCENARIOS = (
     "open-protocol.default",

@@ -20,11 +20,11 @@ from tests.fuzz.damaged import TABLES
 from tests.fuzz.mutants import Mutator
 from tests.support.captured import Captured, load, make_options
 from tests.support.truth import tables_with_rows
-from ticdc_source.driver.context import context_of_schema
-from ticdc_source.driver.read_spec import read_spec
+from ticdc_source.driver.read_context import context_of_schema
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.events import Binaries, Chunk, EventKey, Split, TableEvents, TableName
-from ticdc_source.kernels import Settings
+from ticdc_source.kernels.wire import Settings
+from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.protocols.base import Decoded, Decoder, Learned, LearnedTable
 from ticdc_source.protocols.plan import Plan, WireOf
 from ticdc_source.protocols.templates import General, Learn, Templates
@@ -162,7 +162,7 @@ def _subject(scenario: str, database: str, table: str) -> Subject:
     split = spec.decoder.split(chunk).tables[TableName(database, table)]
     events = _events(split, list(split.payloads), list(split.event_keys))
     events.chunk.values = list(events.payloads)
-    protocol = spec.decoder.name
+    protocol = spec.decoder.facts.name
     mutator = Mutator(list(events.payloads), *_ROWS[protocol], spec.plan.boundaries())
     return Subject(spec.decoder, events, spec.plan, mutator)
 
@@ -242,7 +242,7 @@ class _Splits:
 
     def __init__(self, subject: Subject) -> None:
         self._decoder = subject.decoder
-        one_event = subject.decoder.name in _ONE_EVENT
+        one_event = subject.decoder.facts.name in _ONE_EVENT
         self._learned = [Learned(native=True), Learned(native=False)] if one_event else []
         for learned in self._learned:
             self._decoder.split(subject.events.chunk, learned=learned)

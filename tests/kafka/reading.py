@@ -5,11 +5,11 @@ from typing import Any
 
 from ticdc_source.events import Chunk
 from ticdc_source.kafka import FetchSettings, KafkaFetcher
-from ticdc_source.kafka.api import ClientConfig
+from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 
 
-def fetch(offset_range: OffsetRange, config: ClientConfig, **settings: Any) -> Generator[Chunk, None, None]:
+def fetch(offset_range: OffsetRange, client: ClientSettings, **settings: Any) -> Generator[Chunk, None, None]:
     """Yield the chunks of a range; the fetcher is closed at the end, also at an early one."""
-    with KafkaFetcher(config, FetchSettings(**settings)) as fetcher:
+    with KafkaFetcher(client, FetchSettings(**settings)) as fetcher:
         yield from fetcher.fetch(offset_range)

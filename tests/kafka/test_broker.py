@@ -26,7 +26,7 @@ from ticdc_source.events import Chunk
 from ticdc_source.kafka import FetchSettings, KafkaCluster, KafkaFetcher
 from ticdc_source.kafka.batches.record_batches import record_batches
 from ticdc_source.kafka.kafka_python import network_client, slicing
-from ticdc_source.options.kafka_client import client_config
+from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
@@ -45,10 +45,10 @@ def options(servers: str, **given: Any) -> Options:
     return Options.of({"kafka.bootstrap.servers": servers, "fetchOffset.retryIntervalMs": "50", **texts})
 
 
-def settings(servers: str, **kafka: str) -> dict[str, Any]:
+def settings(servers: str, **kafka: str) -> ClientSettings:
     """The settings of an executor's client."""
     named = {f"kafka__{name}": value for name, value in kafka.items()}
-    return client_config(options(servers, subscribe="t", **named), driver=False)
+    return client_settings(options(servers, subscribe="t", **named), driver=False)
 
 
 def values(count: int, first: int = 0) -> list[tuple[int, None, bytes, list[Any], None]]:

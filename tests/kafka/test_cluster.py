@@ -16,14 +16,12 @@ from ticdc_source.kafka.client import Connect
 from ticdc_source.kafka.kafka_python.network_client import NetworkClient
 from ticdc_source.kafka.kafka_python.plain_client import PlainClient
 from ticdc_source.kafka.patience import Limit, Patience
-from ticdc_source.options.kafka_client import client_config
+from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.options import Options
 
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.long("three brokers, which it starts again and again"),
-    pytest.mark.usefixtures("sockets_of_the_library"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
 RECORDS = 300
@@ -52,7 +50,7 @@ def read(options: Options, connect: Connect) -> set[bytes | None]:
     with KafkaCluster(options, connect=connect) as lookup:
         ranges = lookup.resolve_ranges()
     settings = FetchSettings(max_records=50, max_bytes=1 << 20, poll_timeout_ms=60_000)
-    with KafkaFetcher(client_config(options, driver=False), settings, connect=connect) as fetcher:
+    with KafkaFetcher(client_settings(options, driver=False), settings, connect=connect) as fetcher:
         chunks: list[Chunk] = [chunk for offset_range in ranges for chunk in fetcher.fetch(offset_range)]
     return {value for chunk in chunks for value in chunk.values}
 
@@ -60,7 +58,7 @@ def read(options: Options, connect: Connect) -> set[bytes | None]:
 def is_listed(cluster: LocalKafkaCluster, broker: LocalKafka) -> bool:
     """Return whether the first broker's metadata, which tell clients whom to ask, still have another broker."""
     options = Options.of({"kafka.bootstrap.servers": cluster.brokers[0].bootstrap_servers, "subscribe": "t"})
-    config = client_config(options, driver=True)
+    config = client_settings(options, driver=True)
     patience = Patience(cluster.brokers[0].bootstrap_servers, "no answer", Limit(30_000, "of this test"))
     with closing(NetworkClient(config, patience)) as client:
         listed = client._manager.cluster.brokers()

@@ -4,7 +4,7 @@ import random
 import time
 from collections import namedtuple
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -23,9 +23,10 @@ from ticdc_source.kafka import FetchSettings, KafkaFetcher
 from ticdc_source.kafka.api import ClientFacts
 from ticdc_source.kafka.batches.cut import ChunkLimits
 from ticdc_source.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
-from ticdc_source.kafka.kafka_python.errors import translated
+from ticdc_source.kafka.kafka_python.library_errors import translated
 from ticdc_source.kafka.kafka_python.readers import RecordReader
 from ticdc_source.kafka.patience import Cause, Patience
+from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 
@@ -73,7 +74,7 @@ class StubConsumer:
         return self.at
 
 
-CONFIG = {"bootstrap_servers": ["stub:1"], "default_api_timeout_ms": 1000, "bootstrap_timeout_ms": 1000}
+CONFIG = ClientSettings(bootstrap_servers=("stub:1",), default_api_timeout_ms=1000, bootstrap_timeout_ms=1000)
 
 
 class StubClient:
@@ -111,7 +112,7 @@ class StubClient:
         """Nothing to close."""
 
 
-def run(client: StubClient, offset_range: OffsetRange, config: Mapping[str, Any] = CONFIG, **how: Any) -> list[Chunk]:
+def run(client: StubClient, offset_range: OffsetRange, config: ClientSettings = CONFIG, **how: Any) -> list[Chunk]:
     """Read a range through the stand-in."""
     settings = FetchSettings(**{"max_records": 7, "max_bytes": 1000, "poll_timeout_ms": 1000, **how})
     with KafkaFetcher(config, settings, connect=lambda *_: client) as fetcher:
@@ -255,7 +256,7 @@ def test_the_error_in_the_midst_of_a_read_names_the_cause(monkeypatch: pytest.Mo
     silent = StubConsumer([], 3, random.Random(0))
     with pytest.raises(KafkaUnavailableError, match=r"kafkaConsumer\.pollTimeoutMs\): b:1: ECONNREFUSED"):
         run(Unreachable(silent), OffsetRange("t", 0, 3, 10), poll_timeout_ms=50)
-    stream = {**CONFIG, "broker_timeout_ms": 90}
+    stream = replace(CONFIG, broker_timeout_ms=90)
     with pytest.raises(KafkaUnavailableError, match=r"in \d+ ms .*brokerTimeoutMs\): b:1: ECONNREFUSED"):
         run(Unreachable(silent), OffsetRange("t", 0, 3, 10), stream, poll_timeout_ms=50)
 
@@ -337,13 +338,13 @@ def test_a_worker_looks_as_often_as_the_driver_before_a_partition_is_deleted(mon
 class Outage:
     """Brokers that go away after the reader was made, until they have been asked for a connection for a while."""
 
-    config: ClassVar[Mapping[str, Any]] = {**CONFIG, "request_timeout_ms": 30, "broker_timeout_ms": 2000}
+    config: ClassVar[ClientSettings] = replace(CONFIG, request_timeout_ms=30, broker_timeout_ms=2000)
 
     def __init__(self, seconds: float, consumer: StubConsumer) -> None:
         self.seconds, self.consumer, self.connects = seconds, consumer, 0
         self.left_ms: list[float] = []  # when each reader is made
 
-    def connect(self, _: Mapping[str, Any], patience: Patience) -> StubClient:
+    def connect(self, _: ClientSettings, patience: Patience) -> StubClient:
         self.connects += 1
         back_at = time.monotonic() + self.seconds
         while self.connects > 1 and time.monotonic() < back_at:
@@ -364,7 +365,7 @@ class Outage:
 
     def read(self, **config: Any) -> list[int]:
         settings = FetchSettings(max_records=7, max_bytes=1000, poll_timeout_ms=250)
-        with KafkaFetcher({**self.config, **config}, settings, connect=self.connect) as fetcher:
+        with KafkaFetcher(replace(self.config, **config), settings, connect=self.connect) as fetcher:
             return [offset for chunk in fetcher.fetch(OffsetRange("t", 0, 3, 10)) for offset in chunk.offsets]
 
 
@@ -401,8 +402,8 @@ class SlowLink(StubConsumer):
         super().__init__(list(range(3000)), 3000, random.Random(13))
         self.sizes: list[int] = []
 
-    def connect(self, config: Mapping[str, Any], _: Patience) -> StubClient:
-        self.sizes.append(config.get("max_partition_fetch_bytes", 3 << 20))
+    def connect(self, config: ClientSettings, _: Patience) -> StubClient:
+        self.sizes.append(config.max_partition_fetch_bytes)
         return StubClient(self)
 
     def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
@@ -415,7 +416,7 @@ class SlowLink(StubConsumer):
 def test_fetches_shrink_when_none_comes_in_time_and_grow_again() -> None:
     """The second and third are a quarter of the one before; after fast ones they double, up to what was asked for."""
     link = SlowLink()
-    config = {**CONFIG, "request_timeout_ms": 100}
+    config = replace(CONFIG, request_timeout_ms=100)
     settings = FetchSettings(max_records=7, max_bytes=1000, poll_timeout_ms=1000)
 
     with KafkaFetcher(config, settings, connect=link.connect) as fetcher:
@@ -430,7 +431,7 @@ def test_fetches_grow_again_over_ranges_of_one_fetch_each() -> None:
     link = SlowLink()
     settings = FetchSettings(max_records=7, max_bytes=1000, poll_timeout_ms=1000)
 
-    with KafkaFetcher({**CONFIG, "request_timeout_ms": 100}, settings, connect=link.connect) as fetcher:
+    with KafkaFetcher(replace(CONFIG, request_timeout_ms=100), settings, connect=link.connect) as fetcher:
         for start in range(40):
             assert len(list(fetcher.fetch(OffsetRange("t", 0, start, start + 1)))) == 1
 
@@ -442,7 +443,7 @@ def test_fetches_are_no_smaller_than_the_least_nor_than_they_were() -> None:
     for asked, sizes in ((300_000, [300_000, 75_000, 65_536]), (1000, [1000])):
         link = SlowLink()
         link.visible = []
-        config = {**CONFIG, "request_timeout_ms": 10, "max_partition_fetch_bytes": asked}
+        config = replace(CONFIG, request_timeout_ms=10, max_partition_fetch_bytes=asked)
         settings = FetchSettings(max_records=7, max_bytes=1000, poll_timeout_ms=200)
         with (
             KafkaFetcher(config, settings, connect=link.connect) as fetcher,
@@ -461,5 +462,5 @@ def test_a_refused_login_is_an_error_of_the_options() -> None:
 
 def test_an_empty_range_needs_no_connection() -> None:
     """Nothing is read of an empty range, and nobody is asked."""
-    with KafkaFetcher({}, FetchSettings(max_records=1, max_bytes=1)) as fetcher:
+    with KafkaFetcher(CONFIG, FetchSettings(max_records=1, max_bytes=1)) as fetcher:
         assert list(fetcher.fetch(OffsetRange("t", 0, 1, 1))) == []

@@ -10,10 +10,11 @@ import pytest
 from ticdc_source.driver.load import batch_options, stream_options
 from ticdc_source.errors import DataLossError, KafkaUnavailableError, OptionError
 from ticdc_source.kafka import KafkaCluster
-from ticdc_source.kafka.api import ClientConfig, ClientFacts
+from ticdc_source.kafka.api import ClientFacts
 from ticdc_source.kafka.client import BrokerFacts, PartitionReader, Topic, UnknownPartitionsError
-from ticdc_source.kafka.kafka_python.errors import our_errors
+from ticdc_source.kafka.kafka_python.library_errors import our_errors
 from ticdc_source.kafka.patience import Patience
+from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
 
@@ -27,9 +28,9 @@ class StubClients:
         self.errors = list(errors)
         self.made = self.closed = 0
 
-    def __call__(self, config: ClientConfig, patience: Patience) -> "StubClients":
+    def __call__(self, config: ClientSettings, patience: Patience) -> "StubClients":
         assert not patience.is_over
-        assert config["bootstrap_servers"] == ["b:1"]
+        assert config.bootstrap_servers == ("b:1",)
         self.made += 1
         return self
 

@@ -10,18 +10,17 @@ import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 from kafka.net.sasl.oauth import SaslMechanismOAuth
 
 from ticdc_source.errors import OptionError
-from ticdc_source.kafka.kafka_python import logins
-from ticdc_source.kafka.kafka_python.logins import LoginSession
-from ticdc_source.kafka.logins.tokens import TokenPool
+from ticdc_source.kafka.kafka_python import sasl
+from ticdc_source.kafka.kafka_python.sasl import LoginSession
+from ticdc_source.kafka.logins.token_renewal import TokenPool
 from ticdc_source.kafka.patience import Limit, Patience
-from ticdc_source.options.kafka_client import client_config
+from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.options import Options
 
 KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"  # of AWS's documentation
@@ -65,7 +64,7 @@ def test_the_signature_is_that_of_aws() -> None:
 @pytest.fixture(autouse=True)
 def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """AWS's configuration is this folder's, nothing is asked for elsewhere, and no token is left of another test."""
-    monkeypatch.setattr(logins, "TOKENS", TokenPool())
+    monkeypatch.setattr(sasl, "TOKENS", TokenPool())
     for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -78,7 +77,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def config(entries: str = "", servers: str = BROKER) -> dict[str, Any]:
+def config(entries: str = "", servers: str = BROKER) -> ClientSettings:
     """Return the settings of a login with AWS's login module."""
     given = {
         "bootstrap.servers": servers,
@@ -87,12 +86,12 @@ def config(entries: str = "", servers: str = BROKER) -> dict[str, Any]:
         "sasl.jaas.config": f"software.amazon.msk.auth.iam.IAMLoginModule required {entries};",
         "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
     }
-    return client_config(
+    return client_settings(
         Options.of({"subscribe": "t", **{f"kafka.{name}": value for name, value in given.items()}}), driver=True
     )
 
 
-def sent(settings: dict[str, Any]) -> tuple[str, dict[str, str]]:
+def sent(settings: ClientSettings) -> tuple[str, dict[str, str]]:
     """Return what goes to the broker: the host and the query of the signed URL."""
     patience = Patience("b", "waiting", Limit(5_000, "an option", ends_early=True))
     session = LoginSession(settings, patience)

@@ -9,9 +9,9 @@ import pytest
 from tests.support.record_batches import HEADER, made
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk
+from ticdc_source.kafka.batches.one_by_one import cut_records
 from ticdc_source.kafka.batches.record_batches import LOG_APPEND_TIME, RecordBatch
-from ticdc_source.kafka.batches.records import cut_records
-from ticdc_source.kafka.batches.runs import Run, add_runs, walk
+from ticdc_source.kafka.batches.runs import Run, add_runs
 
 MUTANTS = 4_000  # of each seed
 
@@ -65,7 +65,8 @@ def test_what_the_native_path_takes_is_what_the_specification_reads(native_path:
             first_timestamp=time,
             max_timestamp=7,
         )
-        count, after, missing = walk(native_path, data, 0, len(data), 1000, len(data))
+        walked = native_path.walk_records(data, 0, len(data), 1000, len(data))
+        count, after, missing = walked.count, walked.after, walked.missing
         assert after <= len(data)
         chunk = Chunk("t", 0, headers=[] if headers else None)
         if not count or not add_runs(native_path, [Run(batch, data, 0, after, count)], chunk):
@@ -119,7 +120,8 @@ def test_a_header_that_is_not_utf8_is_left_to_the_specification(native_path: Mod
     data = bytes([2 * len(body)]) + body
     batch = RecordBatch(start=0, body=0, end=len(data), offset=0, next_offset=1)
     chunk = Chunk("t", 0, headers=[])
-    assert walk(native_path, data, 0, len(data), 5, 100) == (1, len(data), 1)
+    walked = native_path.walk_records(data, 0, len(data), 5, 100)
+    assert (walked.count, walked.after, walked.missing) == (1, len(data), 1)
     assert not add_runs(native_path, [Run(batch, data, 0, len(data), 1)], chunk)
     with pytest.raises(DecodeError, match="not UTF-8"):
         one_by_one(batch, data, 1, headers=True)

@@ -17,7 +17,7 @@ from ticdc_source.kafka import FetchSettings, KafkaCluster, KafkaFetcher
 from ticdc_source.kafka.client import Connect
 from ticdc_source.kafka.kafka_python.network_client import NetworkClient
 from ticdc_source.kafka.kafka_python.plain_client import PlainClient
-from ticdc_source.options.kafka_client import client_config
+from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 
@@ -83,7 +83,7 @@ def read(given: Options, connect: Connect, pause: float = 0.0, chunk: int = RECO
     """Read all as a worker does, with a pause after each chunk."""
     settings = FetchSettings(max_records=chunk, max_bytes=1 << 20, poll_timeout_ms=20_000)
     found: list[int] = []
-    with KafkaFetcher(client_config(given, driver=False), settings, connect=connect) as fetcher:
+    with KafkaFetcher(client_settings(given, driver=False), settings, connect=connect) as fetcher:
         for part in fetcher.fetch(OffsetRange("t", 0, 0, RECORDS)):
             found += [int(value) for value in part.values if value is not None]
             time.sleep(pause)
@@ -174,7 +174,7 @@ def test_a_wrong_secret(
         cluster.partitions()
 
     assert time.monotonic() - began < DEADLINE
-    assert wrong not in chain(caught.value) + caplog.text + repr(client_config(given, driver=True))
+    assert wrong not in chain(caught.value) + caplog.text + repr(client_settings(given, driver=True))
     assert len(server.requests) == 1
 
 

@@ -15,7 +15,7 @@ from tests.kafka.reading import fetch
 from tests.spark.streams import Stream
 from ticdc_source.errors import OptionError
 from ticdc_source.kafka import KafkaCluster
-from ticdc_source.options.kafka_client import client_config
+from ticdc_source.options.kafka_client import client_settings
 
 # One process has the Spark session: it runs all tests here, with one broker.
 pytestmark = [pytest.mark.slow("starts another broker"), pytest.mark.broker, pytest.mark.xdist_group("spark")]
@@ -92,7 +92,7 @@ def test_a_login_lets_us_in(broker: LocalKafka, topic: MakeTopic) -> None:
     )
     with KafkaCluster(given) as cluster:
         (offset_range,) = cluster.resolve_ranges()
-    assert test_broker.flat(fetch(offset_range, client_config(given, driver=False), **test_broker.HOW)) == [(0, b"0")]
+    assert test_broker.flat(fetch(offset_range, client_settings(given, driver=False), **test_broker.HOW)) == [(0, b"0")]
 
 
 def test_spark_reads_the_demos_messages(

@@ -24,7 +24,7 @@ from ticdc_source.kafka.kafka_python.compatibility import GUARDS, TESTED
 from ticdc_source.kafka.kafka_python.network_client import NetworkClient
 from ticdc_source.kafka.kafka_python.plain_client import PlainClient
 from ticdc_source.kafka.patience import Limit, Patience
-from ticdc_source.options.kafka_client import client_config
+from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
@@ -70,7 +70,7 @@ def read(options: dict[str, str], metrics: Path) -> tuple[Rows, list[dict[str, A
     rows = [
         row
         for ranges in plan.partitions
-        for batch in read_partition(TiCDCPartition(ranges, plan.context), schema, parsed)
+        for batch in read_partition(TiCDCPartition(ranges, plan.context, plan.scope), schema, parsed)
         for row in batch.to_pylist()
     ]
     (file,) = metrics.iterdir()
@@ -132,7 +132,7 @@ class TestPlainClient:
                 with KafkaCluster(Options.of(given(servers, **choice)), connect=connect) as cluster:
                     found.append(cluster.partitions())
                     found.append(cluster.resolve_ranges())
-            with KafkaCluster(Options.of(given(servers, subscribe=name)), connect=connect) as cluster:
+            with KafkaCluster(Options.of(given(f"PLAINTEXT://{servers}", subscribe=name)), connect=connect) as cluster:
                 times = {TopicPartition(name, 0): 1_000_011, TopicPartition(name, 1): 2_000_000}
                 found.append(cluster.by_timestamp(times, or_latest=True))
             return found
@@ -168,7 +168,7 @@ class TestPlainClient:
         ):
             cluster.partitions()
         settings = FetchSettings(max_records=10, max_bytes=1000, poll_timeout_ms=20_000)
-        config = client_config(options, driver=False)
+        config = client_settings(options, driver=False)
         with (
             KafkaFetcher(config, settings, connect=PlainClient) as fetcher,
             pytest.raises(DataLossError, match=f"Partition {name}-0 has been deleted"),
@@ -187,14 +187,16 @@ class TestPlainClient:
                 cluster.latest(topic_partitions)
 
     def test_commits(self, servers: str, topic: MakeTopic) -> None:
-        """Both clients commit offsets that others can see."""
+        """Both clients commit offsets that they and others can see."""
         name = topic()
-        config = client_config(Options.of(given(servers, subscribe=name)), driver=True)
+        config = client_settings(Options.of(given(servers, subscribe=name)), driver=True)
         for number, connect in enumerate(CLIENTS, 3):
             client: Client
             patience = Patience(servers, "no broker answers", Limit(10_000, "an option"))
             with closing(connect(config, patience)) as client:
                 client.commit(f"{name}-group", {TopicPartition(name, 0): number})
+                looked_up = client.committed(f"{name}-group", [TopicPartition(name, 0)])
+                assert looked_up == {TopicPartition(name, 0): number}
             with closing(KafkaConsumer(bootstrap_servers=servers, group_id=f"{name}-group")) as consumer:
                 assert consumer.committed(KafkaTopicPartition(name, 0)) == number
 

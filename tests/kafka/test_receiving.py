@@ -9,11 +9,10 @@ import kafka.errors
 import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.parser import KafkaProtocol
-from kafka.protocol.sasl import SaslBytesRequest
 
 from ticdc_source.kafka.kafka_python import receiving
 from ticdc_source.kafka.kafka_python.compatibility import ANSWERS
-from ticdc_source.kafka.kafka_python.receiving import Memory, Receiver
+from ticdc_source.kafka.kafka_python.receiving import Receiver
 
 VERSION = 12
 Topic = FetchResponse.FetchableTopicResponse
@@ -60,7 +59,7 @@ def test_answers_are_those_of_kafka_python(
     if not known:
         monkeypatch.setattr(receiving, "differences", lambda: {ANSWERS: "something"})
     parser = waiting(7)
-    receiver = Receiver(parser, Memory())
+    receiver = Receiver(parser)
     got: list[Any] = []
     while data:
         size = rng.choice([1, 3, 4, 100, 5_000, 30_000])
@@ -79,7 +78,7 @@ def test_what_came_before_the_end_is_not_lost(ends: tuple[socket.socket, socket.
     here.sendall(answer(1, b"last words") + b"\0")
     here.close()
     parser = waiting(1)
-    receiver = Receiver(parser, Memory())
+    receiver = Receiver(parser)
     came, error = receiver.read(there)
     assert error is None
     ((_, response),) = parser.receive_bytes(came)
@@ -93,32 +92,5 @@ def test_a_length_that_cannot_be(size: int, ends: tuple[socket.socket, socket.so
     """What is no length of an answer ends the connection, before memory is taken for it."""
     here, there = ends
     here.sendall(size.to_bytes(4, "big", signed=True))
-    came, error = Receiver(waiting(1), Memory()).read(there)
+    came, error = Receiver(waiting(1)).read(there)
     assert (came, type(error)) == ([], kafka.errors.InvalidReceiveError)
-
-
-def test_memory_is_used_again_unless_it_is_large() -> None:
-    """A piece serves the next answer; a larger one than answers usually are is let go."""
-    memory = Memory()
-    first = memory.take(1000)
-    memory.give_back(first)
-    assert memory.take(10).obj is first.obj
-    assert memory.take(10).obj is not first.obj
-    large = memory.take(50 << 20)
-    memory.give_back(large)
-    assert memory.take(10).obj is not large.obj
-
-
-def test_a_login_in_raw_bytes_is_kept(ends: tuple[socket.socket, socket.socket]) -> None:
-    """What a broker before Kafka 1.0 answers to a login is bytes, also after the next answer has come."""
-    here, there = ends
-    parser = KafkaProtocol(client_id="t")
-    receiver = Receiver(parser, Memory())
-    responses = []
-    for token in (b"r=first,i=4096", b"v=2nd", b""):
-        parser.send_request(SaslBytesRequest(b"token"))
-        here.sendall(len(token).to_bytes(4, "big") + token)
-        responses += parser.receive_bytes(receiver.read(there)[0])
-    kept = [response.auth_bytes for _, response in responses]
-    assert kept == [b"r=first,i=4096", b"v=2nd", b""]
-    assert {type(part) for part in kept} == {bytes}

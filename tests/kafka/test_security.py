@@ -18,7 +18,10 @@ from tests.kafka.reading import fetch
 from tests.support.secure_kafka import KEY_PASSWORD, STORE_PASSWORD, certificates_in, secure_kafka, stores_in
 from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.kafka import KafkaCluster
-from ticdc_source.options.kafka_client import client_config
+from ticdc_source.kafka.client import Connect
+from ticdc_source.kafka.kafka_python.network_client import NetworkClient
+from ticdc_source.kafka.kafka_python.plain_client import PlainClient
+from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 
@@ -36,9 +39,9 @@ def options(servers: str, **kafka: str) -> Options:
     return Options.of({"kafka.bootstrap.servers": servers, "subscribe": "t", **named})
 
 
-def ranges(given: Options) -> list[OffsetRange]:
+def ranges(given: Options, connect: Connect = NetworkClient) -> list[OffsetRange]:
     """Plan a batch read."""
-    with KafkaCluster(given) as cluster:
+    with KafkaCluster(given, connect=connect) as cluster:
         return cluster.resolve_ranges()
 
 
@@ -83,7 +86,7 @@ class TestUnreachable:
 
     def test_an_executor_is_told_the_same(self) -> None:
         """Fetching has the same error as looking up."""
-        config = client_config(options("127.0.0.1:1", bootstrap_timeout_ms="300"), driver=False)
+        config = client_settings(options("127.0.0.1:1", bootstrap_timeout_ms="300"), driver=False)
         with pytest.raises(KafkaUnavailableError, match=r"127\.0\.0\.1:1 did not answer in 0\.3 s"):
             next(fetch(OffsetRange("t", 0, 0, 1), config, max_records=1, max_bytes=1))
 
@@ -103,11 +106,12 @@ class TestSASL:
 
     def options(self, login: dict[str, str], mechanism: str, **other: str) -> Options:
         """The options of a login with a mechanism."""
-        login = {**login, **other}
+        login = {"timeout": "30000", **login, **other}
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         return options(
             login["bootstrap_servers"],
             security_protocol=login["security_protocol"],
+            default_api_timeout_ms=login["timeout"],
             sasl_mechanism=mechanism,
             sasl_jaas_config=(
                 f"org.apache.kafka.common.security.{module} required "
@@ -121,7 +125,7 @@ class TestSASL:
         produce(broker.bootstrap_servers, "t", [(0, None, b"x", [], None)])
         given = self.options(login, mechanism)
         (offset_range,) = ranges(given)
-        config = client_config(given, driver=False)
+        config = client_settings(given, driver=False)
         (chunk,) = fetch(offset_range._replace(start=offset_range.end - 1), config, max_records=10, max_bytes=10)
         assert chunk.values == [b"x"]
 
@@ -146,6 +150,19 @@ class TestSASL:
         """A mechanism that is not enabled is an error at once, too."""
         with pytest.raises(OptionError, match=r"refuses the login: .*UnsupportedSaslMechanism"):
             ranges(self.options(login, "SCRAM-SHA-512"))
+
+    @pytest.mark.parametrize(
+        ("mechanism", "password", "words"),
+        [("SCRAM-SHA-512", None, "refuses the login: .*UnsupportedSaslMechanism"), ("PLAIN", "wr0ng", "the login")],
+    )
+    def test_the_client_on_public_names_points_to_the_login(
+        self, login: dict[str, str], mechanism: str, password: str | None, words: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The error is about the login, without the library's log, and although it may drop the broker's reason."""
+        caplog.set_level(logging.CRITICAL + 1, "kafka")
+        given = self.options(login if password is None else {**login, "password": password}, mechanism, timeout="2000")
+        with pytest.raises((OptionError, KafkaUnavailableError), match=words):
+            ranges(given, PlainClient)
 
     def test_a_plain_client_at_a_sasl_listener(self, login: dict[str, str]) -> None:
         """Without a login the broker hangs up; the error points to the security protocol."""
@@ -184,11 +201,12 @@ class TestTLS:
             **other,
         }
 
-    def test_stores_in_files(self, tls_broker: str, certificates: Path) -> None:
+    @pytest.mark.parametrize("connect", [NetworkClient, PlainClient])
+    def test_stores_in_files(self, tls_broker: str, certificates: Path, connect: Connect) -> None:
         """Look-ups and fetches work with PEM files, over several reads of a socket."""
         given = options(tls_broker, **self.files(certificates))
-        (offset_range,) = ranges(given)
-        (chunk,) = fetch(offset_range, client_config(given, driver=False), max_records=10, max_bytes=10)
+        (offset_range,) = ranges(given, connect)
+        (chunk,) = fetch(offset_range, client_settings(given, driver=False), max_records=10, max_bytes=10)
         assert chunk.values == [b"secret?"]
 
     def test_stores_in_texts(self, tls_broker: str, certificates: Path) -> None:
@@ -282,13 +300,14 @@ class TestTLS:
             with pytest.raises(OptionError, match=message):
                 ranges(options("127.0.0.1:1", **self.stores(certificates, suffix)))
 
-    def test_an_untrusted_broker_is_told_at_once(self, tls_broker: str, certificates: Path) -> None:
+    @pytest.mark.parametrize("connect", [NetworkClient, PlainClient])
+    def test_an_untrusted_broker_is_told_at_once(self, tls_broker: str, certificates: Path, connect: Connect) -> None:
         """A certificate that nobody we trust has signed is not tried again and again."""
         given = self.files(certificates)
         del given["ssl_truststore_location"], given["ssl_truststore_type"]
         began = time.monotonic()
         with pytest.raises(OptionError, match=r"certificate of Kafka at .* is not trusted.*ssl\.truststore"):
-            ranges(options(tls_broker, **given))
+            ranges(options(tls_broker, **given), connect)
         assert time.monotonic() - began < DEADLINE
 
     def test_a_name_that_is_not_the_brokers(self, tls_broker: str, certificates: Path) -> None:

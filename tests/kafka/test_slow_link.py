@@ -11,7 +11,7 @@ from ticdc_source.kafka import FetchSettings, KafkaFetcher
 from ticdc_source.kafka.client import Connect
 from ticdc_source.kafka.kafka_python.connect import connect
 from ticdc_source.kafka.kafka_python.plain_client import PlainClient
-from ticdc_source.options.kafka_client import client_config
+from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 
@@ -40,7 +40,7 @@ def test_a_fetch_that_takes_too_long_becomes_smaller(slow: tuple[LocalKafka, Cou
 
     proxy.rate = 100_000
     try:
-        with KafkaFetcher(client_config(options, driver=False), settings, connect=client) as fetcher:
+        with KafkaFetcher(client_settings(options, driver=False), settings, connect=client) as fetcher:
             chunks = list(fetcher.fetch(OffsetRange(name, 0, 0, 30)))
     finally:
         proxy.rate = None

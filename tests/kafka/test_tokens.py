@@ -23,15 +23,14 @@ from tests.support.pages import blocks
 from tests.support.secure_kafka import certificates_in
 from tests.support.token_server import CLIENT, CLIENT_SECRET, TokenServer
 from ticdc_source.errors import KafkaUnavailableError, OptionError
-from ticdc_source.kafka.kafka_python import logins
-from ticdc_source.kafka.kafka_python.logins import LoginSession
+from ticdc_source.kafka.kafka_python import sasl
+from ticdc_source.kafka.kafka_python.sasl import LoginSession
 from ticdc_source.kafka.logins.oauth import fetch_token
-from ticdc_source.kafka.logins.tokens import RenewedToken, Token, TokenPool, TokenUnavailableError
+from ticdc_source.kafka.logins.token_renewal import RenewedToken, Token, TokenPool, TokenUnavailableError
 from ticdc_source.kafka.patience import Cause, Limit, Patience
-from ticdc_source.options.credentials import Secret
-from ticdc_source.options.kafka_client import client_config
-from ticdc_source.options.logins import EndpointLogin, LoginTimes
+from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.options import Options
+from ticdc_source.options.security import EndpointLogin, LoginTimes, Secret
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/security.md"
 DEADLINE = 20  # seconds that something may take which happens at once
@@ -40,7 +39,7 @@ DEADLINE = 20  # seconds that something may take which happens at once
 @pytest.fixture(autouse=True)
 def own_tokens(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test has tokens of its own, and leaves no thread that renews one."""
-    monkeypatch.setattr(logins, "TOKENS", TokenPool())
+    monkeypatch.setattr(sasl, "TOKENS", TokenPool())
     yield
     eventually(lambda: not [one for one in threading.enumerate() if one.name == "ticdc-login"])
 
@@ -65,16 +64,16 @@ def patience(ms: float = 3_000) -> Patience:
     return Patience("b:9092", "no broker answers", Limit(ms, "an option", ends_early=True))
 
 
-def config(server: TokenServer, **more: str) -> dict[str, Any]:
+def config(server: TokenServer, **more: str) -> ClientSettings:
     """The settings of a login at an endpoint; `a_b` is `kafka.a.b`."""
     given = {"bootstrap.servers": "b:9092", "security.protocol": "SASL_SSL", **server.options(**more)}
-    return client_config(
+    return client_settings(
         Options.of({"subscribe": "t", **{f"kafka.{name}": value for name, value in given.items()}}), driver=False
     )
 
 
 @contextmanager
-def session(settings: dict[str, Any]) -> Iterator[LoginSession]:
+def session(settings: ClientSettings) -> Iterator[LoginSession]:
     """Log in, for as long as the block runs."""
     opened = LoginSession(settings, patience())
     try:
@@ -197,7 +196,7 @@ def test_an_outage_during_a_read() -> None:
         except TokenUnavailableError as error:
             return str(error)
 
-    token = renewed(fetch, backoff_ms=10, backoff_max_ms=50)
+    token = renewed(fetch, retry_backoff_ms=10, retry_backoff_max_ms=50)
     token.open(patience())
     first = value()
     down.set()
@@ -217,7 +216,7 @@ def test_the_first_token_is_waited_for() -> None:
 
     message = r"no token for the login at Kafka: the endpoint: HTTP 503 .*tries\). Check the options"
     with pytest.raises(KafkaUnavailableError, match=message):
-        renewed(fetch, backoff_ms=10).open(patience(300))
+        renewed(fetch, retry_backoff_ms=10).open(patience(300))
 
 
 @pytest.fixture(scope="module")
@@ -289,15 +288,16 @@ def test_packages_that_are_missing(
 
 def test_the_logins_of_the_guide_are_read() -> None:
     """Each login that the guide shows is a login, as it stands there."""
-    found = []
+    mechanisms = []
     for block in blocks(GUIDE):
         if block.language == "python" and "login = {" in block.text:
             names: dict[str, Any] = {}
             exec(block.text, names)  # noqa: S102 (the guide is ours)
             given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", **names["login"]}
-            found.append(client_config(Options.of(given), driver=True)["sasl_mechanism"])
+            login = client_settings(Options.of(given), driver=True).login
+            mechanisms.append(login and login.mechanism)
 
-    assert found == ["OAUTHBEARER", "OAUTHBEARER", "OAUTHBEARER", "GSSAPI", "PLAIN", "PLAIN"]
+    assert mechanisms == ["OAUTHBEARER", "OAUTHBEARER", "OAUTHBEARER", "GSSAPI", "PLAIN", "PLAIN"]
 
 
 @contextmanager
@@ -396,7 +396,7 @@ def test_an_unforeseen_error_does_not_end_the_renewal(caplog: pytest.LogCaptureF
             raise found
         return found
 
-    token = RenewedToken(fetch, "s", "a", LoginTimes(backoff_ms=1))
+    token = RenewedToken(fetch, "s", "a", LoginTimes(retry_backoff_ms=1))
     token.open(patience())
     eventually(lambda: not answers)
     eventually(lambda: value_of(token) == "b")
@@ -411,7 +411,7 @@ def test_a_forked_process_renews_its_own_tokens() -> None:
     """A fork copies tokens without the threads that renew them: the child has none of them."""
     code = """
 import os
-from ticdc_source.kafka.logins.tokens import TOKENS
+from ticdc_source.kafka.logins.token_renewal import TOKENS
 kept = TOKENS.of("login", lambda: object())
 TOKENS._lock.acquire()
 child = os.fork()

@@ -13,8 +13,18 @@ import pyarrow as pa
 import pytest
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.kernels import Settings, Wire, arrays_taken, kernel
-from ticdc_source.kernels.base import decimals_of_text
+from ticdc_source.kernels.contract import (
+    CHANGE_TYPES,
+    ColumnCast,
+    Const,
+    FloatCast,
+    Image,
+    Operation,
+    Program,
+    Row,
+    Wanted,
+)
+from ticdc_source.kernels.wire import Settings, Wire, arrays_taken, decimals_of_text, kernel
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.types import TYPES, ColumnType
 
@@ -65,7 +75,7 @@ def attempt(run: Any, cells: Any) -> object:
 @pytest.mark.parametrize(("protocol", "name"), WIRES)
 def test_a_kernel_returns_the_same_for_an_array_as_for_cells(protocol: str, name: str) -> None:
     """Every target type, with values that fit and values that do not; a kernel may refuse more arrays than cells."""
-    wire: Wire = PROTOCOLS[protocol].kernels[name]
+    wire: Wire = PROTOCOLS[protocol].facts.kernels[name]
     chooser = random.Random(f"{SEED} {protocol} {name}")
     types = [ColumnType(name), ColumnType(name, unsigned=True), ColumnType(name, length=10, scale=2)]
     if name in ("enum", "set"):
@@ -94,7 +104,7 @@ def test_a_kernel_returns_the_same_for_an_array_as_for_cells(protocol: str, name
 def test_decimals_of_doubles_are_their_shortest_texts() -> None:
     """An array gives the same DECIMALs as cells, at every scale, also with more digits than a double keeps."""
     chooser = random.Random(SEED)
-    wire = PROTOCOLS["debezium"].kernels["decimal"]
+    wire = PROTOCOLS["debezium"].facts.kernels["decimal"]
     taken = 0
 
     for _ in range(3000):
@@ -128,20 +138,14 @@ def test_doubles_are_read_to_the_bit(native_path: ModuleType) -> None:
     written += [str(chooser.randrange(10 ** chooser.randrange(1, 40))) for _ in range(5_000)]
     written.append("0." + "1" * 400)
 
-    scanner = native_path.Scanner(
-        [("const", b"{"), ("row", 1), ("const", b"}")],
-        [[b'"a":']],
-        b"",
-        [(0, ("float", False, False))],
-        partial=False,
-        operations=[True, True, True],
-        preimages=True,
-        commit_ts_range=(-1, 1),
-    )
+    program = Program([Const(b"{"), Row(Image.MAIN), Const(b"}")], [b'"a":'], tail=b"", partial=False)
+    columns = [ColumnCast(0, FloatCast(text=False, single=False))]
+    wanted = Wanted(columns, list(Operation), preimages=True, after=-1, last=1)
+    scanner = native_path.Scanner(program, wanted, CHANGE_TYPES)
     scanned = scanner.scan([f'{{"a":{text}}}'.encode() for text in written])
 
     fitting = memoryview(scanned.accepted).cast("i").tolist()
-    found = memoryview(scanned.columns[0][-1]).cast("d").tolist()
+    found = memoryview(scanned.columns[0].data).cast("d").tolist()
     expected = [float(orjson.loads(written[index])) for index in fitting]
     assert len(fitting) > len(written) // 4  # exponents of three digits are declined
     differing = [

@@ -11,8 +11,8 @@ import pytest
 from tests.support.captured import Captured, load
 from tests.support.messages import canal, cell, open_message, open_row
 from ticdc_source.events import TableName
-from ticdc_source.kernels import Settings
 from ticdc_source.kernels.json_documents import json_object, json_writer, member_name, rescue_writer
+from ticdc_source.kernels.wire import Settings
 from ticdc_source.pipeline.metadata import SEQUENCE
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.model import PROTOCOL, TABLE
@@ -65,7 +65,7 @@ SETTINGS = Settings(time_zone="Asia/Shanghai")
 
 def written_by_both(protocol: str, type_: ColumnType, value: object, settings: Settings = SETTINGS) -> tuple[str, str]:
     """Return a value's JSON in an event and in the rescued column."""
-    wire = PROTOCOLS[protocol].kernels[type_.name]
+    wire = PROTOCOLS[protocol].facts.kernels[type_.name]
     (event,), (rescued,) = (make(wire, type_, settings)([value]) for make in (json_writer, rescue_writer))
     return event, rescued
 
@@ -157,7 +157,7 @@ def test_a_row_is_rescued_as_it_is_written_in_an_event(scenario: str, zone: str)
 ])  # fmt: skip
 def test_what_does_not_fit_its_type_is_rescued_as_it_is(text: str, protocol: str, value: object, kept: str) -> None:
     """Nothing in the rescued column fails, and a number of ENUM or SET without a label stays a number."""
-    write = rescue_writer(PROTOCOLS[protocol].kernels[parse_type(text).name], parse_type(text), SETTINGS)
+    write = rescue_writer(PROTOCOLS[protocol].facts.kernels[parse_type(text).name], parse_type(text), SETTINGS)
 
     assert write([value]) == [kept]
     assert write([None, value]) == ["null", kept]
@@ -170,7 +170,7 @@ def test_text_that_is_not_utf8_keeps_its_bytes_when_rescued(
     protocol: str, invalid_utf8: str, type_: ColumnType
 ) -> None:
     """An event has U+FFFD for each bad byte, or fails; the rescued column has the bytes in both cases."""
-    wire, settings = PROTOCOLS[protocol].kernels[type_.name], Settings(invalid_utf8=invalid_utf8)
+    wire, settings = PROTOCOLS[protocol].facts.kernels[type_.name], Settings(invalid_utf8=invalid_utf8)
 
     assert rescue_writer(wire, type_, settings)(["a\udcff", "b"]) == ['{"base64":"Yf8="}', '"b"']
     if invalid_utf8 == "replace":

@@ -8,9 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_source.errors import SchemaError, TargetError
 from ticdc_source.events import DDLEvent, TableName
-from ticdc_source.lakehouse.log import append_log, scd2_view
-from ticdc_source.lakehouse.maintenance import commits_of
-from ticdc_source.lakehouse.merge import MergeReport, deleted_keys_of, merge_into
+from ticdc_source.lakehouse import MergeReport, append_log, commits_of, merge_into, scd2_view
+from ticdc_source.lakehouse.sql_targets import deleted_keys_of
 
 Change = tuple[Any, ...]  # change type, commit-ts, then the values of the columns
 _SEQUENCE = "struct<commit_ts:bigint,rank:int,partition:int,offset:bigint,index:int>"
@@ -107,8 +106,8 @@ class DDLScenario:
                 self.equal(self._rows(target, "id, v"), [(2, "b"), (4, "after")])
             self._merge(target, 2, [("insert", 29, 1, "late")])
             self.equal(self._rows(target, "id, v"), [(2, "b"), (4, "after")])
-            known = [commit.facts.resolved_ts for commit in commits_of(self.spark, target)]
-            self.equal([ts for ts in known if ts is not None], [32, 30])
+            recorded = [commit.facts.resolved_ts for commit in commits_of(self.spark, target)]
+            self.equal([ts for ts in recorded if ts is not None], [32, 30])
 
     def ddl_before_rows(self) -> None:
         """DDL that comes before the first row of a table is remembered: rows of other partitions may be older."""
@@ -147,8 +146,8 @@ class DDLScenario:
         view = scd2_view(self.spark, log, "history_of_t", keys=["id"])
 
         names = "id, v, _valid_from_ts, _valid_to_ts, _is_current"
-        found = sorted(tuple(row) for row in self.spark.sql(f"SELECT {names} FROM history_of_t").collect())  # noqa: S608
-        self.equal(found, [
+        versions = sorted(tuple(row) for row in self.spark.sql(f"SELECT {names} FROM history_of_t").collect())  # noqa: S608
+        self.equal(versions, [
             (1, "A", 12, 30, False), (1, "a", 10, 12, False), (1, "again", 35, None, True), (2, "b", 10, 14, False),
             (3, "C", 16, 30, False), (3, "c", 14, 16, False),
         ])  # fmt: skip

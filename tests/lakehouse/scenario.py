@@ -25,10 +25,10 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from tests.lakehouse.ddl_scenario import DDLScenario
 from tests.versions.engines import ENGINES, Engine
 from ticdc_source.errors import OptionError, SchemaError, TargetError, TiCDCSourceError
-from ticdc_source.lakehouse.maintenance import commits_of, purge_deleted, resolved_ts_of
-from ticdc_source.lakehouse.merge import MergeReport, deleted_keys_of, merge_into
-from ticdc_source.lakehouse.targets import ENGINES as ENGINES_OF_TARGETS
-from ticdc_source.lakehouse.targets import CommitFacts, Merged, Target, open_target
+from ticdc_source.lakehouse import MergeReport, commits_of, merge_into, purge_deleted, resolved_ts_of
+from ticdc_source.lakehouse.sql_targets import ENGINES as ENGINES_OF_TARGETS
+from ticdc_source.lakehouse.sql_targets import deleted_keys_of, open_target
+from ticdc_source.lakehouse.targets import CommitFacts, Merged, Target, Upsert
 from ticdc_source.pipeline.metadata import SEQUENCE
 from ticdc_source.schema.types import TYPES, VARIANT
 from ticdc_source.spark.schema import to_spark
@@ -201,13 +201,13 @@ class Scenario:
         target = self._name("types")
         rows = [("insert", 10, 0, 1, *values.values()), ("insert", 10, 1, 2, *(None for _ in values))]
         self._merge(target, rows, types)
-        found = {row["id"]: plain(row) for row in self.spark.table(target).collect()}
+        by_id = {row["id"]: plain(row) for row in self.spark.table(target).collect()}
         expected = {
             name: value // MICROSECOND if isinstance(value, datetime.timedelta) else value
             for name, value in values.items()
         }
-        equal({name: found[1][name] for name in values}, expected)
-        equal([name for name in values if found[2][name] is not None], [])
+        equal({name: by_id[1][name] for name in values}, expected)
+        equal([name for name in values if by_id[2][name] is not None], [])
         interval = "make_dt_interval(0, 0, 0, CAST(c_time / 1000000 AS DECIMAL(18, 6)))"
         back = self.spark.table(target).where("id = 1").select(F.expr(interval)).collect()
         equal(back[0][0], values["c_time"])
@@ -259,8 +259,8 @@ class Scenario:
             equal(column.metadata, field.metadata)
         merge_into(renamed, target, format=self.engine.name)
         merge_into(self._frame([("update_postimage", 11, 2, hour, None, "3")], StructType(fields)), target)
-        found = sorted((row["a b"], row["`q`"] or "", row["v"]) for row in self.spark.table(target).collect())
-        equal(found, [(-3_600_000_001, "", "3"), (-3_600_000_001, "x", "2")])
+        stored = sorted((row["a b"], row["`q`"] or "", row["v"]) for row in self.spark.table(target).collect())
+        equal(stored, [(-3_600_000_001, "", "3"), (-3_600_000_001, "x", "2")])
         described = {row["col_name"]: row["comment"] for row in self.spark.sql(f"DESCRIBE {target}").collect()}
         equal((described["v"], described["a b"]), ("It's", "TIME, in microseconds"))
         properties = open_target(self.spark, target).properties()
@@ -403,10 +403,10 @@ def crashing_before_rows(engine: str, target: str) -> Iterator[None]:
     kind = ENGINES_OF_TARGETS[engine]
     merge = kind.merge
 
-    def crash(self: Target, source: str, clauses: str, facts: CommitFacts) -> Merged:
+    def crash(self: Target, upsert: Upsert, facts: CommitFacts) -> Merged:
         if self.name == target:
             raise TargetError(CRASH)
-        return merge(self, source, clauses, facts)  # type: ignore[arg-type]
+        return merge(self, upsert, facts)  # type: ignore[arg-type]
 
     with mock.patch.object(kind, "merge", crash):
         yield
@@ -421,19 +421,19 @@ def refused(error: type[TiCDCSourceError], text: str, attempt: Callable[[], obje
     """Raise AssertionError unless the attempt raises this error with this text."""
     try:
         attempt()
-    except error as found:
-        if text in str(found):
+    except error as raised:
+        if text in str(raised):
             return
-        message = f"found {found!r}, expected {text!r} in it"
+        message = f"found {raised!r}, expected {text!r} in it"
     else:
         message = f"nothing was raised, expected {error.__name__} with {text!r}"
     raise AssertionError(message)
 
 
-def equal(found: object, expected: object) -> None:
+def equal(actual: object, expected: object) -> None:
     """Raise AssertionError unless both are equal."""
-    if found != expected:
-        message = f"found {found!r}, expected {expected!r}"
+    if actual != expected:
+        message = f"found {actual!r}, expected {expected!r}"
         raise AssertionError(message)
 
 

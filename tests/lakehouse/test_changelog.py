@@ -43,6 +43,6 @@ def test_the_widest_table_can_be_planned(spark: SparkSession) -> None:
     rows = [("delete", (1, 0, 0, 1, 0), 1, None, *rest), ("delete", (1, 0, 0, 2, 0), 2, 7, *rest)]
     changes = read_changelog(spark.createDataFrame(rows, StructType([*CHANGE, *fields])))
 
-    found = newest_images(changes, ["id"]).frame.select("k0", "bare").collect()
+    images = newest_images(changes, ["id"]).frame.select("k0", "bare").collect()
 
-    assert sorted(map(tuple, found)) == [(1, True), (2, False)]
+    assert sorted(map(tuple, images)) == [(1, True), (2, False)]

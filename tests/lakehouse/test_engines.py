@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.versions.engines import ENGINES, REQUIREMENTS
+from tests.versions.engines import ENGINES
 from tests.versions.environments import interpreter, run_module
 
 SECONDS = 900
@@ -30,7 +30,7 @@ def test_merge_into(tmp_path: Path, name: str) -> None:
     """Rows, columns, types, commits and errors are the same with each engine; repeats do nothing."""
     engine = ENGINES[name]
     parts = () if "TICDC_KILLS" in os.environ else PARTS.get(name, ())
-    python = interpreter(engine.pyspark, *REQUIREMENTS)
+    python = interpreter(engine.pyspark)
 
     only = ("--only", *parts) if parts else ()
     report, _ = run_module(python, tmp_path, SECONDS, "tests.lakehouse.scenario", name, str(tmp_path), *only)
@@ -48,8 +48,8 @@ def test_spark_4_3_has_no_delta_yet() -> None:
     if done.returncode != 0:
         pytest.skip(f"the package index did not answer: {done.stderr.strip()[-200:]}")
 
-    found = json.loads(done.stdout)["install"][0]["metadata"]
-    needs = next(text for text in found["requires_dist"] if text.startswith("pyspark"))
+    newest_delta = json.loads(done.stdout)["install"][0]["metadata"]
+    needs = next(text for text in newest_delta["requires_dist"] if text.startswith("pyspark"))
     newest = re.search(r"<=?\s*(\d+)\.(\d+)", needs)
-    assert newest is not None, f"delta-spark {found['version']} needs {needs}: it may run on Spark 4.3"
-    assert (int(newest[1]), int(newest[2])) < NONE_YET, f"delta-spark {found['version']} needs {needs}"
+    assert newest is not None, f"delta-spark {newest_delta['version']} needs {needs}: it may run on Spark 4.3"
+    assert (int(newest[1]), int(newest[2])) < NONE_YET, f"delta-spark {newest_delta['version']} needs {needs}"

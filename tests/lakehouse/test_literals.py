@@ -80,8 +80,8 @@ def test_older_rows_get_the_value_that_tidb_gives_them(spark: SparkSession) -> N
 
     frame = spark.sql(f"SELECT {', '.join(expressions)}")
 
-    found = zip(ADDED, frame.schema, frame.collect()[0], strict=True)
-    assert [(definition, field.dataType.simpleString(), value) for (definition, *_), field, value in found] == wanted
+    columns = zip(ADDED, frame.schema, frame.collect()[0], strict=True)
+    assert [(definition, field.dataType.simpleString(), value) for (definition, *_), field, value in columns] == wanted
 
 
 def test_a_timestamp_is_in_the_zone_that_is_given(spark: SparkSession) -> None:
@@ -127,14 +127,14 @@ def test_texts_are_safe() -> None:
 
 def test_several_actions_of_one_statement() -> None:
     """They come in their order; CHANGE renames and gives a type."""
-    found = changes(
+    column_changes = changes(
         "ALTER TABLE t ADD (a int, b int DEFAULT 2), CHANGE c d bigint, RENAME COLUMN e TO f, DROP COLUMN g"
     )
 
-    assert [(type(change).__name__, change.column) for change in found] == [  # type: ignore[attr-defined]
+    assert [(type(change).__name__, change.column) for change in column_changes] == [  # type: ignore[attr-defined]
         ("Added", "a"), ("Added", "b"), ("Retyped", "d"), ("Renamed", "c"), ("Renamed", "e"), ("Dropped", "g"),
     ]  # fmt: skip
-    assert found[2:4] == [Retyped("d", parse_type("bigint")), Renamed("c", "d")]
+    assert column_changes[2:4] == [Retyped("d", parse_type("bigint")), Renamed("c", "d")]
 
 
 def test_the_name_that_a_table_had() -> None:

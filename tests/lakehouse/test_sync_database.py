@@ -21,7 +21,7 @@ from tests.lakehouse.feed import DATABASE, KEYED, KEYLESS, DatabaseFeed, Tables
 from tests.spark.conftest import MakeTopic
 from tests.spark.restarts import Program, State, forget_an_empty_checkpoint, offset_of
 from tests.support.truth import is_true
-from tests.versions.engines import ENGINES, REQUIREMENTS, SESSION
+from tests.versions.engines import ENGINES, SESSION
 from tests.versions.environments import interpreter
 
 KILLS = int(os.environ.get("TICDC_KILLS", "1"))
@@ -43,7 +43,7 @@ NEWEST = {"delta": ENGINES["delta-4.4"], "iceberg": ENGINES["iceberg-1.12"]}
 
 def python_of(engine: str) -> str:
     """Return the Python of the environment of an engine."""
-    return str(interpreter(NEWEST[engine].pyspark, *REQUIREMENTS))
+    return str(interpreter(NEWEST[engine].pyspark))
 
 
 def spark_of(engine: str) -> dict[str, str]:
@@ -136,13 +136,13 @@ def differences(feed: DatabaseFeed, table: str, rows: list[dict[str, Any]], trut
     """Report what the rows of a target have that the rows of TiDB have not, and the other way round."""
     name = table.partition(".")[2].removesuffix("__log")
     wanted = truth.get(name, {})
-    found = {str(row["id"]): row for row in rows}
-    yield from (f"{table} lacks the row {key}" for key in wanted.keys() - found.keys())
-    yield from (f"{table} has the row {key}, which TiDB has not" for key in found.keys() - wanted.keys())
+    by_key = {str(row["id"]): row for row in rows}
+    yield from (f"{table} lacks the row {key}" for key in wanted.keys() - by_key.keys())
+    yield from (f"{table} has the row {key}, which TiDB has not" for key in by_key.keys() - wanted.keys())
     types = feed.truth.types[name]
-    for key in wanted.keys() & found.keys():
+    for key in wanted.keys() & by_key.keys():
         for column, true in wanted[key].items():
-            value = found[key].get(column)
+            value = by_key[key].get(column)
             if types[column].startswith("time(") or types[column] == "time":  # stored as microseconds
                 value = None if value is None else timedelta(microseconds=value)
             if not is_true(value, true, types[column]):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.lakehouse import lakehouse_session, table_in
-from ticdc_source.lakehouse.targets import open_target
+from ticdc_source.lakehouse.sql_targets import open_target
 
 
 def main(path: str) -> None:

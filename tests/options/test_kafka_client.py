@@ -3,39 +3,44 @@
 import json
 import pickle
 import warnings
-from typing import Any
+from dataclasses import asdict, fields
 
 import pytest
 from kafka import KafkaConsumer
 
 from ticdc_source.errors import OptionError
-from ticdc_source.options.credentials import Secret
-from ticdc_source.options.kafka_client import OWN_SETTINGS, SETTINGS, client_config
+from ticdc_source.kafka.kafka_python.consumers import consumer_settings
+from ticdc_source.options.kafka_client import SETTINGS, ClientSettings, client_settings
 from ticdc_source.options.options import Options
+from ticdc_source.options.security import PasswordLogin, Secret, TLSSettings
 
 SECRET = "s3cr3t-that-must-not-show"
 
 
-def config(given: dict[str, str] | None = None, *, driver: bool = True, **options: str) -> dict[str, Any]:
+def config(given: dict[str, str] | None = None, *, driver: bool = True, **options: str) -> ClientSettings:
     """Return the settings for `kafka.<name>` options."""
     kafka = {"bootstrap.servers": "b:9092", **(given or {})}
     kafka_options = {f"kafka.{name}": value for name, value in kafka.items()}
-    return client_config(Options.of({**kafka_options, "subscribe": "t", **options}), driver=driver)
+    return client_settings(Options.of({**kafka_options, "subscribe": "t", **options}), driver=driver)
 
 
 def test_every_name_is_one_of_kafka_pythons() -> None:
-    """Each setting of the table is one of KafkaConsumer's or one of our own, and appears once."""
+    """Each setting appears once, and those that are passed on are kafka-python's."""
     names = [row.name for row in SETTINGS]
+    passed_on = {field.name for field in fields(ClientSettings)} - {"broker_timeout_ms", "login", "tls"}
+    of_consumers = KafkaConsumer.DEFAULT_CONFIG.keys()
     assert len(names) == len(set(names))
-    assert set(names) - OWN_SETTINGS <= KafkaConsumer.DEFAULT_CONFIG.keys()
-    assert not OWN_SETTINGS & KafkaConsumer.DEFAULT_CONFIG.keys()
-    assert set(config()) - OWN_SETTINGS <= KafkaConsumer.DEFAULT_CONFIG.keys()
+    assert passed_on - of_consumers == {
+        "default_api_timeout_ms",
+        "socket_connection_setup_timeout_ms",
+        "socket_connection_setup_timeout_max_ms",
+    }
 
 
 @pytest.mark.parametrize(
     ("name", "value", "setting", "expected"),
     [
-        ("bootstrap.servers", " a:1 , b:2,", "bootstrap_servers", ["a:1", "b:2"]),
+        ("bootstrap.servers", " a:1 , b:2,", "bootstrap_servers", ("a:1", "b:2")),
         ("Client.Id", "me", "client_id", "me"),
         ("client_id", "me", "client_id", "me"),
         ("isolation.level", "read_committed", "isolation_level", "read_committed"),
@@ -49,7 +54,7 @@ def test_every_name_is_one_of_kafka_pythons() -> None:
 )
 def test_names_and_values_are_mapped(name: str, value: str, setting: str, expected: object) -> None:
     """Java's names and kafka-python's, in any case, become kafka-python's settings with typed values."""
-    assert config({name: value})[setting] == expected
+    assert getattr(config({name: value}), setting) == expected
 
 
 @pytest.mark.parametrize(
@@ -93,14 +98,16 @@ def test_settings_that_we_own_are_refused(name: str) -> None:
 
 
 def test_what_we_own_is_set() -> None:
-    """The client creates, resets, commits and measures nothing on its own."""
-    settings = config()
+    """The client creates, resets, commits and measures nothing on its own, whatever kafka-python's defaults are."""
+    settings = consumer_settings(config({"group.id": "g"}, driver=False))
     assert settings["allow_auto_create_topics"] is False
     assert settings["auto_offset_reset"] == "none"
     assert settings["enable_auto_commit"] is False
     assert settings["metrics_enabled"] is False
     assert settings["check_crcs"] is True
-    assert "group_id" not in settings
+    assert settings["group_id"] == "g"
+    assert settings["fetch_min_bytes"] == KafkaConsumer.DEFAULT_CONFIG["fetch_min_bytes"]
+    assert settings.keys() == KafkaConsumer.DEFAULT_CONFIG.keys()
 
 
 def test_one_setting_under_two_names_is_refused() -> None:
@@ -112,7 +119,7 @@ def test_one_setting_under_two_names_is_refused() -> None:
 def test_group_id_is_allowed_with_sparks_warning() -> None:
     """A group id is used, and the driver warns of it; executors do not repeat the warning."""
     with pytest.warns(UserWarning, match="'kafka.group.id' has been set on this query, it is not recommended"):
-        assert config({"group.id": "g"})["group_id"] == "g"
+        assert config({"group.id": "g"}).group_id == "g"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         config({"group.id": "g"}, groupIdPrefix="p")
@@ -124,14 +131,14 @@ def test_group_id_is_allowed_with_sparks_warning() -> None:
 
 def test_times_depend_on_one_another() -> None:
     """The times to find brokers and to look up offsets default to the time of a request."""
-    assert config()["bootstrap_timeout_ms"] == config()["request_timeout_ms"] == 30_000
+    assert config().bootstrap_timeout_ms == config().request_timeout_ms == 30_000
     shorter = config({"request.timeout.ms": "400"})
-    assert shorter["bootstrap_timeout_ms"] == shorter["default_api_timeout_ms"] == 400
-    assert shorter["fetch_max_wait_ms"] < 400
+    assert shorter.bootstrap_timeout_ms == shorter.default_api_timeout_ms == 400
+    assert shorter.fetch_max_wait_ms < 400
     longer = config({"request.timeout.ms": "900000", "default.api.timeout.ms": "7000"})
-    assert longer["connections_max_idle_ms"] > 900_000
-    assert longer["bootstrap_timeout_ms"] == 7000
-    assert config({"bootstrap.timeout.ms": "5"})["bootstrap_timeout_ms"] == 5
+    assert longer.connections_max_idle_ms > 900_000
+    assert longer.bootstrap_timeout_ms == 7000
+    assert config({"bootstrap.timeout.ms": "5"}).bootstrap_timeout_ms == 5
     with pytest.raises(OptionError, match="must be smaller than"):
         config({"request.timeout.ms": "900", "fetch.max.wait.ms": "900"})
 
@@ -163,11 +170,7 @@ def sasl(mechanism: str, text: str, protocol: str = "SASL_PLAINTEXT") -> dict[st
 def test_jaas_logins(mechanism: str, text: str, user: str, password: str) -> None:
     """A JAAS text that Java's client accepts has a user and a password, whatever its quotes and package."""
     settings = config(sasl(mechanism, text))
-    assert settings["sasl_mechanism"] == mechanism.upper()
-    assert settings["sasl_plain_username"] == user
-    assert settings["sasl_plain_password"] == Secret(password)
-    assert settings["sasl_plain_password"].reveal() == password
-    assert "sasl_jaas_config" not in settings
+    assert settings.login == PasswordLogin(mechanism=mechanism.upper(), username=user, password=Secret(password))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +209,7 @@ def test_kafka_pythons_names_make_a_login_too() -> None:
     """A login can have kafka-python's names; it needs both a user and a password."""
     given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl_plain_username": "me"}
     settings = config({**given, "sasl_plain_password": SECRET})
-    assert settings["sasl_plain_password"] == Secret(SECRET)
+    assert settings.login == PasswordLogin(mechanism="PLAIN", username="me", password=Secret(SECRET))
     with pytest.raises(OptionError, match=r"PLAIN needs the option 'kafka\.sasl\.jaas\.config'"):
         config(given)
 
@@ -214,7 +217,7 @@ def test_kafka_pythons_names_make_a_login_too() -> None:
 def test_without_a_sasl_protocol_logins_are_ignored() -> None:
     """A plaintext connection ignores SASL and TLS settings, as in Java's client."""
     settings = config({**sasl("PLAIN", jaas(), "PLAINTEXT"), "ssl.keystore.type": "JKS"})
-    assert not [name for name in settings if name.startswith(("sasl_", "ssl_"))]
+    assert (settings.login, settings.tls) == (None, None)
 
 
 PEM_FILES = {
@@ -238,14 +241,21 @@ PEM_TEXTS = {
 
 def test_pem_stores() -> None:
     """PEM stores become kafka-python's files, or our own settings for texts."""
-    files = config(PEM_FILES)
-    assert files["ssl_cafile"] == "/ca.pem"
-    assert files["ssl_certfile"] == "/key.pem"
-    assert files["ssl_check_hostname"] is False
-    assert files["ssl_password"] == Secret(SECRET)
-    texts = config(PEM_TEXTS)
-    assert texts["ssl_truststore_pem"] == texts["ssl_keystore_chain_pem"] == "-----BEGIN CERTIFICATE-----"
-    assert SECRET in texts["ssl_keystore_key_pem"].reveal()
+    assert config(PEM_FILES).tls == TLSSettings(
+        truststore_type="PEM",
+        cafile="/ca.pem",
+        keystore_type="PEM",
+        certfile="/key.pem",
+        password=Secret(SECRET),
+        check_hostname=False,
+    )
+    assert config(PEM_TEXTS).tls == TLSSettings(
+        truststore_type="PEM",
+        truststore_pem="-----BEGIN CERTIFICATE-----",
+        keystore_type="PEM",
+        keystore_key_pem=Secret(f"-----BEGIN PRIVATE KEY----- {SECRET}"),
+        keystore_chain_pem="-----BEGIN CERTIFICATE-----",
+    )
 
 
 @pytest.mark.parametrize(
@@ -269,7 +279,7 @@ def test_settings_pickle_and_print_without_secrets(given: dict[str, str]) -> Non
     """Settings carry their secrets to executors, and no way of printing them shows one."""
     settings = config(given)
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 (made here)
-    for text in (repr(settings), str(settings), f"{settings}", json.dumps(settings, default=str)):
+    for text in (repr(settings), str(settings), f"{settings}", json.dumps(asdict(settings), default=str)):
         assert SECRET not in text
 
 

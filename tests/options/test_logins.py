@@ -1,33 +1,40 @@
 """Logins by Java's names: OAUTHBEARER, AWS_MSK_IAM and GSSAPI, and the forms of cloud services."""
 
 import pickle
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from ticdc_source.errors import OptionError
-from ticdc_source.options.credentials import Secret
-from ticdc_source.options.kafka_client import client_config
-from ticdc_source.options.logins import EndpointLogin, KerberosLogin, LoginTimes, MSKLogin
+from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.options import Options
+from ticdc_source.options.security import (
+    EndpointLogin,
+    KerberosLogin,
+    LoginTimes,
+    MSKLogin,
+    PasswordLogin,
+    Secret,
+    TLSSettings,
+)
 
 SECRET = "s3cr3t-that-must-not-show"
 ENDPOINT = "https://login.example.com:8443/oauth2/token?tenant=a"
 OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 
 
-def config(mechanism: str, jaas: str | None = None, protocol: str = "SASL_SSL", **more: str) -> dict[str, Any]:
+def config(mechanism: str, jaas: str | None = None, protocol: str = "SASL_SSL", **more: str) -> ClientSettings:
     """Return the settings of a login; `a_b` is the option `kafka.a.b`."""
     given = {"bootstrap.servers": "b:9092", "security.protocol": protocol, "sasl.mechanism": mechanism}
     given |= {name.replace("_", "."): value for name, value in more.items()}
     if jaas is not None:
         given["sasl.jaas.config"] = jaas
-    return client_config(
+    return client_settings(
         Options.of({"subscribe": "t", **{f"kafka.{name}": value for name, value in given.items()}}), driver=True
     )
 
 
-def oauth(jaas: str | None, **more: str) -> dict[str, Any]:
+def oauth(jaas: str | None, **more: str) -> ClientSettings:
     """Return the settings of OAUTHBEARER."""
     return config("OAUTHBEARER", jaas, **{"sasl_oauthbearer_token_endpoint_url": ENDPOINT, **more})
 
@@ -43,15 +50,14 @@ def test_oauth_by_a_login_module(package: str) -> None:
 
     settings = oauth(jaas, sasl_login_callback_handler_class=handler, sasl_login_read_timeout_ms="1234")
 
-    assert settings["sasl_login"] == EndpointLogin(
+    assert settings.login == EndpointLogin(
         endpoint=ENDPOINT,
         client_id="me",
         client_secret=Secret(SECRET),
         scope="a b",
         extensions=(("logicalCluster", "lkc-1"), ("identityPoolId", "pool-2")),
-        times=LoginTimes(read_ms=1234),
+        times=LoginTimes(read_timeout_ms=1234),
     )
-    assert not [name for name in settings if name.startswith(("sasl_login_", "sasl_oauth", "sasl_jaas"))]
 
 
 def test_kafkas_newer_names_come_first() -> None:
@@ -66,20 +72,23 @@ def test_kafkas_newer_names_come_first() -> None:
     }
     expected = EndpointLogin(endpoint=ENDPOINT, client_id="me", client_secret=Secret(SECRET), scope="all")
 
-    assert oauth(None, **newer)["sasl_login"] == expected
-    assert oauth(f'{OAUTH} clientId="x" clientSecret="y" scope="z";', **newer)["sasl_login"] == expected
-    with_extension = oauth(f'{OAUTH} extension_a="1";', **newer)["sasl_login"]
-    assert with_extension.extensions == (("a", "1"),)
+    assert oauth(None, **newer).login == expected
+    assert oauth(f'{OAUTH} clientId="x" clientSecret="y" scope="z";', **newer).login == expected
+    with_extension = oauth(f'{OAUTH} extension_a="1";', **newer).login
+    assert with_extension == replace(expected, extensions=(("a", "1"),))
 
 
 def test_the_endpoint_can_have_tls_of_its_own() -> None:
     """Entries `ssl.…` of the login module are the settings of TLS at the endpoint, as in Java."""
     entries = 'clientId="a" clientSecret="b" ssl.truststore.location="/idp.pem" ssl.truststore.type="PEM"'
 
-    login = oauth(f"{OAUTH} {entries};")["sasl_login"]
+    login = oauth(f"{OAUTH} {entries};").login
+    plain = oauth(f'{OAUTH} clientId="a" clientSecret="b";').login
 
-    assert login.tls == {"ssl_cafile": "/idp.pem", "ssl_truststore_type": "PEM"}
-    assert oauth(f'{OAUTH} clientId="a" clientSecret="b";')["sasl_login"].tls is None
+    assert isinstance(login, EndpointLogin)
+    assert isinstance(plain, EndpointLogin)
+    assert login.tls == TLSSettings(cafile="/idp.pem", truststore_type="PEM")
+    assert plain.tls is None
 
 
 GOOD = f'{OAUTH} clientId="me" clientSecret="{SECRET}";'
@@ -147,8 +156,8 @@ def test_msk_by_a_login_module(entries: str, expected: MSKLogin) -> None:
         sasl_login_callback_handler_class="software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler",
     )
 
-    assert settings["sasl_login"] == newer["sasl_login"] == expected
-    assert settings["sasl_mechanism"] == newer["sasl_mechanism"] == "OAUTHBEARER"
+    assert settings.login == newer.login == expected
+    assert expected.mechanism == "OAUTHBEARER"
 
 
 def test_msk_needs_tls() -> None:
@@ -163,32 +172,26 @@ KERBEROS = "com.sun.security.auth.module.Krb5LoginModule required"
 
 
 @pytest.mark.parametrize(
-    ("jaas", "expected", "service"),
+    ("jaas", "expected"),
     [
         (
             f'{KERBEROS} useKeyTab=true storeKey=true keyTab="/etc/me.keytab" principal="me@EXAMPLE.COM";',
-            KerberosLogin(principal="me@EXAMPLE.COM", keytab="/etc/me.keytab"),
-            None,
+            KerberosLogin(principal="me@EXAMPLE.COM", keytab="/etc/me.keytab", service="kafka"),
         ),
         (
-            f'{KERBEROS} useKeyTab=true keyTab="file:///etc/me.keytab" principal="me" serviceName="kafka";',
-            KerberosLogin(principal="me", keytab="/etc/me.keytab"),
-            "kafka",
+            f'{KERBEROS} useKeyTab=true keyTab="file:///etc/me.keytab" principal="me" serviceName="cdc";',
+            KerberosLogin(principal="me", keytab="/etc/me.keytab", service="cdc"),
         ),
-        (f"{KERBEROS} useTicketCache=true;", KerberosLogin(), None),
+        (f"{KERBEROS} useTicketCache=true;", KerberosLogin()),
         (
             f'{KERBEROS} useTicketCache=true ticketCache="/tmp/cc" renewTGT=true principal="me";',
             KerberosLogin(principal="me", ticket_cache="/tmp/cc"),  # noqa: S108 (a name)
-            None,
         ),
     ],
 )
-def test_kerberos_by_a_login_module(jaas: str, expected: KerberosLogin, service: str | None) -> None:
+def test_kerberos_by_a_login_module(jaas: str, expected: KerberosLogin) -> None:
     """Java's login module names a keytab with a principal, or the ticket cache."""
-    settings = config("GSSAPI", jaas)
-
-    assert settings["sasl_login"] == expected
-    assert settings.get("sasl_kerberos_service_name") == service
+    assert config("GSSAPI", jaas).login == expected
 
 
 @pytest.mark.parametrize(
@@ -231,12 +234,12 @@ def test_the_forms_of_cloud_services(servers: str, jaas: str, user: str) -> None
     settings = config("PLAIN", jaas, bootstrap_servers=servers)
 
     quote = jaas[-2]
-    assert settings["sasl_plain_username"] == user
-    assert settings["sasl_plain_password"].reveal() == jaas.split(f"password={quote}")[1].rstrip(f"{quote};")
+    password = jaas.split(f"password={quote}")[1].rstrip(f"{quote};")
+    assert settings.login == PasswordLogin(mechanism="PLAIN", username=user, password=Secret(password))
 
 
 @pytest.mark.parametrize("settings", [oauth(GOOD), config("AWS_MSK_IAM", f"{IAM};"), config("GSSAPI")])
-def test_logins_pickle_and_print_without_secrets(settings: dict[str, Any]) -> None:
+def test_logins_pickle_and_print_without_secrets(settings: ClientSettings) -> None:
     """A login goes to the executors as it is, and nothing that prints it shows the secret."""
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 (made here)
     assert SECRET not in f"{settings} {settings!r}"

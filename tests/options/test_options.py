@@ -11,7 +11,8 @@ import pytest
 
 from tests.generate_docs import options_table
 from ticdc_source.errors import OptionError
-from ticdc_source.options.options import OPTIONS, Option, Options
+from ticdc_source.options.option import Option
+from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import validate
 
 REQUIRED = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
@@ -160,6 +161,8 @@ def test_sizes_have_units(text: str, size: int) -> None:
         ("maxBytesPerBatch", "1.5m", "expected a size"),
         ("startingTimestamp", "yesterday", "Expected a single long value, got 'yesterday'"),
         ("startingTimestamp", "-1", "must be at least 0, got '-1'"),
+        ("startingTimestamp", "9" * 5000, "Expected a single long value, got '999"),
+        ("endingCommitTs", "soon", "Expected a single long value, or 'resolved', got 'soon'"),
         ("startingOffsets", "first", 'expected earliest | latest | JSON such as {"topicA":{"0":23,"1":-1},'),
         ("startingOffsets", "earlyest", "got 'earlyest'; did you mean earliest?"),
         ("startingOffsets", '{"t":1}', 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'),
@@ -185,6 +188,17 @@ def test_a_bad_value_is_refused_with_what_is_expected(name: str, text: str, expe
 
     assert message.startswith(f"Option '{name}': ")
     assert expected in message
+
+
+def test_a_text_is_repeated_once() -> None:
+    """A sentence that shows the text already does not say again what was given; of a list it shows both."""
+    words = "expected one of insert, update, delete"
+
+    assert refusal("operations", "ddl") == f"Option 'operations': 'ddl': {words}"
+    assert refusal("operations", "insert,updat") == (
+        f"Option 'operations': 'updat': {words}, got 'insert,updat'; did you mean update?"
+    )
+    assert "got" not in refusal("tables", "orders")
 
 
 @pytest.mark.parametrize("name", ["minPartitions", "maxRecordsPerPartition", "inferSchema.maxRecords"])

@@ -11,12 +11,12 @@ import pytest
 
 from tests.support.captured import Captured, Sizes, make_options, single
 from tests.support.messages import TSO, Message, canal, cell, debezium, debezium_ddl, open_message, open_row
-from ticdc_source.driver.context import context_of_schema
-from ticdc_source.driver.read_spec import read_spec
+from ticdc_source.driver.read_context import context_of_schema
 from ticdc_source.events import Chunk, Split, TableName
 from ticdc_source.pipeline import coalesce
 from ticdc_source.pipeline.coalesce import coalesce_chunks
-from ticdc_source.pipeline.read import ReadState, read
+from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.spec import ReadState, read_spec
 from ticdc_source.protocols import PROTOCOLS
 
 SEED = 20261121

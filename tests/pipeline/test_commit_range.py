@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.captured import TOPIC, Captured, Record, load, rows
 from tests.support.messages import TSO, Message, canal, dump, open_message
-from ticdc_source.driver.resolved_ts import resolved_end
+from ticdc_source.driver.resolved_ts import resolved_until
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange
@@ -60,7 +60,7 @@ class Topics:
 
     def end(self) -> int:
         """Return the commit-ts that `resolved` stands for."""
-        return resolved_end(self.ranges(), self.fetch, PROTOCOLS["open-protocol"])
+        return resolved_until(self.ranges(), self.fetch, PROTOCOLS["open-protocol"])
 
 
 def test_a_row_after_the_end_is_not_decoded() -> None:
@@ -125,7 +125,7 @@ def test_a_partition_without_watermark_is_named() -> None:
         topics.end()
     captured = Captured.of(insert(TSO, 1))
     with pytest.raises(SchemaError, match="enable-tidb-extension=true"):
-        resolved_end(captured.ranges(), captured.fetch, PROTOCOLS["canal-json"])
+        resolved_until(captured.ranges(), captured.fetch, PROTOCOLS["canal-json"])
 
 
 def test_a_topic_whose_table_was_dropped_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
@@ -166,7 +166,7 @@ def test_resolved_cuts_no_transaction(scenario: str) -> None:
     for share in (0.3, 0.55, 0.8):
         lengths = {partition: int(len(found) * share) for partition, found in captured.partitions.items()}
         ranges = [OffsetRange(TOPIC, partition, 0, length) for partition, length in lengths.items()]
-        end = resolved_end(ranges, captured.fetch, PROTOCOLS[captured.header["protocol"]])
+        end = resolved_until(ranges, captured.fetch, PROTOCOLS[captured.header["protocol"]])
         part: dict[int, int] = {}
         for commit_ts in events_of(captured, lengths):
             part[commit_ts] = part.get(commit_ts, 0) + 1
@@ -213,4 +213,4 @@ def test_watermarks_of_canal_json_are_read_too() -> None:
     }))  # fmt: skip
     captured = Captured.of(insert(TSO, 1), watermark)
 
-    assert resolved_end(captured.ranges(), captured.fetch, PROTOCOLS["canal-json"]) == TSO + 3
+    assert resolved_until(captured.ranges(), captured.fetch, PROTOCOLS["canal-json"]) == TSO + 3

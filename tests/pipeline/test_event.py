@@ -14,12 +14,13 @@ import pytest
 from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, dump, open_message
 from tests.support.truth import expected, is_true
-from ticdc_source.driver.context import ReadContext, lowest_partitions, warn_of_absent_tables, warn_of_missing_ddl
 from ticdc_source.driver.inference import take_sample
+from ticdc_source.driver.read_context import lowest_partitions, warn_of_absent_tables, warn_of_missing_ddl
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.events import TableName
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.pipeline.context import ReadContext, ReadScope
 
 SEED = 20261122
 INT = {"id": "int", "v": "varchar"}
@@ -269,7 +270,7 @@ def test_table_ddl_gives_labels_to_a_table_that_no_sample_shows() -> None:
     context = captured.context(captured.schema(outputFormat="event"), make_options(
         outputFormat="event", tableDDL=CREATE, inferSchema__maxRecords="2", inferSchema__maxScannedRecords="2",
     ))  # fmt: skip
-    assert [(name, text) for name, text, *_ in context.columns_of(TableName("test", "T"))] == [
+    assert [(column.name, str(column.type)) for column in context.columns_of(TableName("test", "T"))] == [
         ("id", "int"), ("level", "enum('basic','gold')"), ("tags", "set('a','b')"),
     ]  # fmt: skip
 
@@ -441,12 +442,13 @@ def test_the_lowest_partition_of_each_topic_keeps_ddl() -> None:
 def test_a_read_without_partition_0_warns_of_missing_ddl() -> None:
     """canal-json has DDL in partition 0 only, so a read without that partition warns."""
     options = Options.of({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "outputFormat": "event"})
+    context = ReadContext(protocol="canal-json")
 
     with pytest.warns(UserWarning, match="Partition 0 of t is not read; canal-json has its DDL in partition 0 only"):
-        warn_of_missing_ddl(ReadContext(protocol="canal-json", ddl_partitions={"t": 1}), options)
+        warn_of_missing_ddl(context, ReadScope(ddl_partitions={"t": 1}), options)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_missing_ddl(ReadContext(protocol="canal-json", ddl_partitions={"t": 0}), options)
+        warn_of_missing_ddl(context, ReadScope(ddl_partitions={"t": 0}), options)
 
 
 def test_broadcast_ddl_is_collapsed() -> None:

@@ -39,7 +39,7 @@ def splits(case: Case) -> list[tuple[int, Split]]:
     for name in ("open-protocol", "canal-json", "debezium"):
         decoder = decoder_of(name, options)
         records = [record for records in captured.partitions.values() for record in records]
-        if any(decoder.recognizes(record.key, record.value) for record in records):
+        if any(decoder.facts.recognizes(record.key, record.value) for record in records):
             return [
                 (offset_range.partition, decoder.split(chunk))
                 for offset_range in captured.ranges()

@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.captured import Captured, make_options, whole
 from tests.support.messages import TSO, Message, canal, cell, debezium, debezium_ddl, dump, open_message, open_row
-from ticdc_source.driver.read_spec import read_spec
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.pipeline.read import ReadState, read
+from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.spec import ReadState, read_spec
 
 pytestmark = pytest.mark.usefixtures("native_path")
 

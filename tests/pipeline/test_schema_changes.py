@@ -287,17 +287,6 @@ def test_ddl_of_a_range_that_was_not_scanned_whole_is_ignored(writer: OpenProtoc
     assert types(captured.schema(inferSchema__maxRecords="10"))["e"] == "string"
 
 
-@pytest.mark.parametrize("writer", TEXTS)
-def test_without_the_library_ddl_events_are_ignored(
-    writer: OpenProtocol | CanalJSON, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the extra `ddl`, the types are those of the messages."""
-    monkeypatch.setattr("ticdc_source.schema.ddl.available", lambda: False)
-    captured = Captured.of(writer.ddl(TSO - 9, CREATE), writer.row(TSO, of_create()))
-
-    assert types(captured.schema()) == {**EXACT, "d": "decimal128(38, 2)", "e": "int32", "s": "int64", "b": "int64"}
-
-
 def test_sources_of_types_have_an_order() -> None:
     """A hint overrides tableDDL, which overrides DDL events, which override unspecifiedDecimal."""
     writer = CanalJSON()

@@ -58,10 +58,10 @@ def test_old_rows_may_hold_only_what_changed() -> None:
     new = {"id": "1", "a": "5", "b": None}
     messages = [canal("UPDATE", [new], [old], types) for old in ({"a": "4"}, {"b": "was"}, {})]
 
-    found = [(row["_change_type"], row["a"], row["b"]) for row in rows(*messages)]
+    decoded = [(row["_change_type"], row["a"], row["b"]) for row in rows(*messages)]
 
-    assert found[0::2] == [("update_preimage", 4, None), ("update_preimage", 5, "was"), ("update_preimage", 5, None)]
-    assert found[1::2] == [("update_postimage", 5, None)] * 3
+    assert decoded[0::2] == [("update_preimage", 4, None), ("update_preimage", 5, "was"), ("update_preimage", 5, None)]
+    assert decoded[1::2] == [("update_postimage", 5, None)] * 3
 
 
 def test_an_update_without_old_has_no_preimage() -> None:
@@ -78,9 +78,9 @@ def test_messages_of_ticdc_before_5_4() -> None:
         canal("DELETE", [row], [row], ID, {"id": -5}, ts=0),
     ]
 
-    found = rows(*messages, includeMetadata="all")
+    decoded = rows(*messages, includeMetadata="all")
 
-    assert [(r["_change_type"], r["id"], r["_build_ts"]) for r in found] == [("insert", 1, None), ("delete", 1, None)]
+    assert [(r["_change_type"], r["id"], r["_build_ts"]) for r in decoded] == [("insert", 1, None), ("delete", 1, None)]
 
 
 @pytest.mark.filterwarnings("ignore:The messages of .* do not fully say")
@@ -93,9 +93,9 @@ def test_old_messages_without_the_sign_are_read_with_either_sign() -> None:
         {"id": "2", "t": "-128", "i": "-2147483648", "b": "-9223372036854775808"},
     )]  # fmt: skip
 
-    found = [(row["t"], row["i"], row["b"]) for row in rows(*messages)]
+    decoded = [(row["t"], row["i"], row["b"]) for row in rows(*messages)]
 
-    assert found == [(255, 4294967295, 2**64 - 1), (-128, -(2**31), -(2**63))]
+    assert decoded == [(255, 4294967295, 2**64 - 1), (-128, -(2**31), -(2**63))]
 
 
 def test_official_canal_puts_several_rows_into_a_message() -> None:
@@ -107,9 +107,9 @@ def test_official_canal_puts_several_rows_into_a_message() -> None:
         "sqlType": {"id": 4, "name": 12}, "table": "t", "ts": TSO >> 18, "type": "UPDATE",
     }  # fmt: skip
 
-    found = rows((None, dump(message)))
+    decoded = rows((None, dump(message)))
 
-    assert [(row["_change_type"], row["id"], row["name"], row["_sequence"]["index"]) for row in found] == [
+    assert [(row["_change_type"], row["id"], row["name"], row["_sequence"]["index"]) for row in decoded] == [
         ("update_preimage", 1, "x", 0),
         ("update_postimage", 1, "a", 0),
         ("update_preimage", 2, "y", 1),
@@ -268,9 +268,9 @@ def test_a_message_that_breaks_half_way_gives_none_of_its_rows() -> None:
     broken = canal("UPDATE", [{"id": "1"}, {"id": "2"}], [{"id": "3"}], types)
     also_broken = canal("INSERT", [{"id": "1"}, 7], None, types)
 
-    found = rows(broken, also_broken, canal("INSERT", [{"id": "9"}], None, types), mode="PERMISSIVE")
+    decoded = rows(broken, also_broken, canal("INSERT", [{"id": "9"}], None, types), mode="PERMISSIVE")
 
-    assert [(row["id"], row["_corrupt_record"] is None) for row in found] == [(None, False), (None, False), (9, True)]
+    assert [(row["id"], row["_corrupt_record"] is None) for row in decoded] == [(None, False), (None, False), (9, True)]
 
 
 @pytest.mark.parametrize("names", [("İ", "i̇"), ("ÀB", "àb"), ("K", "k")])

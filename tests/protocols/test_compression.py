@@ -9,7 +9,7 @@ import pytest
 from tests.support.captured import rows
 from tests.support.messages import canal
 from ticdc_source.errors import DecodeError
-from ticdc_source.protocols.compression import decompressed
+from ticdc_source.protocols.compression import Compression
 
 
 def compressed(codec: str, text: bytes) -> bytes:
@@ -24,15 +24,15 @@ def test_compressed_json_of_every_length_is_recognized(codec: str) -> None:
     for size in [*range(300), 1000, 16_384, 100_000]:
         text = b'{"a":"' + bytes(chooser.choice(b'abc{}",:') for _ in range(size)) + b'"}'
 
-        assert decompressed(text, "auto") == text, seed
-        assert decompressed(compressed(codec, text), "auto") == text, seed
-        assert decompressed(compressed(codec, text), codec) == text, seed
+        assert Compression().decompressed(text) == text, seed
+        assert Compression().decompressed(compressed(codec, text)) == text, seed
+        assert Compression(codec).decompressed(compressed(codec, text)) == text, seed
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"garbage", b"\xff" * 9, b"\x00\x00{", bytes(range(9))])
 def test_a_value_that_is_not_compressed_stays_as_it_is(value: bytes) -> None:
     """Bytes that only resemble a block are passed on; the parser refuses them."""
-    assert decompressed(value, "auto") == value
+    assert Compression().decompressed(value) == value
 
 
 @pytest.mark.parametrize(("codec", "expected"), [("lz4", "not compressed with lz4"), ("none", "it looks compressed")])

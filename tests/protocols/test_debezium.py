@@ -71,7 +71,7 @@ def test_a_column_has_the_version_of_its_commit_ts() -> None:
     def row(number: int, commit_ts: int, value: int, other: int) -> Message:
         return debezium("c", None, {"id": number, "d": value, "n": other}, source={"commit_ts": commit_ts})
 
-    found = rows(
+    decoded = rows(
         debezium_ddl(first, "CREATE", columns),
         row(1, first + 1, 1000, -1),
         row(2, second, 1000, -1),
@@ -81,7 +81,7 @@ def test_a_column_has_the_version_of_its_commit_ts() -> None:
     )
 
     one_second = datetime.datetime(1970, 1, 1, 0, 0, 1)  # noqa: DTZ001
-    assert [(row["d"], row["n"]) for row in found] == [
+    assert [(row["d"], row["n"]) for row in decoded] == [
         (one_second, -1), (one_second, -1), (one_second, 2**64 - 1), (one_second, -1),
     ]  # fmt: skip
 
@@ -90,9 +90,9 @@ def test_a_decimal_has_the_scale_that_ddl_declares() -> None:
     """A double has that many digits of fraction; one beyond the precision is the column's largest value."""
     ddl = debezium_ddl(TSO - 1, "CREATE", [declared("id", "INT"), declared("c", "DECIMAL", length=18, scale=2)])
 
-    found = rows(ddl, *(debezium("c", None, {"id": 1, "c": value}) for value in (129012.12, -1e16, 5, "7.10", None)))
+    decoded = rows(ddl, *(debezium("c", None, {"id": 1, "c": value}) for value in (129012.12, -1e16, 5, "7.10", None)))
 
-    assert [row["c"] for row in found] == [
+    assert [row["c"] for row in decoded] == [
         Decimal("129012.12"), Decimal("-9999999999999999.99"), Decimal("5.00"), Decimal("7.10"), None,
     ]  # fmt: skip
 
@@ -130,9 +130,9 @@ def test_native_debezium_without_a_wrapper() -> None:
         (b"{}", dump({"status": "BEGIN", "id": "x", "ts_ms": 5})),
     ]
 
-    found = rows(*messages)
+    decoded = rows(*messages)
 
-    assert [(row["id"], row["_commit_version"]) for row in found] == [(1, TSO >> 18 << 18)]
+    assert [(row["id"], row["_commit_version"]) for row in decoded] == [(1, TSO >> 18 << 18)]
 
 
 def test_watermarks_and_ddl_are_no_rows() -> None:

@@ -25,7 +25,7 @@ def message(value: Any, literal: str, name: str | None = None, op: str = "c", **
     return debezium(op, None, row, [KEY, field], source=MYSQL)
 
 
-@pytest.mark.parametrize(("value", "literal", "name", "parameters", "found"), [
+@pytest.mark.parametrize(("value", "literal", "name", "parameters", "decoded"), [
     ("AYag", "bytes", f"{CONNECT}.Decimal", {"scale": "2", "connect.decimal.precision": "10"}, Decimal("1000.00")),
     ("/w==", "bytes", f"{CONNECT}.Decimal", {"scale": "3", "connect.decimal.precision": "5"}, Decimal("-0.001")),
     (12.5, "bytes", f"{CONNECT}.Decimal", {"scale": "2", "connect.decimal.precision": "10"}, Decimal("12.50")),
@@ -44,10 +44,10 @@ def message(value: Any, literal: str, name: str | None = None, op: str = "c", **
     ("1000.00", "string", None, {}, "1000.00"),
 ])  # fmt: skip
 def test_a_semantic_type_is_read_as_documented(
-    value: Any, literal: str, name: str | None, parameters: dict[str, str], found: Any
+    value: Any, literal: str, name: str | None, parameters: dict[str, str], decoded: Any
 ) -> None:
     """decimal.handling.mode, bigint.unsigned.handling.mode, binary.handling.mode and time.precision.mode."""
-    assert rows(message(value, literal, name, parameters=parameters))[0]["x"] == found
+    assert rows(message(value, literal, name, parameters=parameters))[0]["x"] == decoded
     assert rows(message(None, literal, name, parameters=parameters))[0]["x"] is None
 
 
@@ -86,9 +86,9 @@ def test_tombstones_and_truncate_are_no_rows() -> None:
     gone = debezium("d", {"id": 1}, None, [KEY], source=MYSQL)
     truncate = debezium("t", None, None, [KEY], source=MYSQL)
 
-    found = Captured.of(debezium("c", None, {"id": 1}, [KEY], source=MYSQL), gone, (gone[0], None), truncate).read()
+    decoded = Captured.of(debezium("c", None, {"id": 1}, [KEY], source=MYSQL), gone, (gone[0], None), truncate).read()
 
-    assert found.column("_change_type").to_pylist() == ["insert", "delete"]
+    assert decoded.column("_change_type").to_pylist() == ["insert", "delete"]
 
 
 def test_a_hint_of_binary_does_not_decode_strings() -> None:

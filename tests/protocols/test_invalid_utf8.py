@@ -5,10 +5,10 @@ import pytest
 from tests.support.captured import Captured, load, make_options, rows
 from tests.support.messages import canal, cell, debezium, open_message, open_row
 from tests.support.truth import TrueRow, tables_with_rows, true_rows
-from ticdc_source.driver.context import context_of_schema
-from ticdc_source.driver.read_spec import read_spec
+from ticdc_source.driver.read_context import context_of_schema
 from ticdc_source.errors import DecodeError
-from ticdc_source.pipeline.read import ReadState, read
+from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.spec import ReadState, read_spec
 
 KEPT = ["open-protocol.default.invalid-utf8", "debezium.tidb-extension.disable-schema.invalid-utf8"]
 LOST = "canal-json.tidb-extension.invalid-utf8"
@@ -35,12 +35,12 @@ def test_each_is_counted(scenario: str) -> None:
     """The metric `invalid_utf8` is the number of such texts in all row images."""
     captured = load(scenario)
     schema, options = captured.schema(), make_options()
-    known = context_of_schema(schema, options)
-    assert known is not None
+    read_context = context_of_schema(schema, options)
+    assert read_context is not None
     state = ReadState()
 
     for wanted in captured.ranges():
-        list(read(captured.fetch(wanted), read_spec(schema, options, known), state))
+        list(read(captured.fetch(wanted), read_spec(schema, options, read_context), state))
 
     assert state.counters.invalid_utf8 == len(invalid_texts(captured)) > 0
 
@@ -51,10 +51,10 @@ def test_binary_gives_their_bytes(scenario: str) -> None:
     captured = load(scenario)
     names = sorted({name for _, name, _ in invalid_texts(captured)})
 
-    found = captured.read(schemaHints=", ".join(f"`{name}` binary" for name in names)).to_pylist()
+    decoded = captured.read(schemaHints=", ".join(f"`{name}` binary" for name in names)).to_pylist()
 
     assert len(names) > 2
-    assert [found[number][name] for number, name, _ in invalid_texts(captured)] == [
+    assert [decoded[number][name] for number, name, _ in invalid_texts(captured)] == [
         data for _, _, data in invalid_texts(captured)
     ]
 
@@ -64,9 +64,9 @@ def test_the_rescued_column_keeps_them(scenario: str) -> None:
     """Each row that has one has it in the rescued column."""
     captured = load(scenario)
 
-    found = captured.read(rescuedDataColumn="_rescued").to_pylist()
+    decoded = captured.read(rescuedDataColumn="_rescued").to_pylist()
 
-    assert {number for number, row in enumerate(found) if row["_rescued"]} == {
+    assert {number for number, row in enumerate(decoded) if row["_rescued"]} == {
         number for number, _, _ in invalid_texts(captured)
     }
 

@@ -17,10 +17,10 @@ from tests.corpus.test_corpus import LARGE, differences, quoted
 from tests.support.captured import Captured, Record, load, make_options, random_sizes, rows, single, whole
 from tests.support.messages import TSO, canal, cell, dump, framed, open_message, open_row
 from tests.support.truth import true_rows
-from ticdc_source.driver.context import context_of_schema
-from ticdc_source.driver.read_spec import read_spec
+from ticdc_source.driver.read_context import context_of_schema
 from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError, OptionError, SchemaError, TiCDCSourceError
-from ticdc_source.pipeline.read import ReadState, read
+from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.spec import ReadState, read_spec
 from ticdc_source.protocols import PROTOCOLS, large_messages
 from ticdc_source.protocols.large_messages import redacted, small_portions
 
@@ -38,12 +38,12 @@ def stored(files: Mapping[str, bytes], folder: Path) -> str:
     return str(folder)
 
 
-def compare(captured: Captured, found: list[dict[str, Any]]) -> Counter[str]:
+def compare(captured: Captured, decoded: list[dict[str, Any]]) -> Counter[str]:
     """Compare rows with the truth; return the losses."""
     losses: Counter[str] = Counter()
     true = list(true_rows(captured, "large", "doc"))
-    assert len(found) == len(true)
-    for row, truth in zip(found, true, strict=True):
+    assert len(decoded) == len(true)
+    for row, truth in zip(decoded, true, strict=True):
         assert not differences(captured.header["protocol"], truth, row, losses), truth
     return losses
 
@@ -54,10 +54,10 @@ def test_every_row_in_claim_check_storage_is_the_sql_truth(scenario: str, sizes:
     """Schema and values are those of the whole messages, raw or wrapped, compressed or not."""
     captured = load(scenario)
 
-    found = captured.read(tables=TABLE, sizes=sizes, claimCheckLocation=stored(captured.files, tmp_path)).to_pylist()
+    decoded = captured.read(tables=TABLE, sizes=sizes, claimCheckLocation=stored(captured.files, tmp_path)).to_pylist()
 
-    assert not compare(captured, found)
-    assert any(len(row["body"] or "") > 3000 for row in found)
+    assert not compare(captured, decoded)
+    assert any(len(row["body"] or "") > 3000 for row in decoded)
 
 
 @pytest.mark.parametrize("sizes", [whole, single], ids=["whole", "single"])
@@ -66,11 +66,11 @@ def test_every_key_is_the_sql_truth(scenario: str, sizes: Any) -> None:
     """With onHandleKeyOnly=null a large row has its key columns only; other rows are whole."""
     captured = load(scenario)
 
-    found = captured.read(tables=TABLE, sizes=sizes, onHandleKeyOnly="null").to_pylist()
+    decoded = captured.read(tables=TABLE, sizes=sizes, onHandleKeyOnly="null").to_pylist()
 
-    assert compare(captured, found)["handle-key-only"] > 0
-    assert any(row["body"] is not None for row in found)
-    assert all(row["tenant"] is not None and row["name"] is not None for row in found)
+    assert compare(captured, decoded)["handle-key-only"] > 0
+    assert any(row["body"] is not None for row in decoded)
+    assert all(row["tenant"] is not None and row["name"] is not None for row in decoded)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_large_messages_are_counted(scenario: str, tmp_path: Path) -> None:
     options = {"claimCheckLocation": stored(captured.files, tmp_path), "onHandleKeyOnly": "null"}
     schema = captured.schema(tables=TABLE, **options)
     parsed = make_options(tables=TABLE, **options)
-    known = context_of_schema(schema, parsed)
-    assert known is not None
-    spec, state = read_spec(schema, parsed, known), ReadState()
+    read_context = context_of_schema(schema, parsed)
+    assert read_context is not None
+    spec, state = read_spec(schema, parsed, read_context), ReadState()
 
     for wanted in captured.ranges():
         list(read(captured.fetch(wanted), spec, state))
@@ -142,10 +142,10 @@ def test_other_output_formats_have_the_same_rows(scenario: str, tmp_path: Path) 
         if flag
     }
     for output in ("envelope", "event"):
-        found = captured.read(
+        decoded = captured.read(
             tables=TABLE, outputFormat=output, claimCheckLocation=location, onHandleKeyOnly="null"
         ).to_pylist()
-        rows_found = [row for row in found if row["before"] or row["after"]]
+        rows_found = [row for row in decoded if row["before"] or row["after"]]
         assert len(rows_found) == len(true)
         for row in rows_found:
             position = tuple(row["_sequence"][part] for part in ("partition", "offset", "index"))
@@ -198,9 +198,9 @@ def test_only_the_base_name_of_an_address_counts(address: str, content: bytes, t
     """The file is read from claimCheckLocation, wherever TiCDC wrote it."""
     location = stored({"a.json": content}, tmp_path)
 
-    (found,) = rows(claimed_canal(address), claimCheckLocation=location)
+    (decoded,) = rows(claimed_canal(address), claimCheckLocation=location)
 
-    assert (found["id"], found["body"]) == (1, "x" * 5000)
+    assert (decoded["id"], decoded["body"]) == (1, "x" * 5000)
 
 
 @pytest.mark.parametrize("name", ["a b.json", "Größe-1.json", "1.2.json", "a..b.json", "no-suffix", ".hidden"])
@@ -253,9 +253,9 @@ def test_an_open_protocol_file_is_a_whole_record(tmp_path: Path) -> None:
     """Key and value of the file are framed as in Kafka."""
     stub = open_message(open_row({"u": {"id": cell(3, 1, 11)}}, ohk=True, ccl="file:///x/a.json"))
 
-    (found,) = rows(stub, claimCheckLocation=stored({"a.json": open_file()}, tmp_path))
+    (decoded,) = rows(stub, claimCheckLocation=stored({"a.json": open_file()}, tmp_path))
 
-    assert (found["id"], found["body"]) == (1, "x")
+    assert (decoded["id"], decoded["body"]) == (1, "x")
 
 
 CANAL, OPEN = "canal-json", "open-protocol"
@@ -319,11 +319,11 @@ def test_a_broken_file_is_a_bad_record(
         assert astuple(raised.value.address)[:4] == ("captured", 0, 1, "test.t")
         assert "a.json" in raised.value.reason
         return
-    found = rows(good, stub, **options)
+    decoded = rows(good, stub, **options)
 
-    assert [row["id"] for row in found] == ([1, None] if mode == "PERMISSIVE" else [1])
+    assert [row["id"] for row in decoded] == ([1, None] if mode == "PERMISSIVE" else [1])
     if mode == "PERMISSIVE":
-        report = json.loads(found[1]["_corrupt_record"])
+        report = json.loads(decoded[1]["_corrupt_record"])
         assert (report["offset"], base64.b64decode(report["value"])) == (1, stub[1])
 
 
@@ -430,10 +430,10 @@ def test_rows_with_keys_only_do_not_narrow_the_schema() -> None:
     key_only = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, _tidb={"commitTs": TSO, "onlyHandleKey": True})
     full = canal("INSERT", [{"a": "x", "id": "2", "b": "y"}], None, {"id": "int", "a": "text", "b": "text"})
 
-    found = rows(key_only, full, key_only, onHandleKeyOnly="null")
+    decoded = rows(key_only, full, key_only, onHandleKeyOnly="null")
 
-    assert [name for name in found[0] if not name.startswith("_")] == ["a", "id", "b"]
-    assert [(row["id"], row["a"]) for row in found] == [(1, None), (2, "x"), (1, None)]
+    assert [name for name in decoded[0] if not name.startswith("_")] == ["a", "id", "b"]
+    assert [(row["id"], row["a"]) for row in decoded] == [(1, None), (2, "x"), (1, None)]
 
 
 def test_not_null_in_a_users_schema_is_kept() -> None:
@@ -501,14 +501,14 @@ def test_a_mangled_file_gives_rows_or_a_known_error(scenario: str, tmp_path: Pat
         name = chooser.choice(sorted(captured.files))
         (tmp_path / name).write_bytes(mangled(captured.files[name], chooser))
         try:
-            found = captured.read(schema=schema, tables=TABLE, claimCheckLocation=location)
+            decoded = captured.read(schema=schema, tables=TABLE, claimCheckLocation=location)
         except DecodeError as error:
             addresses.append(error.address)
         except TiCDCSourceError:
             others["errors"] += 1
         else:
             others["rows"] += 1
-            found.validate(full=True)
+            decoded.validate(full=True)
         (tmp_path / name).write_bytes(captured.files[name])
 
     assert len(addresses) > 30, others
@@ -550,8 +550,8 @@ def test_a_symbolic_link_in_the_folder_is_followed(tmp_path: Path) -> None:
     (folder / "b.json").symlink_to("/etc/hostname")
     plain = canal("INSERT", [{"id": "7"}], None, {"id": "int"})
 
-    found = Captured.of(plain, claimed_canal("s3://x/a.json")).read(claimCheckLocation=str(folder)).to_pylist()
+    decoded = Captured.of(plain, claimed_canal("s3://x/a.json")).read(claimCheckLocation=str(folder)).to_pylist()
 
-    assert [row["id"] for row in found] == [7, 1]
+    assert [row["id"] for row in decoded] == [7, 1]
     with pytest.raises(DecodeError, match="is not the message"):
         Captured.of(plain, claimed_canal("s3://x/b.json")).read(claimCheckLocation=str(folder))

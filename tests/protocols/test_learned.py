@@ -40,9 +40,9 @@ def test_two_reads_share_nothing(protocol: str) -> None:
 
     decoder.decode(events_of(protocol, first), plan, first)
 
-    known, unknown = (learned.of_table(TABLE, plan).kept(Templates) for learned in (first, second))
-    assert vars_of(known) != vars_of(Templates())
-    assert vars_of(unknown) == vars_of(Templates())
+    learned_first, learned_second = (learned.of_table(TABLE, plan).kept(Templates) for learned in (first, second))
+    assert vars_of(learned_first) != vars_of(Templates())
+    assert vars_of(learned_second) == vars_of(Templates())
     assert not second.prefixes.tables
 
 

@@ -15,7 +15,7 @@ from tests.support.messages import Message, canal, cell, debezium, open_message,
 from ticdc_source.errors import DecodeError
 from ticdc_source.protocols import decoder_of
 from ticdc_source.protocols.base import splits_of
-from ticdc_source.protocols.compression import decompressed
+from ticdc_source.protocols.compression import Compression
 
 LIMIT = 64 << 10
 PACK: dict[str, Callable[[bytes], bytes]] = {
@@ -47,10 +47,10 @@ def test_a_message_that_becomes_too_large_is_a_bad_record(protocol: str, codec: 
     messages = [message(protocol, number, size, codec) for number, size in enumerate((10, 2 * LIMIT, 10))]
     captured = Captured.of(*messages)
 
-    found = captured.read(mode="PERMISSIVE", maxMessageBytes=str(LIMIT)).to_pylist()
+    decoded = captured.read(mode="PERMISSIVE", maxMessageBytes=str(LIMIT)).to_pylist()
 
-    assert [row["id"] for row in found] == [0, None, 2]
-    assert f"decompresses to more than {LIMIT} bytes: set 'maxMessageBytes'" in found[1]["_corrupt_record"]
+    assert [row["id"] for row in decoded] == [0, None, 2]
+    assert f"decompresses to more than {LIMIT} bytes: set 'maxMessageBytes'" in decoded[1]["_corrupt_record"]
     assert [row["id"] for row in captured.read(mode="DROPMALFORMED", maxMessageBytes=str(LIMIT)).to_pylist()] == [0, 2]
     assert [row["id"] for row in captured.read().to_pylist()] == [0, 1, 2]
     with pytest.raises(DecodeError, match="maxMessageBytes") as raised:
@@ -67,10 +67,10 @@ def test_the_limit_is_exact(codec: str, more: int) -> None:
 
     if more > 0:
         with pytest.raises(DecodeError, match="maxMessageBytes"):
-            decompressed(packed, "auto", LIMIT)
+            Compression("auto", LIMIT).decompressed(packed)
     else:
-        assert decompressed(packed, "auto", LIMIT) == text
-        assert decompressed(packed, codec, LIMIT) == text
+        assert Compression("auto", LIMIT).decompressed(packed) == text
+        assert Compression(codec, LIMIT).decompressed(packed) == text
 
 
 @pytest.mark.parametrize("output", ["changelog", "event"])
@@ -78,7 +78,7 @@ def test_the_limit_is_exact(codec: str, more: int) -> None:
 def test_a_chunk_of_compressed_messages_is_read_in_parts(protocol: str, output: str) -> None:
     """No part has more unpacked bytes than a chunk may have, and one message; the rows are those of the whole chunk."""
     key, value = message(protocol, 7, 10, "lz4")
-    plain = (key, value if protocol == "open-protocol" else decompressed(value or b"", "lz4"))
+    plain = (key, value if protocol == "open-protocol" else Compression("lz4").decompressed(value or b""))
     messages = [message(protocol, number, 500 * (number % 5), ("lz4", "snappy")[number % 2]) for number in range(40)]
     captured = Captured.of(*(each for number in messages for each in (number, plain)))
     most = 3000
@@ -103,9 +103,9 @@ def test_a_part_may_end_inside_a_record() -> None:
     packed = b"".join(len(frame).to_bytes(8, "big") + frame for frame in frames)
     captured, plain = Captured.of((key, packed)), Captured.of((key, value))
 
-    found = captured.read(maxBytesPerBatch="2000")
+    decoded = captured.read(maxBytesPerBatch="2000")
 
-    assert found.to_pylist() == plain.read().to_pylist()
+    assert decoded.to_pylist() == plain.read().to_pylist()
     decoder = decoder_of("open-protocol", make_options(maxBytesPerBatch="2000"))
     assert len(list(splits_of(decoder, next(captured.fetch(captured.ranges()[0]))))) > 2
 
@@ -118,9 +118,9 @@ def test_a_claim_check_file_that_is_too_large_is_a_bad_record(tmp_path: Path) ->
     options: dict[str, Any] = {"tables": "large.doc", "claimCheckLocation": str(tmp_path), "mode": "PERMISSIVE"}
     schema = captured.schema(**options)
 
-    found = captured.read(schema=schema, maxMessageBytes="1k", **options).to_pylist()
+    decoded = captured.read(schema=schema, maxMessageBytes="1k", **options).to_pylist()
 
-    bad = [json.loads(row["_corrupt_record"])["reason"] for row in found if row["_corrupt_record"]]
+    bad = [json.loads(row["_corrupt_record"])["reason"] for row in decoded if row["_corrupt_record"]]
     assert bad
     assert all("claim-check file" in reason and "maxMessageBytes" in reason for reason in bad)
 

@@ -30,13 +30,13 @@ def test_events_of_one_message_keep_their_order_and_index() -> None:
         open_row({"d": {"id": cell(INT, 2)}}, ts=TSO + 1),
     )
 
-    found = rows(message, tables="test.t")
+    decoded = rows(message, tables="test.t")
 
-    assert [(row["_change_type"], row["id"], row["_sequence"]["index"]) for row in found] == [
+    assert [(row["_change_type"], row["id"], row["_sequence"]["index"]) for row in decoded] == [
         ("insert", 1, 0),
         ("delete", 2, 2),
     ]
-    assert [row["_commit_version"] for row in found] == [TSO, TSO + 1]
+    assert [row["_commit_version"] for row in decoded] == [TSO, TSO + 1]
 
 
 def test_an_update_without_its_old_row_is_an_insert() -> None:
@@ -52,9 +52,9 @@ def test_a_partial_old_row_is_the_new_row_overlaid_with_it() -> None:
         open_message(open_row({"u": new, "p": {}})),
     ]
 
-    found = [(row["_change_type"], row["id"], row["a"], row["b"]) for row in rows(*messages)]
+    decoded = [(row["_change_type"], row["id"], row["a"], row["b"]) for row in rows(*messages)]
 
-    assert found == [
+    assert decoded == [
         ("update_preimage", 1, 4, 6),
         ("update_postimage", 1, 5, 6),
         ("update_preimage", 1, 5, 6),
@@ -70,10 +70,10 @@ def test_old_values_without_names_are_restored() -> None:
         {"id": cell(INT, 2), "a": cell(INT, None, 65), "b": cell(INT, None, 65)}
     )
 
-    found = [(row["id"], row["t"], row["s"], row["v"]) for row in rows(open_message(open_row(flat)))]
+    decoded = [(row["id"], row["t"], row["s"], row["v"]) for row in rows(open_message(open_row(flat)))]
     ambiguous = [row["_change_type"] for row in rows(open_message(open_row(lost)))]
 
-    assert found == [(1, 7, "x", 8), (1, None, None, 9)]
+    assert decoded == [(1, 7, "x", 8), (1, None, None, 9)]
     assert ambiguous == ["update_postimage"]
 
 
@@ -150,9 +150,9 @@ def test_null_columns_take_their_type_from_other_messages() -> None:
     first = open_message(open_row({"u": {"id": cell(INT, 1), "c": cell(6, None)}}))
     second = open_message(open_row({"u": {"id": cell(INT, 2), "c": cell(12, "2024-01-01 00:00:00")}}))
 
-    found = rows(first, second)
+    decoded = rows(first, second)
 
-    assert [row["c"] for row in found] == [None, datetime.datetime(2024, 1, 1)]  # noqa: DTZ001
+    assert [row["c"] for row in decoded] == [None, datetime.datetime(2024, 1, 1)]  # noqa: DTZ001
 
 
 def test_other_messages_replace_a_lost_binary_flag() -> None:
@@ -169,9 +169,9 @@ def test_other_messages_replace_lost_flags() -> None:
     lost = {"id": cell(8, 2**64 - 1, 0), "b": cell(BLOB, "/g==", 0), "x": cell(BLOB, "eQ==", 0)}
     messages = [open_message(open_row({"u": lost})), open_message(open_row({"u": flagged}))]
 
-    found = rows(*messages)
+    decoded = rows(*messages)
 
-    assert [(row["id"], row["b"], row["x"]) for row in found] == [
+    assert [(row["id"], row["b"], row["x"]) for row in decoded] == [
         (Decimal(2**64 - 1), b"\xfe", "y"),
         (Decimal(1), b"\xff", "x"),
     ]
@@ -216,9 +216,9 @@ def test_flags_of_mysql_are_recognized(key: int) -> None:
     """Some builds wrote MySQL's flags (docs/wire.md, item 103). A key shows it, with AUTO_INCREMENT or without."""
     message = open_message(open_row({"u": {**RAW, "id": {**RAW["id"], "f": key}}}))
 
-    (found,) = rows(message)
+    (decoded,) = rows(message)
 
-    assert {name: found[name] for name in RAW} == RAW_VALUES
+    assert {name: decoded[name] for name in RAW} == RAW_VALUES
     schema = Captured.of(message).schema()
     assert [field.name for field in schema if b"ticdc.key" in (field.metadata or {})] == ["id"]
 
@@ -233,8 +233,8 @@ def test_flags_of_mysql_and_of_ticdc_mean_the_same() -> None:
     mysql, ticdc = open_message(open_row({"u": RAW})), open_message(open_row({"u": columns}))
 
     assert Captured.of(mysql).schema() == Captured.of(ticdc).schema() == Captured.of(mysql, ticdc).schema()
-    found = rows(mysql, ticdc)
-    assert {name: found[0][name] for name in RAW} == RAW_VALUES
+    decoded = rows(mysql, ticdc)
+    assert {name: decoded[0][name] for name in RAW} == RAW_VALUES
 
 
 def test_flags_of_mysql_in_an_old_row_alone_do_no_harm() -> None:
@@ -246,9 +246,9 @@ def test_flags_of_mysql_in_an_old_row_alone_do_no_harm() -> None:
     }
     old = {"v": cell(VARCHAR, r"\xfe", BINARY_), "s": cell(VARCHAR, r"\b", NOT_NULL | NO_DEFAULT)}
 
-    found = rows(open_message(open_row({"u": new, "p": old})))
+    decoded = rows(open_message(open_row({"u": new, "p": old})))
 
-    assert [(row["id"], row["v"], row["s"]) for row in found] == [
+    assert [(row["id"], row["v"], row["s"]) for row in decoded] == [
         (Decimal(1), b"\xfe", r"\b"),
         (Decimal(1), b"\xff", "a"),
     ]

@@ -51,7 +51,7 @@ def assert_same(records: list[Message], monkeypatch: pytest.MonkeyPatch, wanted:
     count, keys, values = len(records), [key for key, _ in records], [value for _, value in records]
     chunk = Chunk("t", 0, list(range(count)), [-1] * count, keys, values)
     wants = (lambda table: table.table == wanted) if wanted else every_table
-    found = [contents(split) for split in splits_of(PROTOCOLS["open-protocol"], chunk, wants)]
+    cut = [contents(split) for split in splits_of(PROTOCOLS["open-protocol"], chunk, wants)]
     fast = [
         key is not None and value is not None and open_splitting._rows_of_one_table(key, value)
         for key, value in records
@@ -59,7 +59,7 @@ def assert_same(records: list[Message], monkeypatch: pytest.MonkeyPatch, wanted:
     with monkeypatch.context() as patch:
         patch.setattr(open_splitting, "_rows_of_one_table", lambda *_: None)
         expected = [contents(split) for split in splits_of(PROTOCOLS["open-protocol"], chunk, wants)]
-    assert found == expected, SEED
+    assert cut == expected, SEED
     if all(value is not None for value in values):  # and in native code, where the fetch put the values
         chunk.values = Binaries.of(pa.array(values, pa.binary()))
         in_native = [contents(split) for split in splits_of(PROTOCOLS["open-protocol"], chunk, wants, Learned())]

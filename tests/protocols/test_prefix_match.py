@@ -84,8 +84,8 @@ def one_by_one(protocol: str, chunk: Chunk, wants: Callable[[TableName], bool]) 
         alone = contents(PROTOCOLS[protocol].split(chunk.part(position, position + 1), wants), position)
         for table, events in alone.pop("tables").items():
             whole["tables"].setdefault(table, []).extend(events)
-        for name, found in alone.items():
-            whole[name] += found
+        for name, items in alone.items():
+            whole[name] += items
     return whole
 
 
@@ -98,9 +98,9 @@ def assert_same(
     """Check that a chunk splits as its messages do one by one, with the tables in the same order."""
     chunk = chunk_of(values)
     split = PROTOCOLS[protocol].split(chunk, wants, learned)
-    found, expected = contents(split), one_by_one(protocol, chunk, wants)
-    assert found == expected, SEED
-    assert list(found["tables"]) == list(expected["tables"])
+    at_once, expected = contents(split), one_by_one(protocol, chunk, wants)
+    assert at_once == expected, SEED
+    assert list(at_once["tables"]) == list(expected["tables"])
     return split
 
 

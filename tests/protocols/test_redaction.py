@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.messages import canal
-from ticdc_source.protocols.canal_json.redaction import redacted
+from ticdc_source.protocols import INSPECTIONS
 from ticdc_source.protocols.redaction import Redactor
 
 SECRET, ENCODED = b"customer", b"Y3VzdG9tZXI="  # the second is the first in base64
@@ -19,7 +19,7 @@ def test_the_keys_of_canal_json_are_redacted(key: bytes) -> None:
         _tidb={"commitTs": 470613397578711040, "rowkey": ENCODED.decode()},
     )
     assert value is not None
-    hidden_key, hidden = redacted(key, value, Redactor(b"salt"))
+    hidden_key, hidden = INSPECTIONS["canal-json"].redacted(key, value, Redactor(b"salt"))
 
     assert hidden_key is not None
     assert hidden is not None

@@ -21,14 +21,14 @@ SEED = 20261122
 
 def outcomes(captured: Captured, **given: str) -> list[pa.Table | str]:
     """Read with the native path and without, whole and in random chunks; return the rows or the error of each."""
-    found: list[pa.Table | str] = []
+    results: list[pa.Table | str] = []
     for native_code in ("off", "require"):
         for sizes in (whole, random_sizes(SEED)):
             try:
-                found.append(captured.read(sizes=sizes, nativeCode=native_code, **given))
+                results.append(captured.read(sizes=sizes, nativeCode=native_code, **given))
             except TiCDCSourceError as error:
-                found.append(f"{type(error).__name__}: {error}")
-    return found
+                results.append(f"{type(error).__name__}: {error}")
+    return results
 
 
 def canal_rows(types: dict[str, str], codes: dict[str, int], *rows: dict[str, str]) -> Captured:

@@ -33,7 +33,7 @@ def test_a_ddl_has_one_kind_whatever_wrote_it() -> None:
                 kinds.setdefault(row["ddl_query"], set()).update((row["ddl_kind"], by_text))
 
     assert len(kinds) > 45
-    assert {query: found for query, found in kinds.items() if len(found) > 1} == {}
+    assert {query: several for query, several in kinds.items() if len(several) > 1} == {}
     assert {"other"} not in kinds.values()
 
 
@@ -207,7 +207,7 @@ def test_a_long_ddl_text_is_read_in_one_pass(part: str) -> None:
         assert ddl_kind(event(text, "")) in KINDS
         removes_rows_of(event(text, "", code=42), T)
         with contextlib.suppress(ValueError):
-            steps(text[:10_000], "test")  # sqlglot takes some microseconds for each token
+            steps(text[: LONGEST_TEXT // 8], "test")
 
 
 def test_a_ddl_text_that_is_too_long_is_not_looked_into(caplog: pytest.LogCaptureFixture) -> None:
@@ -216,9 +216,9 @@ def test_a_ddl_text_that_is_too_long_is_not_looked_into(caplog: pytest.LogCaptur
     captured = Captured.of(ROW, canal("ALTER", None, None, None, isDdl=True, sql=text), ROW)
 
     with caplog.at_level(logging.WARNING):
-        found = captured.read()
+        rows = captured.read()
 
-    assert len(found) == 2
+    assert len(rows) == 2
     assert re.search(r"not looked into for types \(topic=captured partition=0 offset=1 .*table=test\.t", caplog.text)
     assert re.search(r"whether it removes rows is not known \(topic=captured partition=0 offset=1", caplog.text)
     with pytest.raises(DataLossError, match=r"whether it removes rows is not known .*offset=1"):

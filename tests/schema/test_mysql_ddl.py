@@ -1,7 +1,5 @@
 """Column types from DDL texts."""
 
-import sys
-
 import pytest
 
 from tests.support.captured import Captured, load, make_options
@@ -10,9 +8,12 @@ from ticdc_source.driver.read_schema import check_types
 from ticdc_source.errors import OptionError
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.options.options import Options
+from ticdc_source.schema.ddl import declared_tables
 from ticdc_source.schema.model import Column
-from ticdc_source.schema.mysql_ddl import declared_tables, versions_of
+from ticdc_source.schema.mysql_ddl import versions_of
+from ticdc_source.schema.mysql_ddl.old_rows import Added, old_row_changes
 from ticdc_source.schema.mysql_ddl.statements import Add, Create, Drop, Rename, RenameTable, steps
+from ticdc_source.schema.types import ColumnType
 
 SHOWN = r"""
 CREATE TABLE `t` (
@@ -69,7 +70,7 @@ def ddl_event(commit_ts: int, query: str, table: TableName = T) -> DDLEvent:
     return DDLEvent(position=0, index=0, commit_ts=commit_ts, table=table, query=query, type="")
 
 
-@pytest.mark.parametrize(("sql", "found"), [
+@pytest.mark.parametrize(("sql", "changes"), [
     ("alter table t add column (x int, y bit)", ["Add x int", "Add y bit(1)"]),
     ("alter table t add c decimal(5) not null first, add index i (c), add key (c), add constraint x unique (c)",
      ["Add c decimal(5,0)"]),
@@ -91,8 +92,11 @@ def ddl_event(commit_ts: int, query: str, table: TableName = T) -> DDLEvent:
     ("create table t (a char(3), b text, c char(2) charset utf8mb4) charset=binary",
      ["Create a binary(3), b blob, c char(2)"]),
     ("set x = 1; insert into t values ('create table')", []),
+    ("/*!40101 alter table t add a int /* drop b */, */ drop c", ["Add a int", "Drop c"]),
+    ("create table t (a int /*T![auto_inc] , b /*+ x */ bit */)", ["Create a int, b bit(1)"]),
+    ("alter table 2024_t add 1st int, add t.2nd enum('a' 'b')", ["Add 1st int", "Add 2nd enum('ab')"]),
 ])  # fmt: skip
-def test_what_a_statement_does_to_columns(sql: str, found: list[str]) -> None:
+def test_what_a_statement_does_to_columns(sql: str, changes: list[str]) -> None:
     """Each form that TiDB has, quoted or not; keys, partitions and options do nothing."""
     done = []
     for step in steps(sql, "db"):
@@ -107,19 +111,33 @@ def test_what_a_statement_does_to_columns(sql: str, found: list[str]) -> None:
                 done.append(f"To {to}")
             case Create(_, columns):
                 done.append("Create " + ", ".join(f"{name} {type_}" for name, type_ in columns.items()))
-    assert done == found
+    assert done == changes
+
+
+@pytest.mark.parametrize(("default", "value"), [
+    ("'a' \"b\"", "ab"), ("_utf8mb4'日'", "日"), ("N'a'", "a"), ("'it''s\\t'", "it's\t"),
+    ("_binary x'00FF'", "x'00FF'"), ("_utf8mb4 0x41", "x'41'"), ("0b101", "b'101'"), ("B'101'", "b'101'"),
+    ("-1.5e3", "-1.5e3"), (".5", ".5"), ("(8)", "8"), ("true", "1"), ("null", None), ("/*!50000 7 */", "7"),
+    ("date '2024-01-31'", "2024-01-31"),
+])  # fmt: skip
+def test_a_default_is_a_value_however_it_is_written(default: str, value: str | None) -> None:
+    """Older rows get the value of each form of literal that MySQL has."""
+    for between in (" ", " /* c */ "):
+        event = ddl_event(10, f"ALTER TABLE t ADD COLUMN c varchar(9) DEFAULT{between}{default} COMMENT 'DEFAULT 1'")
+
+        assert old_row_changes(event) == [Added("c", ColumnType("varchar", length=9), value)]
 
 
 def history(*ddl: tuple[int, str], table: TableName = T) -> dict[str, list[str]]:
     """Return the versions of a table's columns, as texts."""
     events = [ddl_event(ts, sql) for ts, sql in ddl]
-    found = versions_of(events, table)
-    return {name: [f"{start} {type_}" for start, type_ in versions] for name, versions in found.items()}
+    columns = versions_of(events, table)
+    return {name: [f"{start} {type_}" for start, type_ in versions] for name, versions in columns.items()}
 
 
 def test_versions_begin_after_their_ddl() -> None:
     """A changed type holds for rows after the DDL's commit-ts; a new column had no rows before."""
-    found = history(
+    versions = history(
         (30, "alter table t modify a decimal(12,4), add c bit(3)"),
         (10, "create table t (a decimal(10,2), b int)"),
         (20, "alter table t drop b"),
@@ -127,7 +145,7 @@ def test_versions_begin_after_their_ddl() -> None:
         (50, "alter table t rename column c to d"),
     )
 
-    assert found == {
+    assert versions == {
         "a": ["9 decimal(10,2)", "30 decimal(12,4)"],
         "b": ["9 int", "40 varchar(5)"],
         "c": ["29 bit(3)"],
@@ -166,15 +184,6 @@ def test_an_option_that_is_not_a_create_table_is_an_error(text: str) -> None:
     """The option is checked at load(), whether it is needed or not."""
     with pytest.raises(OptionError, match="tableDDL"):
         check_types(make_options(tableDDL=text))
-
-
-def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says what to install, and does not blame the DDL."""
-    monkeypatch.setitem(sys.modules, "sqlglot", None)
-
-    with pytest.raises(OptionError, match=r'tableDDL.* pip install "ticdc-source\[ddl\]"') as caught:
-        check_types(make_options(tableDDL=SHOWN))
-    assert "CREATE TABLE" not in str(caught.value)
 
 
 def columns_of(captured: Captured, options: Options) -> tuple[Column, ...]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.kernels import Settings, kernel
+from ticdc_source.kernels.wire import Settings, kernel
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.types import (
     ALIASES,
@@ -96,7 +96,7 @@ def test_these_tests_leave_no_type_out() -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_protocol_reads_exactly_the_types_in_the_table(protocol: str) -> None:
     """A type that is added to the table must be added to each protocol, and no protocol has more types."""
-    assert set(PROTOCOLS[protocol].kernels) == set(TYPES)
+    assert set(PROTOCOLS[protocol].facts.kernels) == set(TYPES)
 
 
 @pytest.mark.parametrize("text", ARROW)
@@ -371,7 +371,7 @@ def test_a_kernel_makes_the_type_that_it_is_asked_for(protocol: str, text: str) 
     type_ = parse_type(text)
     for target in TARGETS:
         try:
-            run = kernel(PROTOCOLS[protocol].kernels[type_.name], type_, target, Settings())
+            run = kernel(PROTOCOLS[protocol].facts.kernels[type_.name], type_, target, Settings())
         except SchemaError:
             assert not convertible(type_.arrow, target) or (protocol, type_.name) in ONLY_LABELS, str(target)
         else:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from ticdc_source.source import TiCDCDataSource
+from ticdc_source.spark.source import TiCDCDataSource
 
 HOST = "127.0.0.1"
 SETTINGS = {

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import Row, SparkSession
 
 import ticdc_source
-from ticdc_source.source import TiCDCDataSource
+from ticdc_source.spark.source import TiCDCDataSource
 
 
 def package_folder(_rows: Iterable[Row]) -> Iterator[str]:

@@ -45,7 +45,7 @@ def main(servers: str, topic: str) -> None:
         return reader.load().count()
 
     attempt("unregistered", read)
-    from ticdc_source.source import TiCDCDataSource
+    from ticdc_source.spark.source import TiCDCDataSource
 
     spark.dataSource.register(TiCDCDataSource)
     attempt("without kafka", read)

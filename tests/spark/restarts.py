@@ -282,7 +282,7 @@ def session(master: str = "local[2]", java: str = "") -> "SparkSession":
     """
     from pyspark.sql import SparkSession
 
-    from ticdc_source.source import TiCDCDataSource
+    from ticdc_source.spark.source import TiCDCDataSource
 
     builder = SparkSession.builder.master(master)
     here = os.getcwd()  # noqa: PTH109 (as text)

@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_source.source import TiCDCDataSource
+from ticdc_source.spark.source import TiCDCDataSource
 
 
 def session(folder: Path) -> SparkSession:

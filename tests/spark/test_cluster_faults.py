@@ -36,8 +36,6 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),  # one cluster for the whole file
     pytest.mark.long("three brokers, and a stream in its own JVM"),
-    pytest.mark.usefixtures("sockets_of_the_library"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
 KILLS = int(os.environ.get("TICDC_KILLS", "2"))

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from examples.local_kafka import produce
 from tests.spark.conftest import MakeTopic
 from tests.support.messages import TSO, Message, canal, dump
-from ticdc_source.driver.batches import commit_range, resolved_ts
+from ticdc_source.driver.commit_ranges import commit_range, complete_until
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.kafka import KafkaCluster
 from ticdc_source.options.options import Options
@@ -97,7 +97,7 @@ def test_jobs_one_after_another_read_each_commit_once(spark: SparkSession, serve
     for job in range(JOBS):
         feed.commit(100)
         produce(servers, name, feed.deliver())
-        until = resolved_ts(options, since=since)
+        until = complete_until(options, since=since)
         limits = commit_range(since, until)
         schema = spark.read.format("ticdc").options(**options).load().schema
         frame = spark.read.format("ticdc").options(**options, **limits).schema(schema).load()
@@ -137,18 +137,18 @@ def test_a_job_without_rows_and_a_job_that_is_repeated(spark: SparkSession, serv
 
     write(insert(0, at[0]), 0)
     write(watermark(at[1]), 1)
-    first = resolved_ts(options)
+    first = complete_until(options)
     assert (first, read(None, first)) == (at[1], [0])
-    assert resolved_ts(options, since=first) == first
+    assert complete_until(options, since=first) == first
     assert read(first, first) == []
     write(insert(7, at[1] + 1, "other"), 1)
     write(watermark(at[2]), 2)
-    second = resolved_ts(options, since=first)
+    second = complete_until(options, since=first)
     assert (second, read(first, second)) == (at[2], [])
     write(insert(1, at[2]), 2)
     write(insert(2, at[3]), 3)
     write(watermark(at[3]), 3)
-    third = resolved_ts(options, since=second)
+    third = complete_until(options, since=second)
     write(insert(3, at[3] + 1), 3)
     write(watermark(at[4]), 4)
     assert (third, read(second, third), read(second, third)) == (at[3], [1], [1])
@@ -161,16 +161,16 @@ def test_deleted_records_are_data_loss(servers: str, topic: MakeTopic) -> None:
     options = {"kafka.bootstrap.servers": servers, "subscribe": name}
     at = [TSO + number * 600 * SECOND for number in range(4)]
     produce(servers, name, [(0, *watermark(ts), [], ts >> 18) for ts in at])
-    assert resolved_ts(options, since=at[1]) == at[3]
+    assert complete_until(options, since=at[1]) == at[3]
 
     with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
         admin.delete_records({TopicPartition(name, 0): 2})
 
     with pytest.raises(DataLossError, match=rf"deleted records of {name}-0 \(first offset 2\).* Take a snapshot"):
-        resolved_ts(options, since=at[1])
+        complete_until(options, since=at[1])
     with pytest.warns(UserWarning, match="Data has been lost"):
-        assert resolved_ts({**options, "failOnDataLoss": "false"}, since=at[1]) == at[3]
-    assert resolved_ts(options) == at[3]
+        assert complete_until({**options, "failOnDataLoss": "false"}, since=at[1]) == at[3]
+    assert complete_until(options) == at[3]
 
 
 def test_the_options_of_a_job() -> None:
@@ -186,5 +186,5 @@ def test_the_options_of_a_job() -> None:
     assert commit_range(None, until) == {"startingOffsets": "earliest", "endingCommitTs": str(until)}
     with pytest.raises(OptionError, match="cannot end before the one that precedes it"):
         commit_range(until, since)
-    with pytest.raises(OptionError, match="'endingCommitTs' does not go with resolved_ts"):
-        resolved_ts({"kafka.bootstrap.servers": "x:1", "subscribe": "t", "endingCommitTs": "resolved"})
+    with pytest.raises(OptionError, match="'endingCommitTs' does not go with complete_until"):
+        complete_until({"kafka.bootstrap.servers": "x:1", "subscribe": "t", "endingCommitTs": "resolved"})

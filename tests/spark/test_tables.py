@@ -19,10 +19,7 @@ from tests.support.captured import load
 from tests.support.messages import TSO, Message, canal
 from tests.support.truth import tables_with_rows
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning"),
-    pytest.mark.usefixtures("sockets_of_the_library"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
 SLOW = pytest.mark.slow("each micro-batch takes some seconds")
 
@@ -99,7 +96,7 @@ def test_decode_reads_streams(servers: str, topic: MakeTopic, stream: MakeStream
     name = topic(1)
     write(servers, name, 0, *(row("a", number, TSO + number) for number in range(5)))
     made = stream(name, outputFormat="record", startingOffsets="earliest")
-    with pytest.raises(ticdc_source.SchemaError, match="infer_schema"):
+    with pytest.raises(ticdc_source.errors.SchemaError, match="infer_schema"):
         ticdc_source.decode(made.frame, tables="shop.a")
     schema = ticdc_source.infer_schema(records(name), tables="shop.a")
 
@@ -111,11 +108,11 @@ def test_decode_reads_streams(servers: str, topic: MakeTopic, stream: MakeStream
 
 def test_bad_frames_are_refused(spark: SparkSession) -> None:
     """A DataFrame without messages, or with a column of another type, is an error that names the column."""
-    with pytest.raises(ticdc_source.SchemaError, match="no column `value`"):
+    with pytest.raises(ticdc_source.errors.SchemaError, match="no column `value`"):
         ticdc_source.decode(spark.range(1), tables="a.b")
-    with pytest.raises(ticdc_source.SchemaError, match="Column value has the type bigint"):
+    with pytest.raises(ticdc_source.errors.SchemaError, match="Column value has the type bigint"):
         ticdc_source.decode(spark.range(1).withColumnRenamed("id", "value"), tables="a.b")
-    with pytest.raises(ticdc_source.SchemaError, match="Column offset has the type string"):
+    with pytest.raises(ticdc_source.errors.SchemaError, match="Column offset has the type string"):
         ticdc_source.decode(spark.sql("SELECT 'x' AS value, 'y' AS offset"), tables="a.b")
 
 
@@ -229,12 +226,12 @@ def test_a_repeated_micro_batch_finds_the_same(
 def test_a_table_that_cannot_be_read_is_left_out(
     servers: str, topic: MakeTopic, stream: MakeStream, tmp_path: Path
 ) -> None:
-    """With onTableError=skip a table with a bad value is reported and stays out; the others go on."""
+    """With on_table_error="skip" a table with a bad value is reported and stays out; the others go on."""
     name = topic(1)
     write(servers, name, 0, row("a", 1, TSO), canal("INSERT", [{"id": "no number"}], None, {"id": "int"},
                                                      database="shop", table="b", _tidb={"commitTs": TSO}))  # fmt: skip
     made = stream(name, outputFormat="record", startingOffsets="earliest")
-    sync = Sync(tmp_path, onTableError="skip")
+    sync = Sync(tmp_path, on_table_error="skip")
     with pytest.warns(UserWarning, match=r"table shop\.b is left out"):
         made.start(sync, availableNow=True).awaitTermination()
     write(servers, name, 0, row("a", 2, TSO), row("b", 3, TSO))
@@ -256,16 +253,16 @@ def test_a_state_of_another_stream_is_refused(
     name = topic(1)
     write(servers, name, 0, row("a", 1, TSO))
     state = ticdc_source.SyncState(str(tmp_path / "state"))
-    with pytest.raises(ticdc_source.CheckpointError, match="micro-batch 6"):
+    with pytest.raises(ticdc_source.errors.CheckpointError, match="micro-batch 6"):
         ticdc_source.tables(records(name), state=state, batch_id=7)
     ticdc_source.tables(records(name), state=state, batch_id=0).close()
-    with pytest.raises(ticdc_source.CheckpointError, match="micro-batch 0 left"):
+    with pytest.raises(ticdc_source.errors.CheckpointError, match="micro-batch 0 left"):
         ticdc_source.tables(records(name), state=state, batch_id=4)
-    with pytest.raises(ticdc_source.OptionError, match="batch_id"):
+    with pytest.raises(ticdc_source.errors.OptionError, match="batch_id"):
         ticdc_source.tables(records(name), state=state)
-    with pytest.raises(ticdc_source.OptionError, match="SyncState"):
+    with pytest.raises(ticdc_source.errors.OptionError, match="SyncState"):
         ticdc_source.tables(records(name), consistency="resolved")
-    with pytest.raises(ticdc_source.SchemaError, match="foreachBatch"):
+    with pytest.raises(ticdc_source.errors.SchemaError, match="foreachBatch"):
         ticdc_source.tables(stream(name, outputFormat="record").frame)
 
 

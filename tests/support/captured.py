@@ -11,15 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tests.support.corpus import scenario
-from ticdc_source.driver.context import ReadContext, context_of_sample, context_of_schema
 from ticdc_source.driver.inference import find_protocol, take_sample
 from ticdc_source.driver.load import schema_of_ranges
-from ticdc_source.driver.read_spec import read_spec
+from ticdc_source.driver.read_context import context_of_sample, context_of_schema
 from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline.read import ReadSpec, read
+from ticdc_source.pipeline.context import ReadContext, ReadScope
+from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.pipeline.spec import ReadSpec, read_spec
 
 TOPIC = "captured"
 FIRST_TIME = 1_700_000_000_000  # of a record, in milliseconds; that of the next is one more
@@ -150,9 +151,8 @@ class Captured:
 
     def spec(self, schema: pa.Schema, options: Options, context: ReadContext, offset_range: OffsetRange) -> ReadSpec:
         """Return the spec of a range; of DDL that every partition has, only the lowest partition keeps it."""
-        spec = read_spec(schema, options, context)
-        keeps_ddl = spec.decoder.ddl_partition is not None or offset_range.partition == min(self.partitions)
-        return replace(spec, keeps_ddl=keeps_ddl)
+        lowest = {offset_range.topic: min(self.partitions)}
+        return read_spec(schema, options, context, ReadScope(ddl_partitions=lowest))
 
 
 def rows_of(captured: Captured) -> pa.RecordBatch:

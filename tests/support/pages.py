@@ -52,6 +52,11 @@ def without_code(text: str) -> str:
     return _CODE.sub("", text)
 
 
+def code_of(text: str) -> str:
+    """Return the code of a page, each piece on lines of its own."""
+    return "\n".join(code.strip("`") for code in _CODE.findall(text))
+
+
 def anchors(path: Path) -> set[str]:
     """Return the anchors that GitHub gives a page's headings."""
     text = _BLOCK.sub("", path.read_text(encoding="utf-8"))

@@ -16,8 +16,8 @@ from pyspark.sql.types import DayTimeIntervalType
 
 from tests.versions.engines import ENGINES
 from ticdc_source.lakehouse.merge import merge_into
+from ticdc_source.snapshots.jdbc import snapshot
 from ticdc_source.spark.frames import decode
-from ticdc_source.spark.snapshot import snapshot
 
 TARGET = "spark_catalog.loaded.t"
 

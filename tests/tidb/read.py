@@ -9,7 +9,7 @@ import sys
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_source.spark.snapshot import snapshot
+from ticdc_source.snapshots.jdbc import snapshot
 
 
 def rows_of(frame: DataFrame) -> list[str]:

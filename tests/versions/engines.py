@@ -15,10 +15,7 @@ from examples.local_kafka.jars import Release, kafka_jars
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ENGINES", "REQUIREMENTS", "SESSION", "Engine"]
-
-# What an environment has beside PySpark and the dependencies of the project: defaults in DDL are read with it.
-REQUIREMENTS = ("sqlglot>=26",)
+__all__ = ["ENGINES", "SESSION", "Engine"]
 
 SESSION = {
     "spark.databricks.delta.snapshotPartitions": "2",  # 50 by default: a second for each look at a small table

@@ -1,1 +1,1 @@
-"""The command `ticdc-source`: what it is asked, and what it shows. It runs without Spark and Java."""
+"""The command `ticdc-source` asks and shows, one file per command, without Spark and Java."""

@@ -1,4 +1,4 @@
-"""Arguments that several commands have: how to reach the brokers, and which topics."""
+"""The arguments that several commands have: how to reach the brokers, and which topics."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ def _properties(text: str) -> Iterator[tuple[str, str]]:
         if slashes % 2:
             logical = logical[:-1]
             continue
-        found = _PROPERTY.fullmatch(logical)
-        if found:
-            yield _unescaped(found[1]), _unescaped(found[2])
+        match = _PROPERTY.fullmatch(logical)
+        if match:
+            yield _unescaped(match[1]), _unescaped(match[2])
         logical = ""
 
 
 def _unescaped(text: str) -> str:
-    def replaced(found: re.Match[str]) -> str:
-        return chr(int(found[1], 16)) if found[1] else _ESCAPES.get(found[2], found[2])
+    def replaced(match: re.Match[str]) -> str:
+        return chr(int(match[1], 16)) if match[1] else _ESCAPES.get(match[2], match[2])
 
     return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", replaced, text)

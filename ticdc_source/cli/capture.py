@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ticdc_source.cli.arguments import add_connection, options_of
 from ticdc_source.cli.screen import errors, progress_bar
-from ticdc_source.driver.inspection.capture import Selection, capture, redacted, write_capture
+from ticdc_source.inspection.capture import Selection, capture, redacted, write_capture
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -28,13 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--offsets", type=_offsets, metavar="FROM:TO", help="only these offsets of each partition, TO exclusive"
     )
-    parser.add_argument(
-        "--max-records",
-        type=int,
-        default=10_000,
-        metavar="N",
-        help="at most so many records, from the start (%(default)s)",
-    )
+    at_most = "at most so many records, from the start (%(default)s)"
+    parser.add_argument("--max-records", type=int, default=10_000, metavar="N", help=at_most)
     parser.add_argument(
         "--redact", action="store_true", help="replace values of columns by nonsense of the same length and type"
     )

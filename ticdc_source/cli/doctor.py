@@ -6,15 +6,13 @@ It also looks at what is installed: packages, the native path, and the Python th
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 
 from rich.console import Console
 
 from ticdc_source.cli.arguments import add_connection, options_of
-from ticdc_source.cli.screen import errors, output, plain
-from ticdc_source.driver.inspection.checks import Check
-from ticdc_source.driver.inspection.doctor import diagnose
+from ticdc_source.cli.screen import errors, output, plain, print_json
+from ticdc_source.inspection.doctor import diagnose
+from ticdc_source.inspection.report import Check
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -34,8 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     given = options_of(arguments)
     if arguments.json:
         diagnosis = diagnose(given)
-        json.dump(diagnosis.as_json(), sys.stdout, ensure_ascii=False, indent=2)
-        sys.stdout.write("\n")
+        print_json(diagnosis.as_json())
         return 0 if diagnosis.is_well else 1
     console = output()
     with errors().status("looking") as status:

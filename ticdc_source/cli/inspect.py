@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 
 from rich.console import Console
 
 from ticdc_source.cli.arguments import add_connection, add_limits, given_by_user, options_of
-from ticdc_source.cli.screen import duration, moment, output, plain, progress_bar, table_of
-from ticdc_source.driver.inspection import Inspection, Limits, ScanProgress, inspect
-from ticdc_source.driver.inspection.report import PartitionReport, ProtocolReport, TableReport, TopicReport
+from ticdc_source.cli.screen import duration, moment, output, plain, print_json, progress_bar, table_of
+from ticdc_source.inspection.inspect import Limits, ScanProgress, inspect
+from ticdc_source.inspection.report import Inspection, PartitionReport, ProtocolReport, TableReport, TopicReport
 from ticdc_source.options.names import without_secrets
 
 __all__ = ["SUMMARY", "add_arguments", "run", "show"]
@@ -46,8 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         inspection = inspect(given, limits, on_progress)
     inspection.options = without_secrets(given_by_user(given))
     if arguments.json:
-        json.dump(inspection.as_json(), sys.stdout, ensure_ascii=False, indent=2)
-        sys.stdout.write("\n")
+        print_json(inspection.as_json())
     else:
         show(inspection, output(), everything=arguments.all)
     return 1 if inspection.findings else 0
@@ -72,9 +70,9 @@ def show(inspection: Inspection, console: Console, *, everything: bool = False) 
 
 
 def _show_topic(topic: TopicReport, inspection: Inspection, console: Console, *, everything: bool) -> None:
-    read, there = (sum(each) for each in zip(*((p.scanned, p.end - p.start) for p in topic.partitions), strict=True))
+    read, offsets = (sum(each) for each in zip(*((p.scanned, p.end - p.start) for p in topic.partitions), strict=True))
     protocols = ", ".join(each.protocol for each in topic.protocols) or "no messages"
-    count = f"{read:,} record{'s' * (read != 1)}" if read == there else f"{read:,} of {there:,} offsets read"
+    count = f"{read:,} record{'s' * (read != 1)}" if read == offsets else f"{read:,} of {offsets:,} offsets read"
     partitions = "1 partition" if len(topic.partitions) == 1 else f"{len(topic.partitions)} partitions"
     lag = "" if topic.watermark_lag_s is None else f"; complete up to {moment(topic.watermark_time)}"
     console.print(f"[bold]{plain(topic.topic)}[/]: [cyan]{protocols}[/], {count} in {partitions}{lag}\n")

@@ -11,7 +11,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -19,8 +20,8 @@ from rich.text import Text
 
 from ticdc_source.cli.arguments import add_connection, options_of
 from ticdc_source.cli.screen import duration, errors, moment, output, plain, table_of
-from ticdc_source.driver.inspection.topic_lag import LagReport, LagWatch, PartitionLag, Reader
 from ticdc_source.errors import KafkaUnavailableError
+from ticdc_source.monitoring.topic_lag import LagReport, LagWatch, PartitionLag, Reader
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -58,13 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
     reader = Reader(checkpoint=arguments.checkpoint, group=arguments.group)
     looks = arguments.count if arguments.watch else 1
     with LagWatch(options_of(arguments), reader) as watch:
-        reports = _looks(watch, looks, arguments.interval)
-        if arguments.json:
-            late = _print_json(reports)
-        elif arguments.watch:
-            late = _watch(reports)
-        else:
-            late = _print(reports)
+        late = None
+        with _screen(arguments) as show:
+            for report in _looks(watch, looks, arguments.interval):
+                show(report)
+                late = report.late_s
     is_late = arguments.max_lag is not None and (late is None or late > arguments.max_lag)
     return 1 if is_late else 0
 
@@ -84,34 +83,22 @@ def _looks(watch: LagWatch, count: int | None, interval: float) -> Iterator[LagR
         time.sleep(interval)
 
 
-def _print_json(reports: Iterator[LagReport]) -> float | None:
-    late = None
-    for report in reports:
-        sys.stdout.write(json.dumps(report.as_json()) + "\n")
-        sys.stdout.flush()
-        late = report.late_s
-    return late
-
-
-def _print(reports: Iterator[LagReport]) -> float | None:
-    late = None
-    for report in reports:
-        output().print(_shown(report))
-        late = report.late_s
-    return late
-
-
-def _watch(reports: Iterator[LagReport]) -> float | None:
-    """Show each look in the place of the one before, on a terminal; else one below the other."""
+@contextmanager
+def _screen(arguments: argparse.Namespace) -> Iterator[Callable[[LagReport], object]]:
+    """Yield what shows a look: on a terminal in the place of the one before, else one below the other."""
     console = output()
-    if not console.is_terminal:
-        return _print(reports)
-    late = None
-    with Live(console=console, auto_refresh=False) as live:
-        for report in reports:
-            live.update(_shown(report), refresh=True)
-            late = report.late_s
-    return late
+    if arguments.json:
+        yield _print_line
+    elif arguments.watch and console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            yield lambda report: live.update(_shown(report), refresh=True)
+    else:
+        yield lambda report: console.print(_shown(report))
+
+
+def _print_line(report: LagReport) -> None:
+    sys.stdout.write(json.dumps(report.as_json()) + "\n")
+    sys.stdout.flush()
 
 
 def _shown(report: LagReport) -> RenderableType:

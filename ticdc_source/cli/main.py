@@ -16,7 +16,6 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import TextIO
 
 from rich.text import Text
 
@@ -80,12 +79,5 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],  # noqa: ARG001 (Python's signature)
-    filename: str,  # noqa: ARG001
-    lineno: int,  # noqa: ARG001
-    file: TextIO | None = None,  # noqa: ARG001
-    line: str | None = None,  # noqa: ARG001
-) -> None:
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     errors().print(Text.assemble(("warning:", "yellow"), f" {message}"))

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import json
-import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from ticdc_source.cli.screen import output, plain, table_of
+from ticdc_source.cli.screen import output, plain, print_json, table_of
 from ticdc_source.errors import OptionError
 from ticdc_source.options.kafka_client import REFUSED, SETTINGS, WITHOUT_EFFECT
-from ticdc_source.options.options import ALL_OUTPUTS, OPTIONS, Option
+from ticdc_source.options.option import ALL_OUTPUTS, Option
+from ticdc_source.options.options import OPTIONS
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -55,16 +54,14 @@ def run(arguments: argparse.Namespace) -> int:
         msg = f"No option has '{arguments.name}' in its name" + (f"; did you mean {', '.join(near)}?" if near else "")
         raise OptionError(msg)
     if arguments.json:
-        found = {"version": 1, "options": list(map(_as_json, options)), "kafka": list(map(_setting_as_json, settings))}
-        json.dump(found, sys.stdout, ensure_ascii=False, indent=2)
-        sys.stdout.write("\n")
+        print_json({"version": 1, "options": list(map(_as_json, options)), "kafka": list(map(asdict, settings))})
     else:
         _show(options, settings)
     return 0
 
 
 def _settings() -> list[_Setting]:
-    known = [
+    used = [
         _Setting(
             name=f"kafka.{setting.java or setting.name}",
             same_as=f"kafka.{setting.name}"
@@ -75,7 +72,7 @@ def _settings() -> list[_Setting]:
     ]
     ignored = [_Setting(name=f"kafka.{name}", effect="none") for name in sorted(WITHOUT_EFFECT)]
     refused = [_Setting(name=f"kafka.{name}", effect="refused", meaning=why) for name, why in REFUSED.items()]
-    return [*known, *ignored, *refused]
+    return [*used, *ignored, *refused]
 
 
 def _show(options: list[Option], settings: list[_Setting]) -> None:
@@ -113,7 +110,3 @@ def _as_json(option: Option) -> dict[str, object]:
         "outputs": list(option.outputs),
         "secret": option.secret,
     }
-
-
-def _setting_as_json(setting: _Setting) -> dict[str, object]:
-    return {"name": setting.name, "same_as": setting.same_as, "effect": setting.effect, "meaning": setting.meaning}

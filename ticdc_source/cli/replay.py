@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ticdc_source.cli.arguments import add_connection, options_of
 from ticdc_source.cli.screen import errors
-from ticdc_source.driver.inspection.capture import replay
+from ticdc_source.inspection.capture import replay
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -28,12 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the records."""
-    count = replay(
-        options_of(arguments),
-        arguments.file,
-        topic=arguments.topic,
-        create=arguments.create,
-        append=arguments.append,
-    )
+    source, topic = arguments.file, arguments.topic
+    count = replay(options_of(arguments), source, topic=topic, create=arguments.create, append=arguments.append)
     errors().print(f"{count:,} records written to {arguments.topic}", markup=False)
     return 0

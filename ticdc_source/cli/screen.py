@@ -1,7 +1,8 @@
-"""Terminals: what commands have in common on the screen. Only this package imports rich."""
+"""What commands have in common on a terminal: tables, times, progress, JSON. Only this folder imports rich."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-__all__ = ["duration", "errors", "moment", "output", "plain", "progress_bar", "table_of"]
+__all__ = ["duration", "errors", "moment", "output", "plain", "print_json", "progress_bar", "table_of"]
 
 _WIDTH = 120  # of what goes into a file or a pipe
 
@@ -30,6 +31,12 @@ def output() -> Console:
 def errors() -> Console:
     """Return the console of errors, warnings and progress."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(value: object) -> None:
+    """Print JSON for scripts, in several lines."""
+    json.dump(value, sys.stdout, ensure_ascii=False, indent=2)
+    sys.stdout.write("\n")
 
 
 def plain(text: object) -> str:

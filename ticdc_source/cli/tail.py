@@ -18,8 +18,8 @@ from rich.text import Text
 
 from ticdc_source.cli.arguments import add_connection, options_of
 from ticdc_source.cli.screen import output
-from ticdc_source.driver.inspection.tail import CORRUPT, Event, Start, Tail
 from ticdc_source.errors import OptionError
+from ticdc_source.inspection.tail import CORRUPT, Event, Start, Tail
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -82,10 +82,10 @@ def _start(text: str) -> Start:
 
 
 def _kinds(text: str) -> frozenset[str]:
-    found = frozenset(text.split(","))
-    if not found <= _KINDS.keys():
+    kinds = frozenset(text.split(","))
+    if not kinds <= _KINDS.keys():
         raise ValueError
-    return found
+    return kinds
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -174,8 +174,8 @@ def _printable(text: str) -> str:
 
 
 def _row(text: object) -> dict[str, object]:
-    found = json.loads(text, parse_float=_Number) if isinstance(text, str) else {}
-    return found if isinstance(found, dict) else {}
+    row = json.loads(text, parse_float=_Number) if isinstance(text, str) else {}
+    return row if isinstance(row, dict) else {}
 
 
 def _shown(value: object, *, is_binary: bool, full: bool) -> str:

@@ -1,1 +1,1 @@
-"""The driver: what happens once per query, without Spark."""
+"""The driver plans once per query, without Spark: options → offset ranges → sample → read schema."""

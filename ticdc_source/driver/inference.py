@@ -14,23 +14,20 @@ from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.options.tables import TableFilter
-from ticdc_source.protocols import PROTOCOLS, decoder_of, describe_unknown, possible_decoders
+from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.ddl import ddl_types, ddl_types_of_tables, lack_types, with_ddl_facts, with_table_ddl
 from ticdc_source.schema.ddl_kinds import is_too_long
 from ticdc_source.schema.model import TableSchema, TypeVersions, check_names, merge_schemas
-from ticdc_source.schema.mysql_ddl import available
 
 __all__ = [
     "Sample",
     "Sampler",
     "ddl_texts_help",
     "describe_table",
-    "detect_protocol",
-    "has_unread_ddl",
     "infer_table",
     "lacks_types",
     "nothing_there",
@@ -120,9 +117,9 @@ def spread(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
     by_topic: dict[str, list[OffsetRange]] = {}
     for offset_range in sorted(ranges):
         by_topic.setdefault(offset_range.topic, []).append(offset_range)
-    for topic, mine in by_topic.items():
-        step = max(1, len(mine) // _PARTITIONS_AT_A_TIME)
-        by_topic[topic] = [offset_range for first in range(step) for offset_range in mine[first::step]]
+    for topic, of_topic in by_topic.items():
+        step = max(1, len(of_topic) // _PARTITIONS_AT_A_TIME)
+        by_topic[topic] = [offset_range for first in range(step) for offset_range in of_topic[first::step]]
     return [offset_range for turn in zip_longest(*by_topic.values()) for offset_range in turn if offset_range]
 
 
@@ -158,7 +155,7 @@ class Sample:
     def add(self, chunk: Chunk, *, rows: bool = True) -> int:
         """Add the events of a chunk; return the number of row events of wanted tables."""
         self.scanned += len(chunk)
-        found = 0
+        rows_added = 0
         for split in splits_of(self.decoder, chunk):
             if split.corrupt and self.corrupt is None:
                 self.corrupt = split.corrupt[0]
@@ -170,45 +167,13 @@ class Sample:
                 if not self.tables.matches(table):
                     self.others.add(table)
                 elif rows:
-                    found += len(table_events)
+                    rows_added += len(table_events)
                     parts = self.rows.setdefault(table, [])
                     size = sum(map(len, table_events.payloads)) if split.unpacked else 0
                     if not parts or self._unpacked + size <= self.most_unpacked:
                         parts.append(table_events)
                         self._unpacked += size
-        return found
-
-
-def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
-    """Detect the protocol by the first bytes of records.
-
-    Returns:
-        The protocol's name; None if there is no record.
-
-    Raises:
-        OptionError: the records have two protocols, or none that is supported.
-    """
-    seen: dict[str, str] = {}
-    unknown: tuple[str, bytes] | None = None
-    for chunk in chunks:
-        for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
-            names = [name for name, decoder in PROTOCOLS.items() if decoder.recognizes(key, value)]
-            if names:
-                if names[0] not in seen:
-                    seen[names[0]] = str(chunk.address(position))
-            elif unknown is None and value is not None:
-                unknown = str(chunk.address(position)), value
-    if len(seen) > 1:
-        listed = "; ".join(f"{name} at {where}" for name, where in seen.items())
-        msg = f"The topics hold more than one protocol: {listed}. Read them apart, each with its own 'subscribe'"
-        raise OptionError(msg)
-    if seen:
-        return next(iter(seen))
-    if unknown is not None:
-        where, value = unknown
-        msg = f"The protocol of the messages is none of {', '.join(PROTOCOLS)}: {describe_unknown(value)} ({where})"
-        raise OptionError(msg)
-    return None
+        return rows_added
 
 
 def find_protocol(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> str | None:
@@ -271,10 +236,10 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
         return None
     sample, tail = both
     for part, rows, step in ((sample, head_rows, sampler.forward), (tail, tail_rows, sampler.backward)):
-        window, found = size, rows
-        while found < half and sampler and sample.scanned + tail.scanned < limit and time.monotonic() < deadline:
+        window, sampled_rows = size, rows
+        while sampled_rows < half and sampler and sample.scanned + tail.scanned < limit and time.monotonic() < deadline:
             window *= 2
-            found += sum(part.add(chunk) for chunk in step(window))
+            sampled_rows += sum(part.add(chunk) for chunk in step(window))
     _join(sample, tail)
     # If messages have no types, only DDL events have them, and a column may change its type more than once: look for
     # all DDL events in between.
@@ -311,7 +276,7 @@ def lacks_types(sample: Sample) -> bool:
     """Tell whether the messages leave types to DDL events (all of them, or some that are left open)."""
     parts = [parts[0] for parts in sample.rows.values()]
     return any(
-        column.type is None or (column.vague and sample.decoder.types_in_ddl)
+        column.type is None or (column.vague and sample.decoder.facts.types_in_ddl)
         for table_events in parts
         for schema in sample.decoder.describe(table_events)
         for column in schema.columns
@@ -326,7 +291,7 @@ def ddl_texts_help(sample: Sample) -> bool | None:
     Returns:
         None if the sample has no such column, so that only later messages would tell.
     """
-    if sample.decoder.types_in_ddl or not available():
+    if sample.decoder.facts.types_in_ddl:
         return False
     types = [
         (column.type, column.vague)
@@ -340,13 +305,13 @@ def ddl_texts_help(sample: Sample) -> bool | None:
     if labels:  # messages have them
         return False
     declared = ddl_types_of_tables(sample.ddl, whole=True).values()
-    found = any(type_.labels for columns in declared for versions in columns.values() for _, type_ in versions)
-    return True if found else None
+    has_labels = any(type_.labels for columns in declared for versions in columns.values() for _, type_ in versions)
+    return True if has_labels else None
 
 
 def _lacks_details(sample: Sample) -> bool:
     """Return whether DDL texts in the sample may say what the messages of a wanted table leave open."""
-    if sample.decoder.types_in_ddl or not available():
+    if sample.decoder.facts.types_in_ddl:
         return False
     tables = {event.table for event in sample.ddl if event.query}
     return any(
@@ -369,7 +334,7 @@ def describe_table(
     """
     decoder, parts = sample.decoder, sample.rows.get(table, ())
     if declared is None:
-        declared = {} if decoder.types_in_ddl else ddl_types(sample.ddl, table, whole=sample.whole)
+        declared = {} if decoder.facts.types_in_ddl else ddl_types(sample.ddl, table, whole=sample.whole)
     return [schema for table_events in parts for schema in decoder.describe(table_events, sample.ddl, declared)]
 
 
@@ -381,9 +346,9 @@ def infer_table(sample: Sample) -> TableSchema:
         SchemaError: it holds none.
         DecodeError: no row can be read.
     """
-    found = sorted(sample.rows, key=str)
+    spellings = sorted(sample.rows, key=str)
     names: list[TableName] = []
-    for table in found:
+    for table in spellings:
         if not any(table.is_same(name) for name in names):
             names.append(table)
     if len(names) > 1:
@@ -395,7 +360,7 @@ def infer_table(sample: Sample) -> TableSchema:
         raise OptionError(msg)
     if not names:
         raise _nothing_found(sample)
-    schemas = [schema for table in found for schema in describe_table(sample, table)]
+    schemas = [schema for table in spellings for schema in describe_table(sample, table)]
     for schema in schemas:
         try:
             check_names(schema.table, schema.columns)
@@ -418,15 +383,6 @@ def _with_address(error: SchemaError, sample: Sample, shown: TableSchema) -> Sch
                 msg = f"{error} ({part.address(event)})"
                 return SchemaError(msg)
     return error
-
-
-def has_unread_ddl(sample: Sample, table: TableSchema) -> bool:
-    """Return whether DDL events may explain more of the table with sqlglot, which is not installed.
-
-    A job must not change its types silently on the day it is installed.
-    """
-    explained = any(event.query and event.table.is_same(table.table) for event in sample.ddl)
-    return explained and not sample.decoder.types_in_ddl and not available() and lack_types(table.columns)
 
 
 def nothing_there(ranges: Sequence[OffsetRange]) -> SchemaError:

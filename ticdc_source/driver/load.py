@@ -14,8 +14,17 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ticdc_source.driver.context import (
-    ReadContext,
+from ticdc_source.driver.inference import (
+    Fetch,
+    Sample,
+    ddl_texts_help,
+    find_protocol,
+    infer_table,
+    lacks_types,
+    nothing_there,
+    take_sample,
+)
+from ticdc_source.driver.read_context import (
     context_of_sample,
     context_of_schema,
     context_of_table,
@@ -23,43 +32,37 @@ from ticdc_source.driver.context import (
     warn_of_absent_tables,
     warn_of_missing_ddl,
 )
-from ticdc_source.driver.inference import (
-    Fetch,
-    Sample,
-    ddl_texts_help,
-    find_protocol,
-    has_unread_ddl,
-    infer_table,
-    lacks_types,
-    nothing_there,
-    take_sample,
-)
 from ticdc_source.driver.read_schema import check_types, format_schema, read_schema
-from ticdc_source.driver.read_spec import driver_fetcher, layout_of
-from ticdc_source.driver.resolved_ts import resolved_end
-from ticdc_source.errors import OptionError, TiCDCSourceError
-from ticdc_source.kafka import Fetcher, KafkaCluster
-from ticdc_source.native import warn_of_missing
+from ticdc_source.driver.resolved_ts import resolved_until
+from ticdc_source.errors import OptionError, TiCDCSourceError, warn
+from ticdc_source.kafka import Fetcher, FetchSettings, KafkaCluster, KafkaFetcher
+from ticdc_source.kernels.native import warn_of_missing
+from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.names import refuse_misspelt, warn_of_unknown
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import validate
-from ticdc_source.options.tables import TableFilter
+from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.protocols import checked_protocol, decoder_of
-from ticdc_source.reports import warn
+from ticdc_source.pipeline.context import ReadContext, ReadScope
+from ticdc_source.pipeline.layout import Layout
+from ticdc_source.protocols import PROTOCOLS, checked_protocol, decoder_of
 from ticdc_source.schema.model import TableSchema
 
 __all__ = [
     "BatchPlan",
     "ReadContexts",
     "batch_options",
+    "driver_fetcher",
+    "fetch_settings",
     "infer_schema",
     "plan_batch",
     "schema_of_ranges",
     "stream_options",
 ]
 
+# Records per chunk while the driver does not know the protocol yet.
+_DRIVER_CHUNK_RECORDS = 4000
 _WINDOW = 4096  # records to scan for DDL events at a time
 
 
@@ -137,7 +140,7 @@ def schema_of_ranges(ranges: Sequence[OffsetRange], fetch: Fetch, options: Optio
     if sample is None or not sample.scanned:
         raise nothing_there(ranges)
     table = infer_table(sample)
-    return read_schema(table, sample.decoder, options, unread_ddl=has_unread_ddl(sample, table))
+    return read_schema(table, sample.decoder, options)
 
 
 def _ranges_to_sample(options: Options) -> list[OffsetRange]:
@@ -157,16 +160,37 @@ def _ranges_to_sample(options: Options) -> list[OffsetRange]:
         return cluster.resolve_ranges() if batch else cluster.everything()
 
 
+def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettings:
+    """Return how to fetch records of a protocol; None if it is not known yet."""
+    chunk_records = _DRIVER_CHUNK_RECORDS if protocol is None else PROTOCOLS[protocol].facts.chunk_records
+    return FetchSettings(
+        max_records=min(chunk_records, options.max_rows_per_batch),
+        max_bytes=options.max_bytes_per_batch,
+        include_headers=options.include_headers or options.output_format == "record",
+        poll_timeout_ms=options.kafka_consumer_poll_timeout_ms,
+        fail_on_data_loss=options.fail_on_data_loss,
+        max_record_bytes=options.max_message_bytes,
+        native=options.native_code != "off",
+    )
+
+
+def driver_fetcher(options: Options) -> Fetcher:
+    """Return a fetcher for the driver, which samples."""
+    return KafkaFetcher(client_settings(options, driver=True), fetch_settings(options))
+
+
 class BatchPlan(NamedTuple):
     """What a batch reads.
 
     Attributes:
         partitions: the offset ranges of each input partition.
         context: what the driver knows about the messages.
+        scope: what it covers.
     """
 
     partitions: list[list[OffsetRange]]
     context: ReadContext
+    scope: ReadScope
 
 
 def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
@@ -183,15 +207,15 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
         ends = {offset_range.topic_partition: offset_range.end for offset_range in ranges}
         context = ReadContexts(schema, options, cluster.earliest).of(ranges, ends)
     non_empty = [offset_range.topic_partition for offset_range in ranges if offset_range.size]
-    context = replace(context, ddl_partitions=lowest_partitions(non_empty), partitions=len(ends))
-    warn_of_missing_ddl(context, options)
+    end = None
     if options.ending_commit_ts == "resolved":
         if context.protocol is None:
             raise nothing_there(ranges)
         with driver_fetcher(options) as fetcher:
-            end = resolved_end(ranges, fetcher.fetch, decoder_of(context.protocol, options))
-        context = replace(context, commit_end=end)
-    return BatchPlan(pack(ranges, options.min_partitions, options.max_records_per_partition), context)
+            end = resolved_until(ranges, fetcher.fetch, decoder_of(context.protocol, options))
+    scope = ReadScope(ddl_partitions=lowest_partitions(non_empty), partitions=len(ends), commit_end=end)
+    warn_of_missing_ddl(context, scope, options)
+    return BatchPlan(pack(ranges, options.min_partitions, options.max_records_per_partition), context, scope)
 
 
 class ReadContexts:
@@ -257,7 +281,7 @@ class ReadContexts:
             sample = take_sample(ranges, fetcher.fetch, options)
             if sample is None:
                 return ReadContext(protocol=None if options.protocol == "auto" else options.protocol, provisional=True)
-            in_form = sample.decoder.types_in_ddl and (not sample.rows or lacks_types(sample))
+            in_form = sample.decoder.facts.types_in_ddl is not None and (not sample.rows or lacks_types(sample))
             in_text = ddl_texts_help(sample)
             if in_form or in_text is not False:
                 self._sample, self._ddl_helps = sample, in_text
@@ -284,17 +308,17 @@ class ReadContexts:
         if sample is None:
             return ReadContext(protocol=None if options.protocol == "auto" else options.protocol, provisional=True)
         try:
-            found = infer_table(sample)
+            inferred = infer_table(sample)
         except TiCDCSourceError as error:
             if isinstance(error, OptionError) and sample.rows:  # several tables
                 raise
             warn(str(error))
             table = TableFilter(options.tables or ()).exact
             # If `tables` names one table, there is nothing more to infer, unless its types come from DDL events.
-            provisional = table is None or sample.decoder.types_in_ddl
-            return ReadContext(protocol=sample.decoder.name, table=table, provisional=provisional)
-        _warn_of_absent_columns(layout_of(self._schema, options).data_fields(), found)
-        return context_of_table(found, sample.decoder.name)
+            provisional = table is None or sample.decoder.facts.types_in_ddl is not None
+            return ReadContext(protocol=sample.decoder.facts.name, table=table, provisional=provisional)
+        _warn_of_absent_columns(Layout.of(self._schema, options).data_fields(), inferred)
+        return context_of_table(inferred, sample.decoder.facts.name)
 
     def _add_history(
         self, sample: Sample, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int], fetcher: Fetcher
@@ -325,10 +349,10 @@ def _ranges_of_ddl(sample: Sample, helps: bool | None, ranges: Sequence[OffsetRa
     If all partitions have a copy of a DDL event, the one of the lowest partition may come in a later micro-batch than
     the rows after it. So all are scanned, unless no column depends on them so far.
     """
-    only = sample.decoder.ddl_partition
+    only = sample.decoder.facts.ddl_partition
     if only is not None:
         return [each for each in ranges if each.partition == only]
-    if sample.decoder.types_in_ddl or helps:
+    if sample.decoder.facts.types_in_ddl or helps:
         return list(ranges)
     lowest = lowest_partitions(each.topic_partition for each in ranges)
     return [each for each in ranges if each.partition == lowest[each.topic]]
@@ -340,12 +364,12 @@ def _add_ddl(sample: Sample, ranges: Iterable[OffsetRange], fetcher: Fetcher) ->
             sample.add(chunk, rows=False)
 
 
-def _warn_of_absent_columns(fields: Sequence[pa.Field], found: TableSchema) -> None:
+def _warn_of_absent_columns(fields: Sequence[pa.Field], inferred: TableSchema) -> None:
     """Warn about columns of the user's schema that occur in no sampled message: they are NULL."""
-    there = {column.name.lower(): column.name for column in found.columns}
+    inferred_names = {column.name.lower(): column.name for column in inferred.columns}
     for item in fields:
-        if item.name.lower() not in there:
-            near = difflib.get_close_matches(item.name.lower(), there, n=1)
-            hint = f". Did you mean {there[near[0]]}?" if near else ""
-            msg = f"The schema's column {item.name} is in no message of {found.table} that was sampled"
+        if item.name.lower() not in inferred_names:
+            near = difflib.get_close_matches(item.name.lower(), inferred_names, n=1)
+            hint = f". Did you mean {inferred_names[near[0]]}?" if near else ""
+            msg = f"The schema's column {item.name} is in no message of {inferred.table} that was sampled"
             warn(f"{msg}: it is NULL if a message lacks it{hint}")

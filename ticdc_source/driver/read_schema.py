@@ -9,15 +9,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
+from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError, warn
 from ticdc_source.options.hints import hint_of, parse_hint_type, parse_hints, spark_name, string_hint
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMAT_COLUMNS, JSON_COLUMNS, RESCUED_DATA, metadata_columns
 from ticdc_source.protocols.base import Decoder
-from ticdc_source.reports import warn
 from ticdc_source.schema.ddl import check_table_ddl, seen_type
 from ticdc_source.schema.model import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, WRITTEN, Column, TableSchema, Written
-from ticdc_source.schema.mysql_ddl import available
 from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, category_of
 
 __all__ = ["check_types", "format_schema", "read_schema"]
@@ -39,7 +37,7 @@ class _UncertainType(NamedTuple):
     ddl_helps: bool = True
 
 
-def read_schema(table: TableSchema, decoder: Decoder, options: Options, *, unread_ddl: bool = False) -> pa.Schema:
+def read_schema(table: TableSchema, decoder: Decoder, options: Options) -> pa.Schema:
     """Return the read schema of a table for `outputFormat=changelog` or `envelope`.
 
     Each table column carries field metadata: the public keys of `model.FIELD_METADATA`, and for the reader
@@ -49,7 +47,6 @@ def read_schema(table: TableSchema, decoder: Decoder, options: Options, *, unrea
         table: what inference found.
         decoder: the decoder of its protocol.
         options: the options.
-        unread_ddl: whether the topic has DDL events that could refine the types, but sqlglot is not installed.
 
     Raises:
         OptionError: a hint or `columns` names an unknown column, or a table column has the name of a metadata column.
@@ -62,11 +59,13 @@ def read_schema(table: TableSchema, decoder: Decoder, options: Options, *, unrea
     _refuse_unknown("columns", chosen or (), table)
     columns = [column for column in table.columns if chosen is None or column.name.lower() in chosen]
     doubts: list[_UncertainType] = []
-    data = [_field(column, hints.get(column.name.lower()), table, decoder.name, options, doubts) for column in columns]
-    if doubts or unread_ddl:
-        warn(_doubts_message(table, doubts, options, unread_ddl=unread_ddl))
+    data = [
+        _field(column, hints.get(column.name.lower()), table, decoder.facts.name, options, doubts) for column in columns
+    ]
+    if doubts:
+        warn(_doubts_message(table, doubts, options))
     zoneless = [field.name for field in data if field.type == TIMESTAMP]
-    if zoneless and not decoder.zoned_timestamps and not options.is_given("timeZone"):
+    if zoneless and not decoder.facts.zoned_timestamps and not options.is_given("timeZone"):
         warn(_zone_message(table, zoneless, options))
 
     if options.output_format == "envelope":
@@ -210,23 +209,18 @@ def _arrow_of_json(column: Column, hint: pa.DataType | None, doubts: list[_Uncer
 _CATEGORY_NAMES = {"integer": "tinyint to bigint", "interval": "interval day to second", "array": "array<float>"}
 
 
-def _doubts_message(table: TableSchema, doubts: list[_UncertainType], options: Options, *, unread_ddl: bool) -> str:
+def _doubts_message(table: TableSchema, doubts: list[_UncertainType], options: Options) -> str:
     """Return the one warning about uncertain column types, with the options that silence it."""
     lines = [f"The messages of {table.table} do not fully say the types of its columns:"]
     lines += [f"  {doubt.column} is read as {spark_name(doubt.arrow)} ({doubt.why})" for doubt in doubts]
-    if unread_ddl:
-        lines.append("  DDL in the topic may say more (precisions, labels, lengths), but the driver has no sqlglot")
-    if not available() and (unread_ddl or any(doubt.ddl_helps for doubt in doubts)):
-        lines.append('To read DDL: pip install "ticdc-source[ddl]"')
-    if unread_ddl or any(doubt.ddl_helps for doubt in doubts):
+    if any(doubt.ddl_helps for doubt in doubts):
         lines.append(f"To give the types, paste what SHOW CREATE TABLE {_named(table)} prints:")
         lines.append(f'  .option("tableDDL", """CREATE TABLE {_named(table)} (…)""")')
-    if doubts:
-        hints = [hint_of(doubt.column, doubt.arrow) for doubt in doubts]
-        given = [options.schema_hints] if options.schema_hints else []
-        lines.append("To keep these types, or to choose others:")
-        hint = json.dumps(", ".join([*given, *hints]), ensure_ascii=False)  # a literal of Python
-        lines.append(f'  .option("schemaHints", {hint})')
+    hints = [hint_of(doubt.column, doubt.arrow) for doubt in doubts]
+    given = [options.schema_hints] if options.schema_hints else []
+    lines.append("To keep these types, or to choose others:")
+    hint = json.dumps(", ".join([*given, *hints]), ensure_ascii=False)  # a literal of Python
+    lines.append(f'  .option("schemaHints", {hint})')
     return "\n".join(lines)
 
 
@@ -255,12 +249,12 @@ def _has_several_spark_types(column: Column) -> bool:
 
 
 def _refuse_unknown(option: str, names: Iterable[str] | Mapping[str, object], table: TableSchema) -> None:
-    known = {column.name.lower(): column.name for column in table.columns}
+    columns = {column.name.lower(): column.name for column in table.columns}
     for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean '{known[near[0]]}'?" if near else "."
-            msg = f"Option '{option}': {table.table} has no column '{name}'{hint} It has: {', '.join(known.values())}"
+        if name not in columns:
+            near = difflib.get_close_matches(name, columns, n=1)
+            hint = f"; did you mean '{columns[near[0]]}'?" if near else "."
+            msg = f"Option '{option}': {table.table} has no column '{name}'{hint} It has: {', '.join(columns.values())}"
             raise OptionError(msg)
 
 

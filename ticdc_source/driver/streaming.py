@@ -1,11 +1,11 @@
 """Planning a stream: where the next micro-batch ends, and which ranges lie between two offsets.
 
-The offset has the layout of Spark's Kafka source, `{"topic": {"0": 42}}`: the next offset to read. Three members, whose
-names no topic can have, carry what has no place in it (docs/design/0005-streams.md):
+A stream's offset has the JSON layout of Spark's Kafka source, `{"topic": {"0": 42}}`; each number is the next offset to
+read. Three more members, whose names no topic can have, hold what that layout lacks (docs/design/0005-streams.md):
 
-    "$initial": true        the offset that `initialOffset()` resolved; Spark does not keep it
+    "$initial": true        marks what `initialOffset()` returned; Spark does not checkpoint it
     "$init": {"topic": …}   in the first end offset: where the stream started. After a crash in batch 0, or a restart
-                            before any data, the stream starts there again and not at a "latest" that has moved.
+                            before any data, the stream starts there again and not at a newer "latest".
     "$ids": {"topic": "…"}  the ids of the topics, as far as they are known: a topic that is deleted and created again
                             has another one, and its offsets are those of other records.
 """
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from ticdc_source.driver.topic_ids import TopicIds, changed_ids
 from ticdc_source.errors import DataLossError
 from ticdc_source.options.offsets import OffsetRange, from_json_dict, ids_from_json, shares, to_json_dict
 from ticdc_source.options.topics import TopicPartition
@@ -41,7 +42,7 @@ OffsetJSON = dict[str, Any]
 
 
 class Lookup(Protocol):
-    """What a stream asks the brokers; `kafka.KafkaCluster` answers."""
+    """The look-ups that a stream needs from the brokers; `kafka.KafkaCluster` implements them."""
 
     def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
         """Return the topic partitions that exist; one that was known is gone only after several looks."""
@@ -50,17 +51,17 @@ class Lookup(Protocol):
         """Return where a new stream starts in each partition."""
 
     def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the log start of each partition."""
+        """Return the log start offset of each partition."""
 
     def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the end of each partition."""
+        """Return the end offset of each partition."""
 
     def topic_ids(self) -> Mapping[str, str]:
-        """Return the topics' ids as the last look-up had them, as far as there are any."""
+        """Return the topic IDs from the last look-up, for the topics that have one."""
 
 
 class StreamLimits(NamedTuple):
-    """How long a stream waits, in seconds.
+    """Two time limits of a stream, in seconds.
 
     Attributes:
         max_delay: how long to wait for the minimum number of offsets (`maxTriggerDelay`).
@@ -90,10 +91,7 @@ class StreamPlanner:
     sleep: Callable[[float], None] = time.sleep
     _start: Offsets | None = None
     _latest: Offsets = field(default_factory=dict)
-    _ids: dict[str, str] = field(default_factory=dict)
-    _believed_ids: dict[str, str] = field(default_factory=dict)  # the last id of each topic, gone ones too
-    _old_ids: set[str] = field(default_factory=set)
-    _unwritten_ids: dict[str, str] = field(default_factory=dict)  # of topics to whose offset no id was written
+    _ids: TopicIds = field(default_factory=TopicIds)
     _has_told_of_ids: bool = False
     _partitions: list[TopicPartition] = field(default_factory=list)
     _looked_at: float | None = None
@@ -101,7 +99,6 @@ class StreamPlanner:
     _idle: bool = False
     _stops_at_target: bool = False
     _target: Offsets | None = None
-    _target_ids: dict[str, str] = field(default_factory=dict)
     _waiting_since: float | None = None
 
     def initial(self) -> OffsetJSON:
@@ -120,7 +117,7 @@ class StreamPlanner:
 
     def newest_end(self) -> OffsetJSON:
         """Return the ends of all partitions as the end of a micro-batch whose start is not known."""
-        return _with_ids(self._look(), self._ids)
+        return _with_ids(self._look(), self._ids.current)
 
     def ends(self) -> Offsets:
         """Return the ends of all topic partitions as of the last look-up."""
@@ -137,17 +134,16 @@ class StreamPlanner:
         Raises:
             DataLossError: partitions are gone, or their offsets went back, or a topic was deleted and created again.
         """
-        begins = self._offsets(start)
-        ids = self._known_ids(start, begins)
+        begins = started = offsets_of(start)
+        ids = self._ids.ids_of_offset(_ids_of(start), _topics(begins))
         first = bool(start.get(INITIAL))
         self._look(begins)
         recreated = self._recreated(ids)
-        without = _topics(begins) - _ids_of(start).keys()
-        self._unwritten_ids = {topic: each for topic, each in {**self._ids, **ids}.items() if topic in without}
-        # Its partitions are like added ones: they start at their earliest record.
+        self._ids.keep_unwritten(ids, _topics(begins) - _ids_of(start).keys())
+        # Partitions of a recreated topic count as added: they start at their earliest record.
         begins = {tp: offset for tp, offset in begins.items() if tp.topic not in recreated}
         ends = self._target_of(begins) if self._stops_at_target else self._latest
-        # A loss is reported at once, without waiting.
+        # Data loss is reported at once, without waiting for the minimum.
         intact = not recreated and all(tp in ends and ends[tp] >= begins[tp] for tp in begins)
         if min_offsets is not None and intact and not first and not self._stops_at_target:
             new = sum(ends[tp] - begins.get(tp, 0) for tp in ends)
@@ -160,9 +156,9 @@ class StreamPlanner:
         if max_offsets is not None and backlog > max_offsets:
             granted = shares(behind, max_offsets)
             ends = {tp: begins[tp] + granted[tp] if behind[tp] > 0 else ends[tp] for tp in ends}
-        if not first and not recreated and ends == self._offsets(start):
+        if not first and not recreated and ends == started:
             return dict(start)
-        end = _with_ids(ends, {**ids, **self._ids})
+        end = _with_ids(ends, {**ids, **self._ids.current})
         return {START: {name: start[name] for name in start if name != INITIAL}, **end} if first else end
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
@@ -171,56 +167,48 @@ class StreamPlanner:
         Raises:
             DataLossError: partitions are gone, or their offsets went back, or a topic was deleted and created again.
         """
-        ends = self._offsets(end)
-        begins = self._offsets(start, end)
+        ends, begins = offsets_of(end), _start_offsets(start, end)
         planned = _ids_of(end)
-        started = self._known_ids(start, begins)
+        started = self._ids.ids_of_offset(_ids_of(start), _topics(begins))
         carried = {topic: started[topic] for topic in sorted(_topics(ends) - planned.keys()) if topic in started}
-        self._unwritten_ids.update(carried)
+        self._ids.add_unwritten(carried)
         if (planned or carried) and self._looked_at is None:  # a batch that was planned before a restart
             self._look(ends)
-        # The records of the batch are gone, and the next one reads the new topic from its earliest offset.
+        # Topics recreated since the batch was planned: its records are gone, and the next batch reads the new topic.
         gone = self._recreated({**carried, **planned})
         ends = {tp: offset for tp, offset in ends.items() if tp.topic not in gone}
         begins = {tp: offset for tp, offset in begins.items() if tp.topic not in gone}
-        recreated = {topic: ids for topic, ids in _changed(started, planned).items() if topic not in gone}
-        self._old_ids.update(old for old, _ in recreated.values())
+        recreated = {topic: ids for topic, ids in changed_ids(started, planned).items() if topic not in gone}
+        self._ids.retire(old for old, _ in recreated.values())
         self._report_recreated(recreated)
         begins = {tp: offset for tp, offset in begins.items() if tp.topic not in recreated}
         begins = self._with_new_partitions(begins, ends)
         self._report_gone(begins, ends)
-        for tp in sorted(ends):
-            if ends[tp] < begins[tp]:
-                self._report_went_back(tp, begins[tp], ends[tp])
+        self._report_went_back(begins, ends)
         return [OffsetRange(*tp, begins[tp], ends[tp]) for tp in sorted(ends) if ends[tp] > begins[tp]]
 
-    def _offsets(self, offset: OffsetJSON, end: OffsetJSON | None = None) -> Offsets:
-        """Return an offset by topic partition; for an initial one, the start that its end offset carries."""
-        found = offsets_of(offset)
-        return offsets_of(end[START]) if end is not None and offset.get(INITIAL) and START in end else found
+    def _look(self, checkpointed: Iterable[TopicPartition] = ()) -> Offsets:
+        """Return the ends of all topic partitions; look them up if the last answer is too old.
 
-    def _look(self, known: Iterable[TopicPartition] = ()) -> Offsets:
-        """Return the ends of all topic partitions, from a look-up if the last one is too old.
-
-        The same look-up tells the topics' ids. Spark asks some 90 times a second while a stream is idle.
+        Topic IDs come with the same look-up. Spark asks some 90 times a second while a stream is idle.
 
         Args:
-            known: partitions of the checkpoint, which the first listing of a process looks for.
+            checkpointed: partitions in the checkpoint, which a process looks for when it first lists partitions.
         """
         now = self.clock()
         interval = self.limits.min_interval * (2.5 if self._idle else 1)
         if self._looked_at is None or now - self._looked_at >= interval:
             if self._listed_at is None or now - self._listed_at >= _LIST_EVERY_S:
-                self._list(now, () if self._partitions else known)
-            found = self._ends_of_listed(now)
-            self._idle = found == self._latest
-            self._latest = found
+                self._list(now, () if self._partitions else checkpointed)
+            ends = self._ends_of_listed(now)
+            self._idle = ends == self._latest
+            self._latest = ends
             self._learn_ids()
             self._looked_at = self.clock()
         return self._latest
 
     def _ends_of_listed(self, now: float) -> Offsets:
-        """Return the ends of the listed partitions, without those that are gone: the caller decides what that means."""
+        """Return the ends of the listed partitions, and drop deleted ones from the list: the caller judges the loss."""
         for look in range(_LOOKS_UNTIL_WITHOUT_OFFSETS):
             try:
                 return self.lookup.latest(self._partitions) if self._partitions else {}
@@ -228,46 +216,31 @@ class StreamPlanner:
                 if look:  # the list has a partition that the look-up of offsets does not know
                     self.sleep(_PAUSE_S)
                 self._list(now)
-        found: Offsets = {}
+        ends: Offsets = {}
         for topic in sorted(_topics(self._partitions)):
             try:
-                found.update(self.lookup.latest([tp for tp in self._partitions if tp.topic == topic]))
+                ends.update(self.lookup.latest([tp for tp in self._partitions if tp.topic == topic]))
             except DataLossError:
-                _log.warning("Topic %s is listed, but the brokers tell no offsets: it counts as deleted", topic)
-        self._partitions = sorted(found)
-        return found
+                _log.warning("Topic %s is listed, but brokers return no offsets for it: it counts as deleted", topic)
+        self._partitions = sorted(ends)
+        return ends
 
     def _learn_ids(self) -> None:
-        found = self.lookup.topic_ids()
         topics = _topics(self._latest)
-        ids = {topic: found[topic] for topic in sorted(topics) if topic in found}
-        for topic in [topic for topic in ids if ids[topic] in self._old_ids]:
-            # From a broker that lags behind: no id ever comes back.
-            del ids[topic]
-            if self._believed_ids.get(topic, "") not in {"", *self._old_ids}:
-                ids[topic] = self._believed_ids[topic]
-        self._ids = ids
-        if len(ids) < len(topics) and not self._has_told_of_ids:
+        self._ids.learn(self.lookup.topic_ids(), topics)
+        if len(self._ids.current) < len(topics) and not self._has_told_of_ids:
             self._has_told_of_ids = True
             _log.debug("The brokers or the client library tell no topic ids: a recreated topic is known by its offsets")
-
-    def _known_ids(self, offset: OffsetJSON, offsets: Offsets) -> dict[str, str]:
-        """Return the ids of an offset's topics, also those that this process saw and nobody has written yet."""
-        topics = _topics(offsets)
-        return {**{topic: each for topic, each in self._unwritten_ids.items() if topic in topics}, **_ids_of(offset)}
 
     def _recreated(self, ids: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
         """Return the topics that now have other ids, with the old and the new id, and report them."""
         for _ in range(_LOOKS_UNTIL_RECREATED - 1):
-            if all(old in self._old_ids for old, _ in _changed(ids, self._ids).values()):
+            if self._ids.is_explained(ids):
                 break
-            self.sleep(_PAUSE_S)  # a broker that lags behind may have answered with the id of before
+            self.sleep(_PAUSE_S)  # a broker that lags behind may have answered with the former ID
             self._looked_at = None
             self._look()
-        changed = _changed(ids, self._ids)
-        replaced = _changed(self._believed_ids, self._ids)  # also of a topic that was away in between
-        self._old_ids.update(old for old, _ in [*changed.values(), *replaced.values()])
-        self._believed_ids.update(self._ids)
+        changed = self._ids.accept(ids)
         self._report_recreated(changed)
         return changed
 
@@ -281,17 +254,18 @@ class StreamPlanner:
                 "and a new output, and with the last offset of the old checkpoint as 'startingOffsets'"
             )
 
-    def _list(self, now: float, known: Iterable[TopicPartition] = ()) -> None:
-        self._partitions = self.lookup.partitions(missing=True, known=known)
+    def _list(self, now: float, checkpointed: Iterable[TopicPartition] = ()) -> None:
+        self._partitions = self.lookup.partitions(missing=True, known=checkpointed)
         self._listed_at = now if self._partitions else None
 
     def _target_of(self, begins: Offsets) -> Offsets:
-        """Return the fixed end of the stream, checked against the present ends."""
+        """Return the fixed end of the stream, checked against the current ends."""
         now = self._latest
         if self._target is None:
-            self._target, self._target_ids = now, self._ids
+            self._target = now
+            self._ids.record_target()
             return now
-        recreated = _changed(self._target_ids, self._ids)
+        recreated = self._ids.changed_since_target()
         moved = {tp for tp in self._target if tp.topic in recreated or (tp in now and now[tp] < self._target[tp])}
         changed = sorted((set(now) ^ set(self._target)) | moved)
         if changed:
@@ -303,7 +277,7 @@ class StreamPlanner:
         return {tp: max(end, begins.get(tp, end)) for tp, end in self._target.items()}
 
     def _with_new_partitions(self, begins: Offsets, ends: Offsets) -> Offsets:
-        """Add the partitions that are new: they start at their earliest record, which must be the first."""
+        """Add new partitions, which start at their earliest record; report those whose earliest offset is not 0."""
         new = sorted(set(ends) - set(begins))
         if not new:
             return begins
@@ -313,21 +287,16 @@ class StreamPlanner:
             self.report_loss(
                 f"Added partitions do not start from offset 0: {', '.join(late)}. Some data may be missed."
             )
-        return {
-            **begins,
-            **{tp: min(earliest[tp], ends[tp]) for tp in new},
-        }
+        return {**begins, **{tp: min(earliest[tp], ends[tp]) for tp in new}}
 
     def _checked(self, begins: Offsets, ends: Offsets) -> Offsets:
-        """Report what was lost since `begins`; return the ends."""
+        """Report data loss since `begins`; return the ends, looked up again where they seem to have gone back."""
         self._report_gone(begins, ends)
         back = sorted(tp for tp in ends if ends[tp] < begins[tp])
         if back:
             # A follower may not know the newest records yet (KAFKA-7703): look again before believing it.
             ends = {**ends, **self.lookup.latest(back)}
-        for tp in back:
-            if ends[tp] < begins[tp]:
-                self._report_went_back(tp, begins[tp], ends[tp])
+        self._report_went_back(begins, ends)
         return ends
 
     def _report_gone(self, begins: Offsets, ends: Offsets) -> None:
@@ -335,11 +304,12 @@ class StreamPlanner:
         if gone:
             self.report_loss(f"Partitions {', '.join(map(str, gone))} have been deleted.")
 
-    def _report_went_back(self, tp: TopicPartition, begin: int, end: int) -> None:
-        self.report_loss(
-            f"Partition {tp}'s offset was changed from {begin} to {end}: the topic may have been deleted "
-            "and created again."
-        )
+    def _report_went_back(self, begins: Offsets, ends: Offsets) -> None:
+        for tp in sorted(tp for tp in ends if ends[tp] < begins[tp]):
+            self.report_loss(
+                f"Partition {tp}'s offset was changed from {begins[tp]} to {ends[tp]}: the topic may have been deleted "
+                "and created again."
+            )
 
     def _must_wait(self, backlog: int, min_offsets: int) -> bool:
         now = self.clock()
@@ -352,14 +322,20 @@ class StreamPlanner:
 
 
 def offsets_of(offset: OffsetJSON) -> Offsets:
-    """Return an offset of Spark's checkpoint by topic partition, without what a later release may add to it.
+    """Return the offsets in a checkpoint's JSON. Members that begin with `$` are ignored, also those of later releases.
 
     Raises:
-        CheckpointError: it is none.
+        CheckpointError: it is not an offset of a checkpoint.
     """
-    if isinstance(offset, dict):  # it may be other JSON: `from_json_dict` says so
+    if isinstance(offset, dict):  # other JSON is refused by `from_json_dict`
         offset = {name: value for name, value in offset.items() if not name.startswith("$")}
     return from_json_dict(offset)
+
+
+def _start_offsets(start: OffsetJSON, end: OffsetJSON) -> Offsets:
+    """Return where a batch starts: for an initial offset, the start that the end offset carries."""
+    offsets = offsets_of(start)  # refuses what is no offset
+    return offsets_of(end[START]) if start.get(INITIAL) and START in end else offsets
 
 
 def _ids_of(offset: OffsetJSON) -> dict[str, str]:
@@ -368,14 +344,9 @@ def _ids_of(offset: OffsetJSON) -> dict[str, str]:
 
 
 def _with_ids(offsets: Offsets, ids: Mapping[str, str]) -> OffsetJSON:
-    """Return offsets as a checkpoint has them, with the ids of their topics as far as they are known."""
-    known = {topic: ids[topic] for topic in sorted(_topics(offsets)) if topic in ids}
-    return {**({IDS: known} if known else {}), **to_json_dict(offsets)}
-
-
-def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the topics that have another id now, with both ids."""
-    return {topic: (old, now[topic]) for topic, old in sorted(before.items()) if topic in now and now[topic] != old}
+    """Return offsets as checkpoint JSON, with the known IDs of their topics."""
+    written = {topic: ids[topic] for topic in sorted(_topics(offsets)) if topic in ids}
+    return {**({IDS: written} if written else {}), **to_json_dict(offsets)}
 
 
 def _topics(topic_partitions: Iterable[TopicPartition]) -> set[str]:

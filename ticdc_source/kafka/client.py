@@ -12,9 +12,10 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from ticdc_source.errors import KafkaUnavailableError
 from ticdc_source.events import Chunk
-from ticdc_source.kafka.api import ClientConfig, ClientFacts
+from ticdc_source.kafka.api import ClientFacts
 from ticdc_source.kafka.batches.cut import ChunkLimits
 from ticdc_source.kafka.patience import Patience
+from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 
@@ -198,4 +199,4 @@ class Client(Protocol):
 
 
 # Connects, or raises what every method of `Client` raises.
-Connect: TypeAlias = Callable[[ClientConfig, Patience], Client]
+Connect: TypeAlias = Callable[[ClientSettings, Patience], Client]

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from ticdc_source.errors import Address, DecodeError, KafkaUnavailableError, TiCDCSourceError
 from ticdc_source.events import Chunk
-from ticdc_source.kafka.api import ClientConfig, ClientFacts, FetchSettings
+from ticdc_source.kafka.api import ClientFacts, FetchSettings
 from ticdc_source.kafka.batches.cut import ChunkLimits, between
 from ticdc_source.kafka.client import (
     Client,
@@ -28,6 +28,7 @@ from ticdc_source.kafka.kafka_python.connect import connect as connect_kafka_pyt
 from ticdc_source.kafka.lookup import LOOKS_UNTIL_GONE, SECOND_LOOK_SECONDS, report_loss
 from ticdc_source.kafka.patience import Cause, Limit, Patience
 from ticdc_source.kafka.retry import RetryingClient
+from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import EARLIEST, LATEST
 
@@ -53,18 +54,18 @@ class KafkaFetcher(AbstractContextManager["KafkaFetcher"]):
     """The `Fetcher` for Kafka; connects at the first range that is not empty.
 
     Args:
-        config: what `client_config` returned.
+        client: the settings of the client.
         settings: how to read.
         connect: connects with a client library.
     """
 
     def __init__(
-        self, config: ClientConfig, settings: FetchSettings, *, connect: Connect = connect_kafka_python
+        self, client: ClientSettings, settings: FetchSettings, *, connect: Connect = connect_kafka_python
     ) -> None:
         # A worker of a stream has the patience of a stream from the beginning: the driver has reached the brokers.
-        self._brokers = RetryingClient(config, connect, reached="broker_timeout_ms" in config)
+        self._brokers = RetryingClient(client, connect, reached=client.broker_timeout_ms is not None)
         self._settings = settings
-        self._size = _FetchSize(config)
+        self._size = _FetchSize(client)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -91,16 +92,16 @@ class _FetchSize:
     `came` and `shrink` set the wanted size; `apply` makes it that of the connection.
 
     Args:
-        config: what `client_config` returned.
+        client: the settings of the client.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
-        largest: int = config.get("max_partition_fetch_bytes", 3 << 20)
-        self._largest: int = min(largest, config.get("fetch_max_bytes", largest))
+    def __init__(self, client: ClientSettings) -> None:
+        largest = client.max_partition_fetch_bytes
+        self._largest: int = min(largest, client.fetch_max_bytes or largest)
         self._wanted: int = self._largest
         self._connected: int = self._largest  # what the connection asks for
         self._fast = 0  # how many fetches in a row were fast
-        self.timeout_seconds: float = config.get("request_timeout_ms", 30_000) / 1000
+        self.timeout_seconds: float = client.request_timeout_ms / 1000
 
     def __str__(self) -> str:
         """Return the size, if it has been reduced, for messages."""
@@ -114,7 +115,7 @@ class _FetchSize:
     def apply(self, brokers: RetryingClient) -> None:
         """Close the connections if another size is wanted; the next request connects with that size."""
         if self.is_other:
-            brokers.change({"max_partition_fetch_bytes": self._wanted, "fetch_max_bytes": self._wanted})
+            brokers.fetch_at_most(self._wanted)
             self._connected = self._wanted
 
     def shrink(self) -> None:

@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError
+from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError, warn
 from ticdc_source.kafka.client import BrokerFacts, Client, Connect, Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python.connect import connect as connect_kafka_python
 from ticdc_source.kafka.patience import Patience
 from ticdc_source.kafka.retry import RetryingClient
-from ticdc_source.options.kafka_client import client_config
+from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange, clip, ranges_between
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import EARLIEST, LATEST, Moment, by_partition, end_spec, start_spec
 from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicPartition, topic_choice
-from ticdc_source.reports import warn
 
 __all__ = ["DATA_LOSS", "LOOKS_UNTIL_GONE", "SECOND_LOOK_SECONDS", "KafkaCluster", "report_loss"]
 
@@ -42,7 +41,10 @@ Answer = TypeVar("Answer")
 
 
 class KafkaCluster(AbstractContextManager["KafkaCluster"]):
-    """The `Cluster` for Kafka; connects at the first look-up.
+    """Looks up topic partitions and offsets for one read, and commits a stream's progress.
+
+    A context manager that closes itself. It connects at the first look-up, retries look-ups that failed, and creates
+    nothing on the brokers.
 
     `RetryingClient` says how long brokers that do not answer are asked. A look-up that they answer with an error is
     retried `fetchOffset.numRetries` times, `fetchOffset.retryIntervalMs` apart and each time with a new client (as
@@ -53,12 +55,12 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         connect: connects with a client library.
 
     Raises:
-        OptionError: as `client_config`.
+        OptionError: as `client_settings`.
     """
 
     def __init__(self, options: Options, *, connect: Connect = connect_kafka_python) -> None:
         self._options = options
-        self._brokers = RetryingClient(client_config(options, driver=True), connect)
+        self._brokers = RetryingClient(client_settings(options, driver=True), connect)
         self._choice = topic_choice(options)
         self._found: set[TopicPartition] = set()  # at the last look
 
@@ -70,16 +72,24 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         self._brokers.close()
 
     def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
-        """Return the topic partitions to read; see `Cluster.partitions`."""
+        """Return the topic partitions to read, by topic and number.
+
+        Args:
+            missing: leave out topics and partitions that do not exist (a stream waits for them) instead of failing.
+            known: partitions that existed before, as a checkpoint has them; those of other topics do not matter.
+
+        Raises:
+            OptionError: a topic or partition does not exist (or the user may not see it), or no topic matches.
+        """
         self._found.update(filter(self._is_chosen, known))
-        found = self._find(missing=missing)
+        existing = self._find(missing=missing)
         looks = 1
-        while not self._found.issubset(found) and looks < LOOKS_UNTIL_GONE:
+        while not self._found.issubset(existing) and looks < LOOKS_UNTIL_GONE:
             time.sleep(SECOND_LOOK_SECONDS)
-            found = self._find(missing=missing)
+            existing = self._find(missing=missing)
             looks += 1
-        self._found = set(found)
-        return found
+        self._found = set(existing)
+        return existing
 
     def _is_chosen(self, topic_partition: TopicPartition) -> bool:
         match self._choice:
@@ -93,19 +103,20 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
     def _find(self, *, missing: bool) -> list[TopicPartition]:
         match self._choice:
             case Subscribe(topics):
-                found = self._look_up(lambda client, patience: _existing(client, topics, patience, missing=missing))
-                return sorted(topic_partition for topic in found.values() for topic_partition in topic.partitions)
+                by_name = self._look_up(lambda client, patience: _existing(client, topics, patience, missing=missing))
+                return sorted(topic_partition for topic in by_name.values() for topic_partition in topic.partitions)
             case Assign(assigned):
                 names = sorted({topic_partition.topic for topic_partition in assigned})
-                found = self._look_up(lambda client, patience: _existing(client, names, patience, missing=missing))
+                by_name = self._look_up(lambda client, patience: _existing(client, names, patience, missing=missing))
                 if missing:
                     return [
                         topic_partition
                         for topic_partition in assigned
-                        if topic_partition.topic in found and topic_partition in found[topic_partition.topic].partitions
+                        if topic_partition.topic in by_name
+                        and topic_partition in by_name[topic_partition.topic].partitions
                     ]
                 for topic_partition in assigned:
-                    existing = found[topic_partition.topic].partitions
+                    existing = by_name[topic_partition.topic].partitions
                     if topic_partition not in existing:
                         msg = (
                             f"Option 'assign': partition {topic_partition.partition} of topic "
@@ -124,15 +135,27 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
                 return sorted(topic_partition for topic in matching for topic_partition in topic.partitions)
 
     def earliest(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the log start offsets; see `Cluster.earliest`."""
+        """Return the log start offset of each topic partition.
+
+        Raises:
+            DataLossError: a partition no longer exists.
+        """
         return self._offsets(dict.fromkeys(topic_partitions, EARLIEST))
 
     def latest(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the end offsets; see `Cluster.latest`."""
+        """Return the end offset of each topic partition; with read_committed, the last stable offset.
+
+        Raises:
+            DataLossError: a partition no longer exists.
+        """
         return self._offsets(dict.fromkeys(topic_partitions, LATEST))
 
     def topic_ids(self) -> Mapping[str, str]:
-        """Return the ids of the topics; see `Cluster.topic_ids`."""
+        """Return the ids of the topics as the last look-ups had them, by name; this asks nothing.
+
+        A topic that is deleted and created again has another id. Those without an id are left out: brokers before
+        Kafka 2.8 have none, and a client library may not ask for them.
+        """
         client = self._brokers.client
         return {} if client is None else client.topic_ids
 
@@ -147,20 +170,26 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
             OptionError: a partition has no such record, and `or_latest` is off.
             DataLossError: a partition no longer exists.
         """
-        found = self._offsets(times)
-        for topic_partition in sorted(found):
-            if found[topic_partition] < 0 and not or_latest:
+        offsets = self._offsets(times)
+        for topic_partition in sorted(offsets):
+            if offsets[topic_partition] < 0 and not or_latest:
                 msg = (
                     f"No offset matched from request of topic-partition {topic_partition} and timestamp "
                     f"{times[topic_partition]}. Set the option startingOffsetsByTimestampStrategy to latest to start "
                     "at the end there."
                 )
                 raise OptionError(msg)
-        without = [topic_partition for topic_partition, offset in found.items() if offset < 0]
-        return found | (self.latest(without) if without else {})
+        without = [topic_partition for topic_partition, offset in offsets.items() if offset < 0]
+        return offsets | (self.latest(without) if without else {})
 
     def resolve_ranges(self) -> list[OffsetRange]:
-        """Return the offset ranges of a batch read; see `Cluster.resolve_ranges`."""
+        """Return the offset ranges of a batch read: one for each partition, empty ones too, by topic and partition.
+
+        Raises:
+            OptionError: the options contradict the partitions or offsets that exist.
+            DataLossError: requested offsets do not exist, and `failOnDataLoss` is on (else a warning says so, and the
+                ranges hold the offsets that exist).
+        """
         topic_partitions = self.partitions()
         requested_starts = by_partition(start_spec(self._options, streaming=False), topic_partitions, "start")
         requested_ends = by_partition(end_spec(self._options), topic_partitions, "end")
@@ -178,7 +207,12 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return ranges_between(starts, ends)
 
     def starts(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where a new stream starts; see `Cluster.starts`."""
+        """Return the offset where a new stream starts in each partition, within the offsets that exist.
+
+        Raises:
+            OptionError: the options contradict the partitions that exist.
+            DataLossError: requested offsets do not exist, and `failOnDataLoss` is on.
+        """
         topic_partitions = list(topic_partitions)
         if not topic_partitions:
             return {}
@@ -194,7 +228,11 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return starts
 
     def everything(self) -> list[OffsetRange]:
-        """Return all offsets that exist; see `Cluster.everything`."""
+        """Return the range from the earliest to the latest offset of each partition, as a sample for a stream's schema.
+
+        Raises:
+            OptionError: as `partitions`.
+        """
         topic_partitions = self.partitions()
         earliest = self.earliest(topic_partitions)
         latest = self.latest(topic_partitions)
@@ -206,7 +244,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         ]
 
     def commit_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a consumer group; see `Cluster.commit_group`."""
+        """Commit offsets for a consumer group, so that others can see them; a failure is only logged."""
         try:
             self._brokers.ask(lambda client, _: client).commit(group, offsets)
         except (TiCDCSourceError, OSError, RuntimeError) as error:
@@ -217,7 +255,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return self._look_up(lambda client, patience: client.brokers(patience))
 
     def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the committed offsets of a consumer group; see `Cluster.committed`."""
+        """Return the offsets that a consumer group has committed, without partitions of which it has none."""
         return self._look_up(lambda client, _: client.committed(group, topic_partitions))
 
     def _at_times(self, asked: Mapping[TopicPartition, int | Moment], *, or_latest: bool) -> dict[TopicPartition, int]:
@@ -271,14 +309,14 @@ def _resolved(
 def _existing(client: Client, names: Sequence[str], patience: Patience, *, missing: bool) -> dict[str, Topic]:
     """Return these topics, all of which must exist unless `missing` is on."""
     for is_second_look in (False, True):
-        found = client.topics(names, patience)
-        absent = [name for name in names if name not in found]
+        topics = client.topics(names, patience)
+        absent = [name for name in names if name not in topics]
         if not absent or missing:
             break
         if is_second_look:
             raise OptionError(_missing_message(absent, client, patience))
         time.sleep(SECOND_LOOK_SECONDS)
-    return found
+    return topics
 
 
 def _missing_message(missing: Iterable[str], client: Client, patience: Patience) -> str:

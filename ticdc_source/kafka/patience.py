@@ -1,4 +1,4 @@
-"""A wait for brokers: its time limit, its log lines and its final error.
+"""How long brokers that do not answer are waited for: time limit, log lines and the final error.
 
 The client library tries the servers that it knows and reports each failure to a `Patience`. The `Patience` decides when
 to give up, logs progress, and builds the final error. The caller sets the time limit with a `Limit`.

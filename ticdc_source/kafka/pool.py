@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import pickle
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ticdc_source.kafka.api import ClientConfig, Fetcher, FetchSettings
+from ticdc_source.kafka.api import Fetcher, FetchSettings
 from ticdc_source.kafka.fetch import KafkaFetcher
+from ticdc_source.options.kafka_client import ClientSettings
 
 __all__ = ["FETCHERS", "FetcherPool"]
 
@@ -23,25 +22,25 @@ class FetcherPool:
 
     def __init__(self) -> None:
         # The most recently used one is the last. A borrowed fetcher is not in here: no two tasks share one.
-        self._idle: dict[str, tuple[Fetcher, float]] = {}
+        self._idle: dict[tuple[ClientSettings, FetchSettings], tuple[Fetcher, float]] = {}
         self._lock = threading.Lock()
 
     @contextmanager
-    def borrow(self, config: ClientConfig, settings: FetchSettings, *, fresh: bool = False) -> Iterator[Fetcher]:
+    def borrow(self, client: ClientSettings, settings: FetchSettings, *, fresh: bool = False) -> Iterator[Fetcher]:
         """Return a context with a fetcher for these settings: an idle one, or a new one.
 
         The fetcher goes back to the pool at the end, unless the block failed or was abandoned.
 
         Args:
-            config: what `client_config` returned.
+            client: the settings of the client.
             settings: how to read.
             fresh: whether to take a new fetcher (a retried task must not meet the same fault again).
         """
-        key = _key_of(config, settings)
+        key = (client, settings)
         self._close_old()
         with self._lock:
             idle = None if fresh else self._idle.pop(key, None)
-        fetcher = KafkaFetcher(config, settings) if idle is None else idle[0]
+        fetcher = KafkaFetcher(client, settings) if idle is None else idle[0]
         try:
             yield fetcher
         except BaseException:  # also GeneratorExit: an abandoned fetch leaves records in flight
@@ -74,8 +73,3 @@ class FetcherPool:
 # The pool of this process. It is the one object of the package that lives as long as its process: Spark runs the tasks
 # of many micro-batches in the same Python worker, and keeps nothing else between them.
 FETCHERS = FetcherPool()
-
-
-def _key_of(config: ClientConfig, settings: FetchSettings) -> str:
-    """Return a key for equal settings; a digest, as they hold secrets."""
-    return hashlib.sha256(pickle.dumps((sorted(config.items()), settings))).hexdigest()

@@ -37,10 +37,12 @@ class Probe(AbstractContextManager["Probe"]):
 
     Args:
         connected: the socket, with TLS if it has it.
+        seconds: how long each step may take.
     """
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: socket.socket, seconds: float = _SECONDS) -> None:
         self._socket = connected
+        self._seconds = seconds
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()
@@ -64,31 +66,43 @@ class Probe(AbstractContextManager["Probe"]):
             wrapped.close()
             msg = "the connection was closed after the handshake"
             raise ConnectionResetError(msg)
-        wrapped.settimeout(_SECONDS)
-        return Probe(wrapped)
+        wrapped.settimeout(self._seconds)
+        return Probe(wrapped, self._seconds)
 
     @property
     def certificate(self) -> dict[str, object]:
         """The other side's certificate, as `ssl.SSLSocket.getpeercert` has it; empty if it was not checked."""
-        found = self._socket.getpeercert() if isinstance(self._socket, ssl.SSLSocket) else None
-        return dict(found) if isinstance(found, dict) else {}
+        certificate = self._socket.getpeercert() if isinstance(self._socket, ssl.SSLSocket) else None
+        return dict(certificate) if isinstance(certificate, dict) else {}
 
     @property
     def tls_version(self) -> str | None:
         """Such as `TLSv1.3`; None without TLS."""
         return self._socket.version() if isinstance(self._socket, ssl.SSLSocket) else None
 
-    def spoken(self) -> Spoken:
-        """Return what answers to ApiVersions, without a login."""
+    def greet(self) -> Spoken:
+        """Return what answers to ApiVersions, without a login.
+
+        Raises:
+            OSError: nothing does: the connection is closed (`ConnectionError`), or silent (`TimeoutError`).
+        """
         answer = self._ask(_API_VERSIONS, 0, b"")
-        if answer is None:
-            return Spoken.NOTHING
         return Spoken.TLS if answer.startswith(_TLS_ALERT) else Spoken.OTHER if len(answer) < 6 else Spoken.KAFKA  # noqa: PLR2004
+
+    def spoken(self) -> Spoken:
+        """Return what answers to ApiVersions, without a login; `Spoken.NOTHING` for a closed or silent connection."""
+        try:
+            return self.greet()
+        except OSError:
+            return Spoken.NOTHING
 
     def mechanisms(self) -> list[str] | None:
         """Return the SASL mechanisms that this listener takes; None if it wants no login, or does not tell."""
-        answer = self._ask(_SASL_HANDSHAKE, 1, struct.pack(">h", len(_NO_MECHANISM)) + _NO_MECHANISM)
-        if answer is None or len(answer) < 6 or struct.unpack(">h", answer[:2])[0] != _UNSUPPORTED_MECHANISM:  # noqa: PLR2004
+        try:
+            answer = self._ask(_SASL_HANDSHAKE, 1, struct.pack(">h", len(_NO_MECHANISM)) + _NO_MECHANISM)
+        except OSError:
+            return None
+        if len(answer) < 6 or struct.unpack(">h", answer[:2])[0] != _UNSUPPORTED_MECHANISM:  # noqa: PLR2004
             return None
         (count,) = struct.unpack(">i", answer[2:6])
         names, rest = [], answer[6:]
@@ -98,40 +112,47 @@ class Probe(AbstractContextManager["Probe"]):
             rest = rest[2 + length :]
         return names
 
-    def _ask(self, api_key: int, version: int, body: bytes) -> bytes | None:
-        """Return what follows the correlation id of an answer; the first bytes if it is none; None if nothing comes."""
+    def _ask(self, api_key: int, version: int, body: bytes) -> bytes:
+        """Return what follows the correlation id of an answer; the first bytes if it is none."""
         client = b"ticdc-source-doctor"
         request = struct.pack(">hhih", api_key, version, 1, len(client)) + client + body
-        try:
-            self._socket.sendall(struct.pack(">i", len(request)) + request)
-            head = self._exactly(8)
-            if head is None:
-                return None
-            size, correlation = struct.unpack(">ii", head)
-            if correlation != 1 or not 4 <= size <= _LARGEST_ANSWER:  # noqa: PLR2004
-                return head[:4]
-            return self._exactly(size - 4)
-        except OSError:
-            return None
+        self._socket.sendall(struct.pack(">i", len(request)) + request)
+        head = self._exactly(8)
+        size, correlation = struct.unpack(">ii", head)
+        if correlation != 1 or not 4 <= size <= _LARGEST_ANSWER:  # noqa: PLR2004
+            return head[:4]
+        return self._exactly(size - 4)
 
-    def _exactly(self, count: int) -> bytes | None:
-        """Return so many bytes, what there is of a shorter answer, or None without any."""
-        found = b""
-        while len(found) < count:
-            part = self._socket.recv(count - len(found))
+    def _exactly(self, count: int) -> bytes:
+        """Return so many bytes, or what there is of a TLS alert, which is shorter.
+
+        Raises:
+            OSError: the connection ends before.
+        """
+        received = b""
+        while len(received) < count:
+            part = self._socket.recv(count - len(received))
             if not part:
-                return found.ljust(8, b"\0") if found.startswith(_TLS_ALERT) else None
-            found += part
-        return found
+                msg = "Connection reset: closed without an answer"
+                raise ConnectionResetError(msg)
+            received += part
+            if received.startswith(_TLS_ALERT):
+                return received.ljust(count, b"\0")
+        return received
 
 
-def probe(host: str, port: int) -> Probe:
+def probe(host: str, port: int, seconds: float = _SECONDS) -> Probe:
     """Connect by TCP.
+
+    Args:
+        host: the name, or an address.
+        port: the port.
+        seconds: how long this may take, and each step that follows.
 
     Raises:
         OSError: the name is not resolved (`socket.gaierror`), or nothing answers.
     """
-    return Probe(socket.create_connection((host, port), timeout=_SECONDS))
+    return Probe(socket.create_connection((host, port), timeout=seconds), seconds)
 
 
 def speaks_tls(host: str, port: int) -> bool:

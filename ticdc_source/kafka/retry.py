@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from ticdc_source.errors import KafkaUnavailableError, TiCDCSourceError
-from ticdc_source.kafka.api import ClientConfig, ClientFacts
+from ticdc_source.kafka.api import ClientFacts
 from ticdc_source.kafka.client import Client, Connect, NoAnswerError
 from ticdc_source.kafka.patience import Cause, Limit, Patience
+from ticdc_source.options.kafka_client import ClientSettings
 
 __all__ = ["RetryingClient"]
 
 Answer = TypeVar("Answer")
 
 _RECONNECT_PAUSE_SECONDS = 0.2
+_API_TIMEOUT = "kafka.default.api.timeout.ms"
 
 
 class RetryingClient:
@@ -26,13 +29,13 @@ class RetryingClient:
     answer, wrong options are likelier than a restart, so permanent causes end the wait after some seconds.
 
     Args:
-        config: what `client_config` returned.
+        settings: of the client.
         connect: connects with a client library.
         reached: whether the brokers have already answered the driver of this stream.
     """
 
-    def __init__(self, config: ClientConfig, connect: Connect, *, reached: bool = False) -> None:
-        self._config = config
+    def __init__(self, settings: ClientSettings, connect: Connect, *, reached: bool = False) -> None:
+        self._settings = settings
         self._connect = connect
         self._reached = reached
         self.client: Client | None = None
@@ -40,7 +43,7 @@ class RetryingClient:
     @property
     def servers(self) -> str:
         """The bootstrap servers, for messages."""
-        return ",".join(self._config["bootstrap_servers"])
+        return ",".join(self._settings.bootstrap_servers)
 
     @property
     def facts(self) -> ClientFacts:
@@ -50,13 +53,13 @@ class RetryingClient:
     @property
     def stream_limit(self) -> Limit | None:
         """How long a stream waits once it has reached its brokers; None for a batch read."""
-        stream_ms = self._config.get("broker_timeout_ms")
+        stream_ms = self._settings.broker_timeout_ms
         return None if stream_ms is None else Limit(stream_ms, "brokerTimeoutMs")
 
-    def change(self, settings: ClientConfig) -> None:
-        """Close the connections; the next request connects again, with some settings changed."""
+    def fetch_at_most(self, size: int) -> None:
+        """Close the connections; the next request connects again, and fetches ask for so many bytes."""
         self.close()
-        self._config = {**self._config, **settings}
+        self._settings = replace(self._settings, max_partition_fetch_bytes=size, fetch_max_bytes=size)
 
     def close(self) -> None:
         """Close the connections; the next request connects again."""
@@ -88,9 +91,9 @@ class RetryingClient:
         while True:
             try:
                 if self.client is None:
-                    self.client = self._connect(self._config, patience or self._connection_wait())
+                    self.client = self._connect(self._settings, patience or self._connection_wait())
                 if patience is None:
-                    pending = self._limit("default_api_timeout_ms", "kafka.default.api.timeout.ms")
+                    pending = self._limit(self._settings.default_api_timeout_ms, _API_TIMEOUT)
                     patience = Patience(self.servers, "a request is pending", pending)
                 answer = request(self.client, patience)
             except NoAnswerError as error:
@@ -118,12 +121,11 @@ class RetryingClient:
 
     def _connection_wait(self) -> Patience:
         # Name the option that took effect: unless it is set, the first has the value of the second.
-        setting, option = "bootstrap_timeout_ms", "kafka.bootstrap.timeout.ms"
-        if self._config[setting] == self._config["default_api_timeout_ms"]:
-            setting, option = "default_api_timeout_ms", "kafka.default.api.timeout.ms"
-        return Patience(self.servers, "no broker answers", self._limit(setting, option))
+        ms = self._settings.bootstrap_timeout_ms
+        option = _API_TIMEOUT if ms == self._settings.default_api_timeout_ms else "kafka.bootstrap.timeout.ms"
+        return Patience(self.servers, "no broker answers", self._limit(ms, option))
 
-    def _limit(self, setting: str, option: str) -> Limit:
+    def _limit(self, ms: float, option: str) -> Limit:
         if self.stream_limit is not None and self._reached:
             return self.stream_limit
-        return Limit(self._config[setting], option, ends_early=not self._reached)
+        return Limit(ms, option, ends_early=not self._reached)

@@ -1,4 +1,4 @@
-"""The one writer of JSON: for `outputFormat=event`, for the rescued column, and for both its images in `envelope`.
+"""The one writer of JSON: for `outputFormat=event` and for rescued columns.
 
 `_FORMS` says how each family of types is written. Integers, decimals, floats and bits are numbers with all digits.
 Binary is base64. Dates and times are MySQL's text, TIMESTAMP in UTC. ENUM and SET are labels if these are known,
@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from ticdc_source.kernels.base import Cell, Cells, Kernel, Settings, Wire, kernel, texts
+from ticdc_source.kernels.wire import Cell, Cells, Kernel, Settings, Wire, kernel, texts
 from ticdc_source.schema.types import TIMESTAMP, ColumnType
 
 __all__ = ["JSONWriter", "base64_object", "json_object", "json_writer", "member_name", "rescue_writer"]

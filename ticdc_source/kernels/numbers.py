@@ -1,17 +1,17 @@
-"""Kernels of the numeric types, from JSON numbers and from text: integers, decimals, floats, BIT and YEAR."""
+"""Kernels of integers, decimals, floats, BIT and YEAR, from JSON numbers and from text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import TypeVar, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.kernels.base import (
-    TEXT_CAST,
-    Cast,
+from ticdc_source.kernels.contract import BitCast, BitsCast, Cast, FloatCast, PlainCast
+from ticdc_source.kernels.wire import (
     CastOf,
     Cells,
     Kernel,
@@ -34,14 +34,15 @@ __all__ = [
     "INTEGER_TEXT",
     "YEAR_NUMBER",
     "YEAR_TEXT",
+    "as_text",
     "bit_numbers",
     "bits",
-    "integers_cast",
     "integers_of_numbers",
     "integers_of_text",
     "require",
     "text_cells",
     "text_of_numbers",
+    "text_wire",
 ]
 
 _2_63, _2_64 = 1 << 63, 1 << 64
@@ -142,8 +143,14 @@ def _plain(number: float | str) -> str:
     return format(Decimal(repr(number)), "f") if isinstance(number, float) else str(number)
 
 
-def _as_text(_type: ColumnType, _settings: Settings) -> Kernel:
+def as_text(_type: ColumnType, _settings: Settings) -> Kernel:
+    """Return the kernel that takes MySQL's text as it is."""
     return text_cells
+
+
+def text_wire(natural: Maker, cast: CastOf) -> Wire:
+    """Return the wire form of a type that is written as MySQL's text."""
+    return Wire(natural, as_text, arrays=pa.string(), cast=cast, text_cast=PlainCast.TEXT)
 
 
 def _decimals_of_text(type_: ColumnType, _settings: Settings) -> Kernel:
@@ -230,82 +237,43 @@ def _four_digits(natural: Callable[[pa.DataType], Kernel]) -> Maker:
 
 
 def integers_cast(*, text: bool) -> CastOf:
-    """Return what makes the casts of integers, written as numbers or as text."""
     return lambda type_, _: integer_cast(type_.arrow, text=text)
 
 
 def _floats_cast(*, text: bool) -> CastOf:
-    return lambda type_, _: ("float", text, type_.arrow == pa.float32())
+    return lambda type_, _: FloatCast(text, single=type_.arrow == pa.float32())
 
 
 def _bits_cast(*, text: bool) -> CastOf:
-    return lambda type_, _: ("bit" if type_.length == 1 else "bits", text)
+    return lambda type_, _: BitCast(text) if type_.length == 1 else BitsCast(text)
 
 
 def _decimal_cast(type_: ColumnType, _settings: Settings) -> Cast | None:
-    return TEXT_CAST if pa.types.is_string(type_.arrow) else integer_cast(type_.arrow, text=True)
+    return PlainCast.TEXT if pa.types.is_string(type_.arrow) else integer_cast(type_.arrow, text=True)
 
 
 INTEGER_NUMBER = Wire(
     lambda type_, _: integers_of_numbers(type_.arrow),
     text_of_numbers,
-    written="a number",
     arrays=pa.int64(),
     cast=integers_cast(text=False),
 )
-INTEGER_TEXT = Wire(
-    lambda type_, _: integers_of_text(type_.arrow),
-    _as_text,
-    written="digits in text",
-    arrays=pa.string(),
-    cast=integers_cast(text=True),
-    text_cast=TEXT_CAST,
-)
-DECIMAL_TEXT = Wire(
-    _decimals_of_text,
-    _as_text,
-    written="text with all digits of its scale",
-    arrays=pa.string(),
-    cast=_decimal_cast,
-    text_cast=TEXT_CAST,
-)
-FLOAT_NUMBER = Wire(
-    _floats(_float_numbers), text_of_numbers, written="a number", arrays=pa.float64(), cast=_floats_cast(text=False)
-)
-FLOAT_TEXT = Wire(
-    _floats(_float_texts),
-    _as_text,
-    written="text",
-    arrays=pa.string(),
-    cast=_floats_cast(text=True),
-    text_cast=TEXT_CAST,
-)
+INTEGER_TEXT = text_wire(lambda type_, _: integers_of_text(type_.arrow), integers_cast(text=True))
+DECIMAL_TEXT = text_wire(_decimals_of_text, _decimal_cast)
+FLOAT_NUMBER = Wire(_floats(_float_numbers), text_of_numbers, arrays=pa.float64(), cast=_floats_cast(text=False))
+FLOAT_TEXT = text_wire(_floats(_float_texts), _floats_cast(text=True))
 BIT_NUMBER = Wire(
     _bits_of_numbers,
     text_of_numbers,
     number=bit_numbers(integers_of_numbers),
-    written="a number: the bits, unsigned",
     cast=_bits_cast(text=False),
 )
 BIT_TEXT = Wire(
     _bits_of_text,
-    _as_text,
+    as_text,
     number=bit_numbers(integers_of_text),
-    written="digits in text: the bits, unsigned",
     cast=_bits_cast(text=True),
-    text_cast=TEXT_CAST,
+    text_cast=PlainCast.TEXT,
 )
-YEAR_NUMBER = Wire(
-    lambda type_, _: integers_of_numbers(type_.arrow),
-    _four_digits(integers_of_numbers),
-    written="a number",
-    arrays=pa.int64(),
-    cast=integers_cast(text=False),
-)
-YEAR_TEXT = Wire(
-    lambda type_, _: integers_of_text(type_.arrow),
-    _four_digits(integers_of_text),
-    written="digits in text",
-    arrays=pa.string(),
-    cast=integers_cast(text=True),
-)
+YEAR_NUMBER = replace(INTEGER_NUMBER, text=_four_digits(integers_of_numbers))
+YEAR_TEXT = replace(INTEGER_TEXT, text=_four_digits(integers_of_text), text_cast=None)

@@ -10,9 +10,16 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.kernels.base import (
-    TEXT_CAST,
-    Cast,
+from ticdc_source.kernels.contract import Cast, LabelCast, LabelsCast, PlainCast
+from ticdc_source.kernels.numbers import (
+    as_text,
+    bit_numbers,
+    integers_of_numbers,
+    integers_of_text,
+    require,
+    text_of_numbers,
+)
+from ticdc_source.kernels.wire import (
     CastOf,
     Cells,
     Kernel,
@@ -25,17 +32,7 @@ from ticdc_source.kernels.base import (
     text_bytes,
     texts,
 )
-from ticdc_source.kernels.numbers import (
-    bit_numbers,
-    integers_of_numbers,
-    integers_of_text,
-    require,
-    text_cells,
-    text_of_numbers,
-)
 from ticdc_source.schema.types import VECTOR, ColumnType
-
-_MOST_LABELS = 64  # of a SET
 
 __all__ = [
     "BASE64_BINARY",
@@ -49,6 +46,8 @@ __all__ = [
     "base64_bytes",
     "binary_wire",
 ]
+
+_MOST_LABELS = 64  # of a SET
 
 
 def _texts(_type: ColumnType, settings: Settings) -> Kernel:
@@ -99,7 +98,6 @@ def _base64_array(text: pa.StringArray) -> pa.Array | None:
 
 def binary_wire(
     decode: Callable[[str], bytes],
-    written: str,
     whole: Callable[[pa.StringArray], pa.Array | None] | None = None,
     cast: Cast | None = None,
 ) -> Wire:
@@ -107,7 +105,6 @@ def binary_wire(
 
     Args:
         decode: returns the bytes of one text, or raises ValueError.
-        written: the form, for the documentation.
         whole: does the same for a whole column, or returns None if it cannot.
         cast: does the same in native code; None if nothing does.
     """
@@ -133,22 +130,22 @@ def binary_wire(
         return run
 
     arrays, of_natural = None if whole is None else pa.string(), no_cast if cast is None else _always(cast)
-    return Wire(natural, text, written=written, arrays=arrays, cast=of_natural)
+    return Wire(natural, text, arrays=arrays, cast=of_natural)
 
 
 def _always(cast: Cast) -> CastOf:
     return lambda _type, _settings: cast
 
 
-def _members_cast(name: str, *, text: bool) -> CastOf:
+def _members_cast(cast: type[LabelCast | LabelsCast], *, text: bool) -> CastOf:
     """Return what makes the casts of ENUM or SET, as `_members` makes its kernels."""
 
     def of(type_: ColumnType, _settings: Settings) -> Cast | None:
         if type_.labels is None:
             return integer_cast(type_.arrow, text=text)
-        if len(type_.labels) > _MOST_LABELS and name == "labels":
+        if len(type_.labels) > _MOST_LABELS and cast is LabelsCast:
             return None
-        return (name, text, [label.encode() for label in type_.labels])
+        return cast(text, [label.encode() for label in type_.labels])
 
     return of
 
@@ -196,6 +193,27 @@ def _members(read: Callable[[pa.DataType], Kernel], label: Callable[[tuple[str, 
     return make
 
 
+def _member_wires(
+    cast: type[LabelCast | LabelsCast], label: Callable[[tuple[str, ...], int], str]
+) -> tuple[Wire, Wire]:
+    """Return the wire forms of ENUM or SET: as numbers, and as digits in text."""
+    as_number = Wire(
+        _members(integers_of_numbers, label),
+        text_of_numbers,
+        number=bit_numbers(integers_of_numbers),
+        cast=_members_cast(cast, text=False),
+    )
+    as_digits = Wire(
+        _members(integers_of_text, label),
+        as_text,
+        number=bit_numbers(integers_of_text),
+        arrays=pa.string(),
+        cast=_members_cast(cast, text=True),
+        text_cast=PlainCast.TEXT,
+    )
+    return as_number, as_digits
+
+
 def _vectors(_type: ColumnType, _settings: Settings) -> Kernel:
     def parse(cell: str) -> list[float]:
         if len(cell) < 2 or cell[0] != "[" or cell[-1] != "]":  # noqa: PLR2004 (two brackets)
@@ -214,58 +232,22 @@ def _vectors(_type: ColumnType, _settings: Settings) -> Kernel:
     return cast
 
 
-def _as_text(_type: ColumnType, _settings: Settings) -> Kernel:
-    return text_cells
-
-
 TEXT = Wire(
     _texts,
     _texts,
-    raw=binary_wire(text_bytes, "text").natural,
-    written="text",
+    raw=binary_wire(text_bytes).natural,
     arrays=pa.string(),
-    cast=_always(TEXT_CAST),
-    text_cast=TEXT_CAST,
+    cast=_always(PlainCast.TEXT),
+    text_cast=PlainCast.TEXT,
 )
-BASE64_BINARY = binary_wire(base64_bytes, "base64", _base64_array, ("base64",))
+BASE64_BINARY = binary_wire(base64_bytes, _base64_array, PlainCast.BASE64)
 BASE64_TEXT = Wire(
     BASE64_BINARY.text,
     BASE64_BINARY.text,
     raw=BASE64_BINARY.natural,
-    written="base64 of the text",
-    cast=_always(("base64 text",)),
-    text_cast=("base64 text",),
+    cast=_always(PlainCast.BASE64_TEXT),
+    text_cast=PlainCast.BASE64_TEXT,
 )
-ENUM_NUMBER = Wire(
-    _members(integers_of_numbers, _enum_label),
-    text_of_numbers,
-    number=bit_numbers(integers_of_numbers),
-    written="a number: the index of the label, from 1",
-    cast=_members_cast("label", text=False),
-)
-ENUM_TEXT = Wire(
-    _members(integers_of_text, _enum_label),
-    _as_text,
-    number=bit_numbers(integers_of_text),
-    written="digits in text: the index of the label, from 1",
-    arrays=pa.string(),
-    cast=_members_cast("label", text=True),
-    text_cast=TEXT_CAST,
-)
-SET_NUMBER = Wire(
-    _members(integers_of_numbers, _set_labels),
-    text_of_numbers,
-    number=bit_numbers(integers_of_numbers),
-    written="a number: a bit for each label",
-    cast=_members_cast("labels", text=False),
-)
-SET_TEXT = Wire(
-    _members(integers_of_text, _set_labels),
-    _as_text,
-    number=bit_numbers(integers_of_text),
-    written="digits in text: a bit for each label",
-    arrays=pa.string(),
-    cast=_members_cast("labels", text=True),
-    text_cast=TEXT_CAST,
-)
-VECTOR_TEXT = Wire(_vectors, _as_text, written="text: `[1,2,3.5]`", text_cast=TEXT_CAST)
+ENUM_NUMBER, ENUM_TEXT = _member_wires(LabelCast, _enum_label)
+SET_NUMBER, SET_TEXT = _member_wires(LabelsCast, _set_labels)
+VECTOR_TEXT = Wire(_vectors, as_text, text_cast=PlainCast.TEXT)

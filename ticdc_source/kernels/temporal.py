@@ -1,4 +1,4 @@
-"""Kernels of the temporal types, from MySQL's text; and MySQL's text of their values."""
+"""Kernels of dates and times, from MySQL's text; and MySQL's text of their values."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.kernels.base import TEXT_CAST, Cast, CastOf, Cells, Kernel, Maker, Settings, Wire
-from ticdc_source.kernels.numbers import require, text_cells
+from ticdc_source.kernels.contract import Cast, DateCast, DatetimeCast, PlainCast
+from ticdc_source.kernels.numbers import as_text, require, text_cells, text_wire
+from ticdc_source.kernels.wire import Cells, Kernel, Maker, Settings, Wire
 from ticdc_source.schema.types import TIME, TIMESTAMP, TIMESTAMP_NTZ, ColumnType
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "date_text",
     "dates_of_text",
     "datetime_text",
-    "real_dates",
     "text_of",
     "time_text",
 ]
@@ -45,9 +45,9 @@ def dates_of_text(arrow: pa.DataType, settings: Settings) -> Kernel:
         try:
             array = text.cast(arrow)
         except pa.ArrowInvalid:
-            return real_dates(text, settings).cast(arrow)
+            return _real_dates(text, settings).cast(arrow)
         if _before(pc.min(array), first_day):
-            return real_dates(text, settings).cast(arrow)
+            return _real_dates(text, settings).cast(arrow)
         return array
 
     return cast
@@ -58,7 +58,7 @@ def _before(earliest: pa.Scalar, first_day: pa.Scalar) -> bool:
     return bool(pc.less(earliest, first_day).as_py())
 
 
-def real_dates(text: pa.StringArray, settings: Settings) -> pa.StringArray:
+def _real_dates(text: pa.StringArray, settings: Settings) -> pa.StringArray:
     """Return the texts of dates with NULL for zero and invalid dates.
 
     Raises:
@@ -120,10 +120,6 @@ def _microseconds(text: str) -> int:
     return -total if sign else total
 
 
-def _as_text(_type: ColumnType, _settings: Settings) -> Kernel:
-    return text_cells
-
-
 Value = TypeVar("Value")
 
 
@@ -163,38 +159,27 @@ def time_text(value: datetime.timedelta, type_: ColumnType) -> str:
     return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{_fraction(micros, type_)}"
 
 
-def _dates_cast(name: str) -> CastOf:
-    return lambda _, settings: (name, settings.zero_date == "null")
+def _dates_cast(_type: ColumnType, settings: Settings) -> Cast:
+    return DateCast(zero_is_null=settings.zero_date == "null")
 
 
-def _timestamps_cast(_type: ColumnType, settings: Settings) -> Cast | None:
-    return ("datetime", settings.zero_date == "null") if settings.time_zone == "UTC" else None
+def _datetimes_cast(_type: ColumnType, settings: Settings) -> Cast:
+    return DatetimeCast(zero_is_null=settings.zero_date == "null")
 
 
-DATE_TEXT = Wire(
-    lambda _type, settings: dates_of_text(pa.date32(), settings),
-    _as_text,
-    written="MySQL's text",
-    arrays=pa.string(),
-    cast=_dates_cast("date"),
-    text_cast=TEXT_CAST,
-)
-DATETIME_TEXT = Wire(
+def _timestamps_cast(type_: ColumnType, settings: Settings) -> Cast | None:
+    return _datetimes_cast(type_, settings) if settings.time_zone == "UTC" else None
+
+
+DATE_TEXT = text_wire(lambda _type, settings: dates_of_text(pa.date32(), settings), _dates_cast)
+DATETIME_TEXT = text_wire(
     lambda _type, settings: dates_of_text(TIMESTAMP_NTZ, settings),
-    _as_text,
-    written="MySQL's text, with its digits of fraction",
-    arrays=pa.string(),
-    cast=_dates_cast("datetime"),
-    text_cast=TEXT_CAST,
+    _datetimes_cast,
 )
-TIMESTAMP_TEXT = Wire(
-    _timestamps_of_text,
-    _as_text,
-    written="MySQL's text, in the zone of the TiCDC server",
-    arrays=pa.string(),
-    cast=_timestamps_cast,
-    text_cast=TEXT_CAST,
-)
+TIMESTAMP_TEXT = text_wire(_timestamps_of_text, _timestamps_cast)
 TIME_TEXT = Wire(
-    _times_of_text, _as_text, written="MySQL's text", cast=lambda _type, _settings: ("time",), text_cast=TEXT_CAST
+    _times_of_text,
+    as_text,
+    cast=lambda _type, _settings: PlainCast.TIME,
+    text_cast=PlainCast.TEXT,
 )

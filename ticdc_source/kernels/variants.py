@@ -1,4 +1,4 @@
-"""JSON text → Spark's VARIANT, in the binary form that Spark's own `parse_json` returns.
+"""JSON text → Spark's VARIANT, in the binary form that `parse_json` returns.
 
 The format is Parquet's Variant encoding. It leaves some choices to the writer: the type of a number, the order of keys.
 This module chooses as org.apache.spark.types.variant.VariantBuilder does, so that equal documents are equal bytes.
@@ -86,10 +86,7 @@ def _text(text: str) -> bytes:
 def _container(basic_type: int, parts: Sequence[bytes], order: Sequence[int], ids: Sequence[int]) -> bytes:
     """Write an object or an array: header, size, the keys' ids of an object, offsets in `order`, values."""
     data = b"".join(parts)
-    starts, end = [], 0
-    for part in parts:
-        starts.append(end)
-        end += len(part)
+    *starts, end = accumulate(map(len, parts), initial=0)
     large = len(parts) > _ONE_BYTE
     id_width, offset_width = _width(max(ids, default=0)), _width(end)
     if basic_type == _OBJECT:
@@ -177,7 +174,7 @@ def variants(texts: pa.Array) -> pa.Array:
     Raises:
         ValueError: a text is not JSON, or a document that VARIANT does not hold.
     """
-    found = [None if text is None else variant_of(text) for text in texts.to_pylist()]
-    children = [pa.array([b"" if pair is None else pair[side] for pair in found], pa.binary()) for side in (0, 1)]
-    missing = pa.array([pair is None for pair in found], pa.bool_())
+    values = [None if text is None else variant_of(text) for text in texts.to_pylist()]
+    children = [pa.array([b"" if pair is None else pair[side] for pair in values], pa.binary()) for side in (0, 1)]
+    missing = pa.array([pair is None for pair in values], pa.bool_())
     return pa.StructArray.from_arrays(children, fields=list(VARIANT), mask=missing)

@@ -1,1 +1,24 @@
-"""Changes → tables in Delta and Iceberg that stay equal to TiDB's."""
+"""Changes → tables in Delta and Iceberg that stay equal to TiDB's. It imports pyspark.
+
+    from ticdc_source.lakehouse import merge_into
+
+    merge_into(changes, "lake.shop.orders", format="iceberg")
+
+`merge_into` keeps the newest image of each row, `append_log` all changes, which `scd2_view` shows as versions of rows.
+`commits_of` and `resolved_ts_of` say how complete a table is; `purge_deleted` forgets rows that were deleted long ago.
+"""
+
+from ticdc_source.lakehouse.log import LogReport, append_log, scd2_view
+from ticdc_source.lakehouse.maintenance import commits_of, purge_deleted, resolved_ts_of
+from ticdc_source.lakehouse.merge import MergeReport, merge_into
+
+__all__ = [
+    "LogReport",
+    "MergeReport",
+    "append_log",
+    "commits_of",
+    "merge_into",
+    "purge_deleted",
+    "resolved_ts_of",
+    "scd2_view",
+]

@@ -61,13 +61,13 @@ def _plain(value: str, type_: ColumnType) -> str | None:
     if bits and type_.family not in ("text", "binary"):
         value = str(int(bits[2] or "0", 2 if bits[1].lower() == "b" else 16))
     if type_.labels is not None and type_.family == "enum":
-        known = {label.lower(): label for label in type_.labels}
-        if value.lower() not in known and value.isdecimal() and 0 < int(value) <= len(type_.labels):
+        labels = {label.lower(): label for label in type_.labels}
+        if value.lower() not in labels and value.isdecimal() and 0 < int(value) <= len(type_.labels):
             return type_.labels[int(value) - 1]
-        return known.get(value.lower(), value)
+        return labels.get(value.lower(), value)
     if type_.family in ("date", "datetime", "timestamp"):
-        found = _DATE.fullmatch(value) or _DIGITS_OF_A_DATE.fullmatch(value)
-        return None if found and "00" in (found[3].zfill(2), found[4].zfill(2)) else value
+        date_match = _DATE.fullmatch(value) or _DIGITS_OF_A_DATE.fullmatch(value)
+        return None if date_match and "00" in (date_match[3].zfill(2), date_match[4].zfill(2)) else value
     if type_.name == "year" and len(value) < _DIGITS_OF_A_YEAR:
         return _year(value)
     return value
@@ -168,12 +168,12 @@ def _timestamp(value: str, type_: ColumnType) -> str:
 
 def _moment(value: str, digits: int = 0) -> tuple[str, str]:
     """Return the date and the time of day of a text; `digits` is how many the fraction of a second may have."""
-    found = _DATE.fullmatch(value) or _DIGITS_OF_A_DATE.fullmatch(value)
-    if found is None:
+    match = _DATE.fullmatch(value) or _DIGITS_OF_A_DATE.fullmatch(value)
+    if match is None:
         raise ValueError(value)
-    day = date(int(found[1]), int(found[3]), int(found[4])).isoformat()
-    hours, minutes, seconds = (found[number] or "0" for number in (5, 6, 7))
-    return day, f"{hours:0>2}:{minutes:0>2}:{seconds:0>2}.{_fraction(found[8], digits)}"
+    day = date(int(match[1]), int(match[3]), int(match[4])).isoformat()
+    hours, minutes, seconds = (match[number] or "0" for number in (5, 6, 7))
+    return day, f"{hours:0>2}:{minutes:0>2}:{seconds:0>2}.{_fraction(match[8], digits)}"
 
 
 def _fraction(text: str | None, digits: int) -> str:
@@ -195,9 +195,9 @@ def _interval(value: str, type_: ColumnType) -> str:
 
 def _microseconds(value: str, type_: ColumnType) -> int:
     """Return a TIME as targets store it."""
-    found = _DURATION.fullmatch(value)
-    if found is None:
+    match = _DURATION.fullmatch(value)
+    if match is None:
         raise ValueError(value)
-    minutes = (int(found[2] or 0) * 24 + int(found[3])) * 60 + int(found[4])
-    total = (minutes * 60 + int(found[5] or 0)) * 1_000_000 + int(_fraction(found[6], type_.length or 0))
-    return -total if found[1] else total
+    minutes = (int(match[2] or 0) * 24 + int(match[3])) * 60 + int(match[4])
+    total = (minutes * 60 + int(match[5] or 0)) * 1_000_000 + int(_fraction(match[6], type_.length or 0))
+    return -total if match[1] else total

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,8 @@ from ticdc_source.events import DDLEvent
 from ticdc_source.lakehouse.changelog import Changelog, comment_of, keys_as_text, read_changelog, stored_column
 from ticdc_source.lakehouse.merge import KEYS, PREFIX, TABLE
 from ticdc_source.lakehouse.repeats import check_table, has_batch
-from ticdc_source.lakehouse.targets import CommitFacts, NewColumn, Target, open_target, quoted
+from ticdc_source.lakehouse.sql_targets import open_target
+from ticdc_source.lakehouse.targets import CommitFacts, NewColumn, Target, quoted
 from ticdc_source.lakehouse.widening import common_type
 from ticdc_source.schema.ddl_kinds import ddl_kind
 
@@ -79,12 +79,19 @@ def append_log(
         app_id: the name of the writer: another for each stream, also if it has a new checkpoint. With `batch_id`, the
             last micro-batch of this writer is skipped if it comes again; a smaller number is an error.
         batch_id: the number of the micro-batch, as `foreachBatch` gives it.
-        resolved_ts: the commit-ts up to which the changes are complete. The commit records it.
+        resolved_ts: the changes are complete up to this commit-ts, itself included. The commit records it.
         ddl: the DDL events of the table in these changes.
         preimages: whether rows before an update are kept too.
         properties: table properties for a new log.
         location: where a new log puts its files.
         column_prefix: what precedes `change`, `committed_at` and `sequence`; `_` by default.
+
+    Example:
+        ```python
+        from ticdc_source.lakehouse import append_log
+
+        append_log(changes, "lake.shop.orders__log", format="delta", app_id="orders-1", batch_id=batch_id)
+        ```
 
     Raises:
         SchemaError: the frame is no changelog.
@@ -118,13 +125,7 @@ def append_log(
         own = {_LOG: "true", TABLE: changelog.table, PREFIX: prefix}
         keys = {KEYS: keys_as_text(changelog.keys)} if changelog.keys else {}
         log.create(add, {**own, **keys, **(properties or {})}, location)
-    rows = _rows(changelog, wanted, ddl, preimages=preimages)
-    view = f"ticdc_{uuid.uuid4().hex}"
-    rows.createOrReplaceTempView(view)
-    try:
-        log.append(view, rows.columns, facts)
-    finally:
-        changes.sparkSession.catalog.dropTempView(view)
+    log.append(_rows(changelog, wanted, ddl, preimages=preimages), facts)
     return LogReport(
         target=target,
         created=not exists,
@@ -152,17 +153,17 @@ def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
 
 
 def _to_change(
-    log: Target, wanted: Sequence[NewColumn], there: Mapping[str, DataType]
+    log: Target, wanted: Sequence[NewColumn], existing: Mapping[str, DataType]
 ) -> tuple[list[NewColumn], list[tuple[str, DataType]]]:
     """Return the columns to add and those to widen.
 
     Raises:
-        TargetError: a column has another type there, which cannot be widened.
+        TargetError: a column has another type in the log, which cannot be widened.
     """
-    known = {name.lower(): (name, type_) for name, type_ in there.items()}
+    columns = {name.lower(): (name, type_) for name, type_ in existing.items()}
     add, widen = [], []
     for column in wanted:
-        name, type_ = known.get(column.name.lower(), (column.name, None))
+        name, type_ = columns.get(column.name.lower(), (column.name, None))
         if type_ is None:
             add.append(column)
             continue
@@ -224,6 +225,14 @@ def scd2_view(
         view_name: the name of a temporary view to create too.
         keys: the columns that identify a row; by default those that the log remembers.
 
+    Example:
+        ```python
+        from ticdc_source.lakehouse import scd2_view
+
+        versions = scd2_view(spark, "lake.shop.orders__log")
+        versions.where("_is_current").show()
+        ```
+
     Raises:
         SchemaError: the table has no key: nothing tells a repeated change from another row's.
         TargetError: it is no log.
@@ -241,7 +250,7 @@ def scd2_view(
         )
         raise SchemaError(msg)
     prefix = remembered[PREFIX]
-    frame = spark.table(log)
+    frame = target.frame()
     change, sequence = quoted(f"{prefix}{_CHANGE}"), quoted(f"{prefix}{_SEQUENCE}")
     own = {f"{prefix}{name}" for name in (_CHANGE, _COMMITTED_AT, _SEQUENCE)}
     columns = [field for field in frame.schema if field.name not in own]

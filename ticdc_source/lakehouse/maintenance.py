@@ -7,18 +7,27 @@ import datetime
 from pyspark.sql import SparkSession
 
 from ticdc_source.errors import OptionError, TargetError
-from ticdc_source.lakehouse.merge import DELETES, PREFIX, deleted_keys_of
-from ticdc_source.lakehouse.targets import Commit, Target, existing_target, quoted
+from ticdc_source.lakehouse.merge import DELETES, PREFIX
+from ticdc_source.lakehouse.sql_targets import existing_target
+from ticdc_source.lakehouse.targets import Commit, CommitFacts, Target, quoted
+from ticdc_source.tso import of_ms
 
 __all__ = ["commits_of", "purge_deleted", "resolved_ts_of"]
 
 
 def resolved_ts_of(spark: SparkSession, target: str) -> int | None:
-    """Return the commit-ts up to which a target is complete; None if no commit has recorded one.
+    """Return the resolved ts of a target: every change up to it, itself included, is there. None if none is recorded.
 
     Args:
         spark: the session.
         target: the name of the table, as `merge_into` takes it.
+
+    Example:
+        ```python
+        from ticdc_source.lakehouse import resolved_ts_of
+
+        print(resolved_ts_of(spark, "lake.shop.orders"))
+        ```
 
     Raises:
         TargetError: there is no such table in Delta or Iceberg.
@@ -32,10 +41,18 @@ def commits_of(spark: SparkSession, target: str) -> list[Commit]:
 
     `VERSION AS OF` takes their `version`: Delta's version, or Iceberg's snapshot id.
 
+    Example:
+        ```python
+        from ticdc_source.lakehouse import commits_of
+
+        for commit in commits_of(spark, "lake.shop.orders"):
+            print(commit.version, commit.facts.batch_id, commit.facts.resolved_ts)
+        ```
+
     Raises:
         TargetError: there is no such table in Delta or Iceberg.
     """
-    return _there(spark, target).commits()
+    return _existing(spark, target).commits()
 
 
 def purge_deleted(spark: SparkSession, target: str, *, before: int | datetime.datetime) -> None:
@@ -50,11 +67,20 @@ def purge_deleted(spark: SparkSession, target: str, *, before: int | datetime.da
         target: the name of the table, as `merge_into` takes it.
         before: the moment: a commit-ts, or a time with a time zone.
 
+    Example:
+        ```python
+        from datetime import datetime, timedelta, timezone
+
+        from ticdc_source.lakehouse import purge_deleted
+
+        purge_deleted(spark, "lake.shop.orders", before=datetime.now(timezone.utc) - timedelta(days=7))
+        ```
+
     Raises:
         OptionError: the time has no zone.
         TargetError: there is no such table, or `merge_into` did not create it.
     """
-    table = _there(spark, target)
+    table = _existing(spark, target)
     properties = table.properties()
     if DELETES not in properties:
         msg = f"{target} has no property {DELETES}: merge_into did not create it, so which rows are deleted is unknown"
@@ -62,19 +88,19 @@ def purge_deleted(spark: SparkSession, target: str, *, before: int | datetime.da
     prefix = properties.get(PREFIX, "_")
     older = f"{quoted(f'{prefix}sequence')}.commit_ts < {_commit_ts(before)}"
     if properties[DELETES] == "soft":
-        table.delete_rows(f"{quoted(f'{prefix}is_deleted')} AND {older}")
+        table.delete_rows(f"{quoted(f'{prefix}is_deleted')} AND {older}", CommitFacts())
         return
-    forgotten = existing_target(spark, deleted_keys_of(target))
-    if forgotten is not None:
-        forgotten.delete_rows(older)
+    tombstones = table.deleted_keys()
+    if tombstones.exists():
+        tombstones.delete_rows(older, CommitFacts())
 
 
-def _there(spark: SparkSession, target: str) -> Target:
-    found = existing_target(spark, target)
-    if found is None:
+def _existing(spark: SparkSession, target: str) -> Target:
+    table = existing_target(spark, target)
+    if table is None:
         msg = f"There is no table {target} in the catalogs of this session: give the name that merge_into has"
         raise TargetError(msg)
-    return found
+    return table
 
 
 def _commit_ts(moment: int | datetime.datetime) -> int:
@@ -85,4 +111,4 @@ def _commit_ts(moment: int | datetime.datetime) -> int:
         msg = f"before={moment!r} has no time zone: give one, for example datetime(2026, 1, 31, tzinfo=timezone.utc)"
         raise OptionError(msg)
     since = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-    return since // datetime.timedelta(milliseconds=1) << 18
+    return of_ms(since // datetime.timedelta(milliseconds=1))

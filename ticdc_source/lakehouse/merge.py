@@ -8,17 +8,17 @@ the DDL is applied; the tombstones of hard deletes are written; the rows are mer
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BooleanType, DataType, VariantType
 
 from ticdc_source.errors import OptionError, SchemaError, TargetError
 from ticdc_source.events import DDLEvent
+from ticdc_source.lakehouse.apply_ddl import OldRows
 from ticdc_source.lakehouse.changelog import (
     Changelog,
     Images,
@@ -27,14 +27,14 @@ from ticdc_source.lakehouse.changelog import (
     newest_images,
     read_changelog,
 )
-from ticdc_source.lakehouse.ddl import COLUMN_TYPES
-from ticdc_source.lakehouse.old_rows import OldRows
 from ticdc_source.lakehouse.repeats import check_merged, check_table, has_batch
-from ticdc_source.lakehouse.targets import CommitFacts, Merged, NewColumn, Target, open_target, quoted
+from ticdc_source.lakehouse.sql_targets import open_target
+from ticdc_source.lakehouse.target_ddl import COLUMN_TYPES, DestructiveDDL
+from ticdc_source.lakehouse.targets import CommitFacts, Merged, NewColumn, Target, Upsert
 from ticdc_source.lakehouse.widening import common_type
 from ticdc_source.schema.model import MYSQL_TYPE
 
-__all__ = ["DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "deleted_keys_of", "merge_into"]
+__all__ = ["DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "merge_into"]
 
 # Properties of a target.
 TABLE, KEYS, DELETES, PREFIX = "ticdc.table", "ticdc.keys", "ticdc.deletes", "ticdc.column_prefix"
@@ -69,7 +69,7 @@ class _Plan:
     """What a merge will do to the columns of the target.
 
     Attributes:
-        columns: the target's columns and types after it, by lower-case name: the name there and its type.
+        columns: the columns that the target will have, by lower-case name: its own name of each, and the type.
         add: the columns to add; of a new table all.
         widen: the columns to widen, with their new types.
         prefix: what precedes the names of the target's own columns.
@@ -92,9 +92,26 @@ class _Plan:
         """The column that says, with soft deletes, that a row is deleted."""
         return f"{self.prefix}is_deleted"
 
-    def quoted(self, name: str) -> str:
-        """Return a column as the target calls it, for SQL."""
-        return quoted(self.columns[name.lower()][0])
+    def upsert(self, images: Images, tombstones: Target | None) -> Upsert:
+        """Return what the images do to the rows of the target."""
+        return Upsert(
+            images=images.frame,
+            keys=self._names(images.keys),
+            values=self._names(images.others),
+            sequence=self.sequence,
+            deleted=None if self.hard else self.deleted,
+            removes=self.hard,
+            tombstones=tombstones,
+        )
+
+    def burial(self, images: Images) -> Upsert:
+        """Return what the images of deleted rows do to the table of tombstones."""
+        gone = images.frame.where("gone")
+        return Upsert(images=gone, keys=self._names(images.keys), values=(), sequence=self.sequence)
+
+    def _names(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return columns as the target calls them."""
+        return tuple(self.columns[name.lower()][0] for name in names)
 
 
 def merge_into(
@@ -102,13 +119,13 @@ def merge_into(
     target: str,
     *,
     keys: Sequence[str] | None = None,
-    deletes: str | None = None,
+    deletes: Literal["soft", "hard"] | None = None,
     format: str | None = None,  # noqa: A002 (Spark's word)
     app_id: str | None = None,
     batch_id: int | None = None,
     resolved_ts: int | None = None,
     ddl: Sequence[DDLEvent] = (),
-    on_destructive_ddl: str = "warn",
+    on_destructive_ddl: Literal["apply", "fail", "warn", "ignore"] = "warn",
     properties: Mapping[str, str] | None = None,
     location: str | None = None,
     column_prefix: str | None = None,
@@ -138,10 +155,12 @@ def merge_into(
             before that version. (If Iceberg's snapshot that recorded the number has expired, nothing is skipped;
             `_sequence` keeps the rows right.)
         batch_id: the number of the micro-batch, as `foreachBatch` gives it.
-        resolved_ts: the commit-ts up to which the changes are complete. The commit of the rows records it
+        resolved_ts: the changes are complete up to this commit-ts, itself included. The commit of the rows records it
             (`resolved_ts_of`); without changes there is no commit.
         ddl: the DDL events of the table in these changes, oldest first.
-        on_destructive_ddl: `warn`, `fail` or `apply`, for DDL that removes rows.
+        on_destructive_ddl: what DDL does that removes rows without delete events, in the words of the option
+            `onDestructiveDDL`: `fail` raises an error, `warn` leaves the target as it is and warns, and `ignore` does
+            not even warn. `apply` removes the rows of the target too.
         properties: table properties for a new target.
         location: where a new target puts its files.
         column_prefix: what precedes `sequence` and `is_deleted`; `_` by default.
@@ -149,6 +168,14 @@ def merge_into(
 
     Returns:
         What was done.
+
+    Example:
+        ```python
+        from ticdc_source.lakehouse import merge_into
+
+        report = merge_into(changes, "lake.shop.orders", format="delta", app_id="orders-1", batch_id=batch_id)
+        print(report.created, report.images)
+        ```
 
     Raises:
         OptionError: `deletes` or `on_destructive_ddl` has an unknown value.
@@ -165,14 +192,9 @@ def merge_into(
         location=location,
         prefix=column_prefix,
         ddl=tuple(ddl),
-        on_destructive_ddl=on_destructive_ddl,
+        on_destructive_ddl=DestructiveDDL.of(on_destructive_ddl),
         time_zone=time_zone,
     ).run()
-
-
-def deleted_keys_of(target: str) -> str:
-    """Return the name of the table with the keys that hard deletes removed from a target."""
-    return f"{target[:-1].rstrip('/')}__deleted`" if target.endswith("`") else f"{target}__deleted"
 
 
 def _checked_deletes(deletes: str | None) -> str | None:
@@ -195,12 +217,8 @@ class _Merge:
     location: str | None
     prefix: str | None
     ddl: tuple[DDLEvent, ...]
-    on_destructive_ddl: str
+    on_destructive_ddl: DestructiveDDL
     time_zone: str
-
-    @property
-    def _spark(self) -> SparkSession:
-        return self.target.spark
 
     @property
     def _what(self) -> str:
@@ -252,7 +270,8 @@ class _Merge:
             self._create(self.target, plan.add, {KEYS: keys_as_text(keys), **filled}, deletes, plan.prefix)
         if tombstones is not None and gone and not repeated:
             self._bury(images, tombstones, plan)
-        merged = self._merge(images, tombstones, plan) if count and not repeated else Merged(0)
+        write = count and not repeated
+        merged = self.target.merge(plan.upsert(images, tombstones), self.facts) if write else Merged(0)
         check_merged(self.target, self.facts, merged)
         return MergeReport(
             target=self.target.name,
@@ -315,9 +334,9 @@ class _Merge:
                 "its changes with append_log"
             )
             raise SchemaError(msg)
-        there = {field.name.lower(): field.name for field in self.changes.columns}
-        there |= {name: name for name in old_rows.renamed_columns(there)}
-        missing = [name for name in wanted if name.lower() not in there]
+        names = {field.name.lower(): field.name for field in self.changes.columns}
+        names |= {name: name for name in old_rows.renamed_columns(names)}
+        missing = [name for name in wanted if name.lower() not in names]
         if missing:
             msg = (
                 f"Cannot merge {self._what}: the changes lack the key column {', '.join(missing)} (they have "
@@ -331,7 +350,7 @@ class _Merge:
                 "otherwise give keys"
             )
             raise TargetError(msg)
-        return tuple(there[name.lower()] for name in wanted)
+        return tuple(names[name.lower()] for name in wanted)
 
     def _plan(self, images: Images, prefix: str, deletes: str, *, exists: bool) -> _Plan:
         names = (f"{prefix}sequence", f"{prefix}is_deleted")
@@ -348,26 +367,26 @@ class _Merge:
         types = {**stored, names[0]: images.frame.schema["seq"].dataType}
         if deletes == _SOFT:
             types[names[1]] = BooleanType()
-        there = self.target.columns() if exists else {}
+        existing = self.target.columns() if exists else {}
         if exists:
-            self._check_own(there, own)
-        known = {name.lower(): (name, type_) for name, type_ in there.items()}
+            self._check_own(existing, own)
+        columns = {name.lower(): (name, type_) for name, type_ in existing.items()}
         add, widen = [], []
         for name, type_ in types.items():
-            old = known.get(name.lower())
+            old = columns.get(name.lower())
             if old is None:
                 self._check_new(name, type_)
                 add.append(NewColumn(name, type_, comment_of(fields[name]) if name in fields else None))
-                known[name.lower()] = (name, type_)
+                columns[name.lower()] = (name, type_)
             elif old[1] != type_ and name not in own:
                 wide = self._widened(old[0], old[1], type_)
                 if wide != old[1]:
                     widen.append((old[0], wide))
-                    known[name.lower()] = (old[0], wide)
-        return _Plan(known, tuple(add), tuple(widen), prefix, deletes == _HARD)
+                    columns[name.lower()] = (old[0], wide)
+        return _Plan(columns, tuple(add), tuple(widen), prefix, deletes == _HARD)
 
-    def _check_own(self, there: Mapping[str, DataType], own: Sequence[str]) -> None:
-        missing = [name for name in own if name.lower() not in {one.lower() for one in there}]
+    def _check_own(self, existing: Mapping[str, DataType], own: Sequence[str]) -> None:
+        missing = [name for name in own if name.lower() not in {one.lower() for one in existing}]
         if missing:
             msg = (
                 f"Cannot merge {self._what}: the target has no column {' and no column '.join(missing)}, which "
@@ -420,15 +439,15 @@ class _Merge:
 
     def _tombstones(self, images: Images, plan: _Plan, deletes: str, old_rows: OldRows) -> Target:
         """Return the table of tombstones; its keys have the names and types that the target's will have."""
-        tombstones = open_target(self._spark, deleted_keys_of(self.target.name), self.target.engine)
+        tombstones = self.target.deleted_keys()
         names = (*images.keys, plan.sequence)
         wanted = [NewColumn(*plan.columns[name.lower()]) for name in names]
         if not tombstones.exists():
             self._create(tombstones, wanted, {KEYS: keys_as_text(images.keys)}, deletes, plan.prefix)
             return tombstones
-        there = {name.lower(): type_ for name, type_ in tombstones.columns().items()}
+        types = {name.lower(): type_ for name, type_ in tombstones.columns().items()}
         for column in wanted:
-            before = there.get(column.name.lower())
+            before = types.get(column.name.lower())
             if before is None:
                 tombstones.add_column(column)
             elif before != column.type:
@@ -453,79 +472,9 @@ class _Merge:
 
     def _bury(self, images: Images, tombstones: Target, plan: _Plan) -> None:
         """Write the keys of deleted rows into the table of tombstones."""
-        sequence = quoted(plan.sequence)
-        names = ", ".join([*(plan.quoted(name) for name in images.keys), sequence])
-        values = ", ".join([*(f"s.k{number}" for number in range(len(images.keys))), "s.seq"])
-        if has_batch(tombstones, self.facts):
-            return
-        with _view(images.frame.where("gone")) as source:
-            merged = tombstones.merge(
-                source,
-                f"ON {_same_keys(images, plan)} "  # noqa: S608
-                f"WHEN MATCHED AND s.seq > t.{sequence} THEN UPDATE SET t.{sequence} = s.seq "
-                f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})",
-                self.facts,
-            )
-        check_merged(tombstones, self.facts, merged)
-
-    def _merge(self, images: Images, tombstones: Target | None, plan: _Plan) -> Merged:
-        """Write the rows: one commit."""
-        with _view(images.frame) as view:
-            return self.target.merge(
-                self._not_buried(view, images, tombstones, plan), _clauses(images, plan), self.facts
-            )
-
-    def _not_buried(self, view: str, images: Images, tombstones: Target | None, plan: _Plan) -> str:
-        """Return the source of the MERGE: without the rows that are older than the tombstone of their key."""
-        if tombstones is None:
-            return view
-        # As a query: Spark 4.1 cannot plan a MERGE from a view of an Iceberg table.
-        same = _same_keys(images, plan, other="b")
-        return (
-            f"(SELECT s.* FROM {view} s LEFT ANTI JOIN {tombstones.name} b "  # noqa: S608
-            f"ON {same} AND NOT s.gone AND b.{quoted(plan.sequence)} > s.seq)"
-        )
-
-
-def _clauses(images: Images, plan: _Plan) -> str:
-    """Return the clauses of the MERGE: only what is newer than the row of the target changes it."""
-    sequence, deleted = quoted(plan.sequence), quoted(plan.deleted)
-    keys = {plan.quoted(name): f"s.k{number}" for number, name in enumerate(images.keys)}
-    others = {plan.quoted(name): f"s.c{number}" for number, name in enumerate(images.others)}
-    own = {sequence: "s.seq"} if plan.hard else {sequence: "s.seq", deleted: "s.gone"}
-    newer = f"WHEN MATCHED AND s.seq > t.{sequence}"
-    if plan.hard:
-        special = f"{newer} AND s.gone THEN DELETE"
-        absent = "WHEN NOT MATCHED AND NOT s.gone"
-    else:
-        special = f"{newer} AND s.bare THEN UPDATE SET {_assigned(own)}"
-        absent = "WHEN NOT MATCHED"
-    inserted = {**keys, **others, **own}
-    changed = f"{newer} THEN UPDATE SET {_assigned({**others, **own})}"
-    return (
-        f"ON {_same_keys(images, plan)} {special} {changed} "  # noqa: S608
-        f"{absent} THEN INSERT ({', '.join(inserted)}) VALUES ({', '.join(inserted.values())})"
-    )
-
-
-def _same_keys(images: Images, plan: _Plan, other: str = "t") -> str:
-    return " AND ".join(f"{other}.{plan.quoted(name)} <=> s.k{number}" for number, name in enumerate(images.keys))
-
-
-def _assigned(values: Mapping[str, str]) -> str:
-    return ", ".join(f"t.{name} = {value}" for name, value in values.items())
+        if not has_batch(tombstones, self.facts):
+            check_merged(tombstones, self.facts, tombstones.merge(plan.burial(images), self.facts))
 
 
 def _names(changes: Changelog) -> str:
     return ", ".join(field.name for field in changes.columns)
-
-
-@contextmanager
-def _view(frame: DataFrame) -> Iterator[str]:
-    """Give a frame a name for SQL."""
-    name = f"ticdc_{uuid.uuid4().hex}"
-    frame.createOrReplaceTempView(name)
-    try:
-        yield name
-    finally:
-        frame.sparkSession.catalog.dropTempView(name)

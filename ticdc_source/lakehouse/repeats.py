@@ -51,8 +51,8 @@ def has_batch(target: Target, facts: CommitFacts) -> bool:
         return False
     if last.number == facts.batch_id and not last.restored:
         return True
-    found = "it was restored to an older version after" if last.restored else "it has"
-    raise TargetError(_refusal(target, facts, f"{found} micro-batch {last.number} of this writer"))
+    reason = "it was restored to an older version after" if last.restored else "it has"
+    raise TargetError(_refusal(target, facts, f"{reason} micro-batch {last.number} of this writer"))
 
 
 def check_merged(target: Target, facts: CommitFacts, merged: Merged) -> None:
@@ -62,13 +62,13 @@ def check_merged(target: Target, facts: CommitFacts, merged: Merged) -> None:
         TargetError: it has skipped them.
     """
     if merged.skipped:
-        found = "it has this micro-batch of this writer or a later one, and does not know the commit any more"
-        raise TargetError(_refusal(target, facts, found))
+        reason = "it has this micro-batch of this writer or a later one, and does not know the commit any more"
+        raise TargetError(_refusal(target, facts, reason))
 
 
-def _refusal(target: Target, facts: CommitFacts, found: str) -> str:
+def _refusal(target: Target, facts: CommitFacts, reason: str) -> str:
     return (
-        f"Cannot write micro-batch {facts.batch_id} of app_id={facts.app_id!r} into {target.name}: {found}, so the "
+        f"Cannot write micro-batch {facts.batch_id} of app_id={facts.app_id!r} into {target.name}: {reason}, so the "
         "rows would be skipped. Either the stream has a new or older checkpoint: give it an app_id of its own, or a "
         "new target. Or two streams have the same app_id: give each another. Or the table was restored: give a new "
         "app_id, and read again from before the version to which it was restored (what comes again changes nothing)"

@@ -1,1 +1,1 @@
-"""Options: what the user typed, parsed and checked without I/O."""
+"""Options are what the user typed, parsed and checked without I/O."""

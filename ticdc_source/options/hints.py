@@ -1,4 +1,4 @@
-"""The options `schemaHints` and `unspecifiedDecimal`: types in Spark's DDL → Arrow types.
+"""Types in Spark's DDL → Arrow types: the options `schemaHints` and `unspecifiedDecimal`.
 
 `StructType.fromDDL` needs a JVM session, which `DataSource.schema()` does not have, so there is a small parser here.
 """

@@ -1,140 +1,98 @@
-"""`kafka.*` options → the settings of kafka-python's KafkaConsumer, without I/O or an import of kafka.
+"""`kafka.*` options → the settings of the Kafka client: a typed dataclass, without I/O or an import of kafka.
 
 The settings can be pickled, and print without secrets.
 """
 
+# ruff: noqa: RUF009 (`setting` returns a dataclass field; its default is made once, and never changed)
+
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Container
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
-from ticdc_source.options.credentials import ClientSettings, Secret, proxy_url, tls
-from ticdc_source.options.logins import sasl
+from ticdc_source.options.client_setting import made, setting, settings_of
 from ticdc_source.options.options import Options
-from ticdc_source.reports import warn
+from ticdc_source.options.security import Login, LoginTimes, SASLSettings, Secret, TLSSettings, login_of, proxy_url
 
-__all__ = ["BY_NAME", "OWN_SETTINGS", "REFUSED", "SETTINGS", "WITHOUT_EFFECT", "Setting", "client_config"]
+__all__ = ["BY_NAME", "REFUSED", "SETTINGS", "WITHOUT_EFFECT", "ClientSettings", "client_settings"]
+
+SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 
-class Setting(NamedTuple):
-    """One setting of the client.
+def _servers(text: str) -> tuple[str, ...]:
+    return tuple(parsers.servers(text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """How to reach Kafka, and how to fetch from it.
+
+    Each setting has kafka-python's name. None leaves it to the client.
 
     Attributes:
-        java: Java's name without `kafka.`; None if only kafka-python has the setting.
-        name: kafka-python's name, or one of `OWN_SETTINGS`.
-        parse: Turns text into a value; raises ValueError with a sentence that repeats no part of the text.
+        default_api_timeout_ms: how long a request and its retries may take; kafka-python's consumer has no such limit.
+        broker_timeout_ms: how long a stream waits that has reached its brokers; None for a batch read.
+        login: who logs in; None without SASL.
+        tls: None without TLS.
     """
 
-    java: str | None
-    name: str
-    parse: Callable[[str], object]
+    bootstrap_servers: tuple[str, ...] = setting("bootstrap.servers", _servers, default=())
+    client_id: str = setting("client.id", parsers.stripped, default="ticdc-source")
+    client_rack: str | None = setting("client.rack", parsers.stripped)
+    client_dns_lookup: str | None = setting(
+        "client.dns.lookup", parsers.one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
+    )
+    group_id: str | None = setting("group.id", parsers.stripped)
+    isolation_level: Literal["read_uncommitted", "read_committed"] = setting(
+        "isolation.level", parsers.one_of("read_uncommitted", "read_committed"), default="read_uncommitted"
+    )
+    check_crcs: bool = setting("check.crcs", parsers.boolean, default=True)
+    fetch_min_bytes: int | None = setting("fetch.min.bytes", parsers.whole_number(0))
+    fetch_max_wait_ms: int = setting("fetch.max.wait.ms", parsers.whole_number(0), default=500)
+    fetch_max_bytes: int | None = setting("fetch.max.bytes", parsers.whole_number(1))
+    # A client reads one partition at a time. A response is a few chunks, and the client fetches the next one meanwhile.
+    # Each response costs kafka-python about a millisecond, whatever its size; 4 MiB take 25 MiB more memory of a
+    # worker than 2 or 3.
+    max_partition_fetch_bytes: int = setting("max.partition.fetch.bytes", parsers.whole_number(1), default=3 << 20)
+    max_poll_records: int | None = setting("max.poll.records", parsers.whole_number(1))
+    request_timeout_ms: int = setting("request.timeout.ms", parsers.whole_number(1), default=30_000)
+    default_api_timeout_ms: int = setting("default.api.timeout.ms", parsers.whole_number(1), default=30_000)
+    bootstrap_timeout_ms: int = setting("bootstrap.timeout.ms", parsers.whole_number(1), default=30_000)
+    socket_connection_setup_timeout_ms: int | None = setting(
+        "socket.connection.setup.timeout.ms", parsers.whole_number(1)
+    )
+    socket_connection_setup_timeout_max_ms: int | None = setting(
+        "socket.connection.setup.timeout.max.ms", parsers.whole_number(1)
+    )
+    retry_backoff_ms: int | None = setting("retry.backoff.ms", parsers.whole_number(0))
+    reconnect_backoff_ms: int | None = setting("reconnect.backoff.ms", parsers.whole_number(0))
+    reconnect_backoff_max_ms: int = setting(  # find a restarted broker again soon
+        "reconnect.backoff.max.ms", parsers.whole_number(0), default=1_000
+    )
+    connections_max_idle_ms: int = setting("connections.max.idle.ms", parsers.whole_number(1), default=9 * 60_000)
+    metadata_max_age_ms: int | None = setting("metadata.max.age.ms", parsers.whole_number(1))
+    receive_buffer_bytes: int | None = setting("receive.buffer.bytes", parsers.buffer_bytes)
+    send_buffer_bytes: int | None = setting("send.buffer.bytes", parsers.buffer_bytes)
+    receive_message_max_bytes: int | None = setting(None, parsers.whole_number(1))
+    api_version: tuple[int, ...] | None = setting(None, parsers.broker_version)
+    proxy_url: Secret | None = setting(None, proxy_url, secret=True)
+    security_protocol: SecurityProtocol = setting(
+        "security.protocol", parsers.one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), default="PLAINTEXT"
+    )
+    broker_timeout_ms: int | None = None
+    login: Login | None = None
+    tls: TLSSettings | None = None
 
 
-SETTINGS: tuple[Setting, ...] = (
-    Setting("bootstrap.servers", "bootstrap_servers", parsers.servers),
-    Setting("client.id", "client_id", parsers.stripped),
-    Setting("client.rack", "client_rack", parsers.stripped),
-    Setting(
-        "client.dns.lookup",
-        "client_dns_lookup",
-        parsers.one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-    ),
-    Setting("group.id", "group_id", parsers.stripped),
-    Setting("isolation.level", "isolation_level", parsers.one_of("read_uncommitted", "read_committed")),
-    Setting("check.crcs", "check_crcs", parsers.boolean),
-    Setting("fetch.min.bytes", "fetch_min_bytes", parsers.whole_number(0)),
-    Setting("fetch.max.wait.ms", "fetch_max_wait_ms", parsers.whole_number(0)),
-    Setting("fetch.max.bytes", "fetch_max_bytes", parsers.whole_number(1)),
-    Setting("max.partition.fetch.bytes", "max_partition_fetch_bytes", parsers.whole_number(1)),
-    Setting("max.poll.records", "max_poll_records", parsers.whole_number(1)),
-    Setting("request.timeout.ms", "request_timeout_ms", parsers.whole_number(1)),
-    Setting("default.api.timeout.ms", "default_api_timeout_ms", parsers.whole_number(1)),
-    Setting("bootstrap.timeout.ms", "bootstrap_timeout_ms", parsers.whole_number(1)),
-    Setting("socket.connection.setup.timeout.ms", "socket_connection_setup_timeout_ms", parsers.whole_number(1)),
-    Setting(
-        "socket.connection.setup.timeout.max.ms", "socket_connection_setup_timeout_max_ms", parsers.whole_number(1)
-    ),
-    Setting("retry.backoff.ms", "retry_backoff_ms", parsers.whole_number(0)),
-    Setting("reconnect.backoff.ms", "reconnect_backoff_ms", parsers.whole_number(0)),
-    Setting("reconnect.backoff.max.ms", "reconnect_backoff_max_ms", parsers.whole_number(0)),
-    Setting("connections.max.idle.ms", "connections_max_idle_ms", parsers.whole_number(1)),
-    Setting("metadata.max.age.ms", "metadata_max_age_ms", parsers.whole_number(1)),
-    Setting("receive.buffer.bytes", "receive_buffer_bytes", parsers.buffer_bytes),
-    Setting("send.buffer.bytes", "send_buffer_bytes", parsers.buffer_bytes),
-    Setting(None, "receive_message_max_bytes", parsers.whole_number(1)),
-    Setting(None, "api_version", parsers.broker_version),
-    Setting(None, "proxy_url", proxy_url),
-    Setting("security.protocol", "security_protocol", parsers.one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
-    Setting("sasl.mechanism", "sasl_mechanism", parsers.upper_case),
-    Setting("sasl.jaas.config", "sasl_jaas_config", Secret),
-    Setting(None, "sasl_plain_username", parsers.stripped),
-    Setting(None, "sasl_plain_password", Secret),
-    Setting("sasl.login.callback.handler.class", "sasl_login_callback_handler_class", parsers.stripped),
-    Setting("sasl.client.callback.handler.class", "sasl_client_callback_handler_class", parsers.stripped),
-    Setting("sasl.login.connect.timeout.ms", "sasl_login_connect_timeout_ms", parsers.whole_number(1)),
-    Setting("sasl.login.read.timeout.ms", "sasl_login_read_timeout_ms", parsers.whole_number(1)),
-    Setting("sasl.login.retry.backoff.ms", "sasl_login_retry_backoff_ms", parsers.whole_number(0)),
-    Setting("sasl.login.retry.backoff.max.ms", "sasl_login_retry_backoff_max_ms", parsers.whole_number(0)),
-    Setting("sasl.oauthbearer.token.endpoint.url", "sasl_oauthbearer_token_endpoint_url", parsers.token_endpoint),
-    Setting(
-        "sasl.oauthbearer.client.credentials.client.id",
-        "sasl_oauthbearer_client_credentials_client_id",
-        parsers.stripped,
-    ),
-    Setting(
-        "sasl.oauthbearer.client.credentials.client.secret", "sasl_oauthbearer_client_credentials_client_secret", Secret
-    ),
-    Setting("sasl.oauthbearer.scope", "sasl_oauthbearer_scope", parsers.stripped),
-    Setting("sasl.oauthbearer.header.urlencode", "sasl_oauthbearer_header_urlencode", parsers.boolean),
-    Setting("sasl.oauthbearer.jwt.retriever.class", "sasl_oauthbearer_jwt_retriever_class", parsers.stripped),
-    Setting("sasl.kerberos.service.name", "sasl_kerberos_service_name", parsers.stripped),
-    Setting(None, "sasl_kerberos_domain_name", parsers.stripped),
-    Setting("ssl.truststore.type", "ssl_truststore_type", parsers.one_of("JKS", "PKCS12", "PEM")),
-    Setting("ssl.truststore.location", "ssl_cafile", parsers.stripped),
-    Setting("ssl.truststore.password", "ssl_truststore_password", Secret),
-    Setting("ssl.truststore.certificates", "ssl_truststore_pem", parsers.stripped),
-    Setting("ssl.keystore.type", "ssl_keystore_type", parsers.one_of("JKS", "PKCS12", "PEM")),
-    Setting("ssl.keystore.location", "ssl_certfile", parsers.stripped),
-    Setting("ssl.keystore.password", "ssl_keystore_password", Secret),
-    Setting("ssl.keystore.key", "ssl_keystore_key_pem", Secret),
-    Setting("ssl.keystore.certificate.chain", "ssl_keystore_chain_pem", parsers.stripped),
-    Setting("ssl.key.password", "ssl_password", Secret),
-    Setting("ssl.endpoint.identification.algorithm", "ssl_check_hostname", parsers.host_check),
-    Setting(None, "ssl_keyfile", parsers.stripped),
-    Setting(None, "ssl_crlfile", parsers.stripped),
-    Setting(None, "ssl_ciphers", parsers.stripped),
+SETTINGS = (
+    *settings_of(ClientSettings),
+    *settings_of(SASLSettings, "sasl_"),
+    *settings_of(LoginTimes, "sasl_login_"),
+    *settings_of(TLSSettings, "ssl_"),
 )
-
-# Settings that KafkaConsumer does not have: the kafka package implements them, or `client_config` replaces them.
-OWN_SETTINGS = frozenset({
-    "broker_timeout_ms",
-    "default_api_timeout_ms",
-    "socket_connection_setup_timeout_ms",
-    "socket_connection_setup_timeout_max_ms",
-    "ssl_truststore_pem",
-    "ssl_keystore_key_pem",
-    "ssl_keystore_chain_pem",
-    "ssl_truststore_type",
-    "ssl_truststore_password",
-    "ssl_keystore_type",
-    "ssl_keystore_password",
-    "sasl_jaas_config",
-    "sasl_login",
-    "sasl_login_callback_handler_class",
-    "sasl_login_connect_timeout_ms",
-    "sasl_login_read_timeout_ms",
-    "sasl_login_retry_backoff_ms",
-    "sasl_login_retry_backoff_max_ms",
-    "sasl_client_callback_handler_class",
-    "sasl_oauthbearer_token_endpoint_url",
-    "sasl_oauthbearer_client_credentials_client_id",
-    "sasl_oauthbearer_client_credentials_client_secret",
-    "sasl_oauthbearer_scope",
-    "sasl_oauthbearer_header_urlencode",
-    "sasl_oauthbearer_jwt_retriever_class",
-})  # fmt: skip
 
 BY_NAME = {key: row for row in SETTINGS for key in (row.java, row.name) if key is not None}
 
@@ -213,28 +171,9 @@ _GROUP_ID_WARNING = (
     "query per group id."
 )
 
-# Settings that the source owns: no reset, no commits, no metrics; nothing is created.
-_FIXED: ClientSettings = {
-    "allow_auto_create_topics": False,
-    "auto_offset_reset": "none",
-    "enable_auto_commit": False,
-    "metrics_enabled": False,
-}
-_DEFAULTS: ClientSettings = {
-    "isolation_level": "read_uncommitted",
-    "check_crcs": True,
-    "request_timeout_ms": 30_000,
-    "fetch_max_wait_ms": 500,
-    # A client reads one partition at a time. A response is a few chunks, and the client fetches the next one meanwhile.
-    # Each response costs kafka-python about a millisecond, whatever its size; 4 MiB take 25 MiB more memory of a
-    # worker than 2 or 3.
-    "max_partition_fetch_bytes": 3 << 20,
-    "reconnect_backoff_max_ms": 1_000,  # find a restarted broker again soon
-}
 
-
-def client_config(options: Options, *, driver: bool) -> ClientSettings:
-    """Return the settings of a KafkaConsumer, and those of `OWN_SETTINGS` that were given.
+def client_settings(options: Options, *, driver: bool) -> ClientSettings:
+    """Return the settings of the client.
 
     Args:
         options: The options of the read.
@@ -244,51 +183,31 @@ def client_config(options: Options, *, driver: bool) -> ClientSettings:
     Raises:
         OptionError: A setting is refused or malformed. No message holds the value of a setting that may be secret.
     """
-    given: ClientSettings = {}
+    given: dict[str, object] = {}
     for name, text in options.kafka.items():
         _refuse(name)
-        setting = BY_NAME.get(name)
-        if setting is None:
+        row = BY_NAME.get(name)
+        if row is None:
             continue  # `options.names` reports it
-        if setting.name in given:
-            msg = f"Options 'kafka.{setting.java}' and 'kafka.{setting.name}' are the same: give one of them"
+        if row.name in given:
+            msg = f"Options 'kafka.{row.java}' and 'kafka.{row.name}' are the same: give one of them"
             raise OptionError(msg)
-        given[setting.name] = _parsed(setting, text, f"kafka.{name}")
+        given[row.name] = row.value_of(text, f"kafka.{name}")
     if driver and "group_id" in given:
         warn(_GROUP_ID_WARNING)
         if options.is_given("groupIdPrefix"):
             msg = "Option 'groupIdPrefix' will be ignored as option 'kafka.group.id' has been set."
             warn(msg)
-    config = {name: value for name, value in given.items() if not name.startswith(("sasl_", "ssl_"))}
-    config = {
-        **_DEFAULTS,
-        "client_id": _client_id(options.group_id_prefix, driver=driver),
-        **config,
-        **sasl(given, _parse_in_login),
-        **tls(given),
-        **_FIXED,
-    }
-    _fit_times(config, given)
-    if options.is_stream:
-        config["broker_timeout_ms"] = options.broker_timeout_ms
-    return config
-
-
-def _parsed(setting: Setting, text: str, option: str) -> object:
-    try:
-        return setting.parse(text)
-    except ValueError as error:
-        msg = f"Option '{option}': {error}"
-        raise OptionError(msg) from None
-
-
-def _parse_in_login(name: str, text: str) -> tuple[str, object]:
-    """Parse a setting among the entries of a login module."""
-    setting = BY_NAME.get(name)
-    if setting is None or not name.startswith("ssl."):
-        msg = "Option 'kafka.sasl.jaas.config' has an unknown setting of TLS; one is ssl.truststore.location"
-        raise OptionError(msg)
-    return setting.name, _parsed(setting, text, f"kafka.sasl.jaas.config', entry '{name}")
+    settings = made(ClientSettings, {"client_id": _client_id(options.group_id_prefix, driver=driver), **given})
+    protocol = settings.security_protocol
+    sasl, times = made(SASLSettings, given, "sasl_"), made(LoginTimes, given, "sasl_login_")
+    return replace(
+        _with_fitting_times(settings, given),
+        # Java's client ignores the settings of a login and of TLS too, if the protocol has none.
+        login=login_of(sasl, times, protocol) if protocol.startswith("SASL_") else None,
+        tls=made(TLSSettings, given, "ssl_") if protocol.endswith("SSL") else None,
+        broker_timeout_ms=options.broker_timeout_ms if options.is_stream else None,
+    )
 
 
 def _client_id(prefix: str | None, *, driver: bool) -> str:
@@ -302,21 +221,25 @@ def _refuse(name: str) -> None:
         raise OptionError(reason)
 
 
-def _fit_times(config: ClientSettings, given: ClientSettings) -> None:
-    """Set the times that depend on one another.
+def _with_fitting_times(settings: ClientSettings, given: Container[str]) -> ClientSettings:
+    """Return the settings with those times that depend on one another, where they are not given.
 
     kafka-python refuses a client unless fetch_max_wait_ms < request_timeout_ms < connections_max_idle_ms.
     """
-    request = config["request_timeout_ms"]
-    config.setdefault("default_api_timeout_ms", request)
-    config.setdefault("bootstrap_timeout_ms", config["default_api_timeout_ms"])
-    if "fetch_max_wait_ms" not in given:
-        config["fetch_max_wait_ms"] = min(config["fetch_max_wait_ms"], request - 1)
-    if "connections_max_idle_ms" not in given:
-        config["connections_max_idle_ms"] = max(9 * 60_000, request + 1)
-    if not config["fetch_max_wait_ms"] < request < config["connections_max_idle_ms"]:
+    request, fetch, idle = settings.request_timeout_ms, settings.fetch_max_wait_ms, settings.connections_max_idle_ms
+    fetch = fetch if "fetch_max_wait_ms" in given else min(fetch, request - 1)
+    idle = idle if "connections_max_idle_ms" in given else max(idle, request + 1)
+    if not fetch < request < idle:
         msg = (
             "kafka.fetch.max.wait.ms must be smaller than kafka.request.timeout.ms, and that smaller than "
             "kafka.connections.max.idle.ms"
         )
         raise OptionError(msg)
+    api = settings.default_api_timeout_ms if "default_api_timeout_ms" in given else request
+    return replace(
+        settings,
+        fetch_max_wait_ms=fetch,
+        connections_max_idle_ms=idle,
+        default_api_timeout_ms=api,
+        bootstrap_timeout_ms=settings.bootstrap_timeout_ms if "bootstrap_timeout_ms" in given else api,
+    )

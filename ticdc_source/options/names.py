@@ -1,4 +1,7 @@
-"""The names of options: a misspelt name is an error, any other unknown name a warning (docs/design/0011)."""
+"""The names of options: a misspelt one is an error, any other unknown one a warning (docs/design/0011).
+
+`without_secrets` says which names may be shown with their values.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,9 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 
-from ticdc_source.errors import OptionError
-from ticdc_source.options.credentials import Secret, proxy_url
+from ticdc_source.errors import OptionError, warn
 from ticdc_source.options.kafka_client import BY_NAME, REFUSED, WITHOUT_EFFECT
 from ticdc_source.options.options import OPTIONS, Options
-from ticdc_source.reports import warn
 
 __all__ = ["HIDDEN", "edit_distance", "refuse_misspelt", "warn_of_unknown", "without_secrets"]
 
@@ -18,9 +19,9 @@ HIDDEN = "…"  # stands for a value that may be secret
 
 _OWN = {option.name.lower(): option.name for option in OPTIONS.values()}
 _SECRET = {option.name.lower() for option in OPTIONS.values() if option.secret}
-_REFUSED = {*REFUSED, *(name.replace(".", "_") for name in REFUSED)}  # `client_config` says why
+_REFUSED = {*REFUSED, *(name.replace(".", "_") for name in REFUSED)}  # `client_settings` says why
 _KAFKA = {name.lower(): name for name in (*BY_NAME, *_REFUSED, *WITHOUT_EFFECT)}
-_KNOWN = {**_OWN, **{f"kafka.{lowered}": f"kafka.{name}" for lowered, name in _KAFKA.items()}}
+_NAMES = {**_OWN, **{f"kafka.{lowered}": f"kafka.{name}" for lowered, name in _KAFKA.items()}}
 
 # What Spark itself adds: the properties of CREATE TABLE, and its own way to say where a table is.
 _SPARKS_SILENT = re.compile(r"^(option\..*|owner|provider|comment|collation|external|location|__.*)$")
@@ -39,7 +40,7 @@ def refuse_misspelt(given: Iterable[str]) -> None:
     """
     for name in sorted(given):
         lowered = name.lower()
-        if lowered in _KNOWN or _is_sparks(lowered):
+        if lowered in _NAMES or _is_sparks(lowered):
             continue
         meant = f"kafka.{_KAFKA[lowered]}" if lowered in _KAFKA else _nearest(lowered)
         if meant is not None:
@@ -60,10 +61,10 @@ def warn_of_unknown(options: Options) -> None:
         if name.startswith("kafka.") and name.removeprefix("kafka.") in WITHOUT_EFFECT:
             warn(f"Option '{name}' has no effect here and is ignored")
             continue
-        if name in _KNOWN or _is_sparks(name):
+        if name in _NAMES or _is_sparks(name):
             continue
-        near = difflib.get_close_matches(name, _KNOWN, n=1)
-        hint = f"did you mean '{_KNOWN[near[0]]}'?" if near else "see docs/reference/options.md"
+        near = difflib.get_close_matches(name, _NAMES, n=1)
+        hint = f"did you mean '{_NAMES[near[0]]}'?" if near else "see docs/reference/options.md"
         if options.strict_options:
             msg = f"Unknown option '{name}'; {hint}"
             raise OptionError(msg)
@@ -78,7 +79,7 @@ def without_secrets(given: Mapping[str, str]) -> dict[str, str]:
 def _is_public(name: str) -> bool:
     if name.startswith("kafka."):
         setting = BY_NAME.get(name.removeprefix("kafka."))
-        return setting is not None and setting.parse not in (Secret, proxy_url)
+        return setting is not None and not setting.is_secret
     return name in _OWN and name not in _SECRET
 
 
@@ -87,10 +88,13 @@ def _is_sparks(name: str) -> bool:
 
 
 def _nearest(name: str) -> str | None:
-    allowed = {known: _MISSPELT if len(known) > _SHORT else 1 for known in _KNOWN}
-    distances = {known: edit_distance(name, known) for known in _KNOWN if abs(len(known) - len(name)) <= _MISSPELT}
-    near = [known for known, distance in distances.items() if distance <= allowed[known]]
-    return _KNOWN[min(near, key=lambda known: (distances[known], known))] if near else None
+    distances = {other: edit_distance(name, other) for other in _NAMES if abs(len(other) - len(name)) <= _MISSPELT}
+    near = [(distance, other) for other, distance in distances.items() if distance <= _most_letters(other)]
+    return _NAMES[min(near)[1]] if near else None
+
+
+def _most_letters(name: str) -> int:
+    return _MISSPELT if len(name) > _SHORT else 1
 
 
 def edit_distance(first: str, second: str) -> int:

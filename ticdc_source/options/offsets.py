@@ -1,4 +1,4 @@
-"""Offset ranges: pairing, clipping, splitting, and their JSON in Spark's checkpoints, without I/O.
+"""Offset ranges: how they are paired, clipped, split and packed, and their JSON in checkpoints.
 
 The arithmetic is that of Spark's Kafka source (`KafkaOffsetRangeCalculator`, `KafkaMicroBatchStream.rateLimit`).
 """
@@ -197,18 +197,18 @@ def from_json_dict(by_topic: Mapping[str, Mapping[str, int]]) -> dict[TopicParti
         CheckpointError: they do not have that form; somebody has edited them.
     """
     try:
-        found = {
+        parsed = {
             TopicPartition(topic, int(partition)): offset
             for topic, offsets in by_topic.items()
             for partition, offset in offsets.items()
         }
     except (AttributeError, ValueError):
         raise _unreadable(json.dumps(by_topic)) from None
-    for topic_partition, offset in found.items():
+    for topic_partition, offset in parsed.items():
         if type(offset) is not int or not 0 <= offset < _2_63:
-            found_there = f"{json.dumps(offset)} for {topic_partition}"
-            raise _unreadable(found_there)
-    return found
+            content = f"{json.dumps(offset)} for {topic_partition}"
+            raise _unreadable(content)
+    return parsed
 
 
 def ids_from_json(ids: object) -> dict[str, str]:
@@ -222,9 +222,9 @@ def ids_from_json(ids: object) -> dict[str, str]:
     return ids
 
 
-def _unreadable(found: str) -> CheckpointError:
+def _unreadable(content: str) -> CheckpointError:
     return CheckpointError(
-        f"The checkpoint of the query (the folder 'offsets' of its checkpointLocation) holds {found:.200}, and "
+        f"The checkpoint of the query (the folder 'offsets' of its checkpointLocation) holds {content:.200}, and "
         'expected are offsets such as {"topic": {"0": 42}}. Has somebody edited it? Restore the file; or start the '
         "query with a new checkpoint and a new output, and with 'startingOffsets' at the last offsets that were written"
     )

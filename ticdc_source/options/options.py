@@ -1,92 +1,24 @@
-"""The options of one read: a typed, frozen dataclass whose field metadata is the table of options.
+"""The table of options, and the options of one read: a frozen dataclass whose field metadata is the table.
 
 The table of docs/reference/options.md is generated from that metadata. Spark passes option names in lower case, so
 names are compared without case everywhere.
 """
 
-# ruff: noqa: RUF009 (`_option` returns a dataclass field; its default is made once, and never changed)
+# ruff: noqa: RUF009 (`option` returns a dataclass field; its default is made once, and never changed)
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Literal
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
+from ticdc_source.options.option import DECODED, TYPED, Option, Output, option
 from ticdc_source.options.parsers import PartitionLists, PartitionNumbers
 
-__all__ = ["ALL_OUTPUTS", "OPTIONS", "Option", "Options"]
-
-Value = TypeVar("Value")
-OneKind: TypeAlias = Literal["batch", "stream"]  # of reads
-Output: TypeAlias = Literal["changelog", "envelope", "event", "record"]
-
-ALL_OUTPUTS: tuple[Output, ...] = ("changelog", "envelope", "event", "record")
-# The outputs whose messages are decoded.
-_DECODED: tuple[Output, ...] = ("changelog", "envelope", "event")
-# The outputs with typed columns. The JSON of `event` has every column of every table, as the messages have it.
-_TYPED: tuple[Output, ...] = ("changelog", "envelope")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One row of the table of options: the metadata of one field of `Options`.
-
-    Attributes:
-        name: The documented name.
-        parse: Turns text into the value; raises ValueError with a sentence that does not repeat the option's name.
-        default: The default as the documentation prints it ("" for none).
-        meaning: One line for the documentation.
-        only: The kind of read that has the option; None if both have it.
-        outputs: The values of `outputFormat` that the option applies to; with the others it is refused.
-        secret: Error messages do not repeat the text that was given.
-    """
-
-    name: str
-    parse: Callable[[str], object]
-    default: str
-    meaning: str
-    only: OneKind | None
-    outputs: tuple[Output, ...]
-    secret: bool
-
-
-@overload
-def _option(
-    name: str,
-    parse: Callable[[str], Value],
-    meaning: str,
-    *,
-    only: OneKind | None = ...,
-    outputs: tuple[Output, ...] = ...,
-    secret: bool = ...,
-) -> Value | None: ...
-@overload
-def _option(
-    name: str,
-    parse: Callable[[str], Value],
-    meaning: str,
-    *,
-    default: str,
-    only: OneKind | None = ...,
-    outputs: tuple[Output, ...] = ...,
-    secret: bool = ...,
-) -> Value: ...
-def _option(
-    name: str,
-    parse: Callable[[str], Value],
-    meaning: str,
-    *,
-    default: str = "",
-    only: OneKind | None = None,
-    outputs: tuple[Output, ...] = ALL_OUTPUTS,
-    secret: bool = False,
-) -> Value | None:
-    """Declare a field of `Options`; type checkers compare what `parse` returns with the field's annotation."""
-    row = Option(name=name, parse=parse, default=default, meaning=meaning, only=only, outputs=outputs, secret=secret)
-    return dataclasses.field(default=parse(default) if default else None, metadata={"option": row})
+__all__ = ["OPTIONS", "Options"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -108,29 +40,29 @@ class Options:
 
     # What to read
 
-    assign: PartitionLists | None = _option(
+    assign: PartitionLists | None = option(
         "assign", parsers.partition_lists, 'topic partitions to read, as JSON, for example `{"topicA":[0,1]}`'
     )
-    subscribe: str | None = _option("subscribe", parsers.text, "topics to read, comma-separated")
-    subscribe_pattern: str | None = _option(
+    subscribe: str | None = option("subscribe", parsers.text, "topics to read, comma-separated")
+    subscribe_pattern: str | None = option(
         "subscribePattern",
         parsers.text,
         "regular expression for the topics to read; it must match the whole name of a topic",
     )
-    protocol: str = _option(
+    protocol: str = option(
         "protocol",
         parsers.lower_case,
         "`protocol` of the changefeed; `auto` detects it from the messages, and fails if they use several protocols",
         default="auto",
     )
-    tables: tuple[tuple[str, str], ...] | None = _option(
+    tables: tuple[tuple[str, str], ...] | None = option(
         "tables",
         parsers.tables,
         "tables to read, for example `db.t, db2.*`; put names with dots, commas or blanks in backticks. "
         "`changelog` and `envelope` read exactly one table, the others any number. Required for those two if the "
         "topics contain several tables",
     )
-    output_format: Output = _option(
+    output_format: Output = option(
         "outputFormat",
         parsers.one_of("changelog", "envelope", "event", "record"),
         "`changelog`: one table, typed columns; one row per insert or delete, two per update. `envelope`: one table, "
@@ -141,30 +73,30 @@ class Options:
 
     # Where the read starts and ends
 
-    starting_offsets: Literal["earliest", "latest"] | PartitionNumbers = _option(
+    starting_offsets: Literal["earliest", "latest"] | PartitionNumbers = option(
         "startingOffsets",
         parsers.offsets,
         '`earliest`, `latest`, or JSON with an offset for every partition, for example `{"topicA":{"0":23,"1":-2}}`; '
         "-2 means earliest, -1 latest. The default of a stream is `latest`. Batch reads do not accept `latest`",
         default="earliest",
     )
-    starting_timestamp: int | None = _option(
+    starting_timestamp: int | None = option(
         "startingTimestamp",
         parsers.integer(0),
         "start at the first record at or after this time, in milliseconds since the epoch",
     )
-    starting_offsets_by_timestamp: PartitionNumbers | None = _option(
+    starting_offsets_by_timestamp: PartitionNumbers | None = option(
         "startingOffsetsByTimestamp",
         parsers.times,
         'the start time of each partition, as JSON, for example `{"topicA":{"0":1700000000000}}`',
     )
-    starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = _option(
+    starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = option(
         "startingOffsetsByTimestampStrategy",
         parsers.one_of("error", "latest"),
         "if a partition has no record at or after its start time: `error` fails, `latest` starts at the latest offset",
         default="error",
     )
-    ending_offsets: Literal["earliest", "latest"] | PartitionNumbers = _option(
+    ending_offsets: Literal["earliest", "latest"] | PartitionNumbers = option(
         "endingOffsets",
         parsers.offsets,
         '`latest`, or JSON with an offset for every partition, for example `{"topicA":{"0":50,"1":-1}}`; -1 means '
@@ -172,32 +104,32 @@ class Options:
         default="latest",
         only="batch",
     )
-    ending_timestamp: int | None = _option(
+    ending_timestamp: int | None = option(
         "endingTimestamp",
         parsers.integer(0),
         "end before the first record at or after this time, in milliseconds since the epoch",
         only="batch",
     )
-    ending_offsets_by_timestamp: PartitionNumbers | None = _option(
+    ending_offsets_by_timestamp: PartitionNumbers | None = option(
         "endingOffsetsByTimestamp",
         parsers.times,
         'the end time of each partition, as JSON, for example `{"topicA":{"0":1700000000000}}`',
         only="batch",
     )
-    starting_commit_ts: int | None = _option(
+    starting_commit_ts: int | None = option(
         "startingCommitTs",
         parsers.integer(0),
         "keep only events with this commit-ts or a later one; applied after decoding",
-        outputs=_DECODED,
+        outputs=DECODED,
     )
-    ending_commit_ts: int | Literal["resolved"] | None = _option(
+    ending_commit_ts: int | Literal["resolved"] | None = option(
         "endingCommitTs",
         parsers.resolved_or_integer,
         "keep only events with an earlier commit-ts; applied after decoding. `resolved` (batch reads only) ends at the "
         "smallest, over all topic partitions, of their largest watermarks, so that no transaction is split",
-        outputs=_DECODED,
+        outputs=DECODED,
     )
-    fail_on_data_loss: bool = _option(
+    fail_on_data_loss: bool = option(
         "failOnDataLoss",
         parsers.boolean,
         "`true` fails if Kafka no longer has all records of the range; `false` warns and reads the remaining ones",
@@ -206,31 +138,31 @@ class Options:
 
     # How Spark divides the read
 
-    max_offsets_per_trigger: int | None = _option(
+    max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
         parsers.integer(1),
         "maximum number of offsets in a micro-batch, divided among partitions in proportion to their backlog",
         only="stream",
     )
-    min_offsets_per_trigger: int | None = _option(
+    min_offsets_per_trigger: int | None = option(
         "minOffsetsPerTrigger",
         parsers.integer(1),
         "minimum number of new offsets for which a micro-batch starts",
         only="stream",
     )
-    max_trigger_delay: int = _option(
+    max_trigger_delay: int = option(
         "maxTriggerDelay",
         parsers.duration_ms,
         "maximum time to wait for `minOffsetsPerTrigger`",
         default="15m",
         only="stream",
     )
-    min_partitions: int | None = _option(
+    min_partitions: int | None = option(
         "minPartitions",
         parsers.integer(1),
         "minimum number of Spark input partitions; offset ranges are split to reach about this number",
     )
-    max_records_per_partition: int | None = _option(
+    max_records_per_partition: int | None = option(
         "maxRecordsPerPartition",
         parsers.integer(1),
         "maximum number of offsets in a Spark input partition; larger offset ranges are split",
@@ -238,40 +170,40 @@ class Options:
 
     # Rows and columns
 
-    preimages: bool = _option(
+    preimages: bool = option(
         "preimages",
         parsers.boolean,
         "`false` drops `update_preimage` rows (in `envelope` and `event`, `before` of updates); needed for AUTO CDC in "
         "declarative pipelines, which would apply them",
         default="true",
-        outputs=_DECODED,
+        outputs=DECODED,
     )
-    operations: frozenset[Literal["insert", "update", "delete"]] = _option(
+    operations: frozenset[Literal["insert", "update", "delete"]] = option(
         "operations",
         parsers.subset_of("insert", "update", "delete"),
         "keep only rows of these operations, comma-separated",
         default="insert,update,delete",
-        outputs=_DECODED,
+        outputs=DECODED,
     )
-    columns: tuple[str, ...] | None = _option(
-        "columns", parsers.names, "read only these table columns, comma-separated", outputs=_TYPED
+    columns: tuple[str, ...] | None = option(
+        "columns", parsers.names, "read only these table columns, comma-separated", outputs=TYPED
     )
-    include_metadata: Literal["core", "kafka", "all"] = _option(
+    include_metadata: Literal["core", "kafka", "all"] = option(
         "includeMetadata",
         parsers.one_of("core", "kafka", "all"),
         "`kafka` adds `_topic _partition _offset _timestamp _key`; `all` also adds "
         "`_database _table _protocol _build_ts _cluster_id _value`",
         default="core",
-        outputs=_DECODED,
+        outputs=DECODED,
     )
-    include_headers: bool = _option(
+    include_headers: bool = option(
         "includeHeaders",
         parsers.boolean,
         "`true` adds `_headers`, the Kafka headers",
         default="false",
-        outputs=_DECODED,
+        outputs=DECODED,
     )
-    metadata_column_prefix: str = _option(
+    metadata_column_prefix: str = option(
         "metadataColumnPrefix",
         parsers.text,
         "prefix of metadata column names, instead of the underscore",
@@ -280,126 +212,126 @@ class Options:
 
     # The schema
 
-    infer_schema_max_records: int = _option(
+    infer_schema_max_records: int = option(
         "inferSchema.maxRecords",
         parsers.integer(1),
         "number of rows from which to infer the schema, half from each end of the range",
         default="1000",
     )
-    infer_schema_max_scanned_records: int = _option(
+    infer_schema_max_scanned_records: int = option(
         "inferSchema.maxScannedRecords",
         parsers.integer(1),
         "maximum number of records to scan for these rows and for DDL events",
         default="100000",
     )
-    infer_schema_timeout_ms: int = _option(
+    infer_schema_timeout_ms: int = option(
         "inferSchema.timeoutMs",
         parsers.duration_ms,
         "maximum time to scan for these rows and for DDL events, in milliseconds",
         default="10000",
     )
-    schema_hints: str | None = _option(
+    schema_hints: str | None = option(
         "schemaHints",
         parsers.text,
         "types of some columns, as Spark DDL, for example `amount decimal(10,2), flag boolean`",
-        outputs=_TYPED,
+        outputs=TYPED,
     )
-    table_ddl: str | None = _option(
+    table_ddl: str | None = option(
         "tableDDL",
         parsers.text,
         "`CREATE TABLE` statements, as printed by `SHOW CREATE TABLE`; they supply precisions, labels and lengths that "
         "the messages do not carry",
-        outputs=_DECODED,
+        outputs=DECODED,
     )
-    unspecified_decimal: str | None = _option(
+    unspecified_decimal: str | None = option(
         "unspecifiedDecimal",
         parsers.text,
         "type of DECIMAL columns whose precision is not known, for example `decimal(20,4)` or `string`",
-        outputs=_TYPED,
+        outputs=TYPED,
     )
-    variant_json: bool = _option(
+    variant_json: bool = option(
         "variantJson",
         parsers.boolean,
         "`true` reads JSON columns, and the JSON columns of `outputFormat=event`, as Spark's VARIANT",
         default="false",
-        outputs=_DECODED,
+        outputs=DECODED,
     )
 
     # Values
 
-    time_zone: str = _option(
+    time_zone: str = option(
         "timeZone",
         parsers.time_zone,
         "time zone of TIMESTAMP values in messages, which do not name it: the `--tz` of the TiCDC server",
         default="UTC",
-        outputs=_DECODED,
+        outputs=DECODED,
     )
-    zero_date: Literal["null", "fail"] = _option(
+    zero_date: Literal["null", "fail"] = option(
         "zeroDate",
         parsers.one_of("null", "fail"),
         "zero and invalid dates such as `0000-00-00`: `null` reads them as NULL, `fail` makes them errors",
         default="null",
-        outputs=_TYPED,
+        outputs=TYPED,
     )
-    invalid_utf8: Literal["replace", "fail"] = _option(
+    invalid_utf8: Literal["replace", "fail"] = option(
         "invalidUtf8",
         parsers.one_of("replace", "fail"),
         "text that is not UTF-8: `replace` replaces each invalid byte with U+FFFD and counts the text in the metrics; "
         "`fail` makes it an error",
         default="replace",
-        outputs=_DECODED,
+        outputs=DECODED,
     )
 
     # What cannot be read, and what the schema lacks
 
-    mode: Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"] = _option(
+    mode: Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"] = option(
         "mode",
         parsers.one_of("FAILFAST", "PERMISSIVE", "DROPMALFORMED"),
         "a record that cannot be read, or has a value that does not fit its type: `FAILFAST` fails; `PERMISSIVE` "
         "returns it in a row of its own; `DROPMALFORMED` drops, counts and logs it",
         default="FAILFAST",
-        outputs=_DECODED,
+        outputs=DECODED,
     )
-    column_name_of_corrupt_record: str = _option(
+    column_name_of_corrupt_record: str = option(
         "columnNameOfCorruptRecord",
         parsers.text,
         "name of the column that `mode=PERMISSIVE` adds",
         default="_corrupt_record",
-        outputs=_DECODED,
+        outputs=DECODED,
     )
-    on_schema_drift: Literal["fail", "ignore", "rescue"] = _option(
+    on_schema_drift: Literal["fail", "ignore", "rescue"] = option(
         "onSchemaDrift",
         parsers.one_of("fail", "ignore", "rescue"),
         "a column that is not in the schema: `fail` fails; `ignore` leaves it out; `rescue` keeps its values as JSON "
         "in the rescued column, and also values that do not fit the type of their column",
         default="fail",
-        outputs=_TYPED,
+        outputs=TYPED,
     )
-    rescued_data_column: str | None = _option(
+    rescued_data_column: str | None = option(
         "rescuedDataColumn",
         parsers.text,
         "name of the rescued column; `_rescued_data` if only `onSchemaDrift=rescue` is set. The column also keeps the "
         "bytes of text that is not UTF-8",
-        outputs=_TYPED,
+        outputs=TYPED,
     )
-    on_destructive_ddl: Literal["warn", "fail", "ignore"] = _option(
+    on_destructive_ddl: Literal["warn", "fail", "ignore"] = option(
         "onDestructiveDDL",
         parsers.one_of("warn", "fail", "ignore"),
         "DDL that removes rows without delete events (TRUNCATE; DROP TABLE or DATABASE; DROP, TRUNCATE or EXCHANGE "
         "PARTITION): `warn` logs it, `fail` fails, `ignore` does nothing",
         default="warn",
-        outputs=_DECODED,
+        outputs=DECODED,
     )
 
     # Large messages
 
-    value_compression: Literal["auto", "none", "snappy", "lz4"] = _option(
+    value_compression: Literal["auto", "none", "snappy", "lz4"] = option(
         "valueCompression",
         parsers.one_of("auto", "none", "snappy", "lz4"),
         "value of TiCDC's `large-message-handle-compression`; `auto` detects it from the first bytes of each message",
         default="auto",
     )
-    max_message_bytes: int = _option(
+    max_message_bytes: int = option(
         "maxMessageBytes",
         parsers.size_bytes,
         "maximum size of a message after decompression, by TiCDC's codec, by Kafka's, or from a claim-check file; "
@@ -407,46 +339,46 @@ class Options:
         "(`txn-entry-size-limit`), twice in an update, and up to 6 bytes in JSON for each byte",
         default="72m",
     )
-    claim_check_location: str | None = _option(
+    claim_check_location: str | None = option(
         "claimCheckLocation",
         parsers.folder,
         "folder of TiCDC's claim-check files: a path, or a URL that fsspec supports",
         secret=True,
-        outputs=_DECODED,
+        outputs=DECODED,
     )
-    on_handle_key_only: Literal["fail", "null"] = _option(
+    on_handle_key_only: Literal["fail", "null"] = option(
         "onHandleKeyOnly",
         parsers.one_of("fail", "null"),
         "messages that have only the key columns: `fail` fails, `null` reads the other columns as NULL",
         default="fail",
-        outputs=_DECODED,
+        outputs=DECODED,
     )
 
     # Kafka
 
-    fetch_offset_num_retries: int = _option(
+    fetch_offset_num_retries: int = option(
         "fetchOffset.numRetries", parsers.integer(0), "maximum number of retries of an offset look-up", default="3"
     )
-    fetch_offset_retry_interval_ms: int = _option(
+    fetch_offset_retry_interval_ms: int = option(
         "fetchOffset.retryIntervalMs",
         parsers.duration_ms,
         "time to wait before each retry, in milliseconds",
         default="1000",
     )
-    fetch_offset_min_interval_ms: int = _option(
+    fetch_offset_min_interval_ms: int = option(
         "fetchOffset.minIntervalMs",
         parsers.duration_ms,
         "how long the result of an offset look-up is reused, in milliseconds",
         default="200",
         only="stream",
     )
-    kafka_consumer_poll_timeout_ms: int = _option(
+    kafka_consumer_poll_timeout_ms: int = option(
         "kafkaConsumer.pollTimeoutMs",
         parsers.duration_ms,
         "the read fails if no record arrives for this time, in milliseconds",
         default="120000",
     )
-    broker_timeout_ms: int = _option(
+    broker_timeout_ms: int = option(
         "brokerTimeoutMs",
         parsers.duration_ms,
         "how long a stream that has reached its brokers once waits for brokers that do not answer, in milliseconds. "
@@ -454,7 +386,7 @@ class Options:
         default="300000",
         only="stream",
     )
-    group_id_prefix: str | None = _option(
+    group_id_prefix: str | None = option(
         "groupIdPrefix",
         parsers.text,
         "prefix of the client id that brokers see; there is no group id, as the source joins no consumer group",
@@ -462,16 +394,16 @@ class Options:
 
     # Output and monitoring
 
-    max_rows_per_batch: int = _option(
+    max_rows_per_batch: int = option(
         "maxRowsPerBatch", parsers.integer(1), "maximum number of rows in an Arrow record batch", default="8192"
     )
-    max_bytes_per_batch: int = _option(
+    max_bytes_per_batch: int = option(
         "maxBytesPerBatch",
         parsers.size_bytes,
         "approximate maximum size of an Arrow record batch in bytes; exceeded if a single Kafka record is larger",
         default="32m",
     )
-    commit_group_offsets: bool = _option(
+    commit_group_offsets: bool = option(
         "commitGroupOffsets",
         parsers.boolean,
         "`true` commits the offsets of finished micro-batches to the group `kafka.group.id`, for monitoring; best "
@@ -479,19 +411,19 @@ class Options:
         default="false",
         only="stream",
     )
-    metrics_path: str | None = _option(
+    metrics_path: str | None = option(
         "metricsPath",
         parsers.metrics_folder,
         "path, or URI such as `s3://…`, of a folder: one JSON line of counters per topic partition and micro-batch",
         secret=True,
     )
-    native_code: Literal["auto", "off", "require"] = _option(
+    native_code: Literal["auto", "off", "require"] = option(
         "nativeCode",
         parsers.one_of("auto", "off", "require"),
         "the native path: `auto` takes it where it is installed, `off` never, `require` fails without it",
         default="auto",
     )
-    strict_options: bool = _option(
+    strict_options: bool = option(
         "strictOptions",
         parsers.boolean,
         "`true` makes every unknown option an error; `false` only those that are nearly the name of one",
@@ -506,11 +438,11 @@ class Options:
             OptionError: A value does not parse, options contradict one another, or a required one is missing.
         """
         lowered = {name.lower(): str(value) for name, value in given.items()}
-        # Any: each value has its own type, which `_option` ties to the annotation of its field.
+        # Any: each value has its own type, which `option` ties to the annotation of its field.
         parsed: dict[str, Any] = {
-            attribute: _parse(option, lowered[option.name.lower()])
-            for attribute, option in OPTIONS.items()
-            if option.name.lower() in lowered
+            attribute: row.value_of(lowered[row.name.lower()])
+            for attribute, row in OPTIONS.items()
+            if row.name.lower() in lowered
         }
         if parsed.get("on_schema_drift") == "rescue":
             parsed.setdefault("rescued_data_column", "_rescued_data")
@@ -528,7 +460,7 @@ class Options:
     @property
     def is_typed(self) -> bool:
         """Whether the columns of `outputFormat` are those of a table."""
-        return self.output_format in _TYPED
+        return self.output_format in TYPED
 
     def is_given(self, name: str) -> bool:
         """Return whether the option was given, in any case."""
@@ -536,15 +468,15 @@ class Options:
 
     def _check_output(self) -> None:
         """Refuse options that do not apply to `outputFormat`, and options of batch reads beside options of streams."""
-        given = [option for option in OPTIONS.values() if self.is_given(option.name)]
-        for option in given:
-            if self.output_format not in option.outputs:
+        given = [row for row in OPTIONS.values() if self.is_given(row.name)]
+        for row in given:
+            if self.output_format not in row.outputs:
                 msg = (
-                    f"Option '{option.name}' applies to outputFormat={', '.join(option.outputs)}, not to "
-                    f"{self.output_format}. {_INSTEAD.get(option.name, 'Leave it out, or choose another outputFormat')}"
+                    f"Option '{row.name}' applies to outputFormat={', '.join(row.outputs)}, not to "
+                    f"{self.output_format}. {_INSTEAD.get(row.name, 'Leave it out, or choose another outputFormat')}"
                 )
                 raise OptionError(msg)
-        batch, stream = ([option.name for option in given if option.only == kind] for kind in ("batch", "stream"))
+        batch, stream = ([row.name for row in given if row.only == kind] for kind in ("batch", "stream"))
         if self.ending_commit_ts == "resolved":
             batch.append("endingCommitTs=resolved")
         if batch and stream:
@@ -585,16 +517,3 @@ _INSTEAD = {
     "onSchemaDrift": f"{_ROWS_ARE_WHOLE}, so nothing drifts",
     "rescuedDataColumn": f"{_ROWS_ARE_WHOLE}, so nothing needs rescue",
 }
-
-
-def _parse(option: Option, text: str) -> object:
-    try:
-        return option.parse(text)
-    except ValueError as error:
-        if str(error) == "must be positive":
-            msg = f"{option.name} must be positive, got {text}"
-        else:
-            expected, did_you_mean, name = str(error).partition("; did you mean ")
-            got = "" if option.secret or f"'{text}'" in expected else f", got '{text}'"
-            msg = f"Option '{option.name}': {expected}{got}{did_you_mean}{name}"
-        raise OptionError(msg) from None

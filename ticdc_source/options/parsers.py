@@ -1,7 +1,6 @@
-"""Parsers of option values: each turns text into a value.
+"""The parsers of option values: text → value.
 
-A parser raises ValueError with a sentence that does not name the option. The caller adds the option, and the text
-unless it may be secret.
+A parser raises `ParseError` without the option's name. The caller adds it, and the text unless it may be secret.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 __all__ = [
+    "ParseError",
     "PartitionLists",
     "PartitionNumbers",
     "boolean",
@@ -50,6 +50,8 @@ Word = TypeVar("Word", bound=str)
 PartitionNumbers: TypeAlias = Mapping[str, Mapping[int, int]]  # offsets or times by topic and partition
 PartitionLists: TypeAlias = Mapping[str, Sequence[int]]  # partitions by topic
 
+_INTEGER = re.compile(r"-?[0-9]{1,1000}")  # Python converts no more digits than 4300
+_NO_INTEGER = "Expected a single long value"
 _DURATION = re.compile(r"^(\d+)\s*(ms|s|m|min|h|d)?$")
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
 _SIZE = re.compile(r"^(\d+)\s*(b|k|kb|m|mb|g|gb)?$")
@@ -59,6 +61,55 @@ _FIXED_OFFSET = re.compile(r"^[+-](0\d|1[0-4]):[0-5]\d$")
 _ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[0,1]}'
 _OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
 _TIMES_EXAMPLE = '{"topicA":{"0":1700000000000},"topicB":{"0":1700000000000}}'
+
+
+class ParseError(ValueError):
+    """A text is not a value of its option; printed as what was expected.
+
+    Args:
+        expected: what was expected.
+        part: the part of the text that `expected` repeats, if it does.
+        meant: the word that was probably meant, if there is one.
+    """
+
+    def __init__(self, expected: str, *, part: str | None = None, meant: str | None = None) -> None:
+        super().__init__(expected)
+        self.expected = expected
+        self.part = part
+        self.meant = meant
+
+    def __str__(self) -> str:
+        """Return what was expected, and what was probably meant."""
+        return self.expected + self._hint()
+
+    def of(self, option: str, text: str | None) -> str:
+        """Return the sentence for the user.
+
+        Args:
+            option: the name of the option.
+            text: what was given; None if it may be secret.
+        """
+        got = "" if text is None or text == self.part else f", got '{text}'"
+        return f"Option '{option}': {self.expected}{got}{self._hint()}"
+
+    def _hint(self) -> str:
+        return "" if self.meant is None else f"; did you mean {self.meant}?"
+
+
+class NotPositiveError(ParseError):
+    """A number is below 1."""
+
+    def __init__(self) -> None:
+        super().__init__("must be positive")
+
+    def of(self, option: str, text: str | None) -> str:
+        """Return Spark's sentence."""
+        return f"{option} must be positive, got {text}"
+
+
+def _refuse_if(is_wrong: bool, expected: str) -> None:  # noqa: FBT001 (the condition of an `if`)
+    if is_wrong:
+        raise ParseError(expected)
 
 
 # Words
@@ -87,9 +138,7 @@ def upper_case(value: str) -> str:
 def boolean(value: str) -> bool:
     """Parse true or false, in any case."""
     lowered = value.strip().lower()
-    if lowered not in ("true", "false"):
-        msg = "expected true or false"
-        raise ValueError(msg)
+    _refuse_if(lowered not in ("true", "false"), "expected true or false")
     return lowered == "true"
 
 
@@ -101,9 +150,8 @@ def one_of(*choices: Word) -> Callable[[str], Word]:
         choice = by_lower.get(value.strip().lower())
         if choice is None:
             near = difflib.get_close_matches(value.strip().lower(), by_lower, n=1)
-            hint = f"; did you mean {by_lower[near[0]]}?" if near else ""
-            msg = f"expected one of {', '.join(choices)}{hint}"
-            raise ValueError(msg)
+            msg = f"expected one of {', '.join(choices)}"
+            raise ParseError(msg, meant=by_lower[near[0]] if near else None)
         return choice
 
     return parse
@@ -118,12 +166,10 @@ def subset_of(*choices: Word) -> Callable[[str], frozenset[Word]]:
         for part in filter(str.strip, value.split(",")):
             try:
                 chosen.add(parse_word(part))
-            except ValueError as error:
-                msg = f"{part.strip()!r}: {error}"
-                raise ValueError(msg) from None
-        if not chosen:
-            msg = f"expected some of {', '.join(choices)}"
-            raise ValueError(msg)
+            except ParseError as error:
+                msg = f"'{part.strip()}': {error.expected}"
+                raise ParseError(msg, part=part.strip(), meant=error.meant) from None
+        _refuse_if(not chosen, f"expected some of {', '.join(choices)}")
         return frozenset(chosen)
 
     return parse
@@ -136,13 +182,11 @@ def integer(minimum: int) -> Callable[[str], int]:
     """Return a parser of whole numbers that are at least `minimum`; the errors are in Spark's words."""
 
     def parse(value: str) -> int:
-        if not re.fullmatch(r"-?[0-9]+", value.strip()):
-            msg = "Expected a single long value"
-            raise ValueError(msg)
+        if not _INTEGER.fullmatch(value.strip()):
+            raise ParseError(_NO_INTEGER)
         number = int(value)
         if number < minimum:
-            msg = "must be positive" if minimum == 1 else f"must be at least {minimum}"
-            raise ValueError(msg)
+            raise NotPositiveError if minimum == 1 else ParseError(f"must be at least {minimum}")
         return number
 
     return parse
@@ -152,11 +196,8 @@ def resolved_or_integer(value: str) -> int | Literal["resolved"]:
     """Parse `resolved`, or a positive whole number."""
     if value.strip().lower() == "resolved":
         return "resolved"
-    try:
-        return integer(1)(value)
-    except ValueError as error:
-        msg = f"{error}, or 'resolved'" if str(error).startswith("Expected") else str(error)
-        raise ValueError(msg) from None
+    _refuse_if(not _INTEGER.fullmatch(value.strip()), f"{_NO_INTEGER}, or 'resolved'")
+    return integer(1)(value)
 
 
 def duration_ms(value: str) -> int:
@@ -164,7 +205,7 @@ def duration_ms(value: str) -> int:
     match = _DURATION.match(value.strip().lower())
     if match is None:
         msg = "expected a duration such as 500ms, 30s or 15m"
-        raise ValueError(msg)
+        raise ParseError(msg)
     return int(match[1]) * _DURATION_MS[match[2]]
 
 
@@ -173,7 +214,7 @@ def size_bytes(value: str) -> int:
     match = _SIZE.match(value.strip().lower())
     if match is None or int(match[1]) == 0:
         msg = "expected a size such as 512k, 32m or 1g"
-        raise ValueError(msg)
+        raise ParseError(msg)
     return int(match[1]) * _SIZE_BYTES[match[2]]
 
 
@@ -186,7 +227,7 @@ def split_names(value: str, separators: str = ",") -> list[str]:
     Returned names keep their backticks and lose the blanks around them. Empty names are dropped.
 
     Raises:
-        ValueError: A backtick is not closed.
+        ParseError: A backtick is not closed.
     """
     items, start, quoted = [], 0, False
     for index, char in enumerate(value):
@@ -196,8 +237,8 @@ def split_names(value: str, separators: str = ",") -> list[str]:
             items.append(value[start:index])
             start = index + 1
     if quoted:
-        msg = f"a backtick is not closed in {value!r}"
-        raise ValueError(msg)
+        msg = f"a backtick is not closed in '{value}'"
+        raise ParseError(msg, part=value)
     items.append(value[start:])
     return [item.strip() for item in items if item.strip()]
 
@@ -211,11 +252,9 @@ def unquote_name(name: str) -> str:
 
 def names(value: str) -> tuple[str, ...]:
     """Parse a list of column names."""
-    found = tuple(unquote_name(part) for part in split_names(value))
-    if not found:
-        msg = "expected at least one name"
-        raise ValueError(msg)
-    return found
+    columns = tuple(unquote_name(part) for part in split_names(value))
+    _refuse_if(not columns, "expected at least one name")
+    return columns
 
 
 def tables(value: str) -> tuple[tuple[str, str], ...]:
@@ -224,12 +263,10 @@ def tables(value: str) -> tuple[tuple[str, str], ...]:
     for item in split_names(value):
         parts = [unquote_name(part) for part in split_names(item, separators=".")]
         if len(parts) != 2:  # noqa: PLR2004 (database and table)
-            msg = f"expected database.table for {item!r}; put names with dots, commas or blanks in backticks"
-            raise ValueError(msg)
+            msg = f"expected database.table for '{item}'; put names with dots, commas or blanks in backticks"
+            raise ParseError(msg, part=item)
         patterns.append((parts[0], parts[1]))
-    if not patterns:
-        msg = "expected database.table, or database.*"
-        raise ValueError(msg)
+    _refuse_if(not patterns, "expected database.table, or database.*")
     return tuple(patterns)
 
 
@@ -242,7 +279,7 @@ def time_zone(value: str) -> str:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         msg = "expected the --tz of the TiCDC server, a name such as Asia/Shanghai or an offset such as +08:00"
-        raise ValueError(msg) from None
+        raise ParseError(msg) from None
     return zone
 
 
@@ -254,9 +291,9 @@ def metrics_folder(value: str) -> str:
     location = value.strip()
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", location)
     if not location or (scheme is not None and scheme[1].lower() not in _STORES):
-        found = "none" if scheme is None else f"a URI of '{scheme[1]}:'"
-        msg = f"expected a path, or a URI of {', '.join(f'{each}:' for each in _STORES)}; got {found}"
-        raise ValueError(msg)
+        got = "none" if scheme is None else f"a URI of '{scheme[1]}:'"
+        msg = f"expected a path, or a URI of {', '.join(f'{each}:' for each in _STORES)}; got {got}"
+        raise ParseError(msg)
     return location
 
 
@@ -272,7 +309,7 @@ def folder(value: str) -> str:
             "expected a path, or a URL without query (fsspec takes credentials and endpoints from its own "
             f"configuration, not from a URL as TiCDC does), got {'one with' if location else 'none'}"
         )
-        raise ValueError(msg)
+        raise ParseError(msg)
     return location
 
 
@@ -291,9 +328,8 @@ def offsets(value: str) -> Literal["earliest", "latest"] | PartitionNumbers:
             return "latest"
     if not value.strip().startswith("{"):
         near = difflib.get_close_matches(value.strip().lower(), ("earliest", "latest"), n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        msg = f"expected earliest | latest | JSON such as {_OFFSETS_EXAMPLE}{hint}"
-        raise ValueError(msg)
+        msg = f"expected earliest | latest | JSON such as {_OFFSETS_EXAMPLE}"
+        raise ParseError(msg, meant=near[0] if near else None)
     return _partition_numbers(value, -2, "-2 (earliest)", _OFFSETS_EXAMPLE)
 
 
@@ -304,45 +340,45 @@ def times(value: str) -> PartitionNumbers:
 
 def partition_lists(value: str) -> PartitionLists:
     """Parse JSON with a list of partitions for each topic."""
-    found: dict[str, list[int]] = {}
+    by_topic: dict[str, list[int]] = {}
     for topic, partitions in _json_object(value, _ASSIGN_EXAMPLE).items():
         if not isinstance(partitions, list) or not all(type(number) is int and number >= 0 for number in partitions):
             raise _unexpected_json(_ASSIGN_EXAMPLE)
-        found[topic] = partitions
-    return found
+        by_topic[topic] = partitions
+    return by_topic
 
 
 def _partition_numbers(value: str, minimum: int, minimum_name: str, example: str) -> PartitionNumbers:
-    found: dict[str, dict[int, int]] = {}
+    by_topic: dict[str, dict[int, int]] = {}
     for topic, partitions in _json_object(value, example).items():
         if topic.startswith("$"):  # no topic: a member of a checkpoint's offset
             continue
         if not isinstance(partitions, dict):
             raise _unexpected_json(example)
-        numbers = found.setdefault(topic, {})
+        numbers = by_topic.setdefault(topic, {})
         for partition, number in partitions.items():
             # "00" would be a second name of partition 0; to Python, a bool is an int.
             if not partition.isdecimal() or str(int(partition)) != partition or type(number) is not int:
                 raise _unexpected_json(example)
             if number < minimum:
                 msg = f"{number} for {topic}-{partition} is below {minimum_name}"
-                raise ValueError(msg)
+                raise ParseError(msg)
             numbers[int(partition)] = number
-    return found
+    return by_topic
 
 
 def _json_object(value: str, example: str) -> dict[str, object]:
     try:
         parsed = json.loads(value)
-    except json.JSONDecodeError:
+    except ValueError:  # no JSON, or a number of thousands of digits
         raise _unexpected_json(example) from None
     if not isinstance(parsed, dict):
         raise _unexpected_json(example)
     return parsed
 
 
-def _unexpected_json(example: str) -> ValueError:
-    return ValueError(f"Expected e.g. {example}")
+def _unexpected_json(example: str) -> ParseError:
+    return ParseError(f"Expected e.g. {example}")
 
 
 # Settings of the Kafka client
@@ -352,9 +388,10 @@ def whole_number(minimum: int) -> Callable[[str], int]:
     """Return a parser of whole numbers that are at least `minimum`."""
 
     def parse(value: str) -> int:
-        if re.fullmatch(r"\s*-?\d+\s*", value) is None or int(value) < minimum:
-            msg = f"expected a whole number, at least {minimum}"
-            raise ValueError(msg)
+        _refuse_if(
+            re.fullmatch(r"\s*-?\d+\s*", value) is None or int(value) < minimum,
+            f"expected a whole number, at least {minimum}",
+        )
         return int(value)
 
     return parse
@@ -368,11 +405,12 @@ def buffer_bytes(value: str) -> int | None:
 
 def servers(value: str) -> list[str]:
     """Parse a list of `host:port`, separated by commas."""
-    found = [server.strip() for server in value.split(",") if server.strip()]
-    if not found or any(re.fullmatch(r".*[^:]:\d{1,5}", server) is None for server in found):
-        msg = "expected host:port, several separated by commas"
-        raise ValueError(msg)
-    return found
+    addresses = [server.strip() for server in value.split(",") if server.strip()]
+    _refuse_if(
+        not addresses or any(re.fullmatch(r".*[^:]:\d{1,5}", address) is None for address in addresses),
+        "expected host:port, several separated by commas",
+    )
+    return addresses
 
 
 def token_endpoint(value: str) -> str:
@@ -384,24 +422,21 @@ def token_endpoint(value: str) -> str:
     except ValueError:
         parsed, is_http = urlsplit(""), False
     is_file = parsed.scheme == "file" and not parsed.netloc and parsed.path.startswith("/")
-    if not (is_http or is_file) or parsed.username is not None:
-        msg = "expected a URL such as https://login.example.com/oauth2/token, without a user, or file:///path/of/token"
-        raise ValueError(msg)
+    _refuse_if(
+        not (is_http or is_file) or parsed.username is not None,
+        "expected a URL such as https://login.example.com/oauth2/token, without a user, or file:///path/of/token",
+    )
     return url
 
 
 def host_check(value: str) -> bool:
     """Parse Java's algorithm of the host name check; return whether there is a check."""
     algorithm = value.strip().lower()
-    if algorithm not in ("", "https"):
-        msg = "expected https, or nothing to turn the check of host names off"
-        raise ValueError(msg)
+    _refuse_if(algorithm not in ("", "https"), "expected https, or nothing to turn the check of host names off")
     return algorithm == "https"
 
 
 def broker_version(value: str) -> tuple[int, ...]:
     """Parse a version of Kafka such as 3.9."""
-    if re.fullmatch(r"\d+(\.\d+){1,2}", value.strip()) is None:
-        msg = "expected a broker version such as 3.9"
-        raise ValueError(msg)
+    _refuse_if(re.fullmatch(r"\d+(\.\d+){1,2}", value.strip()) is None, "expected a broker version such as 3.9")
     return tuple(int(part) for part in value.strip().split("."))

@@ -1,4 +1,4 @@
-"""Where a read starts and ends: the options of offsets, times and commit-ts as data, checked without a broker.
+"""Where a read starts and ends: the options of offsets, times and commit-ts, checked without a broker.
 
 Precedence, defaults and error messages are those of Spark's Kafka source (`KafkaSourceProvider`,
 kafka-error-conditions.json).

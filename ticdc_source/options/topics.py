@@ -1,4 +1,4 @@
-"""Which topics to read: `subscribe`, `subscribePattern` or `assign`, as data.
+"""Which topics to read: the options `subscribe`, `subscribePattern` and `assign`.
 
 Error messages are those of Spark's `KafkaSourceProvider.validateGeneralOptions` and `JsonUtils`.
 """

@@ -1,1 +1,1 @@
-"""The pipeline: chunks of Kafka records → record batches of the read schema."""
+"""The pipeline turns chunks of Kafka records into record batches of the read schema."""

@@ -1,4 +1,4 @@
-"""Assembly: table columns, metadata columns and bad records → a RecordBatch of the read schema."""
+"""Assembly: columns → a RecordBatch of the read schema, with `_sequence`, which orders the changes of a row."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ticdc_source.pipeline.layout import Layout
 from ticdc_source.pipeline.metadata import CORRUPT_RECORD, HEADERS, SEQUENCE, SOURCE
 from ticdc_source.protocols.base import ORIGIN
 from ticdc_source.schema.types import TIMESTAMP
+from ticdc_source.tso import physical_ms_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,6 @@ __all__ = ["ORIGIN_COLUMN", "ROW_FACTS", "Rows", "assemble", "concatenated", "in
 Value = TypeVar("Value")
 
 _MOST_MS = (1 << 63) // 1000  # of a timestamp in microseconds; producers may write what they like
-_LOGICAL_BITS = pa.scalar(18, pa.int64())  # of a TSO: physical milliseconds above, logical counter below
 _MICROSECONDS = pa.scalar(1000, pa.int64())  # in a millisecond
 # By change type (`CHANGE_TYPES`, then DDL and watermark). At one commit-ts old rows come first and DDL after the rows,
 # because a row with the commit-ts of a DDL belongs to the schema before it (docs/wire.md, item 31).
@@ -180,7 +180,7 @@ def _op(rows: Rows) -> pa.Array:
 
 
 def _commit_ms(rows: Rows) -> pa.Array:
-    return pc.shift_right(rows.commit_ts, _LOGICAL_BITS)
+    return physical_ms_each(rows.commit_ts)
 
 
 def _timestamps(milliseconds: pa.Array) -> pa.Array:
@@ -189,9 +189,9 @@ def _timestamps(milliseconds: pa.Array) -> pa.Array:
 
 def _kafka_timestamps(rows: Rows) -> pa.Array:
     milliseconds = taken(pa.array(rows.chunk.timestamps, pa.int64()), rows.positions)
-    known = pc.and_(pc.greater_equal(milliseconds, 0), pc.less(milliseconds, _MOST_MS))
-    if known.true_count < len(known):
-        milliseconds = pc.if_else(known, milliseconds, pa.scalar(None, pa.int64()))
+    has_time = pc.and_(pc.greater_equal(milliseconds, 0), pc.less(milliseconds, _MOST_MS))
+    if has_time.true_count < len(has_time):
+        milliseconds = pc.if_else(has_time, milliseconds, pa.scalar(None, pa.int64()))
     return _timestamps(milliseconds)
 
 
@@ -256,8 +256,8 @@ def portions(
     order = in_order(facts)
     numbers = pc.divide(pc.cumulative_sum(sizes.take(order)), pa.scalar(max_bytes, pa.int64()))
     for number in numbers.unique():
-        mine = order.filter(pc.equal(numbers, number))
-        good, bad = (mine.filter(part) for part in (pc.less(mine, len(rows)), pc.greater_equal(mine, len(rows))))
+        part = order.filter(pc.equal(numbers, number))
+        good, bad = (part.filter(mask) for mask in (pc.less(part, len(rows)), pc.greater_equal(part, len(rows))))
         columns = {name: array.take(good) for name, array in rows.columns.items()}
         yield replace(rows.at(good), columns=columns), [corrupt[index.as_py() - len(rows)] for index in bad]
 
@@ -316,9 +316,9 @@ def _missing(field: pa.Field, array: pa.Array) -> str | None:
     if not field.nullable and array.null_count:
         return str(field.name)
     if pa.types.is_struct(field.type) and not all(child.nullable for child in field.type):
-        there = array.filter(array.is_valid())
+        structs = array.filter(array.is_valid())
         for number, child in enumerate(field.type):
-            if not child.nullable and there.field(number).null_count:
+            if not child.nullable and structs.field(number).null_count:
                 return f"{field.name}.{child.name}"
     return None
 

@@ -57,30 +57,30 @@ class _Coalesced:
 
     def takes(self, chunk: Chunk) -> bool:
         """Return whether a chunk's records come next, and fit."""
-        mine = self.chunk
-        full = len(mine) >= _MOST_RECORDS or self._bytes >= _MOST_BYTES
-        follows = (mine.topic, mine.partition) == (chunk.topic, chunk.partition) and mine.offsets[-1] < chunk.offsets[0]
-        return follows and not full
+        last = self.chunk
+        is_full = len(last) >= _MOST_RECORDS or self._bytes >= _MOST_BYTES
+        is_same = (last.topic, last.partition) == (chunk.topic, chunk.partition)
+        return is_same and last.offsets[-1] < chunk.offsets[0] and not is_full
 
     def append(self, chunk: Chunk, split: Split) -> None:
         """Append the records of a chunk that have events, and these events."""
-        found = [table_events.positions for table_events in split.tables.values()]
-        found += ([event.position for event in split.ddl], [event.position for event in split.watermarks])
-        found.append([event.position for event in split.corrupt])
-        positions = sorted(set(chain.from_iterable(found)))
+        event_positions = [table_events.positions for table_events in split.tables.values()]
+        event_positions += ([event.position for event in split.ddl], [event.position for event in split.watermarks])
+        event_positions.append([event.position for event in split.corrupt])
+        positions = sorted(set(chain.from_iterable(event_positions)))
         moved = {position: new for new, position in enumerate(positions, len(self.chunk))}
-        mine, lists = self.chunk, self.chunk.lists()
+        coalesced, lists = self.chunk, self.chunk.lists()
         lists.offsets.extend(chunk.offsets[position] for position in positions)
         lists.timestamps.extend(chunk.timestamps[position] for position in positions)
         lists.keys.extend(chunk.keys[position] for position in positions)
         lists.values.extend(chunk.values[position] for position in positions)
-        if mine.headers is not None and chunk.headers is not None:
-            mine.headers += [chunk.headers[position] for position in positions]
+        if coalesced.headers is not None and chunk.headers is not None:
+            coalesced.headers += [chunk.headers[position] for position in positions]
         self._bytes += split.unpacked + sum(
             len(chunk.keys[position] or b"") + len(chunk.values[position] or b"") for position in positions
         )
         for table, table_events in split.tables.items():
-            appended = self.split.table_events(mine, table)
+            appended = self.split.table_events(coalesced, table)
             for position, *event in zip(
                 table_events.positions,
                 table_events.indexes,

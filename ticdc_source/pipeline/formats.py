@@ -31,7 +31,7 @@ from ticdc_source.kernels.variants import variants
 from ticdc_source.pipeline.assemble import ORIGIN_COLUMN, ROW_FACTS, Rows, concatenated, in_order
 from ticdc_source.pipeline.metadata import FORMAT_COLUMNS
 from ticdc_source.pipeline.spec import ReadSpec, ReadState, decode_events, events_of_one_table, rows_of
-from ticdc_source.protocols.documents import DOCUMENT, KEY_DOCUMENT
+from ticdc_source.protocols.cast import DOCUMENT, KEY_DOCUMENT
 from ticdc_source.protocols.messages import readable
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.ddl_kinds import ddl_kind
@@ -130,7 +130,6 @@ def _event(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> tupl
 def _event_plan(table: TableName, spec: ReadSpec, state: ReadState) -> Plan:
     plan = state.plans.get(table)
     if plan is None:
-        assert spec.plan_of is not None  # noqa: S101 (the driver sets it for this format)
         plan = state.plans[table] = spec.plan_of(table)
     return plan
 
@@ -158,7 +157,7 @@ def _table_events(images: Rows, table: TableName) -> Rows:
 
 
 def _ddl_events(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
-    events = [event for event in split.ddl if spec.keeps_ddl and spec.tables.matches_ddl(event.table)]
+    events = [event for event in split.ddl if spec.keeps_ddl_of(chunk) and spec.tables.matches_ddl(event.table)]
     rows = _rows_of_events(chunk, DDL, events, [event.commit_ts for event in events], spec)
     return _with_columns(rows, {
         "database": pa.array([event.table.database or None for event in events], pa.string()),
@@ -198,7 +197,7 @@ def _rows_of_events(
     ]
     return Rows(
         chunk=chunk,
-        protocol=spec.decoder.name,
+        protocol=spec.decoder.facts.name,
         table=None,
         facts=pa.RecordBatch.from_arrays(facts, schema=ROW_FACTS),
         columns={},
@@ -213,7 +212,7 @@ def _in_written_order(chunk: Chunk, parts: Sequence[Rows], spec: ReadSpec) -> Ro
         shown: _typed(pa.concat_arrays([part.columns[name] for part in parts]).take(order), shown, spec)
         for name, shown in spec.layout.own.items()
     }
-    return Rows(chunk=chunk, protocol=spec.decoder.name, table=None, facts=facts.take(order), columns=columns)
+    return Rows(chunk=chunk, protocol=spec.decoder.facts.name, table=None, facts=facts.take(order), columns=columns)
 
 
 def _typed(column: pa.Array, name: str, spec: ReadSpec) -> pa.Array:

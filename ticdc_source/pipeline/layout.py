@@ -1,4 +1,4 @@
-"""The layout of a read: which field of the read schema is what."""
+"""Which field of the read schema is what: a table column, a metadata column, the bad record, rescued data."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ticdc_source.pipeline.metadata import (
     METADATA,
     RESCUED_DATA,
     SOURCE,
+    FormatColumn,
 )
 from ticdc_source.schema.model import TABLE
 from ticdc_source.schema.types import VARIANT
@@ -73,34 +74,15 @@ class Layout:
         """Return the layout of a schema, whose fields are told apart by name, without case.
 
         Raises:
-            SchemaError: a metadata column has a wrong type, or `outputFormat` has no such column.
+            SchemaError: a metadata column has a wrong type, `outputFormat` has no such column, or the rescued column is
+                missing.
         """
-        output, corrupt, rescued = (
-            options.output_format, options.column_name_of_corrupt_record, options.rescued_data_column,
-        )  # fmt: skip
-        if FORMAT_COLUMNS[output]:
-            return cls._of_format(schema, options)
-        by_name = {(options.metadata_column_prefix + column.name).lower(): column for column in METADATA}
-        metadata, corrupt_name, rescued_name = {}, None, None
-        for field in schema:
-            if field.metadata and TABLE.encode() in field.metadata:
-                continue  # inference found this column in the table: it is no metadata column, whatever its name
-            column = by_name.get(field.name.lower())
-            expected = column.arrow if column else None
-            if field.name.lower() == corrupt.lower():
-                corrupt_name, expected = field.name, CORRUPT_RECORD
-            elif rescued is not None and field.name.lower() == rescued.lower():
-                rescued_name, expected = field.name, RESCUED_DATA
-            elif column:
-                metadata[field.name] = column.name
-            _require_type(field, expected)
-        return cls(schema=schema, metadata=metadata, corrupt=corrupt_name, rescued=rescued_name)
-
-    @classmethod
-    def _of_format(cls, schema: pa.Schema, options: Options) -> Layout:
         output, prefix = options.output_format, options.metadata_column_prefix
         corrupt, rescued = options.column_name_of_corrupt_record, options.rescued_data_column
-        extra = {(prefix + column.name).lower(): column for column in METADATA if column.level != "core"}
+        is_changelog = not FORMAT_COLUMNS[output]
+        extra = {
+            (prefix + column.name).lower(): column for column in METADATA if is_changelog or column.level != "core"
+        }
         format_columns = {
             ((prefix if column.prefixed else "") + column.name).lower(): column
             for column in reversed(FORMAT_COLUMNS[output])  # without a prefix, the column itself and not its repetition
@@ -108,21 +90,15 @@ class Layout:
         metadata, own, corrupt_name, rescued_name = {}, {}, None, None
         for field in schema:
             name = field.name.lower()
+            if is_changelog and field.metadata and TABLE.encode() in field.metadata:
+                continue  # inference found this column in the table: it is no metadata column, whatever its name
             if name in format_columns:
-                if format_columns[name].fill == "source":
-                    _require_members(field)
-                elif not (output == "event" and name in JSON_COLUMNS and field.type == VARIANT):
-                    _require_type(field, format_columns[name].arrow)
-                if format_columns[name].arrow is None and not pa.types.is_struct(field.type):
-                    msg = (
-                        f"Column {field.name} has the type {spark_name(field.type)}; it must be a struct of the "
-                        "table's columns"
-                    )
-                    raise SchemaError(msg)
-                if format_columns[name].fill:
-                    metadata[field.name] = format_columns[name].fill
+                column = format_columns[name]
+                _require_format(field, column, may_be_variant=output == "event" and name in JSON_COLUMNS)
+                if column.fill:
+                    metadata[field.name] = column.fill
                 else:
-                    own[format_columns[name].name] = field.name
+                    own[column.name] = field.name
             elif name == corrupt.lower():
                 corrupt_name = field.name
                 _require_type(field, CORRUPT_RECORD)
@@ -132,20 +108,16 @@ class Layout:
             elif name in extra:
                 metadata[field.name] = extra[name].name
                 _require_type(field, extra[name].arrow)
-            else:
+            elif not is_changelog:
                 msg = (
                     f"Column {field.name}: outputFormat={output} has no such column; it has "
                     f"{', '.join(reversed(format_columns))}"
                 )
                 raise SchemaError(msg)
-        return cls(
-            schema=schema,
-            metadata=metadata,
-            corrupt=corrupt_name,
-            rescued=rescued_name,
-            output=output,
-            own=own,
-        )
+        if rescued is not None and rescued_name is None:
+            msg = f"The schema has no column '{rescued}' for what is rescued (rescuedDataColumn): add {rescued} STRING"
+            raise SchemaError(msg)
+        return cls(schema=schema, metadata=metadata, corrupt=corrupt_name, rescued=rescued_name, output=output, own=own)
 
     def data_fields(self) -> list[pa.Field]:
         """Return the fields that are table columns.
@@ -174,13 +146,24 @@ def _require_type(field: pa.Field, expected: pa.DataType | None) -> None:
         raise SchemaError(msg)
 
 
+def _require_format(field: pa.Field, column: FormatColumn, *, may_be_variant: bool) -> None:
+    """Check a column of an `outputFormat` other than changelog."""
+    if column.fill == "source":
+        _require_members(field)
+    elif not (may_be_variant and field.type == VARIANT):
+        _require_type(field, column.arrow)
+    if column.arrow is None and not pa.types.is_struct(field.type):
+        msg = f"Column {field.name} has the type {spark_name(field.type)}; it must be a struct of the table's columns"
+        raise SchemaError(msg)
+
+
 def _require_members(source: pa.Field) -> None:
     """Check the members of `source` in a schema of the user's: any of those there are, in any order."""
     if not pa.types.is_struct(source.type) or not source.type.num_fields:
         _require_type(source, SOURCE)
-    known = {member.name: member.type for member in SOURCE}
+    member_types = {member.name: member.type for member in SOURCE}
     for member in source.type:
-        arrow = known.get(member.name.lower())
+        arrow = member_types.get(member.name.lower())
         if arrow is None:
             listed = ", ".join(field.name for field in SOURCE)
             msg = f"Column {source.name}.{member.name}: source has no such member; it has {listed}"

@@ -14,11 +14,13 @@ import pyarrow.compute as pc
 from ticdc_source.errors import DataLossError, DecodeError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableName, Wants
 from ticdc_source.pipeline.assemble import Rows, assemble, portions
-from ticdc_source.pipeline.coalesce import coalesce_chunks
+from ticdc_source.pipeline.coalesce import coalesce_batches, coalesce_chunks
+from ticdc_source.pipeline.collector import collecting, not_collecting
 from ticdc_source.pipeline.formats import OUTPUT_FORMATS
 from ticdc_source.pipeline.records import record_rows
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
 from ticdc_source.protocols.base import splits_of
+from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.schema.ddl_kinds import is_too_long, removes_rows_of
 
 __all__ = ["ReadSpec", "ReadState", "read"]
@@ -29,10 +31,12 @@ _log = logging.getLogger(__name__)
 
 
 def read(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState | None = None) -> Iterator[pa.RecordBatch]:
-    """Read rows out of chunks: one record batch per chunk, or per several chunks with few wanted events.
+    """Read rows out of chunks, of any number of topic partitions: the read loop of workers, `decode` and `tail`.
+
+    The garbage collector is off while a chunk is decoded, and as the caller has it while a chunk is fetched.
 
     Args:
-        chunks: records of one topic partition, in offset order.
+        chunks: records; those of each topic partition in offset order.
         spec: what the read wants.
         state: what the read has found out so far; a new one by default.
 
@@ -42,6 +46,13 @@ def read(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState | None = None
         DataLossError: a DDL statement removed rows without delete events, and `onDestructiveDDL` is fail.
     """
     state = ReadState.of(spec) if state is None else state
+    portions = small_portions(chunks, [spec.decoder]) if spec.claim_checks else chunks
+    batches = _batches(collecting(iter(portions)), spec, state)
+    return not_collecting(coalesce_batches(batches, spec.max_rows, spec.max_bytes))
+
+
+def _batches(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
+    """Yield one record batch per chunk, or per several chunks with few wanted events."""
     if spec.layout.output == "record":
         yield from _records(chunks, spec, state)
         return
@@ -76,7 +87,7 @@ def _record_batches(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState
     if spec.commits:
         rows = _within_commit_range(rows, spec)
     state.counters.count_rows(rows.change_types, rows.commit_ts)
-    if spec.keeps_ddl:
+    if spec.keeps_ddl_of(chunk):
         for event in split.ddl:
             _report_destruction(chunk, event, spec, state)
     corrupt = _apply_mode([*split.corrupt, *failed], spec, state)

@@ -41,8 +41,8 @@ class _Names:
         pairs = pairs.take(pc.array_sort_indices(pairs))
         positions = pc.shift_right(pairs, _NUMBER_BITS).cast(pa.int32())
         # Each record once more, so that those without a name are counted too.
-        found = pc.value_counts(pa.concat_arrays([row_indices(self._count), positions]))
-        ends = pc.cumulative_sum(pc.subtract(found.field("counts"), 1)).cast(pa.int32())
+        counted = pc.value_counts(pa.concat_arrays([row_indices(self._count), positions]))
+        ends = pc.cumulative_sum(pc.subtract(counted.field("counts"), 1)).cast(pa.int32())
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
         names = pa.array(list(self._numbers), pa.string()).take(pc.bit_wise_and(pairs, _NUMBER_MASK))
         return pa.ListArray.from_arrays(offsets, names, type=NAMES)
@@ -104,7 +104,7 @@ def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
         "tables": tables.array(),
         "event_types": event_types.array(),
         "watermark_ts": watermarks.array(),
-        "partitions": repeated(spec.partitions, pa.int32(), count),
+        "partitions": repeated(spec.scope.partitions, pa.int32(), count),
     }
     facts = [
         row_indices(count),
@@ -116,7 +116,7 @@ def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
     ]
     rows = Rows(
         chunk=chunk,
-        protocol=spec.decoder.name,
+        protocol=spec.decoder.facts.name,
         table=None,
         facts=pa.RecordBatch.from_arrays(facts, schema=ROW_FACTS),
         columns={spec.layout.own[name]: array for name, array in columns.items() if name in spec.layout.own},

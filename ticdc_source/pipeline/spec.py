@@ -1,23 +1,39 @@
-"""A read's fixed parameters (`ReadSpec`), its changing state (`ReadState`), and the rows of the table that it reads."""
+"""A read's fixed parameters (`ReadSpec`), its changing state (`ReadState`), and the rows of the table that it reads.
+
+`read_spec` builds the parameters from the read schema, the options and the read context.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import Chunk, Corrupt, TableEvents, TableName, as_indices, merged, taken
+from ticdc_source.kernels.native import refuse_missing
+from ticdc_source.kernels.wire import Settings
+from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import CommitRange
-from ticdc_source.options.tables import TableFilter
+from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.pipeline.assemble import ROW_FACTS, Rows
+from ticdc_source.pipeline.context import ColumnContext, ReadContext, ReadScope
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.pipeline.metrics import Counters
+from ticdc_source.pipeline.rows import UNKNOWN_PARTITION
+from ticdc_source.protocols import decoder_of
 from ticdc_source.protocols.base import Decoded, Decoder, Learned
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.schema.model import TABLE, ReadField
+from ticdc_source.schema.types import parse_type
 
-__all__ = ["ReadSpec", "ReadState", "decode_events", "events_of_one_table", "rows_of"]
+__all__ = ["ReadSpec", "ReadState", "decode_events", "events_of_one_table", "read_spec", "rows_of"]
+
+# The target size of a record batch. At this size its fixed cost is negligible.
+_MAX_BYTES = 8 << 20
+_UNKNOWN_SCOPE = ReadScope()
+_VARBINARY = parse_type("varbinary")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,29 +48,33 @@ class ReadSpec:
         table: the one table of this read; None means the first that occurs.
         mode: FAILFAST, PERMISSIVE or DROPMALFORMED.
         max_rows: the maximum number of rows in a record batch.
-        max_bytes: the maximum number of bytes of whole keys, values and headers in a record batch, if it has more than
-            one row.
+        max_bytes: the maximum number of bytes that keys, values and headers take in a record batch; a single row may
+            exceed it.
         commits: the range of commit-ts to keep.
         on_destructive_ddl: what to do about a DDL event that removes rows without delete events.
-        keeps_ddl: whether to keep the DDL events of this topic partition. Of a DDL event in all partitions, one copy is
-            kept.
         plan_of: with `outputFormat=event`, builds the plan of a table.
-        partitions: how many topic partitions the whole read covers; None if that is not known.
+        claim_checks: whether messages may be stored in claim-check files; chunks are then cut into small portions.
+        scope: which topic partitions the read covers.
     """
 
     decoder: Decoder
     plan: Plan
     layout: Layout
-    tables: TableFilter = field(default_factory=TableFilter)
-    table: TableName | None = None
-    mode: str = "FAILFAST"
-    max_rows: int = 8192
-    max_bytes: int = 8 << 20
-    commits: CommitRange = field(default_factory=CommitRange)
-    on_destructive_ddl: str = "warn"
-    keeps_ddl: bool = True
-    plan_of: Callable[[TableName], Plan] | None = None
-    partitions: int | None = None
+    tables: TableFilter
+    table: TableName | None
+    mode: str
+    max_rows: int
+    max_bytes: int
+    commits: CommitRange
+    on_destructive_ddl: str
+    plan_of: Callable[[TableName], Plan]
+    claim_checks: bool
+    scope: ReadScope
+
+    def keeps_ddl_of(self, chunk: Chunk) -> bool:
+        """Return whether to keep the DDL events of a chunk. If every partition has a copy, the lowest one's is kept."""
+        lowest = self.scope.ddl_partitions.get(chunk.topic, 0)
+        return self.decoder.facts.ddl_partition is not None or chunk.partition in (lowest, UNKNOWN_PARTITION)
 
 
 @dataclass(slots=True)
@@ -65,7 +85,7 @@ class ReadState:
         table: the one table of the read, once it is known.
         plans: with `outputFormat=event`, the plan of each table seen so far.
         learned: what the decoder keeps about messages, to decode later ones faster.
-        counters: the counts of the present offset range.
+        counters: the counts of the current offset range.
     """
 
     table: TableName | None = None
@@ -79,13 +99,106 @@ class ReadState:
         return cls(spec.table, learned=Learned(native=spec.plan.native_path))
 
 
+def read_spec(
+    schema: pa.Schema,
+    options: Options,
+    context: ReadContext,
+    scope: ReadScope = _UNKNOWN_SCOPE,
+    *,
+    protocol: str | None = None,
+) -> ReadSpec:
+    """Return the parameters of a read; every worker builds its own.
+
+    Args:
+        schema: the read schema.
+        options: the options.
+        context: what the driver knows about the messages.
+        scope: what the read covers.
+        protocol: the protocol, if the context does not have it.
+
+    Raises:
+        SchemaError: a metadata column has a wrong type, or the rescued column is missing.
+        OptionError: this process lacks the native path, and `nativeCode` requires it.
+    """
+    refuse_missing(options.native_code)
+    layout = Layout.of(schema, options)
+    end = scope.commit_end if options.ending_commit_ts == "resolved" else options.ending_commit_ts
+    return ReadSpec(
+        decoder=decoder_of(context.protocol or protocol or "", options),
+        plan=_plan(layout, options, context),
+        layout=layout,
+        tables=TableFilter(options.tables or ()),
+        table=context.table,
+        mode=options.mode,
+        max_rows=options.max_rows_per_batch,
+        max_bytes=min(options.max_bytes_per_batch, _MAX_BYTES),
+        commits=CommitRange(options.starting_commit_ts, end),
+        on_destructive_ddl=options.on_destructive_ddl,
+        plan_of=lambda table: _document_plan(context.columns_of(table), options),
+        claim_checks=options.claim_check_location is not None,
+        scope=scope,
+    )
+
+
+def _plan(layout: Layout, options: Options, context: ReadContext) -> Plan:
+    """Return the plan for the one table of the read."""
+    rescues = options.on_schema_drift == "rescue"
+    fields, expected = layout.data_fields(), context.expected
+    names = frozenset(item.name.lower() for item in fields)
+    if rescues and options.columns is None:  # every column that the schema lacks is unknown, whatever inference saw
+        expected = names
+    others = [
+        replace(_read_field(name, pa.string(), column), type=_VARBINARY if column.binary else column.type)
+        for name, column in context.columns.items()
+        if rescues and name not in names
+    ]
+    return Plan(
+        tuple(_field_of_schema(item, context) for item in fields),
+        settings=_settings(options),
+        operations=options.operations,
+        preimages=options.preimages,
+        known_columns=expected,
+        others=tuple(others),
+        rescued=layout.rescued,
+        rescue=rescues,
+        build_ts="build_ts" in layout.metadata.values(),
+        native_path=options.native_code != "off",
+    )
+
+
+def _document_plan(columns: Iterable[ColumnContext], options: Options) -> Plan:
+    """Return the plan with which `outputFormat=event` reads a table: whole rows as JSON documents."""
+    return Plan(
+        tuple(_read_field(column.name, pa.string(), column) for column in columns),
+        settings=_settings(options),
+        operations=options.operations,
+        preimages=options.preimages,
+        documents=True,
+        native_path=options.native_code != "off",
+    )
+
+
+def _settings(options: Options) -> Settings:
+    return Settings(options.time_zone, options.zero_date, options.invalid_utf8)
+
+
+def _field_of_schema(item: pa.Field, context: ReadContext) -> ReadField:
+    column = context.columns.get(item.name.lower(), ColumnContext(name=item.name))
+    is_inferred = item.metadata is not None and TABLE.encode() in item.metadata
+    return replace(_read_field(item.name, item.type, column), key=column.key, user_schema=not is_inferred)
+
+
+def _read_field(name: str, arrow: pa.DataType, column: ColumnContext) -> ReadField:
+    return ReadField(name, arrow, type=column.type, versions=column.versions, written=column.written)
+
+
 def events_of_one_table(
     tables: Mapping[TableName, TableEvents], chunk: Chunk, spec: ReadSpec, state: ReadState
 ) -> TableEvents:
-    """Return the events of the one table of this read, empty if the chunk has none; set `state.table` if it is unknown.
+    """Return the events of the read's table, none if the chunk has none. The first wanted table sets `state.table`.
 
     Raises:
-        SchemaError: the messages hold a second wanted table.
+        SchemaError: the messages hold rows of a second table that the filter accepts.
     """
     chosen = []
     for table, table_events in tables.items():
@@ -141,7 +254,7 @@ def rows_of(table_events: TableEvents, decoded: Decoded, spec: ReadSpec, state: 
     ]
     return Rows(
         chunk=table_events.chunk,
-        protocol=spec.decoder.name,
+        protocol=spec.decoder.facts.name,
         table=state.table or table_events.table,  # one spelling, even if the letter case varies
         facts=pa.RecordBatch.from_arrays(facts, schema=ROW_FACTS),
         columns=decoded.columns,

@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ticdc_source.errors import OptionError
+from ticdc_source.events import Chunk
 from ticdc_source.options.options import Options
-from ticdc_source.options.parsers import one_of
-from ticdc_source.protocols.base import Decoder
+from ticdc_source.options.parsers import ParseError, one_of
+from ticdc_source.protocols.base import Decoder, Inspection
+from ticdc_source.protocols.canal_json import inspection as canal_json
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
-from ticdc_source.protocols.compression import looks_compressed
+from ticdc_source.protocols.compression import Compression, looks_compressed
+from ticdc_source.protocols.debezium import inspection as debezium
 from ticdc_source.protocols.debezium.decoder import Debezium
+from ticdc_source.protocols.decoding import DecoderSettings, RowDecoder
+from ticdc_source.protocols.large_messages import LargeMessages
+from ticdc_source.protocols.open_protocol import inspection as open_protocol
 from ticdc_source.protocols.open_protocol.decoder import OpenProtocol
 
-__all__ = ["DECODERS", "PROTOCOLS", "checked_protocol", "decoder_of", "describe_unknown", "possible_decoders"]
+__all__ = [
+    "DECODERS",
+    "INSPECTIONS",
+    "PROTOCOLS",
+    "checked_protocol",
+    "decoder_of",
+    "describe_unknown",
+    "detect_protocol",
+    "possible_decoders",
+    "recognized",
+]
 
-DECODERS: tuple[type[Decoder], ...] = (
-    OpenProtocol,
-    CanalJSON,
-    Debezium,
-)
+# Of each wire format its decoder, and what only inspection asks.
+DECODERS: dict[type[RowDecoder], Inspection] = {
+    OpenProtocol: open_protocol.INSPECTION,
+    CanalJSON: canal_json.INSPECTION,
+    Debezium: debezium.INSPECTION,
+}
 
-# By name, with the default of each option: for what does not depend on options.
-PROTOCOLS: dict[str, Decoder] = {decoder.name: decoder() for decoder in DECODERS}
+# By name; decoders with the default of each option, for what does not depend on options.
+PROTOCOLS: dict[str, Decoder] = {decoder.facts.name: decoder() for decoder in DECODERS}
+INSPECTIONS: dict[str, Inspection] = {decoder.facts.name: inspection for decoder, inspection in DECODERS.items()}
 
 
 def checked_protocol(options: Options) -> str:
@@ -31,9 +51,8 @@ def checked_protocol(options: Options) -> str:
     """
     try:
         return one_of("auto", *PROTOCOLS)(options.protocol)
-    except ValueError as error:
-        msg = f"Option 'protocol': {error}, got '{options.protocol}'"
-        raise OptionError(msg) from None
+    except ParseError as error:
+        raise OptionError(error.of("protocol", options.protocol)) from None
 
 
 def possible_decoders(options: Options) -> list[Decoder]:
@@ -42,9 +61,59 @@ def possible_decoders(options: Options) -> list[Decoder]:
     return [decoder_of(name, options) for name in names]
 
 
-def decoder_of(protocol: str, options: Options) -> Decoder:
-    """Return the decoder of a protocol that these options ask for."""
-    return PROTOCOLS[protocol].of(options)
+def decoder_of(protocol: str, options: Options, *, reads_files: bool = True) -> Decoder:
+    """Return the decoder of a protocol that these options ask for.
+
+    Args:
+        protocol: one of `PROTOCOLS`.
+        options: the options. Only this module of the package reads any.
+        reads_files: whether it reads claim-check files. If not, it takes large messages with their key columns only.
+    """
+    most = options.max_message_bytes
+    together = min(Compression().max_together, options.max_bytes_per_batch)
+    large = LargeMessages(options.claim_check_location, options.on_handle_key_only, most)
+    settings = DecoderSettings(
+        Compression(options.value_compression, most, together),
+        large if reads_files else LargeMessages(on_key_only="null", max_bytes=most, reads_files=False),
+    )
+    return next(decoder(settings) for decoder in DECODERS if decoder.facts.name == protocol)
+
+
+def recognized(key: bytes | None, value: bytes | None) -> str | None:
+    """Return the protocol of a record by its first bytes; None if no protocol recognizes it."""
+    return next((name for name, decoder in PROTOCOLS.items() if decoder.facts.recognizes(key, value)), None)
+
+
+def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
+    """Detect the protocol by the first bytes of records.
+
+    Returns:
+        The protocol's name; None if there is no record.
+
+    Raises:
+        OptionError: the records have two protocols, or none that is supported.
+    """
+    seen: dict[str, str] = {}
+    unknown: tuple[str, bytes] | None = None
+    for chunk in chunks:
+        for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
+            name = recognized(key, value)
+            if name is not None:
+                if name not in seen:
+                    seen[name] = str(chunk.address(position))
+            elif unknown is None and value is not None:
+                unknown = str(chunk.address(position)), value
+    if len(seen) > 1:
+        listed = "; ".join(f"{name} at {where}" for name, where in seen.items())
+        msg = f"The topics hold more than one protocol: {listed}. Read them apart, each with its own 'subscribe'"
+        raise OptionError(msg)
+    if seen:
+        return next(iter(seen))
+    if unknown is not None:
+        where, value = unknown
+        msg = f"The protocol of the messages is none of {', '.join(PROTOCOLS)}: {describe_unknown(value)} ({where})"
+        raise OptionError(msg)
+    return None
 
 
 def describe_unknown(value: bytes) -> str:

@@ -1,40 +1,40 @@
-"""The contract of a wire format: what its folder says about it, and what a read hands to it and gets back.
+"""The contracts of a wire format: its facts, its decoder, and what only inspection asks.
 
-A decoder has three verbs, which are stages of docs/design/0001: `split`, `describe` and `decode`. It keeps no state.
-What a read learns of its messages is in one object, `Learned`, which the reader creates and hands to each call.
+Facts hold whatever the options say. A decoder has six verbs, of which `split`, `describe` and `decode` are stages of
+docs/design/0001. It keeps no state: what a read learns of its messages is in one object, `Learned`, which the reader
+creates and hands to each call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, Wants, every_table
-from ticdc_source.kernels import Wire
-from ticdc_source.native import native
-from ticdc_source.options.options import Options
+from ticdc_source.kernels.native import native
+from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.plan import Plan, PlannedVersion, WireOf
 from ticdc_source.schema.model import Column, TableSchema, TypeVersions
 
 if TYPE_CHECKING:
-    from ticdc_source._native import Prefixes
+    from ticdc_source.kernels._native import Prefixes
+    from ticdc_source.protocols.changefeed import SettingsFinder
     from ticdc_source.protocols.redaction import Redactor
-    from ticdc_source.protocols.settings import SettingsFinder
 
 __all__ = [
     "ORIGIN",
     "Decoded",
     "Decoder",
+    "Inspection",
     "Learned",
     "LearnedPrefixes",
     "LearnedTable",
-    "no_origins",
-    "number_after",
+    "ProtocolFacts",
     "splits_of",
 ]
 
@@ -42,20 +42,6 @@ Kept = TypeVar("Kept")
 
 # What a message says of its own origin: members of `source` of `outputFormat=envelope`, and `op`; NULL if nothing.
 ORIGIN = pa.struct([pa.field(name, pa.string()) for name in ("version", "connector", "name", "snapshot", "op")])
-
-
-def no_origins(count: int) -> pa.StructArray:
-    """Return the origins of messages that say nothing of it. They are no rows of a snapshot: TiCDC sends none."""
-    return pa.repeat(pa.scalar({"snapshot": "false"}, ORIGIN), count)
-
-
-def number_after(values: pa.BinaryArray, pattern: str) -> pa.Int64Array:
-    """Return the number that a regular expression (RE2) finds in each value as its group `n`; NULL if nothing matches.
-
-    The group matches at most 18 digits, which fit into 64 bits.
-    """
-    found = pc.struct_field(pc.extract_regex(values, pattern), "n")
-    return found.cast(pa.string()).cast(pa.int64())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,10 +111,10 @@ class LearnedTable:
 
     def kept(self, of: type[Kept]) -> Kept:
         """Return what the native path keeps about the table's messages; `of` makes an object that holds nothing."""
-        found = self._kept
-        if not isinstance(found, of):
-            found = self._kept = of()
-        return found
+        kept = self._kept
+        if not isinstance(kept, of):
+            kept = self._kept = of()
+        return kept
 
 
 @dataclass(slots=True)
@@ -174,13 +160,19 @@ class Learned:
         return learned
 
 
-class Decoder(Protocol):
-    """A wire format. Its class is in a folder of this package and has a row in `protocols.DECODERS`.
+# Returns the types that DDL events give a table's columns, by lower-case name.
+TypesInDDL: TypeAlias = Callable[[TableName, Sequence[DDLEvent]], Mapping[str, TypeVersions]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtocolFacts:
+    """What holds for a wire format, whatever the options say.
 
     Attributes:
         name: the name that TiCDC's option `protocol` has for it.
-        options: the names of the options that `of` reads. Options that mean the same for all wire formats are not
-            among them.
+        event: what a row event is called in errors.
+        recognizes: whether a record, given its key and value, looks like one of this wire format. Only bytes are
+            compared; nothing is parsed.
         kernels: how each type of `schema.types.TYPES` is written.
         chunk_records: how many records a chunk should have: enough to share the cost of a call of Arrow, few
             enough that the objects made of them die young.
@@ -188,29 +180,31 @@ class Decoder(Protocol):
             (docs/wire.md, item 29).
         watermarks_need: the TiCDC settings without which no watermarks are sent, as an error names them; None if they
             are always sent (docs/wire.md, item 54).
-        types_in_ddl: whether DDL events say in a form of their own, beside the SQL text, which types columns have.
+        types_in_ddl: reads the types that DDL events give in a form of their own; None if they have the SQL text only.
         zoned_timestamps: whether a TIMESTAMP comes with its time zone (docs/wire.md, item 21).
     """
 
-    name: ClassVar[str]
-    options: ClassVar[frozenset[str]]
-    kernels: ClassVar[Mapping[str, Wire]]
-    chunk_records: ClassVar[int]
-    ddl_partition: ClassVar[int | None]
-    watermarks_need: ClassVar[str | None]
-    types_in_ddl: ClassVar[bool]
-    zoned_timestamps: ClassVar[bool]
+    name: str
+    event: str
+    recognizes: Callable[[bytes | None, bytes | None], bool]
+    kernels: Mapping[str, Wire]
+    chunk_records: int
+    ddl_partition: int | None = None
+    watermarks_need: str | None = None
+    types_in_ddl: TypesInDDL | None = None
+    zoned_timestamps: bool = False
 
-    @classmethod
-    def of(cls, options: Options) -> Decoder:
-        """Return the decoder that these options ask for."""
 
-    def recognizes(self, key: bytes | None, value: bytes | None) -> bool:
-        """Return whether a record looks like one of this wire format. Only bytes are compared; nothing is parsed."""
+class Decoder(ABC):
+    """A wire format. Its class is in a folder of this package and has a row in `protocols.DECODERS`."""
 
+    facts: ClassVar[ProtocolFacts]
+
+    @abstractmethod
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
         """Return how many files of claim-check storage a record names, without parsing it."""
 
+    @abstractmethod
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
         """Cut a chunk into events. Nothing is raised: `Split.corrupt` gets what cannot be cut.
 
@@ -223,15 +217,7 @@ class Decoder(Protocol):
             learned: what the read has learned so far.
         """
 
-    def settings(self) -> SettingsFinder:
-        """Return what looks for the settings of the changefeed in messages. Only `ticdc-source inspect` asks for it."""
-
-    def without_files(self) -> Decoder:
-        """Return the decoder that reads no claim-check file: it takes large messages with their key columns only."""
-
-    def redact(self, key: bytes | None, value: bytes | None, redactor: Redactor) -> tuple[bytes | None, bytes | None]:
-        """Return a record's key and value with the values of columns redacted; only `ticdc-source capture` asks."""
-
+    @abstractmethod
     def describe(
         self, events: TableEvents, ddl: Sequence[DDLEvent] = (), declared: Mapping[str, TypeVersions] | None = None
     ) -> list[TableSchema]:
@@ -243,9 +229,7 @@ class Decoder(Protocol):
             declared: the types that the SQL texts of those DDL events give the columns, by lower-case name.
         """
 
-    def declared(self, table: TableName, ddl: Sequence[DDLEvent]) -> Mapping[str, TypeVersions]:
-        """Return the types that DDL events give a table's columns beside their SQL text, by lower-case name."""
-
+    @abstractmethod
     def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
         """Turn a table's events into columns.
 
@@ -258,14 +242,26 @@ class Decoder(Protocol):
             SchemaError: the messages do not fit the plan's fields.
         """
 
+    @abstractmethod
     def origins(self, events: TableEvents) -> pa.StructArray:
         """Return what each event says of its own origin (`ORIGIN`). Only `outputFormat=envelope` asks for it."""
 
+    @abstractmethod
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Return each event's commit-ts where it can be found without parsing the message, else NULL.
+        """Return each event's commit-ts where it can be found without parsing the message, else NULL."""
 
-        Only `outputFormat=record` asks for it.
-        """
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What only `ticdc-source inspect` and `ticdc-source capture` ask of a wire format.
+
+    Attributes:
+        settings: makes what looks for the settings of the changefeed in messages.
+        redacted: returns a record's key and value with the values of columns redacted.
+    """
+
+    settings: Callable[[], SettingsFinder]
+    redacted: Callable[[bytes | None, bytes | None, Redactor], tuple[bytes | None, bytes | None]]
 
 
 def splits_of(

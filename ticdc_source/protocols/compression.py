@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import promised_size
-from ticdc_source.options.options import Options
 
-__all__ = ["Compression", "codec_of", "decompressed", "is_json", "looks_compressed", "too_large"]
+__all__ = ["Compression", "codec_of", "is_json", "looks_compressed", "too_large"]
 
 _JSON = (b'{"', b"{}")
 _LZ4_FRAME = b"\x04\x22\x4d\x18"
@@ -38,15 +37,51 @@ class Compression:
     max_bytes: int = 72 << 20
     max_together: int = 4 << 20
 
-    @classmethod
-    def of(cls, options: Options) -> Compression:
-        """Return how these options want messages to be decompressed."""
-        most = options.max_message_bytes
-        return cls(options.value_compression, most, min(cls().max_together, options.max_bytes_per_batch))
-
     def decompressed(self, value: bytes) -> bytes:
-        """Return the JSON text of a value, or of a value frame; see `decompressed`."""
-        return decompressed(value, self.codec, self.max_bytes)
+        """Return the JSON text of a value, or of a value frame. No more than `max_bytes` are held in memory.
+
+        Text that is not compressed may have more bytes.
+
+        Raises:
+            DecodeError: the value is not compressed like this, the text is too large, or the library is not installed.
+        """
+        if self.codec == "none" or not value:
+            return value
+        guessed = self.codec == "auto"
+        codec = codec_of(value) if guessed else self.codec
+        if codec == "none":
+            return value
+        try:
+            import cramjam  # noqa: PLC0415 (only compressed topics need it)
+        except ImportError:
+            msg = (
+                "the message is compressed (TiCDC's large-message-handle-compression): install cramjam on driver and "
+                "executors (pip install cramjam)"
+            )
+            raise DecodeError(msg) from None
+        if codec == "snappy" and promised_size(value) > _SNAPPY_MOST * len(value):  # cramjam would allocate that much
+            if guessed:
+                return value
+            msg = f"the message is not compressed with snappy: {len(value)} bytes cannot become {promised_size(value)}"
+            raise DecodeError(msg)
+        if codec == "snappy" and promised_size(value) > self.max_bytes:
+            raise DecodeError(too_large(self.max_bytes))
+        try:
+            if codec == "snappy":
+                plain = cramjam.snappy.decompress_raw(value)
+            elif len(value) * _LZ4_MOST <= self.max_bytes:
+                plain = cramjam.lz4.decompress(value)
+            else:
+                plain = pa.CompressedInputStream(pa.BufferReader(value), "lz4").read(self.max_bytes + 1)
+        except (cramjam.DecompressionError, pa.ArrowException, OSError) as error:
+            if guessed:  # it only looked compressed
+                return value
+            msg = f"the message is not compressed with {codec} (TiCDC's large-message-handle-compression): {error}"
+            raise DecodeError(msg) from None
+        if len(plain) > self.max_bytes:
+            del plain  # an error keeps what its frames hold
+            raise DecodeError(too_large(self.max_bytes))
+        return bytes(plain)
 
 
 def too_large(max_bytes: int) -> str:
@@ -55,58 +90,6 @@ def too_large(max_bytes: int) -> str:
         f"the message decompresses to more than {max_bytes} bytes: set 'maxMessageBytes' higher to read it, if the "
         "workers have the memory"
     )
-
-
-def decompressed(value: bytes, codec: str, max_bytes: int = Compression().max_bytes) -> bytes:
-    """Return the JSON text of a value, or of a value frame.
-
-    Args:
-        value: the bytes.
-        codec: see `Compression`.
-        max_bytes: how many bytes the text may have; no more are held in memory. Text that is not compressed may have
-            more.
-
-    Raises:
-        DecodeError: the value is not compressed like this, the text is too large, or the library is not installed.
-    """
-    if codec == "none" or not value:
-        return value
-    guessed = codec == "auto"
-    if guessed:
-        codec = codec_of(value)
-        if codec == "none":
-            return value
-    try:
-        import cramjam  # noqa: PLC0415 (only compressed topics need it)
-    except ImportError:
-        msg = (
-            "the message is compressed (TiCDC's large-message-handle-compression): install cramjam on driver and "
-            "executors (pip install cramjam)"
-        )
-        raise DecodeError(msg) from None
-    if codec == "snappy" and promised_size(value) > _SNAPPY_MOST * len(value):  # cramjam would allocate that much
-        if guessed:
-            return value
-        msg = f"the message is not compressed with snappy: {len(value)} bytes cannot become {promised_size(value)}"
-        raise DecodeError(msg)
-    if codec == "snappy" and promised_size(value) > max_bytes:
-        raise DecodeError(too_large(max_bytes))
-    try:
-        if codec == "snappy":
-            plain = cramjam.snappy.decompress_raw(value)
-        elif len(value) * _LZ4_MOST <= max_bytes:
-            plain = cramjam.lz4.decompress(value)
-        else:
-            plain = pa.CompressedInputStream(pa.BufferReader(value), "lz4").read(max_bytes + 1)
-    except (cramjam.DecompressionError, pa.ArrowException, OSError) as error:
-        if guessed:  # it only looked compressed
-            return value
-        msg = f"the message is not compressed with {codec} (TiCDC's large-message-handle-compression): {error}"
-        raise DecodeError(msg) from None
-    if len(plain) > max_bytes:
-        del plain  # an error keeps what its frames hold
-        raise DecodeError(too_large(max_bytes))
-    return bytes(plain)
 
 
 def is_json(value: bytes) -> bool:

@@ -80,16 +80,13 @@ class Images:
         for images in (self.change_types, self.events, self.indexes, self.rows):
             del images[count:]
 
-    def start_run(self, columns: tuple[Column, ...]) -> None:
-        """Start a run: the images that are added from here on have these columns."""
-        if self.runs and self.runs[-1][0] == len(self.rows):
-            self.runs.pop()
-        self.runs.append((len(self.rows), columns))
-
     def continue_run(self, columns: tuple[Column, ...]) -> None:
-        """Continue the last run if it has these columns; else start one."""
-        if not self.runs or self.runs[-1][1] != columns:
-            self.start_run(columns)
+        """Continue the last run if it has these columns; else start one, for the images that are added from here on."""
+        runs = self.runs
+        if not runs or runs[-1][1] != columns:
+            if runs and runs[-1][0] == len(self.rows):
+                runs.pop()
+            runs.append((len(self.rows), columns))
 
     def spans(self) -> list[tuple[int, int, tuple[Column, ...]]]:
         """Return the runs that have images: (first image, end, columns). The end is one past the last image."""

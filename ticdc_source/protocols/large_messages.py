@@ -7,22 +7,22 @@ the only module that imports fsspec.
 
 from __future__ import annotations
 
-import base64
 import errno
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError
 from ticdc_source.events import Chunk
-from ticdc_source.options.options import Options
+from ticdc_source.kernels import strings
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.compression import Compression, too_large
-from ticdc_source.protocols.messages import MALFORMED, text
+from ticdc_source.protocols.images import Parsed
+from ticdc_source.protocols.messages import MALFORMED, failure_detail, text
 
-__all__ = ["LargeMessages", "redacted", "small_portions"]
+__all__ = ["LargeMessages", "check_claimed", "redacted", "small_portions"]
 
 Event = TypeVar("Event")
 
@@ -49,16 +49,36 @@ class LargeMessages:
     max_bytes: int = Compression().max_bytes
     reads_files: bool = True
 
-    @classmethod
-    def of(cls, options: Options) -> LargeMessages:
-        """Return how these options want large messages to be read."""
-        return cls(options.claim_check_location, options.on_handle_key_only, options.max_message_bytes)
+    def whole(
+        self, address: object, parse: Callable[[bytes | None, bytes], Event], parsed: Parsed, *, key_only: object
+    ) -> Event | None:
+        """Return the whole event of a large message; None if its key columns are all there is.
 
-    def without_files(self) -> LargeMessages:
-        """Return the settings that accept every large message with its key columns only."""
-        return replace(self, on_key_only="null", reads_files=False)
+        Args:
+            address: the address of its file; empty if it has none.
+            parse: see `_claimed`.
+            parsed: counts the event.
+            key_only: whether the message says that it has its key columns only.
 
-    def claimed(self, address: object, parse: Callable[[bytes | None, bytes], Event]) -> Event:
+        Raises:
+            DecodeError: as `_claimed`; or the event has its key columns only, and `onHandleKeyOnly` is `fail`.
+            ClaimCheckUnavailableError: the storage cannot be read at all.
+        """
+        if address and self.reads_files:
+            event = self._claimed(address, parse)
+            parsed.claimed += 1
+            return event
+        if address or key_only:
+            if self.on_key_only == "fail":
+                msg = (
+                    "the message has the key columns only (TiCDC's large-message-handle-option=handle-key-only): "
+                    "onHandleKeyOnly=null reads the others as NULL; with claim-check nothing would be missing"
+                )
+                raise DecodeError(msg)
+            parsed.key_only += 1
+        return None
+
+    def _claimed(self, address: object, parse: Callable[[bytes | None, bytes], Event]) -> Event:
         """Read the file behind a message and parse it.
 
         Only the base name of the address is used, as TiCDC's own consumer does. Where the reader finds the storage,
@@ -98,22 +118,28 @@ class LargeMessages:
                 raise DecodeError(too_large(self.max_bytes))
             return parse(key, value)
         except MALFORMED as error:
-            reason = error.reason if isinstance(error, DecodeError) else _detail(error)
+            reason = error.reason if isinstance(error, DecodeError) else failure_detail(error)
             msg = f"{file} is not the message: {reason}"
             raise DecodeError(msg) from None
 
-    def accept_key_only(self) -> None:
-        """Accept a message that has its key columns only, if `onHandleKeyOnly` says so.
 
-        Raises:
-            DecodeError: the option is `fail`.
-        """
-        if self.on_key_only == "fail":
-            msg = (
-                "the message has the key columns only (TiCDC's large-message-handle-option=handle-key-only): "
-                "onHandleKeyOnly=null reads the others as NULL; with claim-check nothing would be missing"
-            )
-            raise DecodeError(msg)
+def check_claimed(identity: Sequence[object], expected: Sequence[object], *, large: bool) -> None:
+    """Check what is in a claim-check file.
+
+    Args:
+        identity: what identifies the event in the file.
+        expected: what identifies the event of the message that names the file.
+        large: whether the event in the file is said to be too large, too.
+
+    Raises:
+        ValueError: the file does not hold the whole of that event.
+    """
+    if identity != expected:
+        msg = "it holds another event than the message says"
+        raise ValueError(msg)
+    if large:
+        msg = "the row is not there either"
+        raise ValueError(msg)
 
 
 def small_portions(chunks: Iterable[Chunk], decoders: Sequence[Decoder]) -> Iterator[Chunk]:
@@ -189,16 +215,8 @@ def _unwrapped(data: bytes) -> tuple[bytes | None, bytes]:
             return None, data  # the protocol finds out what it is
         if message.keys() == _WRAPPER:
             key, value = message["key"], message["value"]
-            return None if key is None else _base64_bytes(key), _base64_bytes(value)
+            return None if key is None else strings.base64_bytes(key), strings.base64_bytes(value)
     if not data:
         msg = "it is empty"
         raise ValueError(msg)
     return None, data
-
-
-def _base64_bytes(cell: str) -> bytes:
-    return base64.b64decode(cell, validate=True)
-
-
-def _detail(error: Exception) -> str:
-    return f"no member {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__

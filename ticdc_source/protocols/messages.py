@@ -14,10 +14,12 @@ import orjson
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import TableName
 from ticdc_source.protocols.compression import looks_compressed
+from ticdc_source.tso import of_ms, physical_ms
 
 __all__ = [
     "MALFORMED",
     "JSONObject",
+    "failure_detail",
     "milliseconds",
     "parse_failure",
     "parse_json",
@@ -37,7 +39,6 @@ JSONObject: TypeAlias = dict[str, Any]
 MALFORMED = (DecodeError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
 
 _2_63 = 1 << 63
-_LOGICAL_BITS = 18  # of a TSO: its logical counter is below the physical milliseconds
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -116,7 +117,7 @@ def milliseconds(value: object) -> int | None:
     if not isinstance(value, int):
         msg = f"a time {value!r}"
         raise TypeError(msg)
-    return tso(value << _LOGICAL_BITS) >> _LOGICAL_BITS
+    return physical_ms(tso(of_ms(value)))
 
 
 def text(value: object) -> str:
@@ -154,12 +155,15 @@ _TO_ESCAPE = re.compile("[<>&\u2028\u2029]")
 
 def written_name(name: str) -> bytes:
     """Return a name as TiCDC writes it in JSON: Go escapes what is markup in HTML (encoding/json, HTMLEscape)."""
-    return _TO_ESCAPE.sub(lambda found: _ESCAPED[found[0]], orjson.dumps(name).decode()).encode()
+    return _TO_ESCAPE.sub(lambda mark: _ESCAPED[mark[0]], orjson.dumps(name).decode()).encode()
+
+
+def failure_detail(error: Exception) -> str:
+    """Return what an error of `MALFORMED` says, in one line."""
+    detail = f"no member {error}" if isinstance(error, KeyError) else str(error)
+    return detail.splitlines()[0] if detail else type(error).__name__
 
 
 def parse_failure(error: Exception, what: str) -> DecodeError:
     """Return the error for an event that is not `what` its protocol promises."""
-    if isinstance(error, DecodeError):
-        return error
-    detail = f"no member {error}" if isinstance(error, KeyError) else str(error)
-    return DecodeError(f"not {what}: {detail.splitlines()[0] if detail else type(error).__name__}")
+    return error if isinstance(error, DecodeError) else DecodeError(f"not {what}: {failure_detail(error)}")

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.kernels import Cast, Kernel, Settings, Wire, arrays_taken, kernel, native_cast
+from ticdc_source.kernels.contract import Cast
 from ticdc_source.kernels.json_documents import JSONWriter, rescue_writer
+from ticdc_source.kernels.wire import Kernel, Settings, Wire, arrays_taken, kernel, native_cast
 from ticdc_source.options.hints import string_hint
 from ticdc_source.schema.model import Column, ReadField, check_names
 from ticdc_source.schema.types import ColumnType
@@ -73,7 +74,7 @@ class Plan:
         rescued: the name of the rescued column; None if the read schema has none.
         rescue: whether values and columns that fit no field of the read schema go into that column. If not, they are
             errors.
-        documents: whether whole rows are wanted as JSON documents (`documents.document_images`) and not the columns of
+        documents: whether whole rows are wanted as JSON documents (`cast.cast_images`) and not the columns of
             `fields`, which then only hold what is known of some columns.
         build_ts: whether the times when messages were encoded are wanted; if not, they may be left out.
         native_path: whether decoders may take the native path, which gives the same as the general path.
@@ -104,7 +105,8 @@ class Plan:
                 takes two columns for one.
         """
         check_names(None, columns)
-        unknown = self._unknown(columns)
+        expected = self.known_columns
+        unknown = [] if expected is None else [column for column in columns if column.name.lower() not in expected]
         if unknown and not self.rescue:
             raise _drift(unknown)
         by_name = {column.name.lower(): column for column in columns}
@@ -114,13 +116,13 @@ class Plan:
             for column in planned
             if column.source is None and column.field.name.lower() in by_name
         ]
-        known = {item.name.lower(): item for item in self.others}
+        others = {item.name.lower(): item for item in self.others}
         return PlannedVersion(
             planned,
             tuple(
                 UnknownColumn(
                     column.name,
-                    self._json(column, known.get(column.name.lower()) or ReadField(column.name, pa.string()), wire_of),
+                    self._json(column, others.get(column.name.lower()) or ReadField(column.name, pa.string()), wire_of),
                 )
                 for column in unknown
             ),
@@ -147,14 +149,9 @@ class Plan:
             msg = f"Column {column.name}: {error}. {string_hint(column.name, user_schema=read_field.user_schema)}"
             raise type(error)(msg) from None
 
-    def _json(self, column: Column, known: ReadField, wire_of: WireOf) -> JSONWriter:
-        wire, type_ = wire_of(column, known)
+    def _json(self, column: Column, read_field: ReadField, wire_of: WireOf) -> JSONWriter:
+        wire, type_ = wire_of(column, read_field)
         return rescue_writer(wire, type_, self.settings)
-
-    def _unknown(self, columns: tuple[Column, ...]) -> list[Column]:
-        if self.known_columns is None:
-            return []
-        return [column for column in columns if column.name.lower() not in self.known_columns]
 
 
 def _bytes_of_text(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Kernel | None:

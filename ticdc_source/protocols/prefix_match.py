@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Binaries, Chunk, Corrupt, Split, TableEvents, TableName, Wants, merged
-from ticdc_source.native import native
+from ticdc_source.kernels.native import messages_of, native, numbers_of
 from ticdc_source.protocols.base import Learned, LearnedPrefixes
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, table_name
@@ -75,7 +75,7 @@ class PrefixMatch:
         """
         rest: Sequence[int] = ()
         others = 0
-        found: dict[TableName, Sequence[int]] = {}
+        tables: dict[TableName, Sequence[int]] = {}
         if native is not None and learned.native:
             codes, names = self._codes(native, messages, learned)
             for number, count in zip(*(each.to_pylist() for each in codes.value_counts().flatten()), strict=True):
@@ -88,8 +88,8 @@ class PrefixMatch:
                 if table is None:
                     rest = indexes
                 else:
-                    found[table] = indexes
-            return found, rest, others
+                    tables[table] = indexes
+            return tables, rest, others
         unknown = []
         listed: dict[TableName, list[int]] = {}
         for index, table in enumerate(self.tables(messages, learned)):
@@ -99,8 +99,8 @@ class PrefixMatch:
                 listed.setdefault(table, []).append(index)
             else:
                 others += 1
-        found.update(listed)
-        return found, unknown, others
+        tables.update(listed)
+        return tables, unknown, others
 
     def _codes(
         self, native: ModuleType, messages: Sequence[bytes], learned: LearnedPrefixes
@@ -109,27 +109,27 @@ class PrefixMatch:
         if learned.kept is None or len(learned.kept) > _MOST_LEARNED:
             learned.kept, learned.numbers = native.Prefixes(self._marker), {}
         kept, numbers = learned.kept, learned.numbers
-        given = messages.for_native() if isinstance(messages, Binaries) else list(messages)
+        given = messages_of(messages)
         codes = memoryview(bytearray(kept.tables(given))).cast("i")
         left = [index for index, code in enumerate(codes) if code < 0] if -1 in codes else []
         size = _SAMPLE
         while left:
-            known = len(kept)
+            before = len(kept)
             for index in left[:size]:
                 message = messages[index]
-                found = self._pattern.match(message)
-                table = None if found is None else _table_of(found[1], found[2])
-                if found is not None and table is not None:
+                match = self._pattern.match(message)
+                table = None if match is None else _table_of(match[1], match[2])
+                if match is not None and table is not None:
                     codes[index] = numbers.setdefault(table, len(numbers))
-                    kept.learn(message, found.end(), codes[index])
+                    kept.learn(message, match.end(), codes[index])
             left = left[size:]
             size *= 2
-            if left and len(kept) > known:
+            if left and len(kept) > before:
                 again = memoryview(kept.tables(given, left)).cast("i")
                 for index, code in zip(left, again, strict=True):
                     codes[index] = code
                 left = [index for index in left if codes[index] < 0]
-        return pa.Array.from_buffers(pa.int32(), len(codes), [None, pa.py_buffer(codes)]), list(numbers)
+        return numbers_of(pa.int32(), codes), list(numbers)
 
     def tables(self, messages: Sequence[bytes], learned: LearnedPrefixes) -> list[TableName | None]:
         """Return the table of each row message; None if the prefix does not identify the table.
@@ -140,7 +140,7 @@ class PrefixMatch:
         """
         follows, match = self._follows, self._pattern.match
         if follows is None:
-            return [None if found is None else _table_of(found[1], found[2]) for found in map(match, messages)]
+            return [None if head is None else _table_of(head[1], head[2]) for head in map(match, messages)]
         # A learned prefix ends with the first byte of what follows: a message without that has the empty prefix, which
         # is never learned.
         shortest = learned.shortest
@@ -153,15 +153,15 @@ class PrefixMatch:
         return tables
 
     def _learn(self, message: bytes, end: bytes, learned: LearnedPrefixes) -> TableName | None:
-        found = self._pattern.match(message)
-        if found is None:
+        match = self._pattern.match(message)
+        if match is None:
             return None
-        table = _table_of(found[1], found[2])
-        if table is not None and _NUMBER.search(found[0]) is None:
+        prefix, table = match[0], _table_of(match[1], match[2])
+        if table is not None and _NUMBER.search(prefix) is None:
             if len(learned.tables) >= _MOST_LEARNED:
                 learned.tables.clear()
-            learned.tables[found[0] + end] = table
-            learned.shortest = min(learned.shortest or len(found[0]), len(found[0]))
+            learned.tables[prefix + end] = table
+            learned.shortest = min(learned.shortest or len(prefix), len(prefix))
         return table
 
 
@@ -225,9 +225,9 @@ def split_by_prefix(
         _add_selected(split, chunk, selected, messages, start, end)
         return split
 
-    found = parts()
-    split = next(found)
-    split.rest = found
+    splits = parts()
+    split = next(splits)
+    split.rest = splits
     return split
 
 
@@ -241,11 +241,11 @@ def _add_selected(
 ) -> None:
     """Add the row events at the positions `[start, end)` that were selected by table; others may be there already."""
     for table, positions in selected.items():
-        mine = positions[bisect_left(positions, start) : bisect_left(positions, end)]
-        if not len(mine):
+        within = positions[bisect_left(positions, start) : bisect_left(positions, end)]
+        if not len(within):
             continue
-        payloads = messages if len(mine) == len(messages) else list(map(messages.__getitem__, mine))
-        events, more = TableEvents.of_records(chunk, table, mine, payloads), split.tables.get(table)
+        payloads = messages if len(within) == len(messages) else list(map(messages.__getitem__, within))
+        events, more = TableEvents.of_records(chunk, table, within, payloads), split.tables.get(table)
         split.tables[table] = events if more is None else merged([events, more])
     split.tables = dict(sorted(split.tables.items(), key=lambda item: item[1].positions[0]))
 
@@ -263,12 +263,12 @@ def _parse(
     value = chunk.values[position] or b""
     try:
         plain = compression.decompressed(value)
-        found = None
+        match = None
         if plain is not value:
             split.unpacked += len(plain)
-            found = prefix.match(plain)
-        if found is not None:
-            split.table_events(chunk, table_name(found[1].decode(), found[2].decode())).append(position, 0, plain)
+            match = prefix.match(plain)
+        if match is not None:
+            split.table_events(chunk, table_name(match[1].decode(), match[2].decode())).append(position, 0, plain)
         else:
             classify(split, chunk, position, plain)
     except MALFORMED as error:

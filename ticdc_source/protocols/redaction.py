@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.protocols.compression import codec_of, decompressed
+from ticdc_source.protocols.compression import Compression, codec_of
 
 __all__ = ["Path", "Redactor", "Treatment", "Wanted"]
 
@@ -71,7 +71,7 @@ class Redactor:
         """
         codec = codec_of(text)
         try:
-            plain = decompressed(text, "auto")
+            plain = Compression().decompressed(text)
         except DecodeError:
             return self.unknown(text)
         if codec == "none" or plain is text:
@@ -97,11 +97,11 @@ class Redactor:
         siblings: list[dict[str, bytes]] = []
         is_name = False
         end = 0
-        for found in _TOKEN.finditer(text):
-            if found.start() != end:
+        for match in _TOKEN.finditer(text):
+            if match.start() != end:
                 raise ValueError
-            end = found.end()
-            token = found[0]
+            end = match.end()
+            token = match[0]
             if token in (b"{", b"["):
                 path.append("")
                 siblings.append({})
@@ -150,21 +150,21 @@ class Redactor:
         noise = _noise(self._salt, text)
         is_padded = not raw and _BASE64.fullmatch(text) is not None and len(text) % 4 == 0
         if raw:
-            pieces = "".join(self._piece(found, noise) for found in _PIECE.finditer(text.replace("\\", "\0")))
+            pieces = "".join(self._piece(match, noise) for match in _PIECE.finditer(text.replace("\\", "\0")))
             return pieces.replace("\0", "\\")
-        redacted = "".join(self._piece(found, noise) for found in _PIECE.finditer(text))
+        redacted = "".join(self._piece(match, noise) for match in _PIECE.finditer(text))
         return _with_last(redacted, noise) if is_padded else redacted
 
-    def _piece(self, found: re.Match[str], noise: Iterator[int]) -> str:
-        text = found[0]
-        if found["escape"] is not None or found["word"] is not None:
+    def _piece(self, match: re.Match[str], noise: Iterator[int]) -> str:
+        text = match[0]
+        if match["escape"] is not None or match["word"] is not None:
             return _escape(text, noise)
-        if found["date"] is not None:
+        if match["date"] is not None:
             return _date(text, noise)
-        if found["number"] is not None:
-            return _number(found["number"], noise) + (found["exponent"] or "")
-        if found["letters"] is not None:
-            if text in "TZ" and _ZONE.match(found.string, found.start()):  # of a time in ISO 8601
+        if match["number"] is not None:
+            return _number(match["number"], noise) + (match["exponent"] or "")
+        if match["letters"] is not None:
+            if text in "TZ" and _ZONE.match(match.string, match.start()):  # of a time in ISO 8601
                 return text
             return "".join(_letter(letter, noise) for letter in text)
         return _other(text)

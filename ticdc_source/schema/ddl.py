@@ -15,14 +15,7 @@ import pyarrow as pa
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.schema.model import Column, ColumnFacts, TableSchema, TypeVersions
-from ticdc_source.schema.mysql_ddl import (
-    Create,
-    available,
-    declared_tables,
-    facts_of,
-    versions_of,
-    versions_of_tables,
-)
+from ticdc_source.schema.mysql_ddl import Create, Step, facts_of, steps, versions_of, versions_of_tables
 from ticdc_source.schema.types import TYPES, ColumnType, merge_types
 
 __all__ = [
@@ -30,6 +23,7 @@ __all__ = [
     "completed",
     "ddl_types",
     "ddl_types_of_tables",
+    "declared_tables",
     "lack_types",
     "seen_type",
     "table_ddl_types",
@@ -70,12 +64,6 @@ def ddl_types(ddl: Iterable[DDLEvent], table: TableName, *, whole: bool) -> Mapp
     ddl = [event for event in ddl if event.query]
     if not ddl:
         return {}
-    if not available():
-        _log.info(
-            'DDL events in the topic may tell types that the messages of %s lack: pip install "ticdc-source[ddl]"',
-            table,
-        )
-        return {}
     if not whole:
         _log.info(
             "DDL events of %s are not used for types, because not all of the range was scanned for them. Raise "
@@ -89,7 +77,7 @@ def ddl_types(ddl: Iterable[DDLEvent], table: TableName, *, whole: bool) -> Mapp
 def ddl_types_of_tables(ddl: Iterable[DDLEvent], *, whole: bool) -> Mapping[TableName, Mapping[str, TypeVersions]]:
     """Return what `ddl_types` returns for each table that DDL events name; names of tables are in lower case."""
     ddl = [event for event in ddl if event.query]
-    return versions_of_tables(ddl) if ddl and whole and available() else {}
+    return versions_of_tables(ddl) if ddl and whole else {}
 
 
 def with_ddl_facts(schema: TableSchema, ddl: Iterable[DDLEvent], *, whole: bool) -> TableSchema:
@@ -101,7 +89,7 @@ def with_ddl_facts(schema: TableSchema, ddl: Iterable[DDLEvent], *, whole: bool)
         whole: whether these are all DDL events of the range; if not, the last one that counts may be missing.
     """
     ddl = [event for event in ddl if event.query]
-    if not ddl or not whole or not available():
+    if not ddl or not whole:
         return schema
     facts = facts_of(ddl, schema.table)
     return replace(
@@ -185,10 +173,43 @@ def check_table_ddl(text: str | None) -> None:
     """Check the option `tableDDL`.
 
     Raises:
-        OptionError: it is not a `CREATE TABLE`, or sqlglot is not installed.
+        OptionError: it is not a `CREATE TABLE`.
     """
     if text:
         declared_tables(text)
+
+
+def declared_tables(text: str) -> Mapping[TableName, Create]:
+    """Return the tables that `CREATE TABLE` texts create; a database may be "".
+
+    Raises:
+        OptionError: the text has anything but `CREATE TABLE` statements.
+    """
+    try:
+        statements = _declared_steps(text)
+    except ValueError as error:
+        msg = f"Option 'tableDDL': not a CREATE TABLE as SHOW CREATE TABLE prints it: {error}"
+        raise OptionError(msg) from None
+    tables = {step.table: step for step in statements if isinstance(step, Create)}
+    if not tables or len(tables) < len(statements):
+        msg = (
+            "Option 'tableDDL': expected CREATE TABLE statements as SHOW CREATE TABLE prints them, and nothing else; "
+            f"it begins {text.strip()[:40]!r}"
+        )
+        raise OptionError(msg)
+    return tables
+
+
+def _declared_steps(text: str) -> list[Step]:
+    """Parse the texts as TiDB prints them; one that cannot be parsed so was written by hand, and is parsed as SQL.
+
+    `SHOW CREATE TABLE` doubles the quotes of a label and leaves backslashes as they are (corpus of TiCDC's encoders,
+    table `c_enum`).
+    """
+    try:
+        return steps(text, "", printed=True)
+    except ValueError:
+        return steps(text, "")
 
 
 def table_ddl_types(text: str | None) -> Mapping[TableName, Mapping[str, ColumnType]]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import islice
 
 from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.schema.lexer import Reader, Token, scan
 
 __all__ = ["KINDS", "LONGEST_TEXT", "ddl_kind", "is_too_long", "removes_rows_of"]
 
@@ -37,51 +41,41 @@ _REMOVES_ROWS = frozenset(
 # those of tables with thousands of partitions.
 LONGEST_TEXT = 512 << 10  # characters
 
-# What is no word of a statement: comments, texts and names in quotes. Each also ends with the whole text: a search that
-# began again behind every quote that is not closed would take the square of the time.
-_NO_WORDS = re.compile(
-    r"(/\*T?!(?:\[[\w,]*\]|\d*)|\*/)"  # 1: around a comment that TiDB or MySQL executes
-    r"|(/\*(?:[^*]|\*(?!/))*(?:\*/|\Z)|(?:#|--(?=\s))[^\n]*)"  # 2: a comment
-    r"|(`(?:[^`]|``)*(?:`|\Z))"  # 3: a name
-    r"|'(?:[^'\\]|\\(?:.|\Z)|'')*(?:'|\Z)"
-    r"|\"(?:[^\"\\]|\\(?:.|\Z)|\"\")*(?:\"|\Z)",
-    re.DOTALL,
-)
-_QUOTED_NAME = 3  # the group
-_NAME = r"(?:`(?:[^`]|``)*`|[^\s`.(,;]+)"
-_TABLE = rf"({_NAME})(?:\s*\.\s*({_NAME}))?"
-_EXCHANGED = re.compile(
-    rf"\s*ALTER\s+TABLE\s+{_TABLE}\s.*?\bEXCHANGE\s+PARTITION\s+{_NAME}\s+WITH\s+TABLE\s+{_TABLE}",
-    re.IGNORECASE | re.DOTALL,
-)
-_ALTER_TABLE = r"ALTER\s+(?:(?:ONLINE|OFFLINE|IGNORE)\s+)*TABLE\s+"
-# The kind by the first words of a text whose quoted parts are all `x`; the first pattern that matches counts.
+# What stands in a statement's words for a token that is none of them.
+_NO_WORDS = {"name": "x", "text": "''", "bad": "''"}
+_TABLE = r"\S+(?: \. \S+)?"
+_ALTER_TABLE = r"ALTER (?:(?:ONLINE|OFFLINE|IGNORE) )*TABLE "
+# The kind by the first words of a statement, each of which ends with a space; the first pattern that matches counts.
 _KIND_OF_TEXT = tuple(
-    (re.compile(rf"\s*{pattern}", re.IGNORECASE | re.DOTALL), kind)
+    (re.compile(pattern), kind)
     for pattern, kind in (
-        *((rf"{verb}\s+(?:DATABASE|SCHEMA)\b", f"{verb.lower()}_database") for verb in ("CREATE", "ALTER", "DROP")),
-        (r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:GLOBAL\s+)?(?:TEMPORARY\s+)?TABLE\b", "create_table"),
-        (r"DROP\s+(?:GLOBAL\s+)?(?:TEMPORARY\s+)?TABLES?\b", "drop_table"),
-        (r"TRUNCATE\b", "truncate_table"),
-        (r"RENAME\s+TABLES?\b", "rename_table"),
+        *((rf"{verb} (?:DATABASE|SCHEMA) ", f"{verb.lower()}_database") for verb in ("CREATE", "ALTER", "DROP")),
+        (r"CREATE (?:OR REPLACE )?(?:GLOBAL )?(?:TEMPORARY )?TABLE ", "create_table"),
+        (r"DROP (?:GLOBAL )?(?:TEMPORARY )?TABLES? ", "drop_table"),
+        (r"TRUNCATE ", "truncate_table"),
+        (r"RENAME TABLES? ", "rename_table"),
         # FIRST PARTITION LESS THAN drops the older partitions of TiDB's interval partitioning; MERGE keeps their rows.
-        (rf"{_ALTER_TABLE}{_TABLE}\s+MERGE\s+FIRST\s+PARTITION\b", "alter_table"),
-        (rf"{_ALTER_TABLE}{_TABLE}\s+FIRST\s+PARTITION\s+LESS\b", "drop_partition"),
+        (rf"{_ALTER_TABLE}{_TABLE} MERGE FIRST PARTITION ", "alter_table"),
+        (rf"{_ALTER_TABLE}{_TABLE} FIRST PARTITION LESS ", "drop_partition"),
         *(
-            (rf"{_ALTER_TABLE}{_TABLE}\s.*?\b{verb}\s+PARTITION\b", f"{verb.lower()}_partition")
+            (rf"{_ALTER_TABLE}{_TABLE} (?:.* )?{verb} PARTITION ", f"{verb.lower()}_partition")
             for verb in ("DROP", "TRUNCATE", "EXCHANGE")
         ),
-        (rf"{_ALTER_TABLE}{_TABLE}\s+RENAME\b(?!\s+(?:COLUMN|INDEX|KEY)\b)", "rename_table"),
+        (rf"{_ALTER_TABLE}{_TABLE} RENAME (?!COLUMN |INDEX |KEY )", "rename_table"),
         (_ALTER_TABLE, "alter_table"),
-        (r"CREATE\s+(?:(?:UNIQUE|FULLTEXT|SPATIAL|VECTOR|COLUMNAR)\s+)?INDEX\b", "alter_table"),
-        (r"DROP\s+INDEX\b", "alter_table"),
-        (r"CREATE\s+(?:VIEW|(?:OR\s+REPLACE|ALGORITHM|DEFINER|SQL)\b.*?\bVIEW)\b", "create_view"),
-        (r"DROP\s+VIEW\b", "drop_view"),
-        *((rf"{verb}\s+SEQUENCE\b", f"{verb.lower()}_sequence") for verb in ("CREATE", "ALTER", "DROP")),
-        (r"(?:RECOVER|FLASHBACK)\s+TABLE\b", "recover_table"),
-        (r"FLASHBACK\s+(?:DATABASE|SCHEMA)\b", "recover_database"),
+        (r"CREATE (?:(?:UNIQUE|FULLTEXT|SPATIAL|VECTOR|COLUMNAR) )?INDEX ", "alter_table"),
+        (r"DROP INDEX ", "alter_table"),
+        (r"CREATE (?:VIEW|(?:OR REPLACE|ALGORITHM|DEFINER|SQL) .*?\bVIEW) ", "create_view"),
+        (r"DROP VIEW ", "drop_view"),
+        *((rf"{verb} SEQUENCE ", f"{verb.lower()}_sequence") for verb in ("CREATE", "ALTER", "DROP")),
+        (r"(?:RECOVER|FLASHBACK) TABLE ", "recover_table"),
+        (r"FLASHBACK (?:DATABASE|SCHEMA) ", "recover_database"),
     )
 )
+
+_FIRST_WORDS = 24
+# Statements whose later words may say what they do: the partitions of a table, a view's options.
+_SAY_IT_LATER = ("ALTER ", "CREATE OR ", "CREATE ALGORITHM ", "CREATE DEFINER ", "CREATE SQL ")
 
 
 def ddl_kind(event: DDLEvent) -> str:
@@ -96,9 +90,21 @@ def ddl_kind(event: DDLEvent) -> str:
             return kind or "alter_table"
     if is_too_long(event):
         return _KIND_OF_WORD.get(event.type, _OTHER)
-    text = _words(event.query, keep_names=False)
-    found = next((kind for pattern, kind in _KIND_OF_TEXT if pattern.match(text)), None)
-    return found or _KIND_OF_WORD.get(event.type, _OTHER)
+    return _kind_of_text(event.query) or _KIND_OF_WORD.get(event.type, _OTHER)
+
+
+@lru_cache(maxsize=16)  # a read asks several times about each event
+def _kind_of_text(query: str) -> str | None:
+    """Return what a statement does by its words; None if no words are known. Most statements say it in the first."""
+    tokens = scan(query)
+    text = _words(islice(tokens, _FIRST_WORDS))
+    if text.startswith(_SAY_IT_LATER):
+        text += _words(tokens)
+    return next((kind for pattern, kind in _KIND_OF_TEXT if pattern.match(text)), None)
+
+
+def _words(tokens: Iterable[Token]) -> str:
+    return "".join(f"{_NO_WORDS.get(token.type, token.text)} " for token in tokens)
 
 
 def is_too_long(event: DDLEvent) -> bool:
@@ -106,36 +112,29 @@ def is_too_long(event: DDLEvent) -> bool:
     return len(event.query) > LONGEST_TEXT
 
 
-def _words(query: str, *, keep_names: bool) -> str:
-    """Return a text without comments, and `x` for each text in quotes, also for names unless they are kept."""
-
-    def replaced(found: re.Match[str]) -> str:
-        if found.lastindex is None or found.lastindex == _QUOTED_NAME:
-            return f" {found[0] if keep_names and found.lastindex else '`x`'} "
-        return " "
-
-    return _NO_WORDS.sub(replaced, query)
-
-
 def removes_rows_of(event: DDLEvent, table: TableName) -> bool:
     """Return whether a DDL event removes rows of a table, or may remove them: those of a partition."""
-    if ddl_kind(event) not in _REMOVES_ROWS:
+    kind = ddl_kind(event)
+    if kind not in _REMOVES_ROWS:
         return False
     if not event.table.table:  # it removes a whole database
         return event.table.database.lower() == table.database.lower()
-    return any(named.is_same(table) for named in (event.table, *_exchanged(event)))
+    return event.table.is_same(table) or (
+        kind == "exchange_partition" and any(exchanged.is_same(table) for exchanged in _exchanged(event))
+    )
 
 
 def _exchanged(event: DDLEvent) -> list[TableName]:
     """Return both tables of an EXCHANGE PARTITION: the event names only one of them (docs/wire.md, items 46 and 51)."""
-    found = None if is_too_long(event) else _EXCHANGED.match(_words(event.query, keep_names=True))
-    if found is None:
+    if is_too_long(event):
         return []
-    return [
-        TableName(_bare(first) if second else event.table.database, _bare(second or first))
-        for first, second in (found.group(1, 2), found.group(3, 4))
-    ]
-
-
-def _bare(name: str) -> str:
-    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+    reader = Reader(list(scan(event.query)), event.table.database)
+    try:
+        reader.seek("TABLE")
+        partitioned = reader.table()
+        reader.seek("EXCHANGE", "PARTITION")
+        reader.name()
+        reader.need("WITH", "TABLE")
+        return [partitioned, reader.table()]
+    except ValueError:
+        return []

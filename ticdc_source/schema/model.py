@@ -89,8 +89,8 @@ class ColumnFacts:
         """Return these facts, and those of `other` about what these do not say."""
         if other == NO_FACTS:
             return self
-        mine = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(other, **{name: value for name, value in mine.items() if value is not None})
+        stated = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(other, **{name: value for name, value in stated.items() if value is not None})
 
     def as_metadata(self) -> dict[str, str]:
         """Return the facts as field metadata; what is not known is absent."""
@@ -161,8 +161,8 @@ class Column:
     @property
     def readings(self) -> list[pa.DataType]:
         """The Arrow types of the types that a schema may choose from."""
-        mine = [] if self.type is None else [self.type.arrow]
-        return [*mine, *(TYPES[name].arrow for name in self.behind)] if self.coded else mine
+        likely = [] if self.type is None else [self.type.arrow]
+        return [*likely, *(TYPES[name].arrow for name in self.behind)] if self.coded else likely
 
     def is_readable_as(self, target: pa.DataType) -> bool:
         """Return whether a schema may ask for this type: it holds a value without loss, or an error names the value."""

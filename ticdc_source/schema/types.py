@@ -96,6 +96,9 @@ TYPES: dict[str, TypeRow] = {
     "json": TypeRow("json", 1, pa.string()),
     "vector": TypeRow("vector", 1, VECTOR),
 }
+INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
+# Each text type stands where its binary type does.
+TEXTS, BINARIES = (tuple(name for name, row in TYPES.items() if row.family == family) for family in ("text", "binary"))
 
 # Other names that MySQL, TiDB or a protocol has for the same types.
 ALIASES = {

@@ -1,1 +1,1 @@
-"""Spark: the data source readers, the only package that imports pyspark."""
+"""Spark: the data source, its readers, and frames of records."""

@@ -14,21 +14,20 @@ from pyspark.sql import types as st
 from pyspark.sql.column import Column
 
 from ticdc_source.driver import load
-from ticdc_source.driver.frames import (
+from ticdc_source.driver.frame_sample import (
     FrameSample,
     context_of_records,
-    decode_rows,
+    frame_options,
     needs_sample,
     sample_of_records,
     schema_of_sample,
-    survey,
 )
-from ticdc_source.errors import SchemaError
-from ticdc_source.options.frames import frame_options
+from ticdc_source.errors import SchemaError, from_one_frame
 from ticdc_source.options.options import Options
+from ticdc_source.pipeline.context import ReadScope
 from ticdc_source.pipeline.metadata import HEADERS
+from ticdc_source.pipeline.record_frames import decode_rows, survey
 from ticdc_source.pipeline.rows import RECORD
-from ticdc_source.reports import from_one_frame
 from ticdc_source.spark.schema import to_arrow, to_spark, type_of
 
 __all__ = ["decode", "decoded", "infer_schema", "option_texts", "records_of", "surveyed", "to_records"]
@@ -60,6 +59,14 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
         options: the options of the source; names with a dot as `**{"inferSchema.maxRecords": 100}`. Options about
             fetching from Kafka are refused.
 
+    Example:
+        ```python
+        import ticdc_source
+
+        orders = ticdc_source.decode(records, tables="shop.orders", timeZone="UTC")
+        orders.select("_change_type", "order_id").show()
+        ```
+
     Raises:
         OptionError: an option is wrong.
         SchemaError: the frame has no `value`, a column has a wrong type, or the schema cannot be inferred.
@@ -68,7 +75,7 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
     parsed = frame_options(option_texts(options), is_stream=frame.isStreaming)
     records, unknown = records_of(frame, parsed)
     given = None if schema is None else to_arrow(_as_struct(frame, schema))
-    found = None
+    sampled = None
     if frame.isStreaming:
         if given is None and parsed.is_typed:
             msg = (
@@ -77,19 +84,20 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
             )
             raise SchemaError(msg)
     elif needs_sample(given, parsed):
-        found = sample_of_records([surveyed(records, parsed)], parsed)
-    read_schema = schema_of_sample(found and found.sample, parsed) if given is None else given
-    return decoded(records, read_schema, found, parsed, unknown)
+        sampled = sample_of_records([surveyed(records, parsed)], parsed)
+    read_schema = schema_of_sample(sampled and sampled.sample, parsed) if given is None else given
+    return decoded(records, read_schema, sampled, parsed, unknown)
 
 
 def decoded(
-    records: DataFrame, schema: pa.Schema, found: FrameSample | None, options: Options, unknown: frozenset[str]
+    records: DataFrame, schema: pa.Schema, sampled: FrameSample | None, options: Options, unknown: frozenset[str]
 ) -> DataFrame:
     """Return the decoded records, given what the driver has found out about them."""
-    context = context_of_records(schema, found, options)
+    context = context_of_records(schema, sampled, options)
+    scope = ReadScope(ddl_partitions={} if sampled is None else sampled.ddl_partitions)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return decode_rows(batches, schema, options, context, unknown)
+        return decode_rows(batches, schema, options, context, scope, unknown)
 
     return records.mapInArrow(run, to_spark(schema))
 
@@ -105,6 +113,14 @@ def infer_schema(
             options of `format("ticdc")`, which name a topic of Kafka: both ends of it are sampled.
         options: the options of the source.
 
+    Example:
+        ```python
+        import ticdc_source
+
+        schema = ticdc_source.infer_schema(records, tables="shop.orders", timeZone="UTC")
+        print(schema.names)
+        ```
+
     Raises:
         TiCDCSourceError: an option is wrong, or the messages do not determine a schema.
     """
@@ -115,8 +131,8 @@ def infer_schema(
         raise SchemaError(msg)
     parsed = frame_options(option_texts(options))
     records, _ = records_of(source, parsed)
-    found = sample_of_records([surveyed(records, parsed)], parsed) if needs_sample(None, parsed) else None
-    return to_spark(schema_of_sample(found and found.sample, parsed))
+    sampled = sample_of_records([surveyed(records, parsed)], parsed) if needs_sample(None, parsed) else None
+    return to_spark(schema_of_sample(sampled and sampled.sample, parsed))
 
 
 def option_texts(options: Mapping[str, OptionValue]) -> dict[str, str]:
@@ -152,8 +168,8 @@ def records_of(frame: DataFrame, options: Options) -> tuple[DataFrame, frozenset
     columns: list[Column] = []
     unknown: set[str] = set()
     for wanted in RECORD:
-        found = by_name.get(wanted.name) or by_name.get(f"_{wanted.name}")
-        if found is None:
+        column = by_name.get(wanted.name) or by_name.get(f"_{wanted.name}")
+        if column is None:
             if wanted.name == "value":
                 msg = (
                     f"The DataFrame has no column `value` (nor `_value`) with the messages; it has "
@@ -164,7 +180,7 @@ def records_of(frame: DataFrame, options: Options) -> tuple[DataFrame, frozenset
             prefix = options.metadata_column_prefix
             unknown |= {name.format(prefix) for name in _TOLD_BY.get(wanted.name, ())}
         else:
-            columns.append(_as_field(found, wanted).alias(wanted.name))
+            columns.append(_as_field(column, wanted).alias(wanted.name))
     return frame.select(columns), frozenset(unknown)
 
 
@@ -179,18 +195,18 @@ _CASTS: dict[str, tuple[type[st.DataType], ...]] = {
 }
 
 
-def _as_field(found: st.StructField, wanted: pa.Field) -> Column:
-    column = sf.col(f"`{found.name.replace('`', '``')}`")
+def _as_field(given: st.StructField, wanted: pa.Field) -> Column:
+    column = sf.col(f"`{given.name.replace('`', '``')}`")
     target = type_of(wanted.type)
     if wanted.type == HEADERS:
-        if isinstance(found.dataType, st.ArrayType) and isinstance(found.dataType.elementType, st.StructType):
+        if isinstance(given.dataType, st.ArrayType) and isinstance(given.dataType.elementType, st.StructType):
             return column.cast(target)
-    elif isinstance(found.dataType, _CASTS[wanted.name]):
+    elif isinstance(given.dataType, _CASTS[wanted.name]):
         return column.cast(target)
-    if wanted.name == "timestamp" and isinstance(found.dataType, st.LongType):  # Kafka's milliseconds
+    if wanted.name == "timestamp" and isinstance(given.dataType, st.LongType):  # Kafka's milliseconds
         return sf.timestamp_millis(column)
     msg = (
-        f"Column {found.name} has the type {found.dataType.simpleString()}; as a record's {wanted.name} it must be "
+        f"Column {given.name} has the type {given.dataType.simpleString()}; as a record's {wanted.name} it must be "
         f"{target.simpleString()}"
     )
     raise SchemaError(msg)

@@ -7,7 +7,6 @@ and `SupportsTriggerAvailableNow`. Before, `latestOffset` has no arguments and t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -15,17 +14,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ticdc_source.driver.context import lowest_partitions, warn_of_missing_ddl
 from ticdc_source.driver.load import ReadContexts
-from ticdc_source.driver.read_spec import layout_of
+from ticdc_source.driver.read_context import lowest_partitions, warn_of_missing_ddl
 from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, offsets_of
-from ticdc_source.errors import DataLossError, OptionError
+from ticdc_source.errors import DataLossError, OptionError, from_one_frame, once_per_query, warn
 from ticdc_source.kafka import KafkaCluster, report_loss
-from ticdc_source.native import warn_of_missing
+from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.names import warn_of_unknown
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.options import Options
-from ticdc_source.reports import from_one_frame, once_per_query, warn
+from ticdc_source.pipeline.context import ReadScope
+from ticdc_source.pipeline.layout import Layout
 from ticdc_source.spark.schema import to_arrow
 from ticdc_source.spark.worker import TiCDCPartition, read_partition
 
@@ -74,7 +73,7 @@ class StreamReader(DataSourceStreamReader):
         self._planner: StreamPlanner | None = None
         self._contexts: ReadContexts | None = None
         self._warned = False
-        layout_of(to_arrow(schema), options)  # refuses a wrong schema at once
+        Layout.of(to_arrow(schema), options)  # refuses a wrong schema at once
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what holds connections: Spark ships the reader to the workers."""
@@ -118,11 +117,10 @@ class StreamReader(DataSourceStreamReader):
             # Listed after the ends were looked up: a topic that TiCDC created before it wrote a watermark of this
             # micro-batch is among them, though its rows come with the next one.
             covered.update(self.planner.lookup.partitions(missing=True))
-        context = replace(
-            self._contexts.of(ranges, ends), ddl_partitions=lowest_partitions(ends), partitions=len(covered)
-        )
+        context = self._contexts.of(ranges, ends)
+        scope = ReadScope(ddl_partitions=lowest_partitions(ends), partitions=len(covered))
         if not self._warned:
-            warn_of_missing_ddl(context, self._options)
+            warn_of_missing_ddl(context, scope, self._options)
             self._warned = True
         pieces = pack(ranges, self._options.min_partitions, self._options.max_records_per_partition)
         newest = self.planner.ends()
@@ -130,7 +128,7 @@ class StreamReader(DataSourceStreamReader):
         def lag(offset_range: OffsetRange) -> int:
             return max(0, newest.get(offset_range.topic_partition, offset_range.end) - offset_range.end)
 
-        return [TiCDCPartition(piece, context, list(map(lag, piece))) for piece in pieces]
+        return [TiCDCPartition(piece, context, scope, list(map(lag, piece))) for piece in pieces]
 
     def commit(self, end: OffsetJSON) -> None:
         """Commit to the consumer group, if asked to, what Spark has finished. It never fails the query."""

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-from ticdc_source.driver.progress import Progress
 from ticdc_source.errors import CheckpointError
+from ticdc_source.monitoring.watermarks import Progress
 from ticdc_source.pipeline.rows import RECORD
 from ticdc_source.spark.frames import to_records
 from ticdc_source.spark.schema import to_spark
@@ -104,10 +104,10 @@ class SyncState:
     def _folder(self, batch_id: int) -> str:
         return f"{self.path}/{batch_id % _FOLDERS}"
 
-    def _lost(self, batch_id: int, found: str) -> CheckpointError:
+    def _lost(self, batch_id: int, reason: str) -> CheckpointError:
         msg = (
             f"The folder {self.path} of SyncState should hold what micro-batch {batch_id - 1} of this stream left. "
-            f"{found}. A checkpoint and its SyncState belong together: restore both, or start again with a new "
+            f"{reason}. A checkpoint and its SyncState belong together: restore both, or start again with a new "
             "checkpoint, a new SyncState and new tables"
         )
         return CheckpointError(msg)

@@ -14,17 +14,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from ticdc_source.driver.frames import FrameSample, held_back
-from ticdc_source.driver.progress import Progress
-from ticdc_source.driver.tables import FoundTables, find_tables, metadata_schema
-from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError
+from ticdc_source.driver.batch_tables import FoundTables, find_tables, metadata_schema
+from ticdc_source.driver.frame_sample import FrameSample, frame_options
+from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError, from_one_frame, warn
 from ticdc_source.events import DDLEvent, TableName
-from ticdc_source.options.frames import frame_options
+from ticdc_source.monitoring.watermarks import Progress
 from ticdc_source.options.options import Options
-from ticdc_source.options.tables import parse_table
+from ticdc_source.options.table_filter import parse_table
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.pipeline.record_frames import held_back
 from ticdc_source.pipeline.rows import RECORD
-from ticdc_source.reports import from_one_frame, warn
 from ticdc_source.spark.frames import OptionValue, decode, decoded, option_texts, records_of, surveyed
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.sync_state import Leftover, SyncState
@@ -32,6 +31,7 @@ from ticdc_source.spark.sync_state import Leftover, SyncState
 __all__ = ["Tables", "tables"]
 
 Consistency = Literal["latest", "resolved"]
+OnTableError = Literal["fail", "skip"]
 # The options that `outputFormat=record` has too: how a record is parsed, and not how its rows are typed.
 _RECORD_OPTIONS = frozenset({"protocol", "valuecompression", "maxmessagebytes"})
 _LONGEST_REASON = 2000  # characters of an error of Spark that are kept
@@ -48,10 +48,10 @@ class Tables(dict[str, DataFrame]):
     Attributes:
         ddl: the DDL events of each table, oldest first: each once per stream with a `SyncState`, else once per
             micro-batch. DDL of a database is under `database shop`.
-        resolved_ts: every change of every selected table with this commit-ts or a smaller one has been read; tables in
-            `errors` and dropped records are not covered. None without a `SyncState`, and while a topic partition has
+        resolved_ts: every change of every selected table up to this commit-ts, itself included, has been read; tables
+            in `errors` and dropped records are not covered. None without a `SyncState`, and while a topic partition has
             had no watermark.
-        errors: why tables cannot be read, if `onTableError` is or was `skip`.
+        errors: why tables cannot be read, if `on_table_error` is or was `skip`.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ def tables(
     state: SyncState | None = None,
     batch_id: int | None = None,
     consistency: Consistency = "latest",
-    onTableError: Literal["fail", "skip"] = "fail",  # noqa: N803 (spelt as the options of the source)
+    on_table_error: OnTableError = "fail",
     resume: Mapping[str, int] | None = None,
     **options: OptionValue,
 ) -> Tables:
@@ -106,7 +106,7 @@ def tables(
             ts and keeps the rest for a later micro-batch: after each micro-batch, the changes returned so far add up to
             a state that TiDB was in, across all tables. It needs `state` and a feed with watermarks; records of Spark's
             Kafka source also need `SyncState(…, partitions=n)`.
-        onTableError: `fail` raises an error if a table cannot be read. `skip` leaves the table out and reports it in
+        on_table_error: `fail` raises an error if a table cannot be read. `skip` leaves the table out and reports it in
             `Tables.errors`, with a warning the first time. With `state` it stays out, also under `fail`, until `resume`
             names it. As Spark decodes lazily, `skip` decodes and persists each table before `tables` returns; any error
             of Spark in that counts.
@@ -114,32 +114,41 @@ def tables(
             the micro-batch in which it was skipped: `{"shop.orders": 17}`. It has no effect on a later skip.
         options: the options of the source, such as `tables="shop.*"` and `timeZone="UTC"`.
 
+    Example:
+        ```python
+        import ticdc_source
+
+        with ticdc_source.tables(records, tables="shop.*", timeZone="UTC") as changes:
+            for name, frame in changes.items():
+                print(name, frame.count())
+        ```
+
     Raises:
         OptionError: an option is wrong.
         SchemaError: the frame is a stream or has no `value`.
         DecodeError: a record cannot be read, so that its table is unknown.
-        TiCDCSourceError: a table cannot be read, and `onTableError` is `fail`.
+        TiCDCSourceError: a table cannot be read, and `on_table_error` is `fail`.
         CheckpointError: the folder of `state` does not belong to this stream.
     """
-    parsed = _checked(frame, state, batch_id, consistency, onTableError, options)
+    parsed = _checked(frame, state, batch_id, consistency, on_table_error, options)
     result = Tables()
     try:
         if state is None or batch_id is None:
             records = result.persist(_as_records(frame, options).withColumn("_held", sf.lit(False)))  # noqa: FBT003
             batch = _MicroBatch(records, parsed, Progress())
-            batch.fill(result, batch.found(_no_records()), onTableError, {})
+            batch.fill(result, batch.content(_no_records()), on_table_error, {})
             return result
         before = state.before(frame.sparkSession, batch_id)
         records = result.persist(_with_held(_as_records(frame, options), _as_records(before.held, options)))
         progress = _progress(records, before.progress, batch_id, state.partitions)
         batch = _MicroBatch(records, parsed, before.progress, _held_from(progress, consistency))
-        found = batch.found(before.ddl)
+        content = batch.content(before.ddl)
         skipped = {name: skip for name, skip in before.progress.skipped.items() if (resume or {}).get(name) != skip[0]}
         result.resolved_ts = progress.resolved_ts
-        batch.fill(result, found, onTableError, skipped)
+        batch.fill(result, content, on_table_error, skipped)
         skipped |= {name: (batch_id, str(error)) for name, error in result.errors.items() if name not in skipped}
         progress = replace(progress, skipped=skipped, tables=progress.tables | result.keys() | result.errors.keys())
-        state.save(frame.sparkSession, Leftover(progress, found.ddl_records, batch.held()))
+        state.save(frame.sparkSession, Leftover(progress, content.ddl_records, batch.held()))
     except BaseException:
         result.close()
         raise
@@ -176,10 +185,10 @@ def _checked(
         raise SchemaError(msg)
     for name, value, allowed in (
         ("consistency", consistency, ("latest", "resolved")),
-        ("onTableError", on_table_error, ("fail", "skip")),
+        ("on_table_error", on_table_error, ("fail", "skip")),
     ):
         if value not in allowed:
-            msg = f"Option '{name}': expected {' or '.join(allowed)}, got '{value}'"
+            msg = f"{name}={value!r}: it must be {' or '.join(map(repr, allowed))}"
             raise OptionError(msg)
     if state is None and consistency == "resolved":
         msg = "consistency='resolved' needs state=SyncState(folder), which keeps watermarks and held-back changes"
@@ -204,8 +213,8 @@ def _as_records(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFra
     """Return the frame as `outputFormat=record` has it."""
     if {"_tables", "_event_types", "_watermark_ts", "_partitions", "_value"} <= set(frame.columns):
         return frame
-    mine = {name: value for name, value in options.items() if name.lower() in _RECORD_OPTIONS}
-    return decode(frame, outputFormat="record", **mine)
+    own_options = {name: value for name, value in options.items() if name.lower() in _RECORD_OPTIONS}
+    return decode(frame, outputFormat="record", **own_options)
 
 
 def _with_held(fresh: DataFrame, held: DataFrame) -> DataFrame:
@@ -248,44 +257,45 @@ class _MicroBatch:
         self._before = before
         self._held_from = held_from
 
-    def found(self, earlier_ddl: pa.RecordBatch) -> FoundTables:
+    def content(self, earlier_ddl: pa.RecordBatch) -> FoundTables:
         """Return which tables it has."""
         undecoded, _ = records_of(self._records, self._options)
-        known = [parse_table(name) for name in sorted(self._before.tables)]
-        found = find_tables(surveyed(undecoded, self._options, self._held_from), earlier_ddl, self._options, known)
-        if found.corrupt is not None:
-            warn(f"mode=DROPMALFORMED: {found.corrupt}")
-        return found
+        earlier_tables = [parse_table(name) for name in sorted(self._before.tables)]
+        records = surveyed(undecoded, self._options, self._held_from)
+        content = find_tables(records, earlier_ddl, self._options, earlier_tables)
+        if content.corrupt is not None:
+            warn(f"mode=DROPMALFORMED: {content.corrupt}")
+        return content
 
     def fill(
-        self, result: Tables, found: FoundTables, on_table_error: str, skipped: Mapping[str, tuple[int, str]]
+        self, result: Tables, content: FoundTables, on_table_error: str, skipped: Mapping[str, tuple[int, str]]
     ) -> None:
         """Add each table to the result, or why it cannot be read."""
-        result.ddl = {str(name): events for name, events in found.ddl.items()}
-        with_ddl = (name for name in found.ddl if name.table)
-        for name in sorted({*found.schemas, *found.errors, *with_ddl}):
+        result.ddl = {str(name): events for name, events in content.ddl.items()}
+        with_ddl = (name for name in content.ddl if name.table)
+        for name in sorted({*content.schemas, *content.errors, *with_ddl}):
             skip = skipped.get(str(name))
             if skip is not None:
                 msg = f"{name} has been left out since micro-batch {skip[0]}: {skip[1]}"
                 result.errors[str(name)] = TiCDCSourceError(msg)
-            elif name in found.errors:
-                _report(result, name, found.errors[name], on_table_error)
-            elif name not in found.schemas:
+            elif name in content.errors:
+                _report(result, name, content.errors[name], on_table_error)
+            elif name not in content.schemas:
                 nothing = self._records.sparkSession.createDataFrame([], to_spark(metadata_schema(self._options)))
                 result[str(name)] = nothing
             else:
-                changes = self._changes(name, found)
+                changes = self._changes(name, content)
                 error = _failure(result.persist(changes)) if on_table_error == "skip" else None
                 if error is None:
                     result[str(name)] = changes
                 else:
                     _report(result, name, error, on_table_error)
 
-    def _changes(self, name: TableName, found: FoundTables) -> DataFrame:
+    def _changes(self, name: TableName, content: FoundTables) -> DataFrame:
         """Return the changes of a table: of a record that was held back, only those that were not returned before."""
-        mine = self._records.where(sf.exists("_tables", lambda table: sf.lower(table) == str(name).lower()))
+        records = self._records.where(sf.exists("_tables", lambda table: sf.lower(table) == str(name).lower()))
         options = replace(self._options, tables=((name.database, name.table),))
-        parts = [(mine, options)]
+        parts = [(records, options)]
         if self._held_from is not None:
             given = options.ending_commit_ts
             end = min(given, self._held_from) if isinstance(given, int) else self._held_from
@@ -293,14 +303,14 @@ class _MicroBatch:
             start = max(options.starting_commit_ts or 0, 0 if resolved is None else resolved + 1)
             options = replace(options, ending_commit_ts=end)
             parts = [
-                (mine.where("not _held"), options),
-                (mine.where("_held"), replace(options, starting_commit_ts=start)),
+                (records.where("not _held"), options),
+                (records.where("_held"), replace(options, starting_commit_ts=start)),
             ]
         frames = []
         for part, its_options in parts:
             undecoded, unknown = records_of(part, its_options)
-            sample = FrameSample(None, found.ddl_partitions)
-            frames.append(decoded(undecoded, found.schemas[name], sample, its_options, unknown))
+            sample = FrameSample(None, content.ddl_partitions)
+            frames.append(decoded(undecoded, content.schemas[name], sample, its_options, unknown))
         return reduce(DataFrame.union, frames)
 
     def held(self) -> DataFrame:
@@ -328,7 +338,7 @@ def _failure(changes: DataFrame) -> TiCDCSourceError | None:
 
 def _report(result: Tables, name: TableName, error: TiCDCSourceError, on_table_error: str) -> None:
     if on_table_error == "fail":
-        msg = f"Table {name}: {error}. onTableError=skip leaves the table out, and reads the others"
+        msg = f"Table {name}: {error}. on_table_error='skip' leaves the table out, and reads the others"
         raise type(error)(msg)
-    warn(f"onTableError=skip: table {name} is left out from now on: {error}")
+    warn(f"on_table_error='skip': table {name} is left out from now on: {error}")
     result.errors[str(name)] = error

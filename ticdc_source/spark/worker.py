@@ -4,43 +4,41 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
-from ticdc_source.driver.context import ReadContext
-from ticdc_source.driver.read_spec import fetch_settings, read_spec
-from ticdc_source.errors import SchemaError
-from ticdc_source.events import Chunk
+from ticdc_source.driver.load import fetch_settings
+from ticdc_source.errors import SchemaError, each_from_one_frame
 from ticdc_source.kafka import FETCHERS
-from ticdc_source.native import why_general
-from ticdc_source.options.kafka_client import client_config
+from ticdc_source.kernels.native import why_general
+from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline.coalesce import coalesce_batches
-from ticdc_source.pipeline.collector import collecting, not_collecting
+from ticdc_source.pipeline.context import ReadContext, ReadScope
 from ticdc_source.pipeline.metric_files import metric_files
 from ticdc_source.pipeline.metrics import Counters, TaskFacts, metrics_line
-from ticdc_source.pipeline.read import ReadSpec, ReadState, read
-from ticdc_source.protocols.large_messages import small_portions
-from ticdc_source.reports import each_from_one_frame
+from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.spec import ReadSpec, ReadState, read_spec
 
 __all__ = ["TiCDCPartition", "read_partition"]
 
 
 class TiCDCPartition(InputPartition):
-    """An input partition: offset ranges to read one after the other, none if there is nothing, and the read context.
+    """An input partition: offset ranges to read one after the other, none if there is nothing, and what to know.
 
     `lags` has for each range the number of offsets behind its end when it was planned, if that is known.
     """
 
-    def __init__(self, ranges: Sequence[OffsetRange], context: ReadContext, lags: Sequence[int] = ()) -> None:
+    def __init__(
+        self, ranges: Sequence[OffsetRange], context: ReadContext, scope: ReadScope, lags: Sequence[int] = ()
+    ) -> None:
         super().__init__(tuple(ranges))
         self.ranges = tuple(ranges)
         self.context = context
+        self.scope = scope
         self.lags = tuple(lags)
 
 
@@ -57,22 +55,16 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
     if context.protocol is None:
         msg = "the protocol is unknown, because there was no record when the read was planned; set 'protocol'"
         raise SchemaError(msg)
-    spec = read_spec(schema, options, context)
+    spec = read_spec(schema, options, context, partition.scope)
     state = ReadState.of(spec)
     task = TaskContext.get()
     is_retry = task is not None and task.attemptNumber() > 0
-    config = client_config(options, driver=False)
+    kafka_settings = client_settings(options, driver=False)
     lines = []
-    with FETCHERS.borrow(config, fetch_settings(options, context.protocol), fresh=is_retry) as fetcher:
+    with FETCHERS.borrow(kafka_settings, fetch_settings(options, context.protocol), fresh=is_retry) as fetcher:
         for offset_range, lag in zip_longest(partition.ranges, partition.lags):
             state.counters = Counters()
-            lowest = context.ddl_partitions.get(offset_range.topic, offset_range.partition)
-            keeps_ddl = spec.decoder.ddl_partition is not None or offset_range.partition == lowest
-            chunks: Iterator[Chunk] = fetcher.fetch(offset_range)
-            if options.claim_check_location:
-                chunks = small_portions(chunks, [spec.decoder])
-            batches = read(collecting(chunks), replace(spec, keeps_ddl=keeps_ddl), state)
-            yield from not_collecting(coalesce_batches(batches, spec.max_rows, spec.max_bytes))
+            yield from read(fetcher.fetch(offset_range), spec, state)
             client, fallback = fetcher.client_facts
             lines.append(
                 metrics_line(

@@ -158,8 +158,8 @@ fn all_casts() -> Vec<Cast> {
             Cast::Labels { labels: labels(), text: flag },
             Cast::Bits { text: flag },
             Cast::Bit { text: flag },
-            Cast::Decimal { limit: 10i128.pow(38), scale: 30, text: flag },
-            Cast::Decimal { limit: 100, scale: 0, text: flag },
+            Cast::Decimal { text: flag, precision: Precision::of(38).unwrap(), scale: 30 },
+            Cast::Decimal { text: flag, precision: Precision::of(2).unwrap(), scale: 0 },
             Cast::Float { single: true, text: flag },
             Cast::Float { single: false, text: flag },
         ]);
@@ -218,7 +218,7 @@ proptest! {
     #[test]
     fn decimals_are_those_of_the_library(text in numeric(), precision in 1u32..=38, scale in 0u32..=38) {
         let scale = scale.min(precision);
-        let of = |as_text| Cast::Decimal { limit: 10i128.pow(precision), scale, text: as_text };
+        let of = |as_text| Cast::Decimal { text: as_text, precision: Precision::of(precision).unwrap(), scale };
         let expected = scaled(&text, precision, scale);
         let written = expected.map(|number| number.to_le_bytes().to_vec());
         prop_assert_eq!(data(of(true), Kind::String, &text), written.clone());
@@ -247,26 +247,26 @@ proptest! {
 
     #[test]
     fn days_are_counted(text in dates(), zero_is_null: bool) {
-        let found = cast(Cast::Date { zero_is_null }, Kind::String, text.as_bytes());
+        let column = cast(Cast::Date { zero_is_null }, Kind::String, text.as_bytes());
         match counted(&text) {
-            Some(Some(days)) => prop_assert_eq!(found.map(|column| column.data), Some(days.to_le_bytes().to_vec())),
-            Some(None) => prop_assert_eq!(found.map(|column| column.nulls), zero_is_null.then_some(1)),
-            None => prop_assert!(found.is_none()),
+            Some(Some(days)) => prop_assert_eq!(column.map(|column| column.data), Some(days.to_le_bytes().to_vec())),
+            Some(None) => prop_assert_eq!(column.map(|column| column.nulls), zero_is_null.then_some(1)),
+            None => prop_assert!(column.is_none()),
         }
     }
 
     #[test]
     fn datetimes_are_days_and_microseconds(date in dates(), between in "[ T]", clock in clocks(), zero_is_null: bool) {
         let text = format!("{date}{between}{clock}");
-        let found = cast(Cast::Datetime { zero_is_null }, Kind::String, text.as_bytes());
+        let column = cast(Cast::Datetime { zero_is_null }, Kind::String, text.as_bytes());
         let within = micros(&clock, 2..=2).filter(|micros| *micros < 86_400_000_000 && between == " ");
         match (counted(&date), within) {
             (Some(Some(days)), Some(within)) => {
                 let expected = days as i64 * 86_400_000_000 + within;
-                prop_assert_eq!(found.map(|column| column.data), Some(expected.to_le_bytes().to_vec()));
+                prop_assert_eq!(column.map(|column| column.data), Some(expected.to_le_bytes().to_vec()));
             }
-            (Some(None), Some(_)) => prop_assert_eq!(found.map(|column| column.nulls), zero_is_null.then_some(1)),
-            _ => prop_assert!(found.is_none()),
+            (Some(None), Some(_)) => prop_assert_eq!(column.map(|column| column.nulls), zero_is_null.then_some(1)),
+            _ => prop_assert!(column.is_none()),
         }
     }
 

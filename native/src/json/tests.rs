@@ -117,10 +117,10 @@ proptest! {
     ) {
         let mut bytes = parts.concat();
         bytes.push(b'"');
-        let found = string_end(&bytes, 0);
+        let fast = string_end(&bytes, 0);
         let slow = slow_string(&bytes);
-        prop_assert_eq!(found.map(|(end, _)| end), slow.as_ref().map(|(end, _)| *end));
-        if let (Some((end, escaped)), Some((_, text))) = (found, slow) {
+        prop_assert_eq!(fast.map(|(end, _)| end), slow.as_ref().map(|(end, _)| *end));
+        if let (Some((end, escaped)), Some((_, text))) = (fast, slow) {
             prop_assert_eq!(escaped, bytes[..end].contains(&b'\\'));
             let mut into = Vec::new();
             unescape(&bytes[..end], &mut into).unwrap();

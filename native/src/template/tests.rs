@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::contract::{Way, merge_constants};
 use crate::json::Kind;
+use crate::matching::{Members, equal};
 
 /// What varies in the messages of one table.
 #[derive(Clone, Debug)]
@@ -23,27 +25,31 @@ fn member(index: usize) -> String {
     format!("\"column{index}\":\"type {}\"", index % 3)
 }
 
-fn template(columns: usize, members: usize) -> Template {
+fn program(columns: usize, members: usize) -> Program {
     let is = [(Operation::Insert, "I"), (Operation::Update, "U"), (Operation::Delete, "D")];
     let bytes = |text: &str| text.as_bytes().to_vec();
+    let constant = |text| Step::Const { content: bytes(text) };
+    let way = |begin, steps| Way { begin: bytes(begin), steps: Steps(steps) };
     let steps = vec![
-        Step::Const(bytes("{\"op\":\"")),
-        Step::Branch(is.map(|(operation, name)| (bytes(name), vec![Step::SetOperation(operation)])).into()),
-        Step::Const(bytes("\",")),
-        Step::Const(bytes("\"code\":")),
-        Step::Choice(CODES.iter().map(|code| bytes(code)).collect()),
-        Step::Const(bytes(",\"ts\":")),
-        Step::Number { slot: COMMIT_TS, most: MOST },
-        Step::Const(bytes(",\"types\":{")),
-        Step::Members(Members::new((0..members).map(|index| bytes(&member(index))).collect()).unwrap()),
-        Step::Const(bytes("},\"old\":")),
-        Step::Branch(vec![(bytes("null"), vec![]), (bytes("{"), vec![Step::Row(PREIMAGE), Step::Const(bytes("}"))])]),
-        Step::Const(bytes(",\"new\":{")),
-        Step::Row(IMAGE),
-        Step::Const(bytes("}}")),
+        constant("{\"op\":\""),
+        Step::Branch { ways: is.map(|(operation, name)| way(name, vec![Step::SetOperation { operation }])).into() },
+        constant("\","),
+        constant("\"code\":"),
+        Step::Choice { choices: CODES.map(bytes).into() },
+        constant(",\"ts\":"),
+        Step::Number { slot: Slot::CommitTs, most: MOST },
+        constant(",\"types\":{"),
+        Step::Members { members: Members::new((0..members).map(|index| bytes(&member(index))).collect()).unwrap() },
+        constant("},\"old\":"),
+        Step::Branch {
+            ways: vec![way("null", vec![]), way("{", vec![Step::Row { image: Image::Preimage }, constant("}")])],
+        },
+        constant(",\"new\":{"),
+        Step::Row { image: Image::Main },
+        constant("}}"),
     ];
-    let heads = (0..columns).map(|index| vec![bytes(&format!("\"{index}\":{{\"v\":"))]).collect();
-    Template { steps: merge_constants(steps), columns: Columns { heads, tail: bytes("}"), partial: true } }
+    let heads = (0..columns).map(|index| bytes(&format!("\"{index}\":{{\"v\":"))).collect();
+    Program { steps: Steps(merge_constants(steps)), heads, tail: bytes("}"), partial: true }
 }
 
 fn row<'a>(cells: impl Iterator<Item = Option<&'a str>>) -> String {
@@ -79,8 +85,8 @@ fn messages(columns: usize, members: usize) -> impl Strategy<Value = Message> {
     let order = Just((0..members).collect::<Vec<_>>()).prop_shuffle();
     let old = prop::option::of(prop::collection::vec(prop::option::of(cells()), columns));
     let of_row = prop::collection::vec(cells(), columns);
-    (0u8..3, 0..CODES.len(), 1..=MOST, order, old, of_row).prop_map(|(operation, code, time, order, old, new)| {
-        let operation = Operation::of(operation).unwrap();
+    (0..3usize, 0..CODES.len(), 1..=MOST, order, old, of_row).prop_map(|(operation, code, time, order, old, new)| {
+        let operation = [Operation::Insert, Operation::Update, Operation::Delete][operation];
         let old = old.filter(|_| operation == Operation::Update);
         Message { operation, code, time, order, old, new }
     })
@@ -99,13 +105,13 @@ fn json_of(cell: &Cell, bytes: &[u8]) -> Option<String> {
 }
 
 /// Writes a message again, of what was found in it; the members and the code are not kept.
-fn written_again(found: &Found, bytes: &[u8], like: &Message) -> Message {
-    let of_row = |which: usize| found.cells[which].iter().map(|cell| json_of(cell, bytes)).collect::<Vec<_>>();
+fn written_again(contents: &Contents, bytes: &[u8], like: &Message) -> Message {
+    let of_row = |image| contents.cells(image).iter().map(|cell| json_of(cell, bytes)).collect::<Vec<_>>();
     Message {
-        operation: found.operation,
-        time: found.numbers[COMMIT_TS],
-        old: found.has[PREIMAGE].then(|| of_row(PREIMAGE)),
-        new: of_row(IMAGE).into_iter().map(Option::unwrap).collect(),
+        operation: contents.operation,
+        time: contents.number(Slot::CommitTs),
+        old: contents.has(Image::Preimage).then(|| of_row(Image::Preimage)),
+        new: of_row(Image::Main).into_iter().map(Option::unwrap).collect(),
         ..like.clone()
     }
 }
@@ -113,12 +119,12 @@ fn written_again(found: &Found, bytes: &[u8], like: &Message) -> Message {
 proptest! {
     #[test]
     fn a_message_of_a_template_fits_it((columns, members, message) in cases()) {
-        let template = template(columns, members);
-        let mut found = Found::new(columns, template.max_members());
+        let program = program(columns, members);
+        let mut contents = Contents::new(columns, program.max_members());
         let bytes = write(&message).into_bytes();
         for _ in 0..2 {
-            prop_assert!(template.read(&bytes, &mut found));
-            prop_assert_eq!(write(&written_again(&found, &bytes, &message)).into_bytes(), bytes.clone());
+            prop_assert!(program.read(&bytes, &mut contents));
+            prop_assert_eq!(write(&written_again(&contents, &bytes, &message)).into_bytes(), bytes.clone());
         }
     }
 
@@ -129,8 +135,8 @@ proptest! {
         byte in prop_oneof![any::<u8>(), prop::sample::select(&b"0123456789\"\\{}:,.eE-+nulatrsf "[..])],
         change in 0..3,
     ) {
-        let template = template(columns, members);
-        let mut found = Found::new(columns, template.max_members());
+        let program = program(columns, members);
+        let mut contents = Contents::new(columns, program.max_members());
         let mut bytes = write(&message).into_bytes();
         let at = place.index(bytes.len());
         match change {
@@ -138,8 +144,8 @@ proptest! {
             1 => bytes.insert(at, byte),
             _ => { bytes.remove(at); }
         }
-        if template.read(&bytes, &mut found) {
-            let again = (0..CODES.len()).map(|code| Message { code, ..written_again(&found, &bytes, &message) });
+        if program.read(&bytes, &mut contents) {
+            let again = (0..CODES.len()).map(|code| Message { code, ..written_again(&contents, &bytes, &message) });
             let all: Vec<Vec<u8>> = again.map(|message| write(&message).into_bytes()).collect();
             prop_assert!(all.contains(&bytes), "{}", String::from_utf8_lossy(&bytes));
         }
@@ -181,14 +187,14 @@ proptest! {
 
     #[test]
     fn no_bytes_make_a_template_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), (columns, members, message) in cases(), cut: prop::sample::Index) {
-        let template = template(columns, members);
-        let mut found = Found::new(columns, template.max_members());
+        let program = program(columns, members);
+        let mut contents = Contents::new(columns, program.max_members());
         let written = write(&message).into_bytes();
         let mut spliced = written[..cut.index(written.len())].to_vec();
-        prop_assert!(!template.read(&spliced, &mut found));
+        prop_assert!(!program.read(&spliced, &mut contents));
         spliced.extend_from_slice(&bytes);
-        template.read(&spliced, &mut found);
-        template.read(&bytes, &mut found);
+        program.read(&spliced, &mut contents);
+        program.read(&bytes, &mut contents);
     }
 
     #[test]

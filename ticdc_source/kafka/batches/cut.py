@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka.batches.decompress import Decompressed
+from ticdc_source.kafka.batches.one_by_one import cut_records, offset_of
 from ticdc_source.kafka.batches.record_batches import Fetched, RecordBatch, visible
-from ticdc_source.kafka.batches.records import cut_records, offset_of
-from ticdc_source.kafka.batches.runs import Run, add_runs, walk
-from ticdc_source.native import native
+from ticdc_source.kafka.batches.runs import Run, add_runs
+from ticdc_source.kernels.native import native
 
 __all__ = ["ChunkLimits", "between", "chunks_of"]
 
@@ -98,7 +98,7 @@ class _Cutter:
         self._limits = limits
         self._bytes_left = 0  # in the chunk
         self._runs: list[Run] = []  # records that belong to the chunk and are not in it yet
-        self._found = 0  # how many those are
+        self._waiting = 0  # how many those are
         self._native = native if limits.native else None  # until it declines some records
         self._begin()
 
@@ -137,7 +137,7 @@ class _Cutter:
             at, end = 0, len(data)
         left = batch.records
         while left > 0:
-            max_records = self._limits.max_records - len(self.chunk) - self._found
+            max_records = self._limits.max_records - len(self.chunk) - self._waiting
             if max_records <= 0:
                 self.flush()
                 if len(self.chunk) >= self._limits.max_records:
@@ -146,13 +146,14 @@ class _Cutter:
                 continue
             missing = 0
             if self._native is not None:
-                found, after, missing = walk(self._native, data, at, end, min(left, max_records), self._bytes_left)
-                if found:
-                    self._runs.append(Run(batch, data, at, after, found))
-                    self._found += found
-                    left -= found
-                    self._bytes_left -= after - at
-                    at = after
+                walked = self._native.walk_records(data, at, end, min(left, max_records), max(0, self._bytes_left))
+                missing = walked.missing
+                if walked.count:
+                    self._runs.append(Run(batch, data, at, walked.after, walked.count))
+                    self._waiting += walked.count
+                    left -= walked.count
+                    self._bytes_left -= walked.after - at
+                    at = walked.after
                     continue
                 # Else the next record is cut off, too long for this chunk, or unusual: `cut_records` takes just that.
                 max_records = 1
@@ -214,7 +215,7 @@ class _Cutter:
         Raises:
             DecodeError: bytes are no record; the records before them are in the chunk.
         """
-        runs, self._runs, self._found = self._runs, [], 0
+        runs, self._runs, self._waiting = self._runs, [], 0
         if not runs:
             return
         if self._native is None or not add_runs(self._native, runs, self.chunk):

@@ -137,9 +137,9 @@ def record_batches(
     Returns:
         the batches, and what is wrong with the first that cannot be one (None if all can).
     """
-    found, damage = _found(data)
+    batches, damage = _batches_of(data)
     least = first if at_batch else -1  # where the next batch may begin
-    for index, batch in enumerate(found):
+    for index, batch in enumerate(batches):
         reason = None
         if batch.is_legacy:  # its offset is its last: what is not wanted is left out record by record
             pass
@@ -150,35 +150,35 @@ def record_batches(
         if end is not None and batch.next_offset > end:
             reason = f", but the partition ends at offset {end}"
         if reason is not None:
-            return found[:index], f"a record batch from offset {batch.offset} to {batch.next_offset - 1}{reason}"
+            return batches[:index], f"a record batch from offset {batch.offset} to {batch.next_offset - 1}{reason}"
         least = batch.next_offset
-    return found, damage
+    return batches, damage
 
 
-def _found(data: bytes) -> tuple[list[RecordBatch], str | None]:
+def _batches_of(data: bytes) -> tuple[list[RecordBatch], str | None]:
     """Return the record batches as their headers have them; see `record_batches`."""
-    found: list[RecordBatch] = []
+    batches: list[RecordBatch] = []
     size, start = len(data), 0
     while start + _OVERHEAD <= size:
         end = start + _OVERHEAD + int.from_bytes(data[start + _LENGTH : start + _OVERHEAD], "big", signed=True)
         if end > size:
             break
         if end - start < _SHORTEST:
-            return found, f"a record batch of {end - start} bytes"
+            return batches, f"a record batch of {end - start} bytes"
         magic = data[start + _MAGIC]
         body = start + _V2.size
         if magic < 2:  # noqa: PLR2004 (the format's number)
             offset = int.from_bytes(data[start : start + _LENGTH], "big", signed=True)
-            found.append(
+            batches.append(
                 RecordBatch(start=start, body=body, end=end, offset=offset, next_offset=offset + 1, is_legacy=True)
             )
         elif magic > 2 or body > end:  # noqa: PLR2004
-            return found, f"a record batch of {end - start} bytes in message format {magic}"
+            return batches, f"a record batch of {end - start} bytes in message format {magic}"
         else:
             offset, _, epoch, _, crc, flags, last, first_time, max_time, producer, _, _, records = _V2.unpack_from(
                 data, start
             )
-            found.append(
+            batches.append(
                 RecordBatch(
                     start=start,
                     body=body,
@@ -195,7 +195,7 @@ def _found(data: bytes) -> tuple[list[RecordBatch], str | None]:
                 )
             )
         start = end
-    return found, None
+    return batches, None
 
 
 def visible(fetched: Fetched, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:

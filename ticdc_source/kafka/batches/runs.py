@@ -1,6 +1,6 @@
 """Many records at once, by the native path: their lengths first, their parts when a chunk is full.
 
-`records.cut_records` is the specification. Nothing is reported here: damaged and unusual records are left to it.
+`one_by_one.cut_records` is the specification. Nothing is reported here: damaged and unusual records are left to it.
 """
 
 from __future__ import annotations
@@ -8,19 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from ticdc_source.events import Binaries, Chunk, Spans
 from ticdc_source.kafka.batches.record_batches import LOG_APPEND_TIME, RecordBatch
+from ticdc_source.kernels.contract import RecordRun
 
-__all__ = ["Run", "add_runs", "walk"]
+if TYPE_CHECKING:
+    from ticdc_source.kernels._native import CutRecords
 
-_Headers: TypeAlias = list[list[tuple[str, bytes | None]]]
-# Offsets (the first, if each is one more than that before it), timestamps, keys, values (their bounds and the number of
-# their bytes, or a list if some are null), headers.
-_Columns: TypeAlias = tuple[
-    int | list[int], list[int], list[bytes | None], tuple[bytes, int] | list[bytes | None], _Headers | None
-]
+__all__ = ["Run", "add_runs"]
 
 
 @dataclass(slots=True)
@@ -42,25 +39,6 @@ class Run:
     count: int
 
 
-def walk(native: ModuleType, data: bytes, at: int, end: int, max_records: int, max_bytes: int) -> tuple[int, int, int]:
-    """Find records by their lengths.
-
-    Args:
-        native: the extension module.
-        data: records, one behind the other.
-        at: the index of the first byte.
-        end: the index behind the last byte.
-        max_records: how many to find at most.
-        max_bytes: how many bytes they may take at most.
-
-    Returns:
-        how many were found, the index behind them, and how many bytes of the next one are missing at least (0: it is
-        not cut off, or it cannot be found so).
-    """
-    walked: tuple[int, int, int] = native.walk_records(data, at, end, max_records, max(0, max_bytes))
-    return walked
-
-
 def add_runs(native: ModuleType, runs: Sequence[Run], chunk: Chunk) -> bool:
     """Append the records of some runs to a chunk: all of them, or none.
 
@@ -73,8 +51,8 @@ def add_runs(native: ModuleType, runs: Sequence[Run], chunk: Chunk) -> bool:
         whether they were appended; if not, some record is damaged or unusual.
     """
     data, begins = _joined(runs)
-    described = [
-        (
+    record_runs = [
+        RecordRun(
             begin,
             run.count,
             run.batch.offset,
@@ -83,24 +61,26 @@ def add_runs(native: ModuleType, runs: Sequence[Run], chunk: Chunk) -> bool:
         )
         for run, begin in zip(runs, begins, strict=True)
     ]
-    parts: _Columns | None = native.cut_runs(data, described, chunk.headers is not None)
-    if parts is None:
+    cut: CutRecords | None = native.cut_runs(data, record_runs, chunk.headers is not None)
+    if cut is None:
         return False
-    found_offsets, timestamps, keys, found, headers = parts
-    count = len(keys)
-    offsets = range(found_offsets, found_offsets + count) if isinstance(found_offsets, int) else found_offsets
-    values = found if isinstance(found, list) else Binaries(Spans(data, memoryview(found[0]).cast("i"), found[1]))
+    offsets: list[int] | range = cut.offsets
+    if cut.first_offset is not None:
+        offsets = range(cut.first_offset, cut.first_offset + len(cut.keys))
+    values: list[bytes | None] | Binaries = cut.values
+    if cut.bounds is not None:
+        values = Binaries(Spans(data, memoryview(cut.bounds).cast("i"), cut.nbytes))
     if not chunk.offsets:
-        chunk.offsets, chunk.timestamps, chunk.keys, chunk.values = offsets, timestamps, keys, values
-        chunk.headers = headers
+        chunk.offsets, chunk.timestamps, chunk.keys, chunk.values = offsets, cut.timestamps, cut.keys, values
+        chunk.headers = cut.headers
         return True
-    mine = chunk.lists()
-    mine.offsets.extend(offsets)
-    mine.timestamps.extend(timestamps)
-    mine.keys.extend(keys)
-    mine.values.extend(values)
-    if chunk.headers is not None and headers is not None:
-        chunk.headers += headers
+    columns = chunk.lists()
+    columns.offsets.extend(offsets)
+    columns.timestamps.extend(cut.timestamps)
+    columns.keys.extend(cut.keys)
+    columns.values.extend(values)
+    if chunk.headers is not None and cut.headers is not None:
+        chunk.headers += cut.headers
     return True
 
 

@@ -1,8 +1,8 @@
 """Which private names of kafka-python are used, and what happens if the installed version lacks one.
 
-`GUARDS` is the one table. Each row guards one way past the library's public names, and says what is done without it. A
-version is looked at once in a process: what it is, not what number it has. If it differs, one warning says so, and the
-lines of `metricsPath` say it too.
+`GUARDS` is the one table; docs/design/0010 says of each name why it is used. Each row guards one way past the library's
+public names, and says what is done without it. A version is looked at once in a process: what it is, not what number it
+has. If it differs, one warning says so, and the lines of `metricsPath` say it too.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from types import CodeType, MappingProxyType
 
 import kafka
 
+from ticdc_source.errors import warn
 from ticdc_source.kafka.api import ClientFacts
-from ticdc_source.reports import warn
 
 __all__ = [
     "ANSWERS",
@@ -31,7 +31,7 @@ __all__ = [
     "facts",
 ]
 
-TESTED = "3.0.12"  # the newest version that tests ran on; the expectations below were read from it
+TESTED = "3.0.12"  # the version that the expectations below were read from
 
 CONNECTIONS, ANSWERS, RECORD_BATCHES = "connections", "answers", "record batches"
 
@@ -56,37 +56,37 @@ class Expectation:
         """Return what is different in the installed version, None if nothing is."""
         module, _, path = self.name.partition(":")
         try:
-            found: object = importlib.import_module(module)
+            named: object = importlib.import_module(module)
         except ImportError as error:
             return f"{module} cannot be imported ({error})"
         for part in path.split("."):
-            if not hasattr(found, part):
+            if not hasattr(named, part):
                 return f"there is no {self.name.replace(':', '.')}"
-            found = getattr(found, part)
-        if missing := [member for member in self.members if not _has(found, member)]:
+            named = getattr(named, part)
+        if missing := [member for member in self.members if not _has(named, member)]:
             return f"{path} has no {', '.join(missing)}"
-        if self.parameters is not None and (given := _parameters(found)) != self.parameters:
+        if self.parameters is not None and (given := _parameters(named)) != self.parameters:
             return f"{path} has other parameters: {', '.join(given or ('unknown',))}"
-        used = _names_used(found)
+        used = _names_used(named)
         if missing := [name for name in self.uses if name not in used]:
             return f"{path} does not use {', '.join(missing)}"
         return None
 
 
-def _has(found: object, member: str) -> bool:
-    return member in found if isinstance(found, Mapping) else hasattr(found, member)
+def _has(named: object, member: str) -> bool:
+    return member in named if isinstance(named, Mapping) else hasattr(named, member)
 
 
-def _parameters(found: object) -> tuple[str, ...] | None:
+def _parameters(named: object) -> tuple[str, ...] | None:
     try:
-        return tuple(inspect.signature(found).parameters) if callable(found) else None
+        return tuple(inspect.signature(named).parameters) if callable(named) else None
     except ValueError:
         return None
 
 
-def _names_used(found: object) -> frozenset[str]:
+def _names_used(named: object) -> frozenset[str]:
     """Return the names that a function uses, those of the functions inside it too."""
-    code = found if isinstance(found, CodeType) else getattr(found, "__code__", None)
+    code = named if isinstance(named, CodeType) else getattr(named, "__code__", None)
     if not isinstance(code, CodeType):
         return frozenset()
     return frozenset(code.co_names).union(*map(_names_used, code.co_consts))
@@ -106,9 +106,8 @@ class Guard:
 
     def difference(self) -> str | None:
         """Return the first difference, None if there is none."""
-        return next(
-            (found for expectation in self.expectations if (found := expectation.difference()) is not None), None
-        )
+        differences = (expectation.difference() for expectation in self.expectations)
+        return next((difference for difference in differences if difference is not None), None)
 
 
 _MANAGER = "kafka.net.manager:KafkaConnectionManager"
@@ -154,7 +153,11 @@ GUARDS: Mapping[str, Guard] = MappingProxyType({
                 "kafka.net.transport:KafkaTCPTransport._read_from_sock",
                 uses=("_sock_recv", "_protocol", "data_received"),
             ),
-            Expectation("kafka.net.transport:KafkaTCPTransport.__init__", parameters=("self", "net", "sock", "host")),
+            Expectation(
+                "kafka.net.transport:KafkaTCPTransport.__init__",
+                parameters=("self", "net", "sock", "host"),
+                uses=("_sock", "_protocol"),
+            ),
             Expectation(
                 "kafka.net.transport:KafkaSSLTransport.__init__", parameters=("self", "net", "sock", "host", "configs")
             ),
@@ -169,7 +172,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType({
                 "kafka.protocol.consumer:ListOffsetsRequest",
                 members=("ListOffsetsTopic", "min_version_for_isolation_level"),
             ),
-            Expectation("kafka.protocol.consumer:IsolationLevel", members=("build_from",)),
+            Expectation("kafka:IsolationLevel", members=("build_from",)),
             Expectation("kafka:KafkaConsumer.DEFAULT_CONFIG", members=("kafka_client",)),
             Expectation("kafka:KafkaConsumer.__init__", uses=("_client", "_manager", "_net", "start")),
         ),
@@ -186,10 +189,8 @@ GUARDS: Mapping[str, Guard] = MappingProxyType({
             Expectation(
                 "kafka.protocol.parser:KafkaProtocol._process_response",
                 parameters=("self", "read_buffer"),
-                uses=("in_flight_requests",),
             ),
             Expectation("kafka.protocol.parser:KafkaProtocol._validate_frame_size", parameters=("self", "nbytes")),
-            Expectation("kafka.protocol.sasl:SaslBytesResponse"),
             Expectation("kafka.net.connection:KafkaConnection.data_received", uses=("parser",)),
         ),
     ),
@@ -238,16 +239,16 @@ def differences() -> Mapping[str, str]:
     The first call in a process looks, and warns if anything is different. If `CONNECTIONS` differ, everything is done
     by public names, and no other guard matters.
     """
-    found = {name: text for name, guard in GUARDS.items() if (text := guard.difference()) is not None}
-    if CONNECTIONS in found:
-        found = {CONNECTIONS: found[CONNECTIONS]}
-    if found:
-        details = "; ".join(f"{text}: {GUARDS[name].instead}" for name, text in found.items())
+    texts = {name: text for name, guard in GUARDS.items() if (text := guard.difference()) is not None}
+    if CONNECTIONS in texts:
+        texts = {CONNECTIONS: texts[CONNECTIONS]}
+    if texts:
+        details = "; ".join(f"{text}: {GUARDS[name].instead}" for name, text in texts.items())
         warn(
             f"kafka-python {kafka.__version__} is not built as {TESTED}, which ticdc_source was tested with. Rows are "
             f"the same, but {details}"
         )
-    return MappingProxyType(found)
+    return MappingProxyType(texts)
 
 
 def facts() -> ClientFacts:

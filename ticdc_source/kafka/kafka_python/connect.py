@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import ssl
+from typing import TYPE_CHECKING
 
-from ticdc_source.kafka.api import ClientConfig, ClientFacts, Writer
+from ticdc_source.kafka.api import ClientFacts
 from ticdc_source.kafka.client import Client
 from ticdc_source.kafka.kafka_python.compatibility import CONNECTIONS, TESTED, differences, facts
-from ticdc_source.kafka.kafka_python.settings import connection_settings
 from ticdc_source.kafka.patience import Patience
+from ticdc_source.options.kafka_client import ClientSettings
 
-__all__ = ["TESTED", "connect", "installed", "tls_of", "writer"]
+if TYPE_CHECKING:
+    from ticdc_source.kafka.kafka_python.writing import KafkaWriter
+
+__all__ = ["TESTED", "connect", "installed", "writer"]
 
 
 def installed() -> ClientFacts:
@@ -18,36 +21,18 @@ def installed() -> ClientFacts:
     return facts()
 
 
-def writer(config: ClientConfig) -> Writer:
-    """Connect to brokers, to write.
-
-    Args:
-        config: what `client_config` returned.
-
-    Raises:
-        OptionError: the brokers refuse the login.
-        KafkaUnavailableError: no broker answers in time.
-    """
+def writer(settings: ClientSettings) -> KafkaWriter:
+    """Connect to brokers, to write."""
     from ticdc_source.kafka.kafka_python.writing import KafkaWriter  # noqa: PLC0415 (no read needs it)
 
-    return KafkaWriter(config)
+    return KafkaWriter(settings)
 
 
-def tls_of(config: ClientConfig) -> ssl.SSLContext | None:
-    """Return the TLS context with which brokers are connected to; None without TLS.
-
-    Raises:
-        OptionError: a certificate or key cannot be loaded.
-    """
-    context = connection_settings(config).get("ssl_context")
-    return context if isinstance(context, ssl.SSLContext) else None
-
-
-def connect(config: ClientConfig, patience: Patience) -> Client:
+def connect(settings: ClientSettings, patience: Patience) -> Client:
     """Connect to brokers.
 
     Args:
-        config: what `client_config` returned.
+        settings: of the client.
         patience: how long to wait for a broker.
 
     Raises:
@@ -58,7 +43,7 @@ def connect(config: ClientConfig, patience: Patience) -> Client:
     if CONNECTIONS in differences():
         from ticdc_source.kafka.kafka_python.plain_client import PlainClient  # noqa: PLC0415
 
-        return PlainClient(config, patience)
+        return PlainClient(settings, patience)
     from ticdc_source.kafka.kafka_python.network_client import NetworkClient  # noqa: PLC0415
 
-    return NetworkClient(config, patience)
+    return NetworkClient(settings, patience)

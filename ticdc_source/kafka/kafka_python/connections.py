@@ -3,7 +3,8 @@
 - `allow_auto_create_topics=False` does not reach its metadata requests.
 - Bytes that arrive together with the end of a connection are thrown away: the broker's reason for refusing a login,
   which then looks like a network failure and is retried until the time is over.
-- A TLS handshake has no time-out, a socket that cannot connect is not closed, and the reason is only logged.
+- A TLS handshake has no time-out, a socket that cannot connect is not closed, and the reason is only logged. Nor is the
+  socket of a connection with something left to send closed at the end.
 - A request goes to a random broker, also to one that has just failed; so does the bootstrap, and a server that accepts
   and never answers takes all its time.
 
@@ -16,6 +17,7 @@ import random
 import socket
 import time
 from collections.abc import Sequence
+from weakref import WeakSet
 
 import kafka.errors
 from kafka.future import Future
@@ -24,9 +26,18 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from ticdc_source.kafka.kafka_python import library
-from ticdc_source.kafka.kafka_python.receiving import Memory, Receiver
+from ticdc_source.kafka.kafka_python.receiving import Receiver
+from ticdc_source.options.kafka_client import ClientSettings
 
-__all__ = ["Connections"]
+__all__ = ["Connections", "setup_times"]
+
+_SETUP_TIMES = ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms")
+
+
+def setup_times(settings: ClientSettings) -> library.Settings:
+    """Return the times to set up a connection that are given; `KafkaConsumer` does not know them."""
+    times = {name: getattr(settings, name) for name in _SETUP_TIMES}
+    return {name: ms for name, ms in times.items() if ms is not None}
 
 
 class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
@@ -40,8 +51,8 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         super().__init__(net, **settings)
         self.accepted: set[library.NodeId] = set()
         self._failed_at: dict[library.NodeId, float] = {}
+        self._transports: WeakSet[_ReceivesAnswers] = WeakSet()
         self.cluster.config["allow_auto_create_topics"] = False
-        self._memory = Memory()
 
     def get_connection(self, node_id: library.NodeId, *args: object, **kwargs: object) -> library.Connection:
         """Return a connection, and remember whether it fails."""
@@ -70,8 +81,8 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         failed most recently at the end.
         """
         brokers = self.cluster.brokers()
-        known = {(broker.host, broker.port) for broker in brokers}
-        servers = [server for server in self.cluster.bootstrap_brokers() if (server.host, server.port) not in known]
+        addresses = {(broker.host, broker.port) for broker in brokers}
+        servers = [server for server in self.cluster.bootstrap_brokers() if (server.host, server.port) not in addresses]
         nodes = [
             node.node_id for node in (*random.sample(brokers, len(brokers)), *random.sample(servers, len(servers)))
         ]
@@ -105,6 +116,12 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         for server in self.cluster.bootstrap_brokers():
             self.close(server.node_id)
 
+    def close_sockets(self) -> None:
+        """Close what kafka-python leaves open when the IO thread has ended: it waits for what is still to be sent."""
+        for transport in self._transports:
+            if transport._sock is not None:  # noqa: SLF001 (the transport's own way is to wait)
+                transport._sock.close()  # noqa: SLF001
+
     async def _build_transport(self, node: library.Node, timeout_at: float | None = None) -> KafkaTCPTransport:
         sock = await self._connected_socket(node, timeout_at)
         transport_class, tls = _Transport, {}
@@ -113,7 +130,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         transport = None
         try:
             transport = transport_class(self._net, sock, host=node.host, **tls)
-            transport.memory = self._memory
+            self._transports.add(transport)
             left_ms = None if timeout_at is None else max(0.0, timeout_at - time.monotonic()) * 1000
             await self.wait_for(self.call_soon(transport.handshake), left_ms)
         except kafka.errors.KafkaTimeoutError:
@@ -150,10 +167,10 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
 
     def _addresses(self, sockets: KafkaNetSocket, node: library.Node) -> Sequence[library.Address]:
         """Resolve a node's name; kafka-python's own keeps the reason of a failure for itself."""
-        found: Sequence[library.Address]
+        addresses: Sequence[library.Address]
         if self.config["proxy_url"] is not None:  # which may resolve it
-            found = sockets.dns_lookup(node.host, node.port)
-            return found
+            addresses = sockets.dns_lookup(node.host, node.port)
+            return addresses
         try:
             return socket.getaddrinfo(node.host, node.port, socket.AF_UNSPEC, socket.SOCK_STREAM)
         except socket.gaierror as error:
@@ -161,19 +178,23 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
             raise kafka.errors.KafkaConnectionError(msg) from error
 
 
-class _Transport(KafkaTCPTransport):  # type: ignore[misc]
-    memory: Memory
+class _ReceivesAnswers:
+    """What both transports do otherwise than kafka-python's."""
+
+    _protocol: library.Connection
+    _sock: socket.socket | None
     _receiver: Receiver | None = None
 
     def _sock_recv(self) -> tuple[bytes | list[memoryview], Exception | None]:
-        self._receiver = self._receiver or Receiver(self._protocol.parser, self.memory)
+        if self._sock is None:  # closed meanwhile, by the thread that uses the client
+            return b"", kafka.errors.KafkaConnectionError("closed")
+        self._receiver = self._receiver or Receiver(self._protocol.parser)
         return self._receiver.read(self._sock)
 
 
-class _TLSTransport(KafkaSSLTransport):  # type: ignore[misc]
-    memory: Memory
-    _receiver: Receiver | None = None
+class _Transport(_ReceivesAnswers, KafkaTCPTransport):  # type: ignore[misc]
+    pass
 
-    def _sock_recv(self) -> tuple[bytes | list[memoryview], Exception | None]:
-        self._receiver = self._receiver or Receiver(self._protocol.parser, self.memory)
-        return self._receiver.read(self._sock)
+
+class _TLSTransport(_ReceivesAnswers, KafkaSSLTransport):  # type: ignore[misc]
+    pass

@@ -21,7 +21,7 @@ from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 
 from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.kafka.patience import Cause, Patience
-from ticdc_source.options.logins import KerberosLogin
+from ticdc_source.options.security import KerberosLogin
 
 __all__ = ["KerberosSession"]
 
@@ -42,8 +42,6 @@ class KerberosSession:
 
     Args:
         login: who logs in.
-        service: the name of the brokers' service.
-        domain: the brokers' host in the service's principal; None for the one that is connected to.
         patience: how long to wait for a ticket.
 
     Raises:
@@ -51,10 +49,9 @@ class KerberosSession:
         KafkaUnavailableError: Kerberos does not answer in time.
     """
 
-    def __init__(self, login: KerberosLogin, service: str, domain: str | None, patience: Patience) -> None:
+    def __init__(self, login: KerberosLogin, patience: Patience) -> None:
         self.gssapi = _gssapi()
-        self.service, self.domain = service, domain
-        self._login = login
+        self.login = login
         if login.keytab is not None and not Path(login.keytab).is_file():
             msg = f"Option 'kafka.sasl.jaas.config': there is no keytab {login.keytab} on this machine"
             raise OptionError(msg)
@@ -86,7 +83,7 @@ class KerberosSession:
         Raises:
             GSSError: there is no ticket.
         """
-        login, gssapi = self._login, self.gssapi
+        login, gssapi = self.login, self.gssapi
         name = login.principal and gssapi.Name(login.principal, gssapi.NameType.kerberos_principal)
         store = {}
         if login.keytab is not None:
@@ -94,8 +91,8 @@ class KerberosSession:
             store = {"client_keytab": f"FILE:{login.keytab}", "ccache": f"MEMORY:ticdc-{cache}"}
         elif login.ticket_cache is not None:
             store = {"ccache": login.ticket_cache}
-        found: Credentials = gssapi.Credentials(name=name or None, usage="initiate", store=store or None)
-        return found
+        credentials: Credentials = gssapi.Credentials(name=name or None, usage="initiate", store=store or None)
+        return credentials
 
 
 def _gssapi() -> ModuleType:
@@ -124,7 +121,9 @@ class _Kerberos(SaslMechanism):  # type: ignore[misc]  # kafka-python has no typ
         self._is_last = self._is_done = False
         self._answer: bytes | None = None
         try:
-            name = gssapi.Name(f"{session.service}@{session.domain or host}", gssapi.NameType.hostbased_service)
+            name = gssapi.Name(
+                f"{session.login.service}@{session.login.domain or host}", gssapi.NameType.hostbased_service
+            )
             self._context = gssapi.SecurityContext(
                 name=name, creds=session.credentials(), mech=gssapi.MechType.kerberos, usage="initiate"
             )

@@ -134,6 +134,7 @@ class Connection(Protocol):
 
     init_future: Future
     close_future: Future
+    parser: Parser
 
 
 class Node(Protocol):
@@ -169,7 +170,6 @@ class MemoryRecords(Protocol):
 class Parser(Protocol):
     """What is used of its `KafkaProtocol`: the parser of one connection."""
 
-    in_flight_requests: Sequence[object]
     receive_bytes: Callable[[Sequence[memoryview]], list[object]]
 
     def _validate_frame_size(self, size: int) -> None: ...

@@ -18,27 +18,29 @@ from types import MappingProxyType
 from typing import Any
 
 import kafka.errors
-from kafka import KafkaConsumer, OffsetAndMetadata
-from kafka import TopicPartition as KafkaTopicPartition
+from kafka import IsolationLevel, KafkaConsumer
 from kafka.net.compat import KafkaNetClient
 from kafka.net.selector import NetworkSelector
-from kafka.protocol.consumer import IsolationLevel, ListOffsetsRequest
+from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from ticdc_source.errors import KafkaUnavailableError, OptionError
-from ticdc_source.kafka.api import ClientConfig
+from ticdc_source.errors import OptionError
 from ticdc_source.kafka.batches.cut import ChunkLimits
 from ticdc_source.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python import library
 from ticdc_source.kafka.kafka_python.compatibility import facts
-from ticdc_source.kafka.kafka_python.connections import Connections
-from ticdc_source.kafka.kafka_python.errors import AUTHENTICATION_ERRORS, cause_of, is_final, our_errors
-from ticdc_source.kafka.kafka_python.groups import committed_offsets
-from ticdc_source.kafka.kafka_python.logins import LoginSession
+from ticdc_source.kafka.kafka_python.connections import Connections, setup_times
+from ticdc_source.kafka.kafka_python.consumers import (
+    commit_offsets,
+    committed_offsets,
+    consumer_settings,
+)
+from ticdc_source.kafka.kafka_python.library_errors import AUTHENTICATION_ERRORS, cause_of, is_final, our_errors
 from ticdc_source.kafka.kafka_python.readers import BatchReader, RecordReader
-from ticdc_source.kafka.kafka_python.settings import connection_settings, consumer_settings
+from ticdc_source.kafka.kafka_python.sasl import LoginSession
 from ticdc_source.kafka.kafka_python.slicing import SliceLimits, slice_fetches
 from ticdc_source.kafka.patience import Patience
+from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 
@@ -56,34 +58,27 @@ _GONE_SECONDS = 3.0
 class NetworkClient:
     """The `Client` of kafka-python: metadata, offsets, and a KafkaConsumer, all on the same connections.
 
-    Args:
-        config: what `client_config` returned.
-        patience: how long to wait for a broker.
-
-    Raises:
-        KafkaUnavailableError: no broker answered in time.
-        OptionError: a certificate file cannot be read, or the brokers refuse the login.
+    `connect` says what it takes and raises.
     """
 
-    def __init__(self, config: ClientConfig, patience: Patience) -> None:
-        self.servers = ",".join(config["bootstrap_servers"])
+    def __init__(self, settings: ClientSettings, patience: Patience) -> None:
+        self.servers = ",".join(settings.bootstrap_servers)
         self.facts = facts()
         self._topic_ids: dict[str, str] = {}
         self.topic_ids: Mapping[str, str] = MappingProxyType(self._topic_ids)
-        self._timeout_ms: int = config["default_api_timeout_ms"]
-        self._protocol: str = config.get("security_protocol", "PLAINTEXT")
-        self._isolation = IsolationLevel.build_from(config["isolation_level"])
-        self._settings = connection_settings(config)
-        self._login = LoginSession(config, patience)
+        self._timeout_ms = settings.default_api_timeout_ms
+        self._protocol = settings.security_protocol
+        self._isolation = IsolationLevel.build_from(settings.isolation_level)
+        self._settings = consumer_settings(settings)
+        self._login = LoginSession(settings, patience)
         self._settings.update(self._login.settings)
         self._net = NetworkSelector(**self._settings)
-        self._manager = Connections(self._net, **self._settings)
+        self._manager = Connections(self._net, **self._settings, **setup_times(settings))
         self._client = KafkaNetClient(net=self._net, manager=self._manager)
         self._consumer: library.Consumer | None = None
         self._slice_limits: SliceLimits | None = None
         self._looked_up: dict[str, float] = {}  # when the leaders of a topic's partitions were
-        self._committer: library.Consumer | None = None
-        self._groups: dict[str, library.Consumer] = {}  # that look up what a group has committed
+        self._groups: dict[str, library.Consumer] = {}  # for the offsets that a group has committed
         try:
             with our_errors(self.servers):
                 self._net.start()
@@ -108,6 +103,7 @@ class NetworkClient:
         """Close the connections and end the IO thread; safe to repeat."""
         # Not KafkaConsumer.close(): all it adds is leaving a group and committing, and waiting for both.
         self._client.close()
+        self._manager.close_sockets()
         self._login.close()
 
     def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> RecordReader:
@@ -130,27 +126,24 @@ class NetworkClient:
         return RecordReader(self._consumer, offset_range, limits, self.servers)
 
     def _new_consumer(self, group: str | None) -> library.Consumer:
-        settings = consumer_settings(self._settings)
-        settings.update(group_id=group, enable_auto_commit=False, kafka_client=lambda **_: self._client)
-        consumer: library.Consumer = KafkaConsumer(**settings)
+        own = {"group_id": group, "kafka_client": lambda **_: self._client}
+        consumer: library.Consumer = KafkaConsumer(**{**self._settings, **own})
         return consumer
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets; see `Client.commit`."""
-        try:
-            if self._committer is None:
-                self._committer = self._new_consumer(group)
-            kafka_offsets = {KafkaTopicPartition(*key): OffsetAndMetadata(at, "", -1) for key, at in offsets.items()}
-            self._committer.commit(kafka_offsets, timeout_ms=self._timeout_ms)
-        except kafka.errors.KafkaError as error:
-            raise KafkaUnavailableError(str(error)) from error
+        commit_offsets(self._of_group(group), offsets, self._timeout_ms)
 
     def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return committed offsets; see `Client.committed`."""
         with our_errors(self.servers):
-            if group not in self._groups:
-                self._groups[group] = self._new_consumer(group)
-            return committed_offsets(self._groups[group], topic_partitions, self._timeout_ms)
+            return committed_offsets(self._of_group(group), topic_partitions, self._timeout_ms)
+
+    def _of_group(self, group: str) -> library.Consumer:
+        """Return the consumer that commits and looks up a group's offsets."""
+        if group not in self._groups:
+            self._groups[group] = self._new_consumer(group)
+        return self._groups[group]
 
     def brokers(self, patience: Patience) -> BrokerFacts:
         """Look up the brokers; see `Client.brokers`."""
@@ -167,8 +160,10 @@ class NetworkClient:
         names = None if names is None else list(names)
         with our_errors(self.servers):
             while True:
-                found = self._metadata(names, patience)
-                unready = {} if names is None else {name: found[name] for name in names if _is_unready(found.get(name))}
+                entries = self._metadata(names, patience)
+                unready = (
+                    {} if names is None else {name: entries[name] for name in names if _is_unready(entries.get(name))}
+                )
                 if not unready:
                     break
                 patience.set_missing(
@@ -176,8 +171,8 @@ class NetworkClient:
                 )
                 self._pause(patience)
             patience.set_missing(None)
-            existing = found.keys() if names is None else [name for name in names if _exists(name, found.get(name))]
-        return {name: _topic(found[name]) for name in existing}
+            existing = entries.keys() if names is None else [name for name in names if _exists(name, entries.get(name))]
+        return {name: _topic(entries[name]) for name in existing}
 
     def _metadata(self, names: Iterable[str] | None, patience: Patience) -> dict[str, library.TopicMetadata]:
         """Look up topics, all of them with None; return the entries of the response by name.
@@ -202,18 +197,18 @@ class NetworkClient:
             return self._offsets(times, patience)
 
     def _offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
-        found: dict[TopicPartition, int] = {}
+        offsets: dict[TopicPartition, int] = {}
         pending = dict(times)
         unknown_before: set[TopicPartition] = set()
         unknown_since = time.monotonic()
         while True:
             leaders, unknown = self._leaders(pending, patience)
             for leader, led in leaders.items():
-                found.update(self._list_offsets(leader, {key: pending[key] for key in led}, patience))
-            pending = {key: at for key, at in pending.items() if key not in found}
+                offsets.update(self._list_offsets(leader, {key: pending[key] for key in led}, patience))
+            pending = {key: at for key, at in pending.items() if key not in offsets}
             if not pending:
                 patience.set_missing(None)
-                return found
+                return offsets
             now = time.monotonic()
             unknown_since = unknown_since if unknown & unknown_before else now
             # Twice: a broker that has just started may not know its topics yet. After a failure, for a while.
@@ -228,20 +223,20 @@ class NetworkClient:
     ) -> tuple[dict[int, list[TopicPartition]], set[TopicPartition]]:
         """Return the partitions by their leader, without those that have none, and the partitions that do not exist."""
         asked = set(topic_partitions)
-        leaders, known = defaultdict(list), set()
+        leaders, existing = defaultdict(list), set()
         for name, topic in self._metadata(sorted({key.topic for key in asked}), patience).items():
             error = _error_of(topic)
             if issubclass(error, kafka.errors.AuthorizationError):
                 raise error(name)
             if error is not kafka.errors.NoError and error is not kafka.errors.UnknownTopicOrPartitionError:
-                known |= {key for key in asked if key.topic == name}  # for now: to be asked again
+                existing |= {key for key in asked if key.topic == name}  # for now: to be asked again
                 continue
             for partition in topic.partitions:
                 topic_partition = TopicPartition(name, partition.partition_index)
-                known.add(topic_partition)
+                existing.add(topic_partition)
                 if topic_partition in asked and partition.leader_id >= 0:
                     leaders[partition.leader_id].append(topic_partition)
-        return dict(leaders), asked - known
+        return dict(leaders), asked - existing
 
     def _list_offsets(
         self, leader: int, times: Mapping[TopicPartition, int], patience: Patience
@@ -262,16 +257,16 @@ class NetworkClient:
             response = self._send(request, leader, patience.limited_to(max(_TRY_MS, patience.left_ms / 2)))
         except _NodeFailedError:
             return {}  # to be asked again
-        found = {}
+        offsets = {}
         for topic in response.topics:
             for partition in topic.partitions:
                 error = kafka.errors.for_code(partition.error_code)
                 if error is kafka.errors.NoError:
-                    found[TopicPartition(topic.name, partition.partition_index)] = partition.offset
+                    offsets[TopicPartition(topic.name, partition.partition_index)] = partition.offset
                 elif issubclass(error, kafka.errors.AuthorizationError):
                     raise error(topic.name)
                 # Anything else is a leader that is moving: to be asked again.
-        return found
+        return offsets
 
     def _ask(self, new_request: Callable[[], object], patience: Patience) -> Any:
         """Return any broker's answer: each is asked in turn, those last that failed, until the time is over.

@@ -1,39 +1,52 @@
 """A client by kafka-python's public names only, for versions that are built otherwise than the tested one.
 
-It returns the same rows. It lacks what `network_client.py` adds: why a server fails is known only from the library's
-log, which says "disconnected" for a refused login; a request goes to the broker that the library chooses, also to one
-that is frozen, which delays a read by up to half a minute or ends it; every look-up
-lists all topics; a topic that is deleted while it is read is created anew, if the brokers create topics on request; and
-no public name of `KafkaConsumer` tells the ids of topics.
+It returns the same rows. It lacks what `network_client.py` adds. No public name tells why kafka-python waits, so each
+server is looked at with a connection of our own first (`kafka.probe`), and a login that fails without a reason can only
+be suspected. A request goes to the broker that the library chooses, also to one that is frozen, which delays a read by
+up to half a minute or ends it. Every look-up lists all topics. A topic that is deleted while it is read is created
+anew, if the brokers create topics on request. And no public name of `KafkaConsumer` tells the ids of topics.
 """
 
 from __future__ import annotations
 
 import logging
 import random
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack
 from typing import TypeVar
 
 import kafka.errors
-from kafka import KafkaConsumer, OffsetAndMetadata
+from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
 from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.events import Chunk
-from ticdc_source.kafka.api import ClientConfig
 from ticdc_source.kafka.batches.cut import ChunkLimits
 from ticdc_source.kafka.client import BrokerFacts, NoAnswerError, PartitionReader, Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python import library
 from ticdc_source.kafka.kafka_python.compatibility import facts
-from ticdc_source.kafka.kafka_python.errors import cause_of, is_final, is_timeout, our_errors
-from ticdc_source.kafka.kafka_python.groups import committed_offsets
-from ticdc_source.kafka.kafka_python.logins import LoginSession
+from ticdc_source.kafka.kafka_python.consumers import (
+    commit_offsets,
+    committed_offsets,
+    consumer_settings,
+    silence,
+)
+from ticdc_source.kafka.kafka_python.library_errors import (
+    cause_of,
+    is_final,
+    is_timeout,
+    no_entry,
+    other_answer,
+    our_errors,
+)
 from ticdc_source.kafka.kafka_python.readers import RecordReader
-from ticdc_source.kafka.kafka_python.settings import connection_settings, consumer_settings, silence
-from ticdc_source.kafka.patience import Limit, Patience
+from ticdc_source.kafka.kafka_python.sasl import LoginSession
+from ticdc_source.kafka.patience import Cause, Limit, Patience
+from ticdc_source.kafka.probe import Spoken, probe
+from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import EARLIEST, LATEST
 from ticdc_source.options.topics import TopicPartition
@@ -44,34 +57,29 @@ Answer = TypeVar("Answer")
 
 _SECOND_LOOK_SECONDS = 0.2
 _TRY_MS = 3_000.0  # how long a server may take at the first try
-_LOOK_MS = 200.0  # how often what the library logs is looked at
+_PAUSE_SECONDS = 0.2  # between two rounds of all servers
+_LEAST_SECONDS = 0.05  # to look at a server; without any time a socket does not even begin to connect
 
 
 class PlainClient:
     """The `Client` by `KafkaConsumer`s.
 
-    Args:
-        config: what `client_config` returned.
-        patience: how long to wait for a broker.
-
-    Raises:
-        KafkaUnavailableError: no broker answered in time.
-        OptionError: a certificate file cannot be read, or the brokers refuse the login.
+    `connect` says what it takes and raises.
     """
 
-    def __init__(self, config: ClientConfig, patience: Patience) -> None:
-        self.servers = ",".join(config["bootstrap_servers"])
+    def __init__(self, settings: ClientSettings, patience: Patience) -> None:
+        self.servers = ",".join(settings.bootstrap_servers)
         self.facts = facts()
         self.topic_ids: Mapping[str, str] = {}
-        self._timeout_ms: int = config["default_api_timeout_ms"]
-        self._protocol: str = config.get("security_protocol", "PLAINTEXT")
-        self._settings = consumer_settings(connection_settings(config))
-        self._login = LoginSession(config, patience)
+        self._timeout_ms = settings.default_api_timeout_ms
+        self._protocol = settings.security_protocol
+        self._settings = consumer_settings(settings)
+        self._login = LoginSession(settings, patience)
         self._settings.update(self._login.settings)
-        if str(self._settings["security_protocol"]).startswith("SASL"):
+        if settings.login is not None:
             # Which loggers of this version log what is sent is not known.
             silence(name for name in list(logging.root.manager.loggerDict) if name.split(".")[0] == "kafka")
-        self._committer: library.Consumer | None = None
+        self._groups: dict[str, library.Consumer] = {}  # for the offsets that a group has committed
         try:
             self._consumer = self._new_consumer(None, patience)
         except BaseException as error:
@@ -82,9 +90,8 @@ class PlainClient:
 
     def close(self) -> None:
         """Close the connections; safe to repeat."""
-        for consumer in (self._consumer, self._committer):
-            if consumer is not None:
-                consumer.close(autocommit=False)
+        for consumer in (self._consumer, *self._groups.values()):
+            consumer.close(autocommit=False)
         self._login.close()
 
     def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> PartitionReader:
@@ -103,20 +110,61 @@ class PlainClient:
             for place, server in enumerate(servers):
                 # kafka-python tries a random one again and again, also one that is silent.
                 share = patience.left_ms / (len(servers) - place)
-                try:
-                    part = patience.limited_to(share if len(servers) == 1 else min(try_ms, share))
-                    return self._consumer_at(server, group, part)
-                except KafkaUnavailableError:
-                    patience.check()
+                part = patience.limited_to(share if len(servers) == 1 else min(try_ms, share))
+                with our_errors(self.servers):
+                    cause = self._failure_at(server, part)
+                    if cause is None:
+                        try:
+                            return self._consumer_at(server, group, part)
+                        except KafkaUnavailableError:
+                            cause = no_entry(self._protocol)
+                patience.failed(server, cause)
+                patience.check()
+            time.sleep(min(_PAUSE_SECONDS, patience.left_ms / 1000))
+            patience.check()
             try_ms *= 2
+
+    def _failure_at(self, server: str, patience: Patience) -> Cause | None:
+        """Look at a server with a connection of our own, and return why kafka-python would wait for it.
+
+        Raises:
+            OSError: its certificate is not trusted.
+            kafka.errors.UnsupportedSaslMechanismError: it has no such login.
+        """
+        if self._settings["proxy_url"] is not None:  # which may know names and ways that are not known here
+            return None
+        if (
+            self._settings.get("client_dns_lookup") == "resolve_canonical_bootstrap_servers_only"
+        ):  # another name is checked
+            return None
+        host, _, port = server.rpartition("://")[2].rpartition(":")
+        host = host.strip("[]")
+        tls = self._settings.get("ssl_context")
+        try:
+            with ExitStack() as open_probes:
+                connection = open_probes.enter_context(
+                    probe(host, int(port), max(patience.left_ms / 1000, _LEAST_SECONDS))
+                )
+                if isinstance(tls, ssl.SSLContext):
+                    connection = open_probes.enter_context(connection.with_tls(tls, host))
+                spoken = connection.greet()
+                mechanisms = connection.mechanisms() if self._protocol.startswith("SASL") else None
+        except OSError as error:
+            if is_final(error):
+                raise
+            return cause_of(error, self._protocol, accepted=self._protocol.startswith("SASL"))
+        if spoken is not Spoken.KAFKA:
+            return other_answer(self._protocol, is_alert=spoken is Spoken.TLS)
+        if mechanisms and self._settings["sasl_mechanism"] not in mechanisms:
+            msg = f"the listener takes {', '.join(mechanisms)}"
+            raise kafka.errors.UnsupportedSaslMechanismError(msg)
+        return None
 
     def _consumer_at(self, server: str, group: str | None, patience: Patience) -> library.Consumer:
         settings = {
             **self._settings,
             "bootstrap_servers": [server],
             "group_id": group,
-            "enable_auto_commit": False,
-            "allow_auto_create_topics": False,
             "bootstrap_timeout_ms": patience.left_ms,
         }
         clients = []
@@ -129,8 +177,7 @@ class PlainClient:
 
             settings["kafka_client"] = remembered
         try:
-            with our_errors(self.servers):
-                consumer: library.Consumer = self._in_time(lambda: KafkaConsumer(**settings), patience, server)
+            consumer: library.Consumer = self._in_time(lambda: KafkaConsumer(**settings), patience)
         except BaseException:
             for client in clients:
                 client.close()
@@ -139,24 +186,19 @@ class PlainClient:
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets; see `Client.commit`."""
-        limit = Limit(self._timeout_ms, "kafka.default.api.timeout.ms")
-        if self._committer is None:
-            self._committer = self._new_consumer(group, Patience(self.servers, "a commit is pending", limit))
-        try:
-            kafka_offsets = {KafkaTopicPartition(*key): OffsetAndMetadata(at, "", -1) for key, at in offsets.items()}
-            self._committer.commit(kafka_offsets, timeout_ms=self._timeout_ms)
-        except kafka.errors.KafkaError as error:
-            raise KafkaUnavailableError(str(error)) from error
+        commit_offsets(self._of_group(group), offsets, self._timeout_ms)
 
     def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return committed offsets; see `Client.committed`."""
-        limit = Limit(self._timeout_ms, "kafka.default.api.timeout.ms")
-        consumer = self._new_consumer(group, Patience(self.servers, "committed offsets are looked up", limit))
-        try:
-            with our_errors(self.servers):
-                return committed_offsets(consumer, topic_partitions, self._timeout_ms)
-        finally:
-            consumer.close(autocommit=False)
+        with our_errors(self.servers):
+            return committed_offsets(self._of_group(group), topic_partitions, self._timeout_ms)
+
+    def _of_group(self, group: str) -> library.Consumer:
+        """Return the consumer that commits and looks up a group's offsets."""
+        if group not in self._groups:
+            limit = Limit(self._timeout_ms, "kafka.default.api.timeout.ms")
+            self._groups[group] = self._new_consumer(group, Patience(self.servers, "a group is looked up", limit))
+        return self._groups[group]
 
     def brokers(self, patience: Patience) -> BrokerFacts:
         """Look up the brokers; see `Client.brokers`."""
@@ -167,18 +209,18 @@ class PlainClient:
         """Look up topics; see `Client.topics`. An invalid name is one of a topic that does not exist."""
         with our_errors(self.servers, repeats=True):
             visible = self._in_part(self._consumer.topics, patience)  # all of them, so that none is created
-            found = {}
+            topics = {}
             for name in visible if names is None else names:
                 numbers = self._consumer.partitions_for_topic(name)
                 if numbers:
                     topic_partitions = tuple(TopicPartition(name, number) for number in sorted(numbers))
-                    found[name] = Topic(name, topic_partitions, name not in visible)
-        return found
+                    topics[name] = Topic(name, topic_partitions, name not in visible)
+        return topics
 
     def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
         """Look up offsets; see `Client.offsets`."""
         self._check_existing(times, patience)
-        found: dict[TopicPartition, int] = {}
+        offsets: dict[TopicPartition, int] = {}
         look_ups: dict[int, Callable[..., dict[TopicPartition, int]]] = {
             EARLIEST: self._consumer.beginning_offsets,
             LATEST: self._consumer.end_offsets,
@@ -186,7 +228,7 @@ class PlainClient:
         with our_errors(self.servers, repeats=True):
             for at, look_up in look_ups.items():
                 asked = [KafkaTopicPartition(*key) for key in times if times[key] == at]
-                found.update(self._complete(look_up, asked, patience))
+                offsets.update(self._complete(look_up, asked, patience))
             at_times = {KafkaTopicPartition(*key): at for key, at in times.items() if at not in look_ups}
             answers = {}
             if at_times:
@@ -198,8 +240,8 @@ class PlainClient:
             self._complete(self._consumer.end_offsets, without, patience)
             for key in at_times:
                 answer = answers.get(key)
-                found[key] = -1 if answer is None else answer.offset
-        return {TopicPartition(*key): offset for key, offset in found.items()}
+                offsets[key] = -1 if answer is None else answer.offset
+        return {TopicPartition(*key): offset for key, offset in offsets.items()}
 
     def _complete(
         self,
@@ -235,12 +277,12 @@ class PlainClient:
             NoAnswerError: it took longer.
         """
         try:
-            return self._in_time(call, patience.limited_to(max(_TRY_MS, patience.left_ms / 2)), self.servers)
+            return self._in_time(call, patience.limited_to(max(_TRY_MS, patience.left_ms / 2)))
         except KafkaUnavailableError as error:
             patience.check()
             raise NoAnswerError(self.servers, "no answer") from error
 
-    def _in_time(self, call: Callable[[], Answer], patience: Patience, server: str) -> Answer:
+    def _in_time(self, call: Callable[[], Answer], patience: Patience) -> Answer:
         """Return what a call returns that has no time-out of its own; if it takes too long, it goes on in a thread.
 
         Closing the client ends that thread.
@@ -260,58 +302,15 @@ class PlainClient:
                 errors.append(error)
             done.set()
 
-        with _failures_in_log() as failures:
-            threading.Thread(target=run, name="ticdc-look-up", daemon=True).start()
-            while not done.wait(min(patience.pause_ms, _LOOK_MS) / 1000):
-                self._tell(failures, patience, server)
-                patience.check()
-            self._tell(failures, patience, server)
+        threading.Thread(target=run, name="ticdc-look-up", daemon=True).start()
+        while not done.wait(patience.pause_ms / 1000):
+            patience.log_if_due()
+            patience.check()
         if errors and (patience.is_over or is_timeout(errors[0])):
             raise patience.error() from errors[0]
         if errors:
             raise errors[0]
         return answers[0]
-
-    def _tell(self, failures: list[BaseException], patience: Patience, server: str) -> None:
-        """Tell `patience` what the library has logged.
-
-        Raises:
-            kafka.errors.KafkaError: another try would not help.
-        """
-        while failures:
-            error = failures.pop(0)
-            if is_final(error):
-                raise error
-            # With SASL, a server that closes the connection again and again most likely refuses the login.
-            patience.failed(server, cause_of(error, self._protocol, accepted=self._protocol.startswith("SASL")))
-        patience.log_if_due()
-
-
-@contextmanager
-def _failures_in_log() -> Iterator[list[BaseException]]:
-    """Collect the errors that kafka-python logs meanwhile: there is no other public way to learn why it waits."""
-    failures: list[BaseException] = []
-
-    class Collector(logging.Handler):
-        last: BaseException | None = None
-
-        def emit(self, record: logging.LogRecord) -> None:
-            arguments = record.args if isinstance(record.args, tuple) else ()
-            for argument in arguments:
-                # A failure is logged several times, and the end of kafka-python's own patience is none.
-                if not isinstance(argument, BaseException) or argument is self.last:
-                    continue
-                if argument.args and not is_timeout(argument):
-                    self.last = argument
-                    failures.append(argument)
-
-    collector = Collector(logging.WARNING)
-    logger = logging.getLogger("kafka")
-    logger.addHandler(collector)
-    try:
-        yield failures
-    finally:
-        logger.removeHandler(collector)
 
 
 class _AbsentReader:

@@ -10,7 +10,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 from ticdc_source.events import Chunk
 from ticdc_source.kafka.batches.cut import ChunkLimits
 from ticdc_source.kafka.kafka_python import library
-from ticdc_source.kafka.kafka_python.errors import our_errors
+from ticdc_source.kafka.kafka_python.library_errors import our_errors
 from ticdc_source.kafka.kafka_python.slicing import SliceLimits
 from ticdc_source.options.offsets import OffsetRange
 

@@ -1,13 +1,11 @@
 """A broker's answer is read from the socket into the memory that it is decoded from.
 
-kafka-python's parser takes bytes as they arrive, and copies them five times before it decodes them. Here a whole answer
-is read into one piece of memory, which is used for the next answer too: the decoder copies what it keeps.
+kafka-python's parser takes bytes as they arrive, and copies them five times before it decodes them.
 `compatibility.ANSWERS` guards the private names.
 """
 
 from __future__ import annotations
 
-import io
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -15,37 +13,17 @@ from typing import TypeVar
 
 import kafka.errors
 from kafka.protocol.parser import KafkaProtocol
-from kafka.protocol.sasl import SaslBytesResponse
 
 from ticdc_source.kafka.kafka_python import library
 from ticdc_source.kafka.kafka_python.compatibility import ANSWERS, differences
 
-__all__ = ["Memory", "Receiver"]
+__all__ = ["Receiver"]
 
 _SIZE_BYTES = 4  # an answer begins with its length
 _READ_BYTES = 256 << 10  # at a time, by kafka-python's own parser
-_KEPT_BYTES = 7 << 19  # an answer is rarely longer: it has as many bytes as were requested, and a few more
 
 Buffer = TypeVar("Buffer")
 Received = TypeVar("Received", bytes, int)
-
-
-class Memory:
-    """Memory for answers: the last piece is used again."""
-
-    def __init__(self) -> None:
-        self._spare = memoryview(b"")
-
-    def take(self, size: int) -> memoryview:
-        """Return a piece of so many bytes."""
-        spare, self._spare = self._spare, memoryview(b"")
-        return spare[:size] if size <= len(spare) else memoryview(bytearray(size))
-
-    def give_back(self, piece: memoryview) -> None:
-        """Keep the memory of a piece that is no longer needed, unless a larger one is kept already."""
-        whole = memoryview(piece.obj)
-        if len(self._spare) < len(whole) <= _KEPT_BYTES:
-            self._spare = whole
 
 
 class Receiver:
@@ -53,12 +31,10 @@ class Receiver:
 
     Args:
         parser: the connection's parser; nothing may have arrived yet.
-        memory: the memory for answers, shared by the connections of one IO thread.
     """
 
-    def __init__(self, parser: library.Parser, memory: Memory) -> None:
+    def __init__(self, parser: library.Parser) -> None:
         self._parser = parser
-        self._memory = memory
         self._reads_answers = type(parser) is KafkaProtocol and ANSWERS not in differences()
         if self._reads_answers:
             parser.receive_bytes = self._responses
@@ -93,21 +69,11 @@ class Receiver:
                     self._parser._validate_frame_size(size)  # noqa: SLF001 (what receive_bytes does)
                 except kafka.errors.KafkaError as error:
                     return answers, error
-                self._answer = self._memory.take(size)
+                self._answer = memoryview(bytearray(size))
 
     def _responses(self, answers: Sequence[memoryview]) -> list[object]:
         """Decode answers into what `KafkaProtocol.receive_bytes` returns for their bytes."""
-        responses: list[object] = []
-        for answer in answers:
-            buffer = io.BytesIO(answer) if self._is_login() else _Answer(answer)
-            responses.append(self._parser._process_response(buffer))  # noqa: SLF001
-            self._memory.give_back(answer)
-        return responses
-
-    def _is_login(self) -> bool:
-        """Return whether the next answer is to a login at a broker before Kafka 1.0: its bytes are kept as they are."""
-        requests = self._parser.in_flight_requests
-        return bool(requests) and isinstance(requests[0], SaslBytesResponse)
+        return [self._parser._process_response(_Answer(answer)) for answer in answers]  # noqa: SLF001
 
 
 class _Answer:

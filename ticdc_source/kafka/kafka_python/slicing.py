@@ -1,4 +1,4 @@
-"""The fast way to records: kafka-python's consumer hands out the record batches of a fetch, not record by record.
+"""Record batches, not single records: kafka-python's consumer hands out what a fetch returned.
 
 `Fetcher.PartitionRecords` is where kafka-python 3.0 unpacks a fetch. For one consumer `Slice` takes its place, which
 hands the record batches on as they arrived. All the rest stays kafka-python's: connections, sessions, leaders,
@@ -12,18 +12,22 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import kafka.errors
+from kafka import IsolationLevel
 from kafka.consumer.fetcher import Fetcher
-from kafka.protocol.consumer import IsolationLevel
+from kafka.record.legacy_records import LegacyRecordBatch
 
+from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka.batches.cut import ChunkLimits, chunks_of
-from ticdc_source.kafka.batches.record_batches import AbortedTransaction, Fetched, record_batches
+from ticdc_source.kafka.batches.record_batches import AbortedTransaction, Fetched, LegacyRecord, record_batches
 from ticdc_source.kafka.kafka_python import library
 from ticdc_source.kafka.kafka_python.compatibility import RECORD_BATCHES, differences
-from ticdc_source.kafka.kafka_python.legacy import legacy_records
 from ticdc_source.options.topics import TopicPartition
 
-__all__ = ["Slice", "SliceLimits", "slice_fetches"]
+__all__ = ["Slice", "SliceLimits", "legacy_records", "slice_fetches"]
+
+_MAGIC = 16  # where the message format is written
 
 
 @dataclass(slots=True)
@@ -143,3 +147,20 @@ def slice_fetches(consumer: library.Consumer, limits: SliceLimits) -> bool:
     limits.highwater = consumer.highwater
     fetcher.PartitionRecords = functools.partial(Slice, limits)
     return True
+
+
+def legacy_records(message: memoryview, check_crcs: bool) -> Iterator[LegacyRecord]:  # noqa: FBT001 (`ReadLegacy`)
+    """Yield the records of a message before format v2, which may be a compressed set of messages; see `ReadLegacy`.
+
+    Raises:
+        DecodeError: a checksum is wrong, or kafka-python lacks the library for the codec.
+    """
+    try:
+        for record in LegacyRecordBatch(message, message[_MAGIC]):
+            if check_crcs and not record.validate_crc():
+                msg = f"Record at offset {record.offset} failed crc check"
+                raise DecodeError(msg)
+            timestamp = -1 if record.timestamp is None else record.timestamp
+            yield LegacyRecord(record.offset, timestamp, record.key, record.value)
+    except (kafka.errors.CorruptRecordError, kafka.errors.UnsupportedCodecError) as error:
+        raise DecodeError(str(error)) from error

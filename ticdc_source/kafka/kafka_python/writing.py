@@ -8,11 +8,12 @@ from contextlib import AbstractContextManager
 import kafka.errors
 from kafka import KafkaAdminClient, KafkaProducer, Serializer
 
-from ticdc_source.kafka.api import ClientConfig, WrittenRecord
-from ticdc_source.kafka.kafka_python.errors import our_errors
-from ticdc_source.kafka.kafka_python.logins import LoginSession
-from ticdc_source.kafka.kafka_python.settings import connection_settings
+from ticdc_source.kafka.api import WrittenRecord
+from ticdc_source.kafka.kafka_python.consumers import consumer_settings
+from ticdc_source.kafka.kafka_python.library_errors import our_errors
+from ticdc_source.kafka.kafka_python.sasl import LoginSession
 from ticdc_source.kafka.patience import Limit, Patience
+from ticdc_source.options.kafka_client import ClientSettings
 
 __all__ = ["KafkaWriter"]
 
@@ -32,25 +33,24 @@ class KafkaWriter(AbstractContextManager["KafkaWriter"]):
     """Writes records in their order, and can create a topic.
 
     Args:
-        config: what `client_config` returned.
+        settings: of the client.
 
     Raises:
         OptionError: the brokers refuse the login.
         KafkaUnavailableError: no broker answers in time.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
-        self._servers = ",".join(config["bootstrap_servers"])
-        limit = Limit(config["default_api_timeout_ms"], "kafka.default.api.timeout.ms")
-        self._login = LoginSession(config, Patience(self._servers, "a login is pending", limit))
-        settings = {**connection_settings(config), **self._login.settings}
-        self._admin_settings = {name: settings[name] for name in KafkaAdminClient.DEFAULT_CONFIG if name in settings}
-        known = {name: settings[name] for name in KafkaProducer.DEFAULT_CONFIG if name in settings}
+    def __init__(self, settings: ClientSettings) -> None:
+        self._servers = ",".join(settings.bootstrap_servers)
+        limit = Limit(settings.default_api_timeout_ms, "kafka.default.api.timeout.ms")
+        self._login = LoginSession(settings, Patience(self._servers, "a login is pending", limit))
+        shared = {**consumer_settings(settings), **self._login.settings}
+        self._admin_settings = {name: shared[name] for name in KafkaAdminClient.DEFAULT_CONFIG if name in shared}
         try:
             with our_errors(self._servers):
                 self._producer = KafkaProducer(
                     **{
-                        **known,
+                        **{name: shared[name] for name in KafkaProducer.DEFAULT_CONFIG if name in shared},
                         "key_serializer": _NullSerializer(),
                         "value_serializer": _NullSerializer(),
                         "allow_auto_create_topics": False,

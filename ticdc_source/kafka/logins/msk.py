@@ -11,10 +11,9 @@ import re
 from collections.abc import Iterable
 
 from ticdc_source.errors import OptionError
-from ticdc_source.kafka.logins.tokens import Token, TokenUnavailableError
+from ticdc_source.kafka.logins.token_renewal import Token, TokenUnavailableError
 from ticdc_source.kafka.patience import Cause
-from ticdc_source.options.credentials import Secret
-from ticdc_source.options.logins import MSKLogin
+from ticdc_source.options.security import MSKLogin, Secret
 
 __all__ = ["ADVICE", "sign_token"]
 
@@ -103,4 +102,4 @@ def _not_debug(record: logging.LogRecord) -> bool:
 
 def _region(servers: Iterable[str]) -> str | None:
     """Return the region that the brokers' names have."""
-    return next((found[1] for server in servers if (found := _BROKER.search(server.lower()))), None)
+    return next((match[1] for server in servers if (match := _BROKER.search(server.lower()))), None)

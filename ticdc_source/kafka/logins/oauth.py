@@ -22,10 +22,9 @@ from typing import NoReturn
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 
 from ticdc_source.errors import OptionError
-from ticdc_source.kafka.logins.tokens import Token, TokenUnavailableError
+from ticdc_source.kafka.logins.token_renewal import Token, TokenUnavailableError
 from ticdc_source.kafka.patience import Cause
-from ticdc_source.options.credentials import Secret
-from ticdc_source.options.logins import EndpointLogin
+from ticdc_source.options.security import EndpointLogin, Secret
 
 __all__ = ["ADVICE", "fetch_token", "shown"]
 
@@ -65,7 +64,9 @@ def fetch_token(login: EndpointLogin, context: Callable[[], ssl.SSLContext], sec
         return _read(login)
     request = _request(login)
     name = shown(login.endpoint)
-    connect, read = (min(ms / 1000, max(seconds, 0.001)) for ms in (login.times.connect_ms, login.times.read_ms))
+    connect, read = (
+        min(ms / 1000, max(seconds, 0.001)) for ms in (login.times.connect_timeout_ms, login.times.read_timeout_ms)
+    )
     limit = _Limit(connect, read)
     handlers: list[urllib.request.BaseHandler] = [_NoRedirects(), _HTTP(limit)]
     if login.endpoint.startswith("https"):
@@ -182,27 +183,27 @@ class _HTTPS(urllib.request.HTTPSHandler):
 
 def _token(answer: bytes, name: str) -> Token:
     try:
-        found = json.loads(answer)
+        content = json.loads(answer)
     except (ValueError, RecursionError):
-        found = None
-    value = found.get("access_token") if isinstance(found, dict) else None
+        content = None
+    value = content.get("access_token") if isinstance(content, dict) else None
     if not isinstance(value, str) or not value.strip():
-        what = "is not JSON" if found is None else "has no access_token"
+        what = "is not JSON" if content is None else "has no access_token"
         msg = f"The token endpoint {name} answers, but what it says {what}. Check {ADVICE}: is it the URL of tokens?"
         raise OptionError(msg)
-    return Token(Secret(value.strip()), _lifetime(value.strip(), found.get("expires_in")))
+    return Token(Secret(value.strip()), _lifetime(value.strip(), content.get("expires_in")))
 
 
 def _lifetime(value: str, expires_in: object) -> float:
     """Return how many seconds a token is valid, by the answer and by itself if it is a JWT, without our clock."""
-    known = [_number(expires_in)]
+    lifetimes = [_number(expires_in)]
     try:
         part = value.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-        known.append(_number(claims["exp"]) - _number(claims["iat"]))
+        lifetimes.append(_number(claims["exp"]) - _number(claims["iat"]))
     except (IndexError, KeyError, TypeError, ValueError, RecursionError):
         pass  # it is opaque, or does not say when it was made
-    return min((seconds for seconds in known if seconds > 0), default=_UNKNOWN_LIFETIME)
+    return min((seconds for seconds in lifetimes if seconds > 0), default=_UNKNOWN_LIFETIME)
 
 
 def _number(value: object) -> float:
@@ -230,8 +231,8 @@ def _read(login: EndpointLogin) -> Token:
 def _said(error: urllib.error.HTTPError, login: EndpointLogin) -> str:
     """Return what the endpoint says of an error: RFC 6749 gives it no secret, but some echo what they were sent."""
     try:
-        found = json.loads(error.read(_MOST_BYTES))
-        parts = [str(found[name]) for name in ("error", "error_description") if found.get(name)]
+        content = json.loads(error.read(_MOST_BYTES))
+        parts = [str(content[name]) for name in ("error", "error_description") if content.get(name)]
     except (OSError, http.client.HTTPException, ValueError, AttributeError, RecursionError):
         return ""
     said = " - ".join(parts)

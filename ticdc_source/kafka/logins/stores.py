@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ticdc_source.errors import OptionError
 from ticdc_source.kafka.logins import jks
-from ticdc_source.options.credentials import Secret
+from ticdc_source.options.security import Secret
 
 __all__ = ["KeyPEM", "StoreError", "certificates_of", "is_java", "key_of"]
 
@@ -76,11 +76,11 @@ def certificates_of(path: str, password: Secret | None) -> str:
         StoreError: it cannot be read, or has no certificate.
         OSError: the file cannot be read.
     """
-    found = _read(path, "truststore", password, None)
-    if not found.trusted:
+    content = _read(path, "truststore", password, None)
+    if not content.trusted:
         msg = "the store has no trusted certificate"
         raise StoreError(msg)
-    return "".join(map(ssl.DER_cert_to_PEM_cert, found.trusted))
+    return "".join(map(ssl.DER_cert_to_PEM_cert, content.trusted))
 
 
 def key_of(path: str, password: Secret | None, key_password: Secret | None) -> KeyPEM:
@@ -91,19 +91,19 @@ def key_of(path: str, password: Secret | None, key_password: Secret | None) -> K
         StoreError: it cannot be read, or has no key.
         OSError: the file cannot be read.
     """
-    found = _read(path, "keystore", password, key_password)
-    if found.key is None or not found.chain:
+    content = _read(path, "keystore", password, key_password)
+    if content.key is None or not content.chain:
         msg = "the store has no key with a certificate"
         raise StoreError(msg)
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 (an optional package)
 
     new = secrets.token_urlsafe(32)
-    pem = serialization.load_der_private_key(found.key, None).private_bytes(
+    pem = serialization.load_der_private_key(content.key, None).private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.BestAvailableEncryption(new.encode()),
     )
-    return KeyPEM(pem + "".join(map(ssl.DER_cert_to_PEM_cert, found.chain)).encode(), Secret(new))
+    return KeyPEM(pem + "".join(map(ssl.DER_cert_to_PEM_cert, content.chain)).encode(), Secret(new))
 
 
 def _read(path: str, store: str, password: Secret | None, key_password: Secret | None) -> jks.JavaKeyStore:
@@ -141,12 +141,12 @@ def _pkcs12(data: bytes, password: str | None) -> jks.JavaKeyStore:
     from cryptography.hazmat.primitives.serialization import pkcs12  # noqa: PLC0415
 
     try:
-        found = pkcs12.load_pkcs12(data, None if password is None else password.encode())
-        key = found.key and found.key.private_bytes(
+        content = pkcs12.load_pkcs12(data, None if password is None else password.encode())
+        key = content.key and content.key.private_bytes(
             serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        others = _der(item.certificate for item in found.additional_certs)
-        own = () if found.cert is None else _der([found.cert.certificate])
+        others = _der(item.certificate for item in content.additional_certs)
+        own = () if content.cert is None else _der([content.cert.certificate])
     except Exception as error:
         msg = "the store's password is wrong, or it is damaged"
         raise StoreError(msg) from error

@@ -7,8 +7,7 @@ A message is one JSON object (pingcap/ticdc pkg/sink/codec/canal). Every value o
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
@@ -16,36 +15,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, WatermarkEvent, every_table
-from ticdc_source.kernels import Wire
-from ticdc_source.options.options import Options
-from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, no_origins, number_after
+from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, Wants, WatermarkEvent, every_table
+from ticdc_source.kernels.wire import Wire
+from ticdc_source.protocols.base import Learned, ProtocolFacts
 from ticdc_source.protocols.canal_json.kernels import EXACT_FLOAT_TEXT, KERNELS
-from ticdc_source.protocols.canal_json.redaction import redacted
-from ticdc_source.protocols.canal_json.settings import CanalJSONSettings
 from ticdc_source.protocols.canal_json.template import template_of
-from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.describe import describe_images, plan_of
+from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, number_after, since_ddl
 from ticdc_source.protocols.images import Images, Parsed, Row
-from ticdc_source.protocols.large_messages import LargeMessages
-from ticdc_source.protocols.messages import (
-    MALFORMED,
-    JSONObject,
-    milliseconds,
-    parse_failure,
-    parse_object,
-    readable,
-    table_name,
-    text,
-    tso,
-)
+from ticdc_source.protocols.large_messages import check_claimed
+from ticdc_source.protocols.messages import JSONObject, milliseconds, parse_object, readable, table_name, text, tso
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
-from ticdc_source.protocols.redaction import Redactor
-from ticdc_source.protocols.templates import Learn, Templates
-from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TableSchema, TypeVersions
-from ticdc_source.schema.types import TYPES, ColumnType, convertible, parse_type, type_of
+from ticdc_source.protocols.templates import Learn
+from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
+from ticdc_source.schema.types import BINARIES, TEXTS, TYPES, ColumnType, convertible, parse_type, type_of
+from ticdc_source.tso import of_ms
 
 __all__ = ["CanalJSON"]
 
@@ -63,18 +48,13 @@ _PREFIX = PrefixMatch(
 
 # The sqlType (java.sql.Types) of binary columns, whatever mysqlType says (docs/wire.md, item 16).
 _BLOB = 2004
-_TEXT_TO_BINARY = {
-    "char": "binary", "varchar": "varbinary", "tinytext": "tinyblob", "text": "blob", "mediumtext": "mediumblob",
-    "longtext": "longblob",
-}  # fmt: skip
+_TEXT_TO_BINARY = dict(zip(TEXTS, BINARIES, strict=True))
 # TiCDC before v5.4 never wrote "unsigned" and always wrote the sqlType of the next larger type (docs/wire.md, item 75).
 # These messages do not say the sign, so the column gets the unsigned type, which holds both. Later releases
 # never write the larger sqlType for a signed column.
 _BEFORE_5_4 = "before v5.4"  # `Column.wire`
 _PROMOTED = {"tinyint": 5, "smallint": 4, "int": -5, "bigint": 3}
 _SIGNED = frozenset({*_PROMOTED, "mediumint", "decimal", "float", "double"})
-_BINARIES = frozenset(_TEXT_TO_BINARY.values())
-_TEXTS = frozenset(_TEXT_TO_BINARY)
 
 
 class _Behind(NamedTuple):
@@ -99,52 +79,39 @@ _BEHIND = {
     7: _number("float"),
     8: _number("double"),
     1: _Behind(ColumnType("char")),
-    12: _Behind(ColumnType("varchar"), _TEXTS | {"year", "json", "vector"}),
-    2005: _Behind(ColumnType("longtext"), _TEXTS - {"char", "varchar"}),
-    _BLOB: _Behind(ColumnType("longblob"), _BINARIES),
+    12: _Behind(ColumnType("varchar"), frozenset(TEXTS) | {"year", "json", "vector"}),
+    2005: _Behind(ColumnType("longtext"), frozenset(TEXTS) - {"char", "varchar"}),
+    _BLOB: _Behind(ColumnType("longblob"), frozenset(BINARIES)),
     91: _Behind(ColumnType("date")),
     92: _Behind(ColumnType("time")),
     93: _Behind(ColumnType("datetime"), frozenset({"datetime", "timestamp"})),
 }
 
 
+def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001 (the value is enough)
+    """Look for members that only canal-json has."""
+    plain = object_bytes(value, Compression())
+    return b'"isDdl"' in plain and (b'"mysqlType"' in plain or b'"sqlType"' in plain)
+
+
 @dataclass(frozen=True)
-class CanalJSON:
-    """The canal-json decoder.
+class CanalJSON(RowDecoder):
+    """The canal-json decoder."""
 
-    Attributes:
-        compression: how messages are decompressed.
-        large: how messages are read that were too large for Kafka.
-    """
-
-    compression: Compression = field(default_factory=Compression)
-    large: LargeMessages = field(default_factory=LargeMessages)
-
-    name: ClassVar[str] = "canal-json"
-    options: ClassVar[frozenset[str]] = frozenset(
-        {"valueCompression", "maxMessageBytes", "maxBytesPerBatch", "claimCheckLocation", "onHandleKeyOnly"}
+    facts: ClassVar[ProtocolFacts] = ProtocolFacts(
+        name="canal-json",
+        event="a canal-json row message",
+        recognizes=_recognizes,
+        kernels=KERNELS,
+        chunk_records=4000,
+        ddl_partition=0,
+        watermarks_need="enable-tidb-extension=true",
     )
-    kernels: ClassVar[Mapping[str, Wire]] = KERNELS
-    chunk_records: ClassVar[int] = 4000
-    ddl_partition: ClassVar[int | None] = 0
-    watermarks_need: ClassVar[str | None] = "enable-tidb-extension=true"
-    types_in_ddl: ClassVar[bool] = False
-    zoned_timestamps: ClassVar[bool] = False
-
-    @classmethod
-    def of(cls, options: Options) -> CanalJSON:
-        """Return the decoder that these options ask for."""
-        return cls(Compression.of(options), LargeMessages.of(options))
-
-    def recognizes(self, key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG002 (the value is enough)
-        """Look for members that only canal-json has."""
-        plain = object_bytes(value, self.compression)
-        return b'"isDdl"' in plain and (b'"mysqlType"' in plain or b'"sqlType"' in plain)
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
         """Look for the address in the value; a record of this wire format has an empty key, or none."""
         try:
-            return 0 if key else int(_CLAIM_CHECK in self.compression.decompressed(value or b""))
+            return 0 if key else int(_CLAIM_CHECK in self.settings.compression.decompressed(value or b""))
         except DecodeError:  # `split` reports it
             return 0
 
@@ -155,126 +122,75 @@ class CanalJSON:
             _PREFIX,
             _classify,
             "a canal-json message",
-            compression=self.compression,
+            compression=self.settings.compression,
             tombstones=False,
             wants=wants,
             learned=learned,
         )
-
-    def settings(self) -> CanalJSONSettings:
-        """Return what looks for the settings of the changefeed."""
-        return CanalJSONSettings()
-
-    def without_files(self) -> CanalJSON:
-        """Return the decoder that takes large messages as they are."""
-        return replace(self, large=self.large.without_files())
-
-    def redact(self, key: bytes | None, value: bytes | None, redactor: Redactor) -> tuple[bytes | None, bytes | None]:
-        """Return key and value with the values of columns redacted."""
-        return redacted(key, value, redactor)
-
-    def describe(
-        self,
-        events: TableEvents,
-        ddl: Sequence[DDLEvent] = (),  # noqa: ARG002 (`declared` has what their texts say)
-        declared: Mapping[str, TypeVersions] | None = None,
-    ) -> list[TableSchema]:
-        """Return what mysqlType and sqlType say, completed by values and by DDL."""
-        parsed = self._parse(events, LearnedTable(plan_of(declared)))
-        return describe_images(events.table, parsed.images, parsed.commit_ts, declared)
-
-    def declared(self, table: TableName, ddl: Sequence[DDLEvent]) -> Mapping[str, TypeVersions]:  # noqa: ARG002
-        """Return nothing: DDL events say no types beside their SQL text."""
-        return {}
-
-    def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
-        """Read messages in native code if possible; else parse them and cast the rows."""
-        learned_table = (Learned() if learned is None else learned).of_table(events.table, plan)
-
-        def general(some: TableEvents, learn: Learn | None = None) -> Decoded:
-            return cast_images(self._parse(some, learned_table, learn), some, learned_table, _wire_of)
-
-        if learned_table.native:
-            return learned_table.kept(Templates).decode(events, learned_table, _wire_of, general)
-        return general(events)
-
-    def origins(self, events: TableEvents) -> pa.StructArray:
-        """Return that messages say nothing, and that TiCDC sends no snapshots."""
-        return no_origins(len(events))
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Look for the TiDB extension near the end of each message."""
         ends = pc.binary_slice(events.payload_array(), -_LONGEST_EXTENSION, None)
         return number_after(ends, _EXTENSION)
 
-    def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
-        parsed, plan = Parsed.of(len(events)), learned.plan
-        images = parsed.images
-        boundaries = plan.boundaries()
+    def _reader(self, events: TableEvents, parsed: Parsed, plan: Plan, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
+        images, boundaries = parsed.images, plan.boundaries()
+        columns: tuple[Column, ...] = ()
         last_signature: tuple[object, ...] | None = None
-        for event, payload in enumerate(events.payloads):
-            images_before = len(images.rows)
-            try:
-                message = parse_object(payload)
-                extension = message.get("_tidb")
-                if extension and ("claimCheckLocation" in extension or "onlyHandleKey" in extension):
-                    message = self._whole_message(message, parsed)
-                rows = message["data"]
-                parsed.commit_ts[event] = _commit_ts(message)
-                parsed.build_ts[event] = milliseconds(message.get("ts"))  # 0 before v5.4
-                if not rows:
-                    msg = "a row message without 'data'"
-                    raise ValueError(msg)
-                version = bisect_left(boundaries, parsed.commit_ts[event] or 0) if boundaries else 0
-                types, codes, keys = message.get("mysqlType"), message.get("sqlType"), message.get("pkNames")
-                signature = (types, codes, keys, version, tuple(rows[0]))
-                if signature != last_signature:
-                    columns = _columns(message, rows)
-                    if version:
-                        columns = tuple(replace(column, since=boundaries[version - 1]) for column in columns)
-                    last_signature = signature
+
+        def read(event: int, payload: bytes) -> None:
+            nonlocal columns, last_signature
+            message = parse_object(payload)
+            extension = message.get("_tidb")
+            if extension and ("claimCheckLocation" in extension or "onlyHandleKey" in extension):
+                message = self._whole_message(message, parsed)
+            rows = message["data"]
+            commit_ts = parsed.commit_ts[event] = _commit_ts(message)
+            parsed.build_ts[event] = milliseconds(message.get("ts"))  # 0 before v5.4
+            if not rows:
+                msg = "a row message without 'data'"
+                raise ValueError(msg)
+            version = bisect_left(boundaries, commit_ts or 0) if boundaries else 0
+            types, codes, keys = message.get("mysqlType"), message.get("sqlType"), message.get("pkNames")
+            signature = (types, codes, keys, version, tuple(rows[0]))
+            if signature != last_signature:
+                columns, last_signature = since_ddl(_columns(message, rows), boundaries, version), signature
                 images.continue_run(columns)
-                _add(images, event, message, rows, plan)
-                if learn is not None:
-                    fixed_codes = any(column.wire == _BEFORE_5_4 for column in columns)
-                    learn(template_of(payload, rows[0], fixed_codes=fixed_codes), version, columns)
-            except MALFORMED as error:
-                images.truncate(images_before)
-                parsed.failures[event] = parse_failure(error, "a canal-json row message").at(events.address(event))
-        return parsed
+            _add(images, event, message, rows, plan)
+            if learn is not None:
+                fixed_codes = any(column.wire == _BEFORE_5_4 for column in columns)
+                learn(template_of(payload, rows[0], fixed_codes=fixed_codes), version, columns)
+
+        return read
 
     def _whole_message(self, message: JSONObject, parsed: Parsed) -> JSONObject:
         """Return the whole message for a large one; the large one itself if the key columns are all there is."""
         extension = message["_tidb"]
-        claimed = extension.get("claimCheckLocation")
-        if claimed and self.large.reads_files:
-            message = self.large.claimed(claimed, lambda _, value: self._claimed(value, message))
-            parsed.claimed += 1
-        elif claimed or extension.get("onlyHandleKey"):
-            self.large.accept_key_only()
-            parsed.key_only += 1
-        return message
 
-    def _claimed(self, value: bytes, expected: JSONObject) -> JSONObject:
-        """Return the message in a claim-check file.
+        def claimed(_key: bytes | None, value: bytes) -> JSONObject:
+            whole = parse_object(self.settings.compression.decompressed(value))
+            its_extension = whole.get("_tidb") or {}
+            is_large = its_extension.get("claimCheckLocation") or its_extension.get("onlyHandleKey")
+            check_claimed(_identity(whole, its_extension), _identity(message, extension), large=bool(is_large))
+            return whole
 
-        Args:
-            value: the Kafka value in the file.
-            expected: the message that names the file.
+        address = extension.get("claimCheckLocation")
+        return self.settings.large.whole(address, claimed, parsed, key_only=extension.get("onlyHandleKey")) or message
 
-        Raises:
-            DecodeError, ValueError: the file does not hold that message.
-        """
-        whole = parse_object(self.compression.decompressed(value))
-        extension = whole.get("_tidb") or {}
-        same = all(whole.get(member) == expected.get(member) for member in ("database", "table", "type"))
-        if not same or extension.get("commitTs") != expected["_tidb"].get("commitTs"):
-            msg = "it holds another event than the message says"
-            raise ValueError(msg)
-        if extension.get("claimCheckLocation") or extension.get("onlyHandleKey"):
-            msg = "the row is not there either"
-            raise ValueError(msg)
-        return whole
+    def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
+        declared = read_field.type_since(column.since)
+        if column.is_open and declared is not None and declared.name in column.behind:
+            return KERNELS[declared.name], declared
+        if column.coded and column.type and not convertible(column.type.arrow, read_field.arrow):
+            type_ = type_of(read_field.arrow)
+            return (EXACT_FLOAT_TEXT if type_.family == "float" else KERNELS[type_.name]), type_
+        type_ = column.type.refined_by(declared) if column.type else declared or type_of(read_field.arrow)
+        return KERNELS.get(type_.name), type_
+
+
+def _identity(message: JSONObject, extension: JSONObject) -> list[object]:
+    """Return what identifies a row message."""
+    return [*map(message.get, ("database", "table", "type")), extension.get("commitTs")]
 
 
 # The TiDB extension ends a message. A text has a backslash before each quote, so none looks like this.
@@ -289,17 +205,14 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
     message = parse_object(value)
     message_type = message["type"]
     if message["isDdl"]:
-        table = table_name(message.get("database"), message.get("table"))
-        query = readable(message.get("sql") or "")
-        ddl_type, commit_ts = readable(message_type), _commit_ts(message)
         split.ddl.append(
             DDLEvent(
                 position=position,
                 index=0,
-                commit_ts=commit_ts,
-                table=table,
-                query=query,
-                type=ddl_type,
+                table=table_name(message.get("database"), message.get("table")),
+                query=readable(message.get("sql") or ""),
+                type=readable(message_type),
+                commit_ts=_commit_ts(message),
                 build_ts=milliseconds(message.get("ts")),
             )
         )
@@ -319,7 +232,7 @@ def _commit_ts(message: JSONObject) -> int | None:
     if extension and extension.get("commitTs") is not None:
         return tso(extension["commitTs"])
     event_time = milliseconds(message.get("es"))
-    return None if event_time is None else event_time << 18
+    return None if event_time is None else of_ms(event_time)
 
 
 def _add(images: Images, event: int, message: JSONObject, rows: list[Row], plan: Plan) -> None:
@@ -386,14 +299,3 @@ def _open_sign(column: Column) -> Column:
         return column
     type_ = replace(column.type, unsigned=True)
     return replace(column, type=type_, vague=True, behind=frozenset({type_.name}))
-
-
-def _wire_of(column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
-    declared = read_field.type_since(column.since)
-    if column.is_open and declared is not None and declared.name in column.behind:
-        return KERNELS[declared.name], declared
-    if column.coded and column.type and not convertible(column.type.arrow, read_field.arrow):
-        type_ = type_of(read_field.arrow)
-        return (EXACT_FLOAT_TEXT if type_.family == "float" else KERNELS[type_.name]), type_
-    type_ = column.type.refined_by(declared) if column.type else declared or type_of(read_field.arrow)
-    return KERNELS.get(type_.name), type_

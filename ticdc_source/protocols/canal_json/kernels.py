@@ -8,8 +8,10 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.kernels import Cells, Kernel, Settings, Wire, numbers, strings, temporal
-from ticdc_source.schema.types import ColumnType
+from ticdc_source.kernels import numbers, strings, temporal
+from ticdc_source.kernels.contract import PlainCast
+from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire
+from ticdc_source.schema.types import BINARIES, INTEGERS, TEXTS, ColumnType
 
 __all__ = ["EXACT_FLOAT_TEXT", "KERNELS"]
 
@@ -61,14 +63,10 @@ def _exact_floats(type_: ColumnType, settings: Settings) -> Kernel:
 
 EXACT_FLOAT_TEXT = Wire(_exact_floats, numbers.FLOAT_TEXT.text)
 
-LATIN1_BINARY = strings.binary_wire(_latin1, "the text that the bytes are in ISO-8859-1", _latin1_array, ("latin1",))
+LATIN1_BINARY = strings.binary_wire(_latin1, _latin1_array, PlainCast.LATIN1)
 
 KERNELS: dict[str, Wire] = {
-    "tinyint": numbers.INTEGER_TEXT,
-    "smallint": numbers.INTEGER_TEXT,
-    "mediumint": numbers.INTEGER_TEXT,
-    "int": numbers.INTEGER_TEXT,
-    "bigint": numbers.INTEGER_TEXT,
+    **dict.fromkeys(INTEGERS, numbers.INTEGER_TEXT),
     "decimal": numbers.DECIMAL_TEXT,
     "year": numbers.YEAR_TEXT,
     "float": numbers.FLOAT_TEXT,
@@ -78,18 +76,8 @@ KERNELS: dict[str, Wire] = {
     "datetime": temporal.DATETIME_TEXT,
     "timestamp": temporal.TIMESTAMP_TEXT,
     "time": temporal.TIME_TEXT,
-    "char": strings.TEXT,
-    "varchar": strings.TEXT,
-    "tinytext": strings.TEXT,
-    "text": strings.TEXT,
-    "mediumtext": strings.TEXT,
-    "longtext": strings.TEXT,
-    "binary": LATIN1_BINARY,
-    "varbinary": LATIN1_BINARY,
-    "tinyblob": LATIN1_BINARY,
-    "blob": LATIN1_BINARY,
-    "mediumblob": LATIN1_BINARY,
-    "longblob": LATIN1_BINARY,
+    **dict.fromkeys(TEXTS, strings.TEXT),
+    **dict.fromkeys(BINARIES, LATIN1_BINARY),
     "enum": strings.ENUM_TEXT,
     "set": strings.SET_TEXT,
     "json": strings.TEXT,

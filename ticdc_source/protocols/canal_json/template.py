@@ -10,20 +10,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from ticdc_source.protocols.messages import written_name
-from ticdc_source.protocols.templates import (
-    BUILD_TS,
-    COMMIT_TS,
-    EVENT_TIME,
-    IMAGE,
-    MOST_MS,
-    PREIMAGE,
-    SET_DELETE,
-    SET_INSERT,
-    SET_UPDATE,
+from ticdc_source.kernels.contract import (
+    Branch,
+    Choice,
+    Const,
+    Image,
+    Members,
+    Number,
+    Operation,
+    Program,
+    Row,
+    SetOperation,
+    Slot,
     Step,
-    Template,
+    Way,
 )
+from ticdc_source.protocols.templates import MOST_MS, MOST_TSO, Template, heads_of
 
 __all__ = ["template_of"]
 
@@ -46,10 +48,10 @@ def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool) -> T
         names: the columns of its row.
         fixed_codes: whether another `sqlType` of one column may change what the other columns are.
     """
-    found = _MESSAGE.match(payload)
-    if found is None:
+    match = _MESSAGE.match(payload)
+    if match is None:
         return None
-    head, codes, types = found.groups()
+    head, codes, types = match.groups()
     parts, members = _CODE.findall(codes), list(_MEMBER.finditer(types))
     # The parts must be all there is, and no member may repeat another.
     whole = b",".join(name + code for name, code in parts) == codes
@@ -58,43 +60,40 @@ def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool) -> T
     if len({member[1] for member in members}) < len(members):
         return None
     texts = sorted(member[0].rstrip(b",") for member in members)
-    heads = tuple(written_name(name) + b":" for name in names)
+    heads = heads_of(names)
     code_names, code_values = tuple(name for name, _ in parts), tuple(code for _, code in parts)
 
-    def steps(variants: Sequence[Sequence[bytes]]) -> list[Step]:
+    def program(variants: Sequence[Sequence[bytes]]) -> Program:
         code_steps: list[Step] = []
         for index, (name, seen) in enumerate(zip(code_names, variants, strict=True)):
-            code_steps += [("const", (b"," if index else b"") + name), ("choice", _unambiguous(seen))]
-        return [
-            ("const", head),
-            ("branch", [(b"INSERT", [SET_INSERT]), (b"UPDATE", [SET_UPDATE]), (b"DELETE", [SET_DELETE])]),
-            ("const", b'","es":'),
-            ("number", EVENT_TIME, MOST_MS),
-            ("const", b',"ts":'),
-            ("number", BUILD_TS, MOST_MS),
-            ("const", b',"sql":"","sqlType":{'),
+            code_steps += [Const((b"," if index else b"") + name), Choice(_unambiguous(seen))]
+        steps = [
+            Const(head),
+            Branch([Way(operation.name.encode(), [SetOperation(operation)]) for operation in Operation]),
+            Const(b'","es":'),
+            Number(Slot.EVENT_TIME, MOST_MS),
+            Const(b',"ts":'),
+            Number(Slot.BUILD_TS, MOST_MS),
+            Const(b',"sql":"","sqlType":{'),
             *code_steps,
-            ("const", b'},"mysqlType":{'),
-            ("members", texts),
-            ("const", b'},"old":'),
-            ("branch", [(b"null", []), (b"[{", [("row", PREIMAGE), ("const", b"}]")])]),
-            ("const", b',"data":[{'),
-            ("row", IMAGE),
-            ("const", b"}]"),
-            (
-                "branch",
-                [(b',"_tidb":{"commitTs":', [("number", COMMIT_TS, (1 << 63) - 1), ("const", b"}}")]), (b"}", [])],
+            Const(b'},"mysqlType":{'),
+            Members(texts),
+            Const(b'},"old":'),
+            Branch([Way(b"null", []), Way(b"[{", [Row(Image.PREIMAGE), Const(b"}]")])]),
+            Const(b',"data":[{'),
+            Row(Image.MAIN),
+            Const(b"}]"),
+            Branch(
+                [
+                    Way(b',"_tidb":{"commitTs":', [Number(Slot.COMMIT_TS, MOST_TSO), Const(b"}}")]),
+                    Way(b"}", []),
+                ]
             ),
         ]
+        return Program(steps, heads, tail=b"", partial=True)
 
     fixed = code_values if fixed_codes else None
-    return Template(
-        identity=(head, code_names, fixed, tuple(texts), heads),
-        variants=code_values,
-        heads=heads,
-        partial=True,
-        steps=steps,
-    )
+    return Template(identity=(head, code_names, fixed, tuple(texts), heads), variants=code_values, program=program)
 
 
 def _unambiguous(codes: Sequence[bytes]) -> list[bytes]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.kernels import Cells, Kernel, Settings, Wire, numbers, strings, temporal
-from ticdc_source.kernels.base import TEXT_CAST, decimals_of_text
+from ticdc_source.kernels import numbers, strings, temporal
+from ticdc_source.kernels.contract import PlainCast
 from ticdc_source.kernels.numbers import integers_of_numbers, require, text_cells
+from ticdc_source.kernels.wire import Cells, Kernel, Maker, Settings, Wire, decimals_of_text
 from ticdc_source.schema import types
-from ticdc_source.schema.types import BIGINT_UNSIGNED, TIMESTAMP_NTZ, ColumnType
+from ticdc_source.schema.types import BIGINT_UNSIGNED, BINARIES, INTEGERS, TEXTS, TIMESTAMP_NTZ, ColumnType
 
 __all__ = ["DATETIME", "DECIMAL_DOUBLE", "KERNELS", "TIME"]
+
+Value = TypeVar("Value")  # of an array, in Python
 
 _2_63, _2_64 = 1 << 63, 1 << 64
 _EXACT_DIGITS, _EXACT_POWER = 15, 22  # digits that a double keeps, and the last power of ten that is a double
@@ -239,51 +244,32 @@ def _text_of_integers(type_: ColumnType, settings: Settings) -> Kernel:
     return lambda cells: run(cells).cast(pa.string())
 
 
-WRAPPED_INTEGER = Wire(_wrapped_integers, _text_of_integers, written="a number", arrays=pa.int64())
-DECIMAL_DOUBLE = Wire(
-    _decimals_of_doubles, _text_of_doubles, written="a number, rounded to a double", arrays=pa.float64()
-)
+def _moment(natural: Maker, text: Callable[[Value, ColumnType], str]) -> Wire:
+    return Wire(natural, temporal.text_of(natural, text), arrays=pa.int64())
+
+
+WRAPPED_INTEGER = Wire(_wrapped_integers, _text_of_integers, arrays=pa.int64())
+DECIMAL_DOUBLE = Wire(_decimals_of_doubles, _text_of_doubles, arrays=pa.float64())
 BIT = Wire(
     _bits,
     _bit_text,
     number=_bit_numbers,
-    written="bit(1) true or false; longer ones base64, the lowest byte first",
 )
-DATE = Wire(
-    _days,
-    temporal.text_of(_days, temporal.date_text),
-    written="a number: days since 1970-01-01",
-    arrays=pa.int64(),
-)
-DATETIME = Wire(
-    _datetimes,
-    temporal.text_of(_datetimes, temporal.datetime_text),
-    written="a number: ms (up to 3 digits of fraction) or µs since 1970-01-01",
-    arrays=pa.int64(),
-)
-TIMESTAMP = Wire(
-    _zoned_timestamps,
-    temporal.text_of(_zoned_timestamps, temporal.datetime_text),
-    written="text in UTC, with a `Z`",
-    arrays=pa.string(),
-)
-TIME = Wire(_times, temporal.text_of(_times, temporal.time_text), written="a number: µs", arrays=pa.int64())
+DATE = _moment(_days, temporal.date_text)
+DATETIME = _moment(_datetimes, temporal.datetime_text)
+TIMESTAMP = replace(_moment(_zoned_timestamps, temporal.datetime_text), arrays=pa.string())
+TIME = _moment(_times, temporal.time_text)
 LABEL = Wire(
     _labels,
     strings.TEXT.text,
     number=_numbers_of_labels,
-    written="the labels",
     arrays=pa.string(),
     labels=True,
-    text_cast=TEXT_CAST,
+    text_cast=PlainCast.TEXT,
 )
 
 KERNELS: dict[str, Wire] = {
-    "tinyint": WRAPPED_INTEGER,
-    "smallint": WRAPPED_INTEGER,
-    "mediumint": WRAPPED_INTEGER,
-    "int": WRAPPED_INTEGER,
-    "bigint": WRAPPED_INTEGER,
+    **dict.fromkeys(INTEGERS, WRAPPED_INTEGER),
     "decimal": DECIMAL_DOUBLE,
     "year": numbers.YEAR_NUMBER,
     "float": numbers.FLOAT_NUMBER,
@@ -293,18 +279,8 @@ KERNELS: dict[str, Wire] = {
     "datetime": DATETIME,
     "timestamp": TIMESTAMP,
     "time": TIME,
-    "char": strings.TEXT,
-    "varchar": strings.TEXT,
-    "tinytext": strings.TEXT,
-    "text": strings.TEXT,
-    "mediumtext": strings.TEXT,
-    "longtext": strings.TEXT,
-    "binary": strings.BASE64_BINARY,
-    "varbinary": strings.BASE64_BINARY,
-    "tinyblob": strings.BASE64_BINARY,
-    "blob": strings.BASE64_BINARY,
-    "mediumblob": strings.BASE64_BINARY,
-    "longblob": strings.BASE64_BINARY,
+    **dict.fromkeys(TEXTS, strings.TEXT),
+    **dict.fromkeys(BINARIES, strings.BASE64_BINARY),
     "enum": LABEL,
     "set": LABEL,
     "json": strings.TEXT,

@@ -11,20 +11,20 @@ from collections.abc import Iterable, Sequence
 
 import orjson
 
-from ticdc_source.protocols.messages import written_name
-from ticdc_source.protocols.templates import (
-    BUILD_TS,
-    COMMIT_TS,
-    IGNORED,
-    IMAGE,
-    MOST_MS,
-    PREIMAGE,
-    SET_DELETE,
-    SET_INSERT,
-    SET_UPDATE,
+from ticdc_source.kernels.contract import (
+    Branch,
+    Const,
+    Image,
+    Number,
+    Operation,
+    Program,
+    Row,
+    SetOperation,
+    Slot,
     Step,
-    Template,
+    Way,
 )
+from ticdc_source.protocols.templates import MOST_MS, MOST_TSO, Template, heads_of
 
 __all__ = ["template_of"]
 
@@ -34,8 +34,18 @@ _HEAD = re.compile(
     rb'(,"cluster_id":(?:null|"[^{}"\\]*")\},"ts_ms":)([1-9]\d*)(,"transaction":null,"op":")[cudr]",'
 )
 _SCHEMA = b'},"schema":{'
-_MOST_TSO = (1 << 63) - 1
-_IMAGE, _END = ("row", IMAGE), ("const", b"}")
+_INSERT, _UPDATE, _DELETE = map(SetOperation, Operation)
+_ROW = (Row(Image.MAIN), Const(b"}"))
+_PREIMAGE = (Row(Image.PREIMAGE), Const(b'},"after":{'))
+_CHANGE = Branch(
+    [
+        Way(b'c","before":null,"after":{', [_INSERT, *_ROW]),
+        Way(b'u","before":{', [_UPDATE, *_PREIMAGE, *_ROW]),
+        Way(b'u","after":{', [_UPDATE, *_ROW]),
+        Way(b'd","after":null,"before":{', [_DELETE, *_ROW]),
+        Way(b'r","before":null,"after":{', [_INSERT, *_ROW]),
+    ]
+)
 
 
 def template_of(value: bytes, names: Iterable[str], cluster_id: str | None) -> Template | None:
@@ -46,45 +56,34 @@ def template_of(value: bytes, names: Iterable[str], cluster_id: str | None) -> T
         names: the columns of its row.
         cluster_id: its cluster id.
     """
-    found = _HEAD.match(value)
-    if found is None:
+    match = _HEAD.match(value)
+    if match is None:
         return None
-    end = value.find(_SCHEMA, found.end()) + 1 or len(value) - 1
+    end = value.find(_SCHEMA, match.end()) + 1 or len(value) - 1
     tail = value[end:]
     if tail != b"}" and not _is_schema(tail):
         return None
-    begin, _, to_commit, _, to_start, start, to_build, _, to_op = found.groups()
-    heads = tuple(written_name(name) + b":" for name in names)
+    begin, _, to_commit, _, to_start, start, to_build, _, to_op = match.groups()
+    heads = heads_of(names)
 
-    def steps(_variants: Sequence[Sequence[bytes]]) -> list[Step]:
-        started: list[Step] = [("const", to_start), ("number", IGNORED, _MOST_TSO)] if start else []
-        return [
-            ("const", begin),
-            ("number", IGNORED, _MOST_TSO),
-            ("const", to_commit),
-            ("number", COMMIT_TS, _MOST_TSO),
+    def program(_variants: Sequence[Sequence[bytes]]) -> Program:
+        started: list[Step] = [Const(to_start), Number(Slot.IGNORED, MOST_TSO)] if start else []
+        steps = [
+            Const(begin),
+            Number(Slot.IGNORED, MOST_TSO),
+            Const(to_commit),
+            Number(Slot.COMMIT_TS, MOST_TSO),
             *started,
-            ("const", to_build),
-            ("number", BUILD_TS, MOST_MS),
-            ("const", to_op),
-            (
-                "branch",
-                [
-                    (b'c","before":null,"after":{', [SET_INSERT, _IMAGE, _END]),
-                    (b'u","before":{', [SET_UPDATE, ("row", PREIMAGE), ("const", b'},"after":{'), _IMAGE, _END]),
-                    (b'u","after":{', [SET_UPDATE, _IMAGE, _END]),
-                    (b'd","after":null,"before":{', [SET_DELETE, _IMAGE, _END]),
-                    (b'r","before":null,"after":{', [SET_INSERT, _IMAGE, _END]),
-                ],
-            ),
-            ("const", b"}" + tail),  # the end of the payload
+            Const(to_build),
+            Number(Slot.BUILD_TS, MOST_MS),
+            Const(to_op),
+            _CHANGE,
+            Const(b"}" + tail),  # the end of the payload
         ]
+        return Program(steps, heads, tail=b"", partial=False)
 
     return Template(
-        identity=(begin, to_commit, to_start, to_build, tail, heads),
-        heads=heads,
-        steps=steps,
-        cluster_id=cluster_id,
+        identity=(begin, to_commit, to_start, to_build, tail, heads), program=program, cluster_id=cluster_id
     )
 
 

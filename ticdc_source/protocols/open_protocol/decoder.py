@@ -6,34 +6,28 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName, Wants, every_table
-from ticdc_source.kernels import Wire
-from ticdc_source.options.options import Options
-from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, no_origins
-from ticdc_source.protocols.cast import cast_images
-from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.describe import describe_images, plan_of
+from ticdc_source.events import Chunk, Split, TableEvents, Wants, every_table
+from ticdc_source.kernels.wire import Wire
+from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
+from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, since_ddl
 from ticdc_source.protocols.images import Images, Parsed
-from ticdc_source.protocols.large_messages import LargeMessages
-from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure, parse_object, text
+from ticdc_source.protocols.large_messages import check_claimed
+from ticdc_source.protocols.messages import JSONObject, parse_object, text
 from ticdc_source.protocols.open_protocol.flagless_strings import wire_of_strings, written_in
 from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
-from ticdc_source.protocols.open_protocol.redaction import redacted
 from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
-from ticdc_source.protocols.open_protocol.settings import OpenProtocolSettings
 from ticdc_source.protocols.open_protocol.split import VERSION, PlainKeys, events_of, split_frames
 from ticdc_source.protocols.open_protocol.template import template_of
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.redaction import Redactor
-from ticdc_source.protocols.templates import Learn, Templates
-from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TableSchema, TypeVersions, Written
+from ticdc_source.protocols.templates import General, Learn, Templates
+from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TypeVersions, Written
 from ticdc_source.schema.types import ColumnType, type_of
 
 __all__ = ["OpenProtocol"]
@@ -66,94 +60,31 @@ _UNFLAGGED = "unflagged"
 _CLAIM_CHECK = b'"ccl":"'  # a member of the key frame
 
 
+def _recognizes(key: bytes | None, value: bytes | None) -> bool:
+    """Look at the key: the version, then frames. Without frames there must be no value: Maxwell has such keys."""
+    return key is not None and key[:8] == VERSION and (len(key) > 8 or not value)  # noqa: PLR2004 (a u64)
+
+
 @dataclass(frozen=True)
-class OpenProtocol:
-    """The open-protocol decoder.
+class OpenProtocol(RowDecoder):
+    """The open-protocol decoder."""
 
-    Attributes:
-        compression: how messages are decompressed.
-        large: how messages are read that were too large for Kafka.
-    """
-
-    compression: Compression = field(default_factory=Compression)
-    large: LargeMessages = field(default_factory=LargeMessages)
-
-    name: ClassVar[str] = "open-protocol"
-    options: ClassVar[frozenset[str]] = frozenset(
-        {"valueCompression", "maxMessageBytes", "maxBytesPerBatch", "claimCheckLocation", "onHandleKeyOnly"}
+    facts: ClassVar[ProtocolFacts] = ProtocolFacts(
+        name="open-protocol",
+        event="an open-protocol row event",
+        recognizes=_recognizes,
+        kernels=KERNELS,
+        chunk_records=500,  # a record holds several events
     )
-    kernels: ClassVar[Mapping[str, Wire]] = KERNELS
-    chunk_records: ClassVar[int] = 500  # a record holds several events
-    ddl_partition: ClassVar[int | None] = None
-    watermarks_need: ClassVar[str | None] = None
-    types_in_ddl: ClassVar[bool] = False
-    zoned_timestamps: ClassVar[bool] = False
-
-    @classmethod
-    def of(cls, options: Options) -> OpenProtocol:
-        """Return the decoder that these options ask for."""
-        return cls(Compression.of(options), LargeMessages.of(options))
-
-    def recognizes(self, key: bytes | None, value: bytes | None) -> bool:
-        """Look at the key: the version, then frames. Without frames there must be no value: Maxwell has such keys."""
-        return key is not None and key[:8] == VERSION and (len(key) > 8 or not value)  # noqa: PLR2004 (a u64)
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:  # noqa: ARG002 (the key has the addresses)
         """Count the addresses in the key."""
         return key.count(_CLAIM_CHECK) if key else 0
 
-    def split(
-        self,
-        chunk: Chunk,
-        wants: Wants = every_table,
-        learned: Learned | None = None,
-    ) -> Split:
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
         """Cut records into frames, parse key frames, and decompress value frames."""
-        return split_frames(chunk, self.compression, wants, in_native=learned is not None and learned.prefixes.native)
-
-    def settings(self) -> OpenProtocolSettings:
-        """Return what looks for the settings of the changefeed."""
-        return OpenProtocolSettings()
-
-    def without_files(self) -> OpenProtocol:
-        """Return the decoder that takes large messages as they are."""
-        return replace(self, large=self.large.without_files())
-
-    def redact(self, key: bytes | None, value: bytes | None, redactor: Redactor) -> tuple[bytes | None, bytes | None]:
-        """Return key and value with the values of columns redacted."""
-        return redacted(key, value, redactor)
-
-    def describe(
-        self,
-        events: TableEvents,
-        ddl: Sequence[DDLEvent] = (),  # noqa: ARG002 (`declared` has what their texts say)
-        declared: Mapping[str, TypeVersions] | None = None,
-    ) -> list[TableSchema]:
-        """Return what type codes and flags say, completed by values and by DDL."""
-        parsed = self._parse(events, LearnedTable(plan_of(declared)))
-        _look_at_strings(parsed.images)
-        return describe_images(events.table, parsed.images, parsed.commit_ts, declared)
-
-    def declared(self, table: TableName, ddl: Sequence[DDLEvent]) -> Mapping[str, TypeVersions]:  # noqa: ARG002
-        """Return nothing: DDL events say no types beside their SQL text."""
-        return {}
-
-    def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
-        """Read value frames in native code if possible; else parse them and cast the rows."""
-        learned_table = (Learned() if learned is None else learned).of_table(events.table, plan)
-
-        def general(some: TableEvents, learn: Learn | None = None) -> Decoded:
-            return cast_images(self._parse(some, learned_table, learn), some, learned_table, _wire_of)
-
-        if learned_table.native:
-            return learned_table.kept(Templates).decode(
-                events, learned_table, _wire_of, general, self.commit_versions(events), _usual(events)
-            )
-        return general(events)
-
-    def origins(self, events: TableEvents) -> pa.StructArray:
-        """Return that messages say nothing, and that TiCDC sends no snapshots."""
-        return no_origins(len(events))
+        in_native = learned is not None and learned.prefixes.native
+        return split_frames(chunk, self.settings.compression, wants, in_native=in_native)
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Return the commit-ts of the key frames, which splitting has parsed."""
@@ -161,70 +92,95 @@ class OpenProtocol:
             return events.event_keys.commit_ts
         return pa.array([key_frame["ts"] for key_frame in events.event_keys], pa.int64())
 
-    def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
-        parsed, plan = Parsed.of(len(events)), learned.plan
-        images, parsed.commit_ts = parsed.images, [key_frame["ts"] for key_frame in events.event_keys]
-        last_signature: Signature | None = None
-        boundaries, last_version = plan.boundaries(), 0
-        for event, (payload, key_frame) in enumerate(zip(events.payloads, events.event_keys, strict=True)):
-            value_frame = payload
-            images_before = len(images.rows)
-            try:
-                if "ccl" in key_frame or "ohk" in key_frame:
-                    value_frame = self._whole_value(key_frame, value_frame, parsed)
-                message = parse_object(value_frame)
-                after, before, deleted = (message.get(member) for member in ("u", "p", "d"))
-                update = before is not None
-                if before and any(type(cell) is not dict for cell in before.values()):
-                    before = restored_old_values(value_frame)
-                described = after or deleted or {}
-                if before and after is not None:
-                    described = {**after, **{name: old for name, old in before.items() if name not in after}}
-                signature = tuple((name, cell["t"], cell.get("f"), cell.get("h")) for name, cell in described.items())
-                version = bisect_left(boundaries, key_frame["ts"]) if boundaries else 0
-                if signature != last_signature or version != last_version:
-                    columns = _columns(signature, boundaries[version - 1] if version else 0)
-                    last_signature, last_version = signature, version
-                if learn is not None:
-                    learn(template_of(signature), version, columns)
-                images.continue_run(columns)
-                if after is not None and deleted is not None:
-                    msg = "both a new row ('u') and a deleted one ('d')"
-                    raise ValueError(msg)
-                if after is not None:
-                    row = {name: cell["v"] for name, cell in after.items()}
-                    # `p` may have the changed columns only. The others have the new values (docs/wire.md, item 11).
-                    old = None if before is None else {**row, **{name: cell["v"] for name, cell in before.items()}}
-                    images.add(event, events.indexes[event], old, row, plan, update=update)
-                elif deleted is not None:
-                    row = {name: cell["v"] for name, cell in deleted.items()}
-                    images.add(event, events.indexes[event], row, None, plan, update=False)
-                elif before is not None:
-                    msg = "an old row ('p') without a new one ('u')"
-                    raise ValueError(msg)
-                else:  # no column is selected: tiflow leaves out the empty map
-                    parsed.empty += 1
-            except MALFORMED as error:
-                images.truncate(images_before)
-                parsed.failures[event] = parse_failure(error, "an open-protocol row event").at(events.address(event))
+    def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
+        templates = learned.kept(Templates)
+        return templates.decode(
+            events, learned, self._wire_of, general, self.commit_versions(events), _whole_events(events)
+        )
+
+    def _sampled(self, events: TableEvents, declared: Mapping[str, TypeVersions] | None) -> Parsed:
+        parsed = super()._sampled(events, declared)
+        _look_at_strings(parsed.images)
         return parsed
+
+    def _reader(self, events: TableEvents, parsed: Parsed, plan: Plan, learn: Learn | None) -> ReadEvent:
+        images, boundaries = parsed.images, plan.boundaries()
+        indexes, key_frames = events.indexes, list(events.event_keys)
+        parsed.commit_ts = [key_frame["ts"] for key_frame in key_frames]
+        columns: tuple[Column, ...] = ()
+        last_signature: Signature | None = None
+        last_version = 0
+
+        def read(event: int, value_frame: bytes) -> None:
+            nonlocal columns, last_signature, last_version
+            key_frame = key_frames[event]
+            if "ccl" in key_frame or "ohk" in key_frame:
+                value_frame = self._whole_value(key_frame, value_frame, parsed)
+            message = parse_object(value_frame)
+            after, before, deleted = (message.get(member) for member in ("u", "p", "d"))
+            update = before is not None
+            if before and any(type(cell) is not dict for cell in before.values()):
+                before = restored_old_values(value_frame)
+            described = after or deleted or {}
+            if before and after is not None:
+                described = {**after, **{name: old for name, old in before.items() if name not in after}}
+            signature = tuple((name, cell["t"], cell.get("f"), cell.get("h")) for name, cell in described.items())
+            version = bisect_left(boundaries, key_frame["ts"]) if boundaries else 0
+            if signature != last_signature or version != last_version:
+                columns = since_ddl(_columns(signature), boundaries, version)
+                last_signature, last_version = signature, version
+                images.continue_run(columns)
+            if learn is not None:
+                learn(template_of(signature), version, columns)
+            if after is not None and deleted is not None:
+                msg = "both a new row ('u') and a deleted one ('d')"
+                raise ValueError(msg)
+            if after is not None:
+                row = {name: cell["v"] for name, cell in after.items()}
+                # `p` may have the changed columns only. The others have the new values (docs/wire.md, item 11).
+                old = None if before is None else {**row, **{name: cell["v"] for name, cell in before.items()}}
+                images.add(event, indexes[event], old, row, plan, update=update)
+            elif deleted is not None:
+                row = {name: cell["v"] for name, cell in deleted.items()}
+                images.add(event, indexes[event], row, None, plan, update=False)
+            elif before is not None:
+                msg = "an old row ('p') without a new one ('u')"
+                raise ValueError(msg)
+            else:  # no column is selected: tiflow leaves out the empty map
+                parsed.empty += 1
+
+        return read
 
     def _whole_value(self, key_frame: JSONObject, value_frame: bytes, parsed: Parsed) -> bytes:
         """Return the whole value frame of a large message; its own one if the key columns are all there is."""
-        claimed = key_frame.get("ccl")
-        if claimed and self.large.reads_files:
-            value_frame = self.large.claimed(
-                claimed, lambda key, value: self.compression.decompressed(_claimed(key, value, key_frame))
-            )
-            parsed.claimed += 1
-            return value_frame
-        if claimed or key_frame.get("ohk"):
-            self.large.accept_key_only()
-            parsed.key_only += 1
-        return self.compression.decompressed(value_frame) if claimed else value_frame
+        decompressed, address = self.settings.compression.decompressed, key_frame.get("ccl")
+
+        def claimed(key: bytes | None, value: bytes) -> bytes:
+            return decompressed(_claimed(key, value, key_frame))
+
+        whole = self.settings.large.whole(address, claimed, parsed, key_only=key_frame.get("ohk"))
+        if whole is not None:
+            return whole
+        return decompressed(value_frame) if address else value_frame
+
+    def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
+        declared = read_field.type_since(column.since)
+        if column.type is None:  # only NULLs so far: any kernel of the field's type will do
+            type_ = declared or type_of(read_field.arrow)
+            return KERNELS.get(type_.name), type_
+        if column.wire == _UNFLAGGED and read_field.arrow == pa.binary() and column.type.name in _QUOTED_NAMES:
+            return QUOTED_BINARY, ColumnType("varbinary")
+        if column.wire == _UNFLAGGED and declared is not None and declared.family == "binary":
+            return KERNELS[declared.name], declared
+        if column.wire in (_NO_FLAGS, _NO_FLAGS_BASE64):
+            return _wire_without_flags(column, read_field, declared)
+        type_ = column.type.refined_by(declared)
+        if type_.name == "bigint" and pa.types.is_decimal(read_field.arrow):
+            type_ = replace(type_, unsigned=True)  # its flag may be lost too; the JSON has the sign
+        return KERNELS.get(type_.name), type_
 
 
-def _usual(events: TableEvents) -> pa.Int32Array | None:
+def _whole_events(events: TableEvents) -> pa.Int32Array | None:
     """Return the indexes of the events that are whole in their messages; None if all are."""
     if isinstance(events.event_keys, PlainKeys):
         return None
@@ -250,24 +206,21 @@ def _claimed(key: bytes | None, value: bytes, expected: JSONObject) -> bytes:
     key_frame, value_frame = events[0]
     if isinstance(key_frame, DecodeError):
         raise key_frame
-    if any(key_frame.get(member) != expected.get(member) for member in ("ts", "scm", "tbl", "t")):
-        msg = "it holds another event than the message says"
-        raise ValueError(msg)
-    if key_frame.get("ccl") or key_frame.get("ohk"):
-        msg = "the row is not there either"
-        raise ValueError(msg)
+    members = ("ts", "scm", "tbl", "t")
+    is_large = bool(key_frame.get("ccl") or key_frame.get("ohk"))
+    check_claimed([*map(key_frame.get, members)], [*map(expected.get, members)], large=is_large)
     return value_frame
 
 
-def _columns(signature: Signature, since: int) -> tuple[Column, ...]:
+def _columns(signature: Signature) -> tuple[Column, ...]:
     translated = with_ticdc_flags(signature)
     columns = tuple(_column(text(name), code, flags, handle) for name, code, flags, handle in translated)
-    if translated is signature:  # other flags have no bit for some facts
-        columns = tuple(
-            replace(column, facts=_facts(flags, handle))
-            for column, (_, _, flags, handle) in zip(columns, signature, strict=True)
-        )
-    return tuple(replace(column, since=since) for column in columns) if since else columns
+    if translated is not signature:  # these flags have no bit for some facts
+        return columns
+    return tuple(
+        replace(column, facts=_facts(flags, handle))
+        for column, (_, _, flags, handle) in zip(columns, signature, strict=True)
+    )
 
 
 def _facts(flags: int | None, handle: bool | None) -> ColumnFacts:  # noqa: FBT001
@@ -320,8 +273,8 @@ def _look_at_strings(images: Images) -> None:
     cells: dict[str, set[str]] = {}
     for start, end, columns in images.spans():
         for name in [column.name for column in columns if column.wire == _NO_FLAGS]:
-            found = (row.get(name) for row in images.rows[start:end])
-            cells.setdefault(name, set()).update(cell for cell in found if isinstance(cell, str))
+            values = (row.get(name) for row in images.rows[start:end])
+            cells.setdefault(name, set()).update(value for value in values if isinstance(value, str))
     if not cells:
         return
     written = written_in(cells)
@@ -333,25 +286,6 @@ def _as_written(column: Column, written: Mapping[str, tuple[Written, bool]]) -> 
         return column
     form, is_binary = written[column.name]
     return replace(column, type=ColumnType("varbinary") if is_binary else column.type, written=form)
-
-
-def _wire_of(column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
-    declared = read_field.type_since(column.since)
-    if column.type is None:  # only NULLs so far: any kernel of the field's type will do
-        type_ = declared or type_of(read_field.arrow)
-        return KERNELS.get(type_.name), type_
-    if column.wire == _UNFLAGGED and read_field.arrow == pa.binary() and column.type.name in _QUOTED_NAMES:
-        return QUOTED_BINARY, ColumnType("varbinary")
-    if column.wire == _UNFLAGGED and declared is not None and declared.family == "binary":
-        return KERNELS[declared.name], declared
-    if column.wire in (_NO_FLAGS, _NO_FLAGS_BASE64):
-        return _wire_without_flags(column, read_field, declared)
-    type_ = column.type.refined_by(declared)
-    if type_.name == "bigint" and pa.types.is_decimal(
-        read_field.arrow
-    ):  # its flag may be lost too; the JSON has the sign
-        type_ = replace(type_, unsigned=True)
-    return KERNELS.get(type_.name), type_
 
 
 def _wire_without_flags(

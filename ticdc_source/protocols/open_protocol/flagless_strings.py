@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pyarrow as pa
 
-from ticdc_source.kernels import Wire, strings
-from ticdc_source.kernels.base import Cells, Kernel, Settings, text_bytes, texts
+from ticdc_source.kernels import strings
 from ticdc_source.kernels.numbers import require
+from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire, text_bytes, texts
 from ticdc_source.protocols.open_protocol.kernels import QUOTED_BINARY, unquoted
 from ticdc_source.schema.model import Written
 from ticdc_source.schema.types import ColumnType
@@ -40,7 +40,7 @@ def written_in(columns: Mapping[str, Iterable[str]]) -> dict[str, tuple[Written,
     Args:
         columns: the strings of a sample by column.
     """
-    found: dict[str, tuple[Written, bool]] = {}
+    forms: dict[str, tuple[Written, bool]] = {}
     armoured: dict[str, list[tuple[str, bytes]]] = {}
     for name, cells in columns.items():
         present = {cell for cell in cells if cell}
@@ -50,27 +50,27 @@ def written_in(columns: Mapping[str, Iterable[str]]) -> dict[str, tuple[Written,
         if len(decoded) == len(present):
             armoured[name] = decoded
         else:
-            found[name] = _of_other(present)
+            forms[name] = _of_other(present)
     padded = any(cell.endswith("=") for decoded in armoured.values() for cell, _ in decoded)
     sure = padded or all(_is_printable(data) for decoded in armoured.values() for _, data in decoded)
     for name, decoded in armoured.items():
-        if found.keys() - armoured.keys():
-            found[name] = (Written.PLAIN, False)
+        if forms.keys() - armoured.keys():
+            forms[name] = (Written.PLAIN, False)
         elif sure:
             text = all(_is_text(data) for _, data in decoded)
-            found[name] = (Written.BASE64, False) if text else (Written.BASE64_OF_BYTES, True)
+            forms[name] = (Written.BASE64, False) if text else (Written.BASE64_OF_BYTES, True)
         else:
-            found[name] = (Written.EITHER, False)
-    return found
+            forms[name] = (Written.EITHER, False)
+    return forms
 
 
 def _of_other(cells: Iterable[str]) -> tuple[Written, bool]:
     """Return how strings are written that are not base64."""
     quoted = [_of_quoted(cell) for cell in cells]
-    known = [data for data in quoted if data is not None]
-    if len(known) < len(quoted) or not any(map(_BYTE.search, cells)):
+    unescaped = [data for data in quoted if data is not None]
+    if len(unescaped) < len(quoted) or not any(map(_BYTE.search, cells)):
         return Written.PLAIN, False
-    return Written.QUOTED, not all(map(_is_text, known))
+    return Written.QUOTED, not all(map(_is_text, unescaped))
 
 
 def _of_base64(cell: str) -> bytes | None:
@@ -180,12 +180,12 @@ def _text(read: Callable[[str], str]) -> Wire:
 
         return cast
 
-    return Wire(make, make, raw=strings.binary_wire(lambda cell: text_bytes(read(cell)), "").natural)
+    return Wire(make, make, raw=strings.binary_wire(lambda cell: text_bytes(read(cell))).natural)
 
 
 def _binary(read: Callable[[str], bytes]) -> Wire:
     """Make the wire form of bytes that `read` returns, or refuses; read as string, they must be UTF-8."""
-    return Wire(strings.binary_wire(read, "").natural, _text(lambda cell: read(cell).decode()).text)
+    return Wire(strings.binary_wire(read).natural, _text(lambda cell: read(cell).decode()).text)
 
 
 _WIRES: Mapping[tuple[Written, str], Wire] = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ticdc_source.kernels import Wire, numbers, strings, temporal
-from ticdc_source.kernels.base import text_bytes
+from ticdc_source.kernels import numbers, strings, temporal
+from ticdc_source.kernels.wire import Wire, text_bytes
+from ticdc_source.schema.types import BINARIES, INTEGERS, TEXTS
 
 __all__ = ["KERNELS", "QUOTED_BINARY", "unquoted"]
 
@@ -38,14 +39,10 @@ def _unescape(match: re.Match[bytes]) -> bytes:
     return chr(int(short or long, 16)).encode()
 
 
-QUOTED_BINARY = strings.binary_wire(unquoted, "the body of a Go-quoted string")
+QUOTED_BINARY = strings.binary_wire(unquoted)
 
 KERNELS: dict[str, Wire] = {
-    "tinyint": numbers.INTEGER_NUMBER,
-    "smallint": numbers.INTEGER_NUMBER,
-    "mediumint": numbers.INTEGER_NUMBER,
-    "int": numbers.INTEGER_NUMBER,
-    "bigint": numbers.INTEGER_NUMBER,
+    **dict.fromkeys(INTEGERS, numbers.INTEGER_NUMBER),
     "decimal": numbers.DECIMAL_TEXT,
     "year": numbers.YEAR_NUMBER,
     "float": numbers.FLOAT_NUMBER,
@@ -55,18 +52,12 @@ KERNELS: dict[str, Wire] = {
     "datetime": temporal.DATETIME_TEXT,
     "timestamp": temporal.TIMESTAMP_TEXT,
     "time": temporal.TIME_TEXT,
+    **dict.fromkeys(TEXTS, strings.BASE64_TEXT),
     "char": strings.TEXT,
     "varchar": strings.TEXT,
-    "tinytext": strings.BASE64_TEXT,
-    "text": strings.BASE64_TEXT,
-    "mediumtext": strings.BASE64_TEXT,
-    "longtext": strings.BASE64_TEXT,
+    **dict.fromkeys(BINARIES, strings.BASE64_BINARY),
     "binary": QUOTED_BINARY,
     "varbinary": QUOTED_BINARY,
-    "tinyblob": strings.BASE64_BINARY,
-    "blob": strings.BASE64_BINARY,
-    "mediumblob": strings.BASE64_BINARY,
-    "longblob": strings.BASE64_BINARY,
     "enum": strings.ENUM_NUMBER,
     "set": strings.SET_NUMBER,
     "json": strings.TEXT,

@@ -86,12 +86,12 @@ def _matches(groups: Sequence[JSONObject], nulls: Sequence[tuple[str, JSONObject
             ways[i][j] = min(2, ways[i][j + 1] + here)
     if not ways[0][0]:
         return []
-    found, i = {}, 0
+    assigned, i = {}, 0
     for j, (name, cell) in enumerate(nulls):
         if i < len(groups) and _alike(groups[i], cell) and ways[i + 1][j + 1]:
-            found[name] = groups[i]
+            assigned[name] = groups[i]
             i += 1
-    return [found] * ways[0][0]
+    return [assigned] * ways[0][0]
 
 
 def _alike(group: JSONObject, cell: JSONObject) -> bool:

@@ -38,7 +38,7 @@ from ticdc_source.events import (
     WatermarkEvent,
     merged,
 )
-from ticdc_source.native import native
+from ticdc_source.kernels.native import messages_of, native, numbers_of
 from ticdc_source.protocols.compression import Compression, is_json
 from ticdc_source.protocols.messages import (
     MALFORMED,
@@ -149,9 +149,9 @@ def split_frames(chunk: Chunk, compression: Compression, wants: Wants, *, in_nat
     selected = _Selected({}, range(len(chunk)), 0)
     if in_native and native is not None and compression.codec in ("none", "auto"):
         selected = _selected(chunk, wants)
-    found = _parts(chunk, compression, wants, selected)
-    split = next(found)
-    split.rest = found
+    splits = _parts(chunk, compression, wants, selected)
+    split = next(splits)
+    split.rest = splits
     return split
 
 
@@ -160,39 +160,36 @@ def _selected(chunk: Chunk, wants: Wants) -> _Selected:
     values = chunk.values
     if native is None or not isinstance(values, Binaries):
         return _Selected({}, range(len(chunk)), 0)
-    framed = native.split_frames(chunk.keys, values.for_native())
+    framed = native.split_frames(chunk.keys, messages_of(values))
     positions, indexes, ends = (
-        pa.Array.from_buffers(pa.int32(), len(numbers) // 4, [None, pa.py_buffer(numbers)])
-        for numbers in (framed.records, framed.indexes, framed.ends)
+        numbers_of(pa.int32(), numbers) for numbers in (framed.records, framed.indexes, framed.ends)
     )
-    commit_ts = pa.Array.from_buffers(pa.int64(), len(positions), [None, pa.py_buffer(framed.commit_ts)])
+    commit_ts = numbers_of(pa.int64(), framed.commit_ts)
     by_table: dict[TableName | None, list[int]] = {}
     for number, end in enumerate(framed.ends_of_keys):
         by_table.setdefault(_table_of(end), []).append(number)
-    found, rest, others = {}, set(framed.declined), 0
+    tables, rest, others = {}, set(framed.declined), 0
     for table, numbers in by_table.items():
-        mine = pc.indices_nonzero(pc.is_in(ends, value_set=pa.array(numbers, pa.int32())))
+        own = pc.indices_nonzero(pc.is_in(ends, value_set=pa.array(numbers, pa.int32())))
         if table is None:  # a name that is not plain
-            rest.update(positions.take(mine).to_pylist())
+            rest.update(positions.take(own).to_pylist())
         elif not wants(table):
-            others += len(mine)
+            others += len(own)
         else:
-            bounds, every = memoryview(framed.bounds).cast("i"), len(mine) == len(positions)
+            bounds, every = memoryview(framed.bounds).cast("i"), len(own) == len(positions)
             if not every:
-                pairs = pa.Array.from_buffers(pa.int64(), len(positions), [None, pa.py_buffer(framed.bounds)]).take(
-                    mine
-                )
+                pairs = numbers_of(pa.int64(), framed.bounds).take(own)
                 bounds = memoryview(pairs.buffers()[1]).cast("B").cast("i")
             spans = Spans(values.spans.data, bounds, sum(bounds[1::2]) - sum(bounds[::2]))
-            found[table] = TableEvents(
+            tables[table] = TableEvents(
                 chunk,
                 table,
-                (positions if every else positions.take(mine)).to_pylist(),
-                (indexes if every else indexes.take(mine)).to_pylist(),
+                (positions if every else positions.take(own)).to_pylist(),
+                (indexes if every else indexes.take(own)).to_pylist(),
                 Binaries(spans),
-                PlainKeys(commit_ts if every else commit_ts.take(mine)),
+                PlainKeys(commit_ts if every else commit_ts.take(own)),
             )
-    return _Selected(found, sorted(rest), others)
+    return _Selected(tables, sorted(rest), others)
 
 
 def _with_selected(split: Split, selected: _Selected, start: int, end: int) -> Split:
@@ -201,9 +198,9 @@ def _with_selected(split: Split, selected: _Selected, start: int, end: int) -> S
         first, after = (bisect_left(events.positions, position) for position in (start, end))
         if first == after:
             continue
-        mine = events if after - first == len(events) else events.picked(range(first, after))
+        within = events if after - first == len(events) else events.picked(range(first, after))
         more = split.tables.get(table)
-        split.tables[table] = mine if more is None else merged([mine, more])
+        split.tables[table] = within if more is None else merged([within, more])
     if selected.tables:
         split.tables = dict(sorted(split.tables.items(), key=lambda item: (item[1].positions[0], item[1].indexes[0])))
     return split
@@ -319,9 +316,9 @@ def _rows_of_one_table(key: bytes, value: bytes) -> tuple[TableName, list[bytes]
 @lru_cache(maxsize=4096)
 def _table_of(rest: bytes) -> TableName | None:
     """Return the table of a row's key frame; `rest` is what follows the commit-ts."""
-    found = _REST.fullmatch(rest)
+    match = _REST.fullmatch(rest)
     try:
-        return None if found is None else TableName(found[1].decode(), found[2].decode())
+        return None if match is None else TableName(match[1].decode(), match[2].decode())
     except UnicodeDecodeError:
         return None
 
@@ -368,8 +365,8 @@ def events_of(key: bytes | None, value: bytes | None) -> list[tuple[JSONObject |
         FramingError: the frames do not add up.
     """
     if key is None or key[:8] != VERSION:
-        found = "no key" if key is None else f"the key begins {key[:8].hex() or 'empty'}"
-        msg = f"not open-protocol: {found}, not version 1; is 'protocol' right?"
+        start = "no key" if key is None else f"the key begins {key[:8].hex() or 'empty'}"
+        msg = f"not open-protocol: {start}, not version 1; is 'protocol' right?"
         raise FramingError(msg)
     unparsed = frames(key, 8, "key")
     if not unparsed and value:
@@ -401,7 +398,7 @@ def frames(data: bytes, start: int, what: str) -> list[bytes]:
     Raises:
         FramingError: the frames do not add up.
     """
-    found = []
+    cut = []
     end = len(data)
     while start < end:
         begin = start + 8
@@ -412,5 +409,5 @@ def frames(data: bytes, start: int, what: str) -> list[bytes]:
         if start > end:
             msg = f"a {what} frame of {start - begin} bytes where {end - begin} are left; is the message cut short?"
             raise FramingError(msg)
-        found.append(data[begin:start])
-    return found
+        cut.append(data[begin:start])
+    return cut

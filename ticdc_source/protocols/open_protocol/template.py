@@ -7,15 +7,17 @@ Events of one version of a table differ in their values only. The columns come i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from ticdc_source.kernels.contract import Branch, Const, Image, Operation, Program, Row, SetOperation, Way
 from ticdc_source.protocols.messages import written_name
 from ticdc_source.protocols.open_protocol.release_bugs import Signature
-from ticdc_source.protocols.templates import IMAGE, PREIMAGE, SET_DELETE, SET_INSERT, SET_UPDATE, Step, Template
+from ticdc_source.protocols.templates import Template
 
 __all__ = ["template_of"]
 
-_IMAGE = ("row", IMAGE)
+_INSERT, _UPDATE, _DELETE = map(SetOperation, Operation)
+_ROW = Row(Image.MAIN)
+_CHANGED = Branch([Way(b'},"p":{', [_UPDATE, Row(Image.PREIMAGE), Const(b"}}")]), Way(b"}}", [_INSERT])])
+_STEPS = (Branch([Way(b'{"u":{', [_ROW, _CHANGED]), Way(b'{"d":{', [_DELETE, _ROW, Const(b"}}")])]),)
 
 
 def template_of(signature: Signature) -> Template | None:
@@ -23,23 +25,7 @@ def template_of(signature: Signature) -> Template | None:
     if not signature or not all(_is_plain(*parts) for parts in signature):
         return None
     heads = tuple(_head(*parts) for parts in signature)
-    return Template(identity=heads, heads=heads, tail=b"}", partial=True, steps=_steps)
-
-
-def _steps(_variants: Sequence[Sequence[bytes]]) -> list[Step]:
-    changed = [
-        (b'},"p":{', [SET_UPDATE, ("row", PREIMAGE), ("const", b"}}")]),
-        (b"}}", [SET_INSERT]),
-    ]
-    return [
-        (
-            "branch",
-            [
-                (b'{"u":{', [_IMAGE, ("branch", changed)]),
-                (b'{"d":{', [SET_DELETE, _IMAGE, ("const", b"}}")]),
-            ],
-        )
-    ]
+    return Template(identity=heads, program=lambda _: Program(_STEPS, heads, tail=b"}", partial=True))
 
 
 def _is_plain(_name: str, code: object, flags: object, handle: object) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ticdc_source.schema.lexer import END, Reader, Token
 from ticdc_source.schema.model import ColumnFacts
-from ticdc_source.schema.mysql_ddl.tokens import END, Reader, Token
 
-__all__ = ["NO_DEFAULT", "NO_KEY", "SERIAL", "Default", "attributes", "default_value", "described", "key_columns"]
+__all__ = ["NO_DEFAULT", "NO_KEY", "SERIAL", "Default", "default_value", "described", "key_columns"]
 
 # What the definition of a column says about keys that the table does not list.
 NO_KEY = ColumnFacts(primary_key=False, unique_key=False)
@@ -38,16 +38,12 @@ class Default(NamedTuple):
 NO_DEFAULT = Default(None, None, "")
 
 
-def attributes(reader: Reader) -> ColumnFacts:
-    """Return what stands behind the type of a column; nothing is said about keys that do not stand there.
-
-    As in MySQL, a column may be NULL unless the definition says otherwise. `DEFAULT NULL` is no default.
-    """
-    return described(reader)[0]
-
-
 def described(reader: Reader) -> tuple[ColumnFacts, Default | None]:
-    """Return what `attributes` returns, and the default; None if the definition has none."""
+    """Return what stands behind the type of a column, and the default; None if the definition has none.
+
+    As in MySQL, a column may be NULL unless the definition says otherwise. `DEFAULT NULL` is no default. Nothing is
+    said about keys that do not stand there.
+    """
     primary = unique = generated = False
     nullable = True
     default = comment = None
@@ -115,12 +111,14 @@ def _default(reader: Reader) -> Default:
     if token.type == "sign" and token.text in ("-", "+"):
         text = ("-" if token.text == "-" else "") + reader.take().plain
         return Default(text, text, "")
-    if token.type == "sign" and token.text == ".":
+    if token.type == "sign" and token.text == ".":  # DEFAULT.5
         return _literal(f".{reader.take().plain}")
-    if token.type == "text":
+    if token.type in ("text", "number"):
         return _literal(token.text)
-    if reader.next.type == "text" and (token.plain.startswith("_") or token.text in _TYPED_TEXTS):
-        return _literal(reader.take().text)  # a character set, or a type, before the text
+    if reader.next.type in ("text", "number") and token.plain.startswith("_"):  # a character set before the literal
+        return _literal(reader.take().text)
+    if reader.next.type == "text" and token.text in _TYPED_TEXTS:
+        return _literal(reader.take().text)
     return _word(token, reader)
 
 
@@ -129,13 +127,11 @@ def _literal(text: str) -> Default:
 
 
 def _word(token: Token, reader: Reader) -> Default:
-    """Return what a word behind DEFAULT stands for: NULL, a number, a function."""
+    """Return what a word behind DEFAULT stands for: NULL, a truth value, a function."""
     if token.text == "NULL":
         return NO_DEFAULT
     if token.text in ("TRUE", "FALSE"):
         return _literal("1" if token.text == "TRUE" else "0")
-    if token.plain[:1].isdigit() or token.plain[:2].lower() in ("b'", "x'"):
-        return _literal(token.plain)
     name = "CURRENT_TIMESTAMP" if token.text in _NOW else token.text
     if reader.next.type == "sign" and reader.next.text == "(":
         inside = reader.bracket().tokens

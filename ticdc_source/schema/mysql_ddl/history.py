@@ -65,8 +65,8 @@ class _History:
         before = self.facts.get(column, NO_FACTS)
         if defines:
             before = ColumnFacts(primary_key=before.primary_key, unique_key=before.unique_key)
-        known = facts.or_else(before)
-        self.facts[column] = replace(known, nullable=False) if known.primary_key else known
+        merged = facts.or_else(before)
+        self.facts[column] = replace(merged, nullable=False) if merged.primary_key else merged
 
     def drop_key(self, *, primary: bool) -> None:
         """End the primary key, or an index: of which columns, its name alone does not say."""
@@ -120,18 +120,18 @@ class _Histories:
             case Drop(_, column):
                 history.drop(column)
             case Rename(_, column, to):
-                known = history.facts.get(column)
+                column_facts = history.facts.get(column)
                 renamed = history.columns.pop(column, None)
                 if renamed is not None:
                     history.set(to, renamed, commit_ts, new=True)
                 else:
                     history.versions.pop(to, None)
                 history.facts.pop(to, None)
-                if known is not None:
-                    history.facts[to] = known
+                if column_facts is not None:
+                    history.facts[to] = column_facts
             case RenameKey(_, column, to):
-                known = history.facts.get(column, NO_FACTS)
-                history.facts[to] = ColumnFacts(primary_key=known.primary_key, unique_key=known.unique_key)
+                dropped = history.facts.get(column, NO_FACTS)
+                history.facts[to] = ColumnFacts(primary_key=dropped.primary_key, unique_key=dropped.unique_key)
             case RenameTable(_, to):
                 if not history.columns:
                     self.forget(to)
@@ -169,28 +169,17 @@ def versions_of(events: Iterable[DDLEvent], table: TableName) -> dict[str, TypeV
     before it (docs/wire.md, item 31). TiCDC may send a DDL more than once; it counts once. A text that cannot be parsed
     is skipped and logged, and so is one that is too long. It may have changed the table, so all types of its table so
     far are dropped with it.
-
-    Raises:
-        OptionError: sqlglot is not installed.
     """
     return versions_of_tables(events).get(TableName(*_key(table)), {})
 
 
 def versions_of_tables(events: Iterable[DDLEvent]) -> dict[TableName, dict[str, TypeVersions]]:
-    """Return what `versions_of` returns for each table that DDL texts name; names of tables are in lower case.
-
-    Raises:
-        OptionError: sqlglot is not installed.
-    """
+    """Return what `versions_of` returns for each table that DDL texts name; names of tables are in lower case."""
     return _histories(events, logging.WARNING).versions()
 
 
 def facts_of(events: Iterable[DDLEvent], table: TableName) -> Mapping[str, ColumnFacts]:
-    """Return, by lower-case name, what DDL texts say about a table's columns beside the types, after the last of them.
-
-    Raises:
-        OptionError: sqlglot is not installed.
-    """
+    """Return, by lower-case name, what DDL texts say of a table's columns beside the types, after the last of them."""
     return _histories(events, logging.DEBUG).of(table).facts
 
 
@@ -203,12 +192,12 @@ def _histories(events: Iterable[DDLEvent], level: int) -> _Histories:
             histories.forget(event.table)
             continue
         try:
-            found = _steps(event.query, event.table.database)
+            statement = _steps(event.query, event.table.database)
         except ValueError as error:
             _log.log(level, "A DDL text of %s is passed over: %s: %.200s", event.table, error, event.query)
             histories.forget(event.table)
             continue
-        for step in found:
+        for step in statement:
             histories.take(_routed(step, event.table), event.commit_ts or 0)
     return histories
 

@@ -1,4 +1,4 @@
-"""What a DDL statement does to rows that are there already: TiCDC sends no events for them (docs/wire.md, item 102)."""
+"""What a DDL statement does to rows that exist: TiCDC sends no events for them (docs/wire.md, item 102)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Added", "Dropped", "Renamed", "Retyped", "name_before", "old_row_cha
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A column begins, and the rows that are there get a value.
+    """A column begins, and the rows that exist get a value.
 
     Attributes:
         column: its name, in lower case, as the names of all columns here.
@@ -64,7 +64,6 @@ def old_row_changes(event: DDLEvent) -> list[Added | Dropped | Renamed | Retyped
     """Return what a DDL event does to the columns of the rows that its table has, in the order of the statement.
 
     Raises:
-        OptionError: sqlglot is not installed.
         ValueError: the text cannot be parsed.
     """
     return list(_changes(_altering(steps(event.query, event.table.database))))
@@ -74,27 +73,27 @@ def name_before(event: DDLEvent, table: TableName) -> TableName | None:
     """Return the name that a table had before a DDL event; None if the event does not name the table so.
 
     Raises:
-        OptionError, ValueError: as in `old_row_changes`.
+        ValueError: the text cannot be parsed.
     """
-    found = steps(event.query, event.table.database)
-    return next((step.table for step in found if isinstance(step, RenameTable) and step.to.is_same(table)), None)
+    renames = steps(event.query, event.table.database)
+    return next((step.table for step in renames if isinstance(step, RenameTable) and step.to.is_same(table)), None)
 
 
-def _altering(found: Sequence[Step]) -> list[Step]:
+def _altering(statement: Sequence[Step]) -> list[Step]:
     """Return the steps without the two that stand for the old and the new name of a column that CHANGE renames."""
-    renamed = {(step.column, step.to) for step in found if isinstance(step, RenameKey)}
+    renamed = {(step.column, step.to) for step in statement if isinstance(step, RenameKey)}
     ends = {column for column, _ in renamed}
     begins = {to for _, to in renamed}
     return [
         step._replace(new=False) if isinstance(step, Add) and step.column in begins and step.new else step
-        for step in found
+        for step in statement
         if not (isinstance(step, Drop) and step.column in ends)
     ]
 
 
-def _changes(found: Sequence[Step]) -> Iterator[Added | Dropped | Renamed | Retyped]:
-    types = {step.column: step.type for step in found if isinstance(step, Add)}
-    for step in found:
+def _changes(statement: Sequence[Step]) -> Iterator[Added | Dropped | Renamed | Retyped]:
+    types = {step.column: step.type for step in statement if isinstance(step, Add)}
+    for step in statement:
         match step:
             case Add(_, column, type_, False):
                 yield Retyped(column, type_)

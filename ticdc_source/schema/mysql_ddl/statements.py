@@ -1,8 +1,4 @@
-"""What DDL statements do to columns: a small grammar of `CREATE`, `ALTER`, `RENAME` and `DROP TABLE`.
-
-sqlglot's own parser is not used. It refuses or skips forms that TiDB has (`NONCLUSTERED`, `RENAME TABLE`, `ADD COLUMN
-(a int, b int)`), it differs from release to release, and only names and types of columns are needed here.
-"""
+"""What DDL statements do to columns: a small grammar of `CREATE`, `ALTER`, `RENAME` and `DROP TABLE`."""
 
 from __future__ import annotations
 
@@ -10,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ticdc_source.events import TableName
+from ticdc_source.schema.lexer import END, Reader, Token, tokens_of
 from ticdc_source.schema.model import ColumnFacts
 from ticdc_source.schema.mysql_ddl.attributes import NO_KEY, SERIAL, Default, default_value, described, key_columns
-from ticdc_source.schema.mysql_ddl.tokens import END, Reader, Token, tokens_of
 from ticdc_source.schema.types import ColumnType, parse_type, quote_labels
 
 __all__ = [
@@ -50,7 +46,7 @@ class Like(NamedTuple):
 
 
 class Add(NamedTuple):
-    """A column gets a type: a new column, or (`new` is false) one that was there."""
+    """A column gets a type: a new column, or (`new` is false) one that exists."""
 
     table: TableName
     column: str
@@ -266,7 +262,7 @@ def _columns(inside: Reader, *, binary: bool) -> _Columns:
             columns[name], facts[name], defaults[name] = _definition(element, binary=binary)
     for name, key in keys:
         facts[name] = key.or_else(facts.get(name, ColumnFacts()))
-    return _Columns(columns, {name: found.or_else(NO_KEY) for name, found in facts.items()}, defaults)
+    return _Columns(columns, {name: column.or_else(NO_KEY) for name, column in facts.items()}, defaults)
 
 
 def _key(element: Reader) -> list[tuple[str, ColumnFacts]]:
@@ -300,8 +296,7 @@ def _create(reader: Reader) -> Iterator[Step]:
 
 
 def _create_unique(reader: Reader) -> Iterator[Step]:
-    while reader.next is not END and not reader.skip("ON"):
-        reader.take()
+    reader.seek("ON")
     table = reader.table()
     for column in key_columns(reader):
         yield Describe(table, column, ColumnFacts(unique_key=True), defines=False)
@@ -395,8 +390,7 @@ def _rename(reader: Reader) -> Iterator[Step]:
 def _drop(reader: Reader) -> Iterator[Step]:
     reader.skip("TEMPORARY")
     if reader.skip("INDEX"):
-        while reader.next is not END and not reader.skip("ON"):
-            reader.take()
+        reader.seek("ON")
         yield DropKey(reader.table(), primary=False)
     elif reader.skip("TABLE"):
         reader.skip("IF", "EXISTS")
@@ -404,20 +398,20 @@ def _drop(reader: Reader) -> Iterator[Step]:
             yield DropTable(name.table())
 
 
-def steps(sql: str, database: str) -> list[Step]:
+def steps(sql: str, database: str, *, printed: bool = False) -> list[Step]:
     """Return what the statements of a text do to columns; statements that do nothing to columns are skipped.
 
     Args:
         sql: one statement, or several with semicolons between them.
         database: the database of names that have none.
+        printed: whether `SHOW CREATE TABLE` printed it: it leaves a backslash in single quotes as it is.
 
     Raises:
-        OptionError: sqlglot is not installed.
         ValueError: the text cannot be parsed.
     """
     out: list[Step] = []
     statement: list[Token] = []
-    for token in [*tokens_of(sql), Token("sign", ";", ";")]:
+    for token in [*tokens_of(sql, printed=printed), Token("sign", ";", ";")]:
         if (token.type, token.text) != ("sign", ";"):
             statement.append(token)
             continue

@@ -1,0 +1,77 @@
+"""The tables, columns and DDL that a micro-batch of records has."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from tests.support.captured import Captured, rows_of
+from tests.support.messages import TSO, Message, canal
+from ticdc_source.driver.batch_tables import FoundTables, find_tables
+from ticdc_source.driver.frame_sample import frame_options
+from ticdc_source.events import TableName
+from ticdc_source.pipeline.record_frames import survey
+from ticdc_source.pipeline.rows import RECORD
+
+NOTHING = pa.RecordBatch.from_pylist([], schema=RECORD)
+
+
+def found(
+    *messages: Message, before: pa.RecordBatch = NOTHING, known: tuple[str, ...] = (), **given: str
+) -> FoundTables:
+    """Return what a micro-batch has."""
+    options = frame_options(given)
+    kept = pa.Table.from_batches(survey([rows_of(Captured.of(*messages))], options), RECORD).combine_chunks()
+    (records,) = kept.to_batches() or [NOTHING]
+    return find_tables(records, before, options, [TableName("shop", name) for name in known])
+
+
+def row(table: str, **cells: str) -> Message:
+    """Return an insert."""
+    return canal("INSERT", [cells], None, dict.fromkeys(cells, "int"), database="shop", table=table,
+                 _tidb={"commitTs": TSO})  # fmt: skip
+
+
+def ddl(table: str, query: str, kind: str = "ALTER", commit_ts: int = TSO) -> Message:
+    """Return a DDL event."""
+    return canal(kind, None, None, None, database="shop", table=table, isDdl=True, sql=query,
+                 _tidb={"commitTs": commit_ts})  # fmt: skip
+
+
+def texts(there: FoundTables) -> dict[str, list[str]]:
+    """Return the DDL texts of each table."""
+    return {str(name): [event.query for event in events] for name, events in there.ddl.items()}
+
+
+def test_each_column_is_found() -> None:
+    """A column that one message in the middle has is in the schema."""
+    messages: list[Any] = [row("a", id="1") for _ in range(500)]
+    messages[250] = row("a", id="1", c="2")
+
+    assert found(*messages).schemas[TableName("shop", "a")].names[-2:] == ["id", "c"]
+
+
+def test_ddl_comes_once_and_in_order() -> None:
+    """Copies of a DDL event count once, also over micro-batches, and DDL of one commit-ts stays in its order."""
+    queries = ["ALTER TABLE a ADD c INT", "ALTER TABLE a DROP c", "ALTER TABLE a ADD c BIGINT"]
+    first = found(*(ddl("a", query) for query in (*queries, *queries)))
+    second = found(*(ddl("a", query) for query in queries), row("a", id="1"), before=first.ddl_records)
+
+    assert texts(first) == {"shop.a": queries}
+    assert texts(second) == {}
+
+
+def test_ddl_reaches_every_table_that_it_concerns() -> None:
+    """DROP DATABASE and EXCHANGE PARTITION come for each table that loses rows."""
+    dropped = found(ddl("", "DROP DATABASE shop", "DDATABASE"), known=("a", "b"))
+    exchanged = found(ddl("a", "ALTER TABLE a EXCHANGE PARTITION p0 WITH TABLE b"), known=("a", "b", "c"))
+
+    assert set(texts(dropped)) == {"database shop", "shop.a", "shop.b"}
+    assert set(texts(exchanged)) == {"shop.a", "shop.b"}
+
+
+def test_a_table_has_one_name() -> None:
+    """Rows and DDL of a table are under one name, though the case of its letters varies."""
+    there = found(ddl("A", "ALTER TABLE A ADD c INT"), row("a", id="1"))
+
+    assert list(map(str, there.schemas)) == list(texts(there)) == ["shop.a"]
+    assert list(map(str, found(row("A", id="1"), known=("a",)).schemas)) == ["shop.a"]

@@ -1,0 +1,152 @@
+"""Records that come as rows of a DataFrame are decoded as those that come from Kafka."""
+
+import random
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from tests.corpus.test_corpus import MATRICES, STREAMS, VARIANTS, options_of, quoted
+from tests.support.captured import in_order, load, rows_of, whole
+from tests.support.truth import tables_with_rows
+from ticdc_source.driver.frame_sample import context_of_records, frame_options, sample_of_records, schema_of_sample
+from ticdc_source.errors import OptionError, SchemaError
+from ticdc_source.pipeline.context import ReadScope
+from ticdc_source.pipeline.record_frames import decode_rows, survey
+from ticdc_source.pipeline.rows import RECORD
+
+pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
+MORE = pytest.mark.slow("all variants of the corpus")
+SEED = 20261122
+BATCH = 1000  # rows
+
+
+def batches_of(rows: pa.RecordBatch, size: int = BATCH) -> Iterator[pa.RecordBatch]:
+    """Yield the rows as Spark hands them to a worker."""
+    for start in range(0, rows.num_rows, size):
+        yield rows.slice(start, size)
+
+
+def decoded(rows: pa.RecordBatch, given: dict[str, str], tasks: int = 1) -> pa.Table:
+    """Infer and decode, as `decode` does on some tasks, without Spark."""
+    options = frame_options(given)
+    size = -(-rows.num_rows // tasks)
+    pieces = [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
+    kept = [batch for piece in pieces for batch in survey(batches_of(piece), options)]
+    found = sample_of_records(kept, options)
+    schema = schema_of_sample(found.sample, options)
+    context = context_of_records(schema, found, options)
+    scope = ReadScope(ddl_partitions=found.ddl_partitions)
+    read = [batch for piece in pieces for batch in decode_rows(batches_of(piece), schema, options, context, scope)]
+    return pa.Table.from_batches(read, schema)
+
+
+def facts_of(schema: pa.Schema) -> list[tuple[str, pa.DataType, dict[bytes, bytes]]]:
+    """Return what a schema says of each column, but for a fact that depends on which messages are sampled together.
+
+    A table gets another key by DDL. Of messages before and after it, the sample's first decides what is still said.
+    """
+    regrouped = b"ticdc.handle_key"
+    return [
+        (field.name, field.type, {name: value for name, value in (field.metadata or {}).items() if name != regrouped})
+        for field in schema
+    ]
+
+
+@pytest.mark.parametrize("name", [
+    "open-protocol.default.types", "canal-json.tidb-extension.ops", "debezium.disable-schema.types",
+    *(pytest.param(name, marks=MORE) for name in (*MATRICES, *VARIANTS, *STREAMS)),
+])  # fmt: skip
+def test_a_frame_is_read_as_a_topic(name: str) -> None:
+    """The rows and the schema of every table of a capture are those that a read of Kafka gives."""
+    captured = load(name)
+    rows = rows_of(captured)
+    compared = 0
+    for database, table in tables_with_rows(captured):
+        options = {"tables": quoted(database, table), "includeMetadata": "all", **options_of(captured)}
+        expected, found = captured.read(sizes=whole, schema=None, **options), decoded(rows, options, 2)
+        assert facts_of(found.schema) == facts_of(expected.schema), table
+        assert in_order(found).equals(in_order(expected)), table
+        compared += len(found)
+    assert compared
+
+
+@pytest.mark.parametrize("output", ["event", "envelope", "record"])
+def test_the_other_outputs_are_the_same(output: str) -> None:
+    """All events, the envelope of a table and the records are those that a read of Kafka gives."""
+    captured = load("open-protocol.default.ops")
+    database, table = tables_with_rows(captured)[0]
+    options = {"outputFormat": output, "tables": quoted(database, table)}
+    expected, found = captured.read(sizes=whole, schema=None, **options), decoded(rows_of(captured), options, 2)
+    assert found.schema == expected.schema
+    if output == "record":
+        order = [("_partition", "ascending"), ("_offset", "ascending")]
+        assert found.sort_by(order).equals(expected.sort_by(order))
+    else:
+        assert in_order(found).equals(in_order(expected))
+    assert len(found)
+
+
+def test_rows_in_any_order_are_decoded() -> None:
+    """Rows of many topic partitions in turn, with gaps and twice, give each row once a record."""
+    captured = load("canal-json.tidb-extension.ops")
+    options = {"tables": quoted(*tables_with_rows(captured)[0])}
+    rows = rows_of(captured)
+    expected = decoded(rows, options)
+    shuffled = list(range(rows.num_rows))
+    random.Random(SEED).shuffle(shuffled)
+    assert in_order(decoded(rows.take(pa.array(shuffled)), options)).equals(in_order(expected))
+    twice = decoded(rows.take(pa.array(sorted(shuffled * 2))), options)
+    assert in_order(twice).equals(in_order(pa.concat_tables([expected, expected])))
+
+
+def test_unknown_parts_of_the_sequence_are_null() -> None:
+    """A DataFrame with values alone gives the same rows, with NULL where topic, partition and offset would be."""
+    captured = load("canal-json.tidb-extension.ops")
+    rows = rows_of(captured)
+    options = {"tables": quoted(*tables_with_rows(captured)[0]), "includeMetadata": "all"}
+    bare = pa.RecordBatch.from_arrays(
+        [column if name == "value" else pa.nulls(len(column), column.type)
+         for name, column in zip(RECORD.names, rows.columns, strict=True)], schema=RECORD,
+    )  # fmt: skip
+    parsed = frame_options(options)
+    found = sample_of_records(survey([bare], parsed), parsed)
+    schema = schema_of_sample(found.sample, parsed)
+    unknown = frozenset({"_topic", "_partition", "_offset", "_sequence.partition", "_sequence.offset"})
+    table = pa.Table.from_batches(
+        decode_rows([bare], schema, parsed, context_of_records(schema, found, parsed), ReadScope(), unknown), schema
+    )
+    expected = decoded(rows, options)
+    assert len(table) == len(expected) > 0
+    for name in ("_topic", "_partition", "_offset", "_timestamp", "_key"):
+        assert table.column(name).null_count == len(table)
+    sequence = table.column("_sequence").combine_chunks()
+    assert sequence.field("offset").null_count == sequence.field("partition").null_count == len(table)
+    assert sequence.field("commit_ts").null_count == 0
+    data = [name for name in schema.names if not name.startswith("_")]
+    assert table.select(data).to_pylist() == expected.select(data).to_pylist()
+
+
+def test_the_survey_keeps_what_is_new() -> None:
+    """Of a long stream the driver gets a few records of each table, and yet every column and the widest types."""
+    captured = load("stream.canal-json.tidb-extension")
+    rows = rows_of(captured)
+    options = frame_options({})
+    kept = list(survey(batches_of(rows), options))
+    assert sum(batch.num_rows for batch in kept) < rows.num_rows / 10
+
+
+def test_a_frame_without_records_has_no_schema() -> None:
+    """An empty DataFrame is an error that says how to give the schema."""
+    with pytest.raises(SchemaError, match="Give it as `schema`"):
+        schema_of_sample(sample_of_records([], frame_options({})).sample, frame_options({}))
+
+
+@pytest.mark.parametrize("given", [
+    {"kafka.bootstrap.servers": "broker:9092"}, {"subscribe": "topic"}, {"startingOffsets": "earliest"},
+    {"metricsPath": "metrics"}, {"endingCommitTs": "resolved"}, {"outputFormt": "event"},
+])  # fmt: skip
+def test_options_about_kafka_are_refused(given: dict[str, str]) -> None:
+    """Options that say which records to fetch are an error, as are misspelt ones: nothing is ignored silently."""
+    with pytest.raises(OptionError, match=next(iter(given))):
+        frame_options(given)

@@ -1,0 +1,83 @@
+"""The public API: a dozen names at the root, errors and the lakehouse in modules of their own."""
+
+import inspect
+import pydoc
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import get_args, get_type_hints
+
+import pytest
+
+import ticdc_source
+from tests.conftest import ROOT
+from ticdc_source import errors, lakehouse
+from ticdc_source.lakehouse.target_ddl import DestructiveDDL
+from ticdc_source.options.options import Options
+
+MOST_NAMES = 14
+FUNCTIONS = {
+    f"{module.__name__}.{name}": getattr(module, name)
+    for module in (ticdc_source, lakehouse)
+    for name in module.__all__
+    if inspect.isfunction(getattr(module, name))
+}
+
+# In a process of its own: first all modules of the package, then its public names.
+_ALL_MODULES_FIRST = """
+import importlib, pkgutil, ticdc_source
+for module in pkgutil.walk_packages(ticdc_source.__path__, "ticdc_source."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+print(*(name for name in ticdc_source.__all__ if type(getattr(ticdc_source, name)).__name__ == "module"))
+"""
+
+
+def test_the_root_has_few_names() -> None:
+    """The root has no more names than a person learns at once; type checkers, `dir` and `help` know each of them."""
+    text = pydoc.plain(pydoc.render_doc(ticdc_source))
+    stub = Path(str(ticdc_source.__file__)).with_suffix(".pyi").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^from ticdc_source\.[\w.]+ import (\w+) as \1$", stub, re.MULTILINE))
+
+    assert len(ticdc_source.__all__) <= MOST_NAMES
+    assert listed | {"__version__"} == set(ticdc_source.__all__)
+    assert set(dir(ticdc_source)) == {*ticdc_source.__all__, "errors", "lakehouse"}
+    assert all(re.search(rf"\b{name}\b", text) for name in listed)
+    assert 'spark.read.format("ticdc")' in text
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = ticdc_source.no_such_name  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("module", [errors, lakehouse])
+def test_the_other_names_have_a_module(module: ModuleType) -> None:
+    """Errors and the lakehouse are there after `import ticdc_source`, and only the root of the errors is in both."""
+    assert getattr(ticdc_source, module.__name__.rpartition(".")[2]) is module
+    assert set(module.__all__) & set(ticdc_source.__all__) <= {"TiCDCSourceError"}
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_no_module_hides_a_public_name() -> None:
+    """A public name stays what it is when every module of the package has been imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", _ALL_MODULES_FIRST], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
+
+    assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_arguments_are_snake_case(name: str) -> None:
+    """Arguments of Python are spelt as Python's; only options of the source, which come as `**options`, are not."""
+    assert [one for one in inspect.signature(FUNCTIONS[name]).parameters if one != one.lower()] == []
+
+
+def test_a_policy_has_one_word() -> None:
+    """`merge_into` knows the words of the option `onDestructiveDDL`, and `apply`; both begin with the same one."""
+    option = get_type_hints(Options)["on_destructive_ddl"]
+    argument = get_type_hints(lakehouse.merge_into)["on_destructive_ddl"]
+    default = inspect.signature(lakehouse.merge_into).parameters["on_destructive_ddl"].default
+
+    assert {*get_args(option), "apply"} == set(get_args(argument)) == {one.value for one in DestructiveDDL}
+    assert default == Options.of({"kafka.bootstrap.servers": "b:1", "subscribe": "t"}).on_destructive_ddl

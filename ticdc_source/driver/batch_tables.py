@@ -1,0 +1,146 @@
+"""The tables that a micro-batch of records has: their schemas, or why they cannot be read, and their DDL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ticdc_source.driver.frame_sample import sample_of_records, schema_of_sample
+from ticdc_source.driver.inference import Sample
+from ticdc_source.errors import DecodeError, TiCDCSourceError
+from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.options.options import Options
+from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.pipeline.context import lower_case
+from ticdc_source.pipeline.metadata import metadata_columns
+from ticdc_source.schema.ddl_kinds import removes_rows_of
+
+__all__ = ["FoundTables", "find_tables", "metadata_schema"]
+
+
+@dataclass(slots=True, kw_only=True)
+class FoundTables:
+    """What a micro-batch has.
+
+    Attributes:
+        schemas: the read schema of each table with rows.
+        errors: why a table with rows cannot be read.
+        ddl: the DDL events of this micro-batch, by table, oldest first; each once, and none of an earlier one.
+        ddl_records: the records of these events and of all earlier ones.
+        ddl_partitions: the lowest partition of each topic.
+        corrupt: why the first record that cannot be read, so that its table is unknown, cannot be read.
+    """
+
+    schemas: dict[TableName, pa.Schema] = field(default_factory=dict)
+    errors: dict[TableName, TiCDCSourceError] = field(default_factory=dict)
+    ddl: dict[TableName, list[DDLEvent]] = field(default_factory=dict)
+    ddl_records: pa.RecordBatch
+    ddl_partitions: Mapping[str, int]
+    corrupt: DecodeError | None = None
+
+
+def find_tables(
+    records: pa.RecordBatch, earlier_ddl: pa.RecordBatch, options: Options, earlier_tables: Iterable[TableName] = ()
+) -> FoundTables:
+    """Return which tables a micro-batch has.
+
+    Args:
+        records: the records of the micro-batch that tell it (`record_frames.survey`).
+        earlier_ddl: the records with DDL of earlier micro-batches.
+        options: the options.
+        earlier_tables: the tables of earlier micro-batches.
+
+    Raises:
+        OptionError: the protocol cannot be detected.
+        DecodeError: a record cannot be read, so that no one knows its table, and the mode is FAILFAST.
+    """
+    before, lowest = sample_of_records([earlier_ddl], options)
+    now, lowest_now = sample_of_records([records], options)
+    if now is None:
+        return FoundTables(ddl_records=earlier_ddl, ddl_partitions=lowest)
+    if now.corrupt is not None and options.mode == "FAILFAST":
+        raise now.corrupt.error
+    returned = {_identity(event) for event in before.ddl} if before is not None else set()
+    new = [event for event in _each_once(now.ddl) if _identity(event) not in returned]
+    now.ddl = [*(before.ddl if before is not None else ()), *new]
+    result = FoundTables(
+        ddl_records=_with_ddl(records, earlier_ddl, {_identity(event) for event in new}, options),
+        ddl_partitions={**lowest_now, **{topic: min(n, lowest_now.get(topic, n)) for topic, n in lowest.items()}},
+    )
+    if now.corrupt is not None:
+        result.corrupt = now.corrupt.error
+    names = _names(now, earlier_tables)
+    for event in new:
+        for table in _concerned(event, [*names, *earlier_tables]):
+            if now.tables.matches_ddl(table):
+                result.ddl.setdefault(table, []).append(event)
+    for name in names:
+        try:
+            result.schemas[name] = schema_of_sample(_only(now, name), options)
+        except TiCDCSourceError as error:
+            result.errors[name] = error
+    return result
+
+
+def _concerned(event: DDLEvent, names: Iterable[TableName]) -> list[TableName]:
+    """Return the tables to which a DDL event does something: its own, and those of whose rows it removes some."""
+    others = [name for name in dict.fromkeys(names) if removes_rows_of(event, name) or name.is_same(event.table)]
+    own = next((name for name in others if name.is_same(event.table)), event.table)
+    return list(dict.fromkeys([own, *others]))
+
+
+def _identity(event: DDLEvent) -> tuple[int | None, TableName, str]:
+    """Return what copies of a DDL event in other topic partitions have in common."""
+    return event.commit_ts, event.table, event.query
+
+
+def _each_once(ddl: Iterable[DDLEvent]) -> list[DDLEvent]:
+    first: dict[tuple[int | None, TableName, str], DDLEvent] = {}
+    for event in ddl:
+        first.setdefault(_identity(event), event)
+    return sorted(first.values(), key=lambda event: event.commit_ts or 0)  # of one commit-ts: as they were written
+
+
+def _with_ddl(
+    records: pa.RecordBatch, earlier: pa.RecordBatch, new: set[tuple[int | None, TableName, str]], options: Options
+) -> pa.RecordBatch:
+    """Return the records with earlier DDL, and one record of each new DDL event."""
+    kept: list[pa.RecordBatch] = [earlier]
+    wanted = set(new)
+    for row in range(records.num_rows):
+        if not wanted:
+            break
+        alone = records.slice(row, 1)
+        sample, _ = sample_of_records([alone], options)
+        told = {_identity(event) for event in sample.ddl} & wanted if sample is not None else set()
+        if told:
+            wanted -= told
+            kept.append(alone)
+    return pa.Table.from_batches(kept).combine_chunks().to_batches(max_chunksize=None)[0] if kept[1:] else earlier
+
+
+def _names(sample: Sample, earlier_tables: Iterable[TableName]) -> Sequence[TableName]:
+    """Return the tables with rows, each once and as it was first spelt, though the case of its letters may vary."""
+    spelt = {lower_case(name): name for name in earlier_tables}
+    for name in sample.rows:
+        spelt.setdefault(lower_case(name), name)
+    return list(dict.fromkeys(spelt[lower_case(name)] for name in sample.rows))
+
+
+def _only(sample: Sample, name: TableName) -> Sample:
+    return Sample(
+        sample.decoder,
+        TableFilter(((name.database, name.table),)),
+        rows={table: parts for table, parts in sample.rows.items() if table.is_same(name)},
+        ddl=sample.ddl,
+        scanned=sample.scanned,
+        table_ddl=sample.table_ddl,
+    )
+
+
+def metadata_schema(options: Options) -> pa.Schema:
+    """Return the columns that the changelog of every table has: for a table with DDL only."""
+    columns = metadata_columns(options.include_metadata, headers=options.include_headers)
+    return pa.schema([(options.metadata_column_prefix + column.name, column.arrow) for column in columns])

@@ -1,0 +1,269 @@
+"""Records with their exact bytes: from a topic to a file, and back (`ticdc-source capture`, `replay`).
+
+The file is JSON Lines, compressed by gzip. Its first line says what it is. Each other line is a record: topic,
+partition, offset, timestamp, key, value and headers, with bytes in base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from ticdc_source.driver.load import batch_options, driver_fetcher
+from ticdc_source.errors import OptionError
+from ticdc_source.events import Chunk
+from ticdc_source.kafka import KafkaCluster
+from ticdc_source.kafka.api import WrittenRecord
+from ticdc_source.kafka.kafka_python.connect import writer
+from ticdc_source.options.kafka_client import client_settings
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.protocols import INSPECTIONS, recognized
+from ticdc_source.protocols.redaction import Redactor
+
+__all__ = ["CapturedRecord", "Selection", "capture", "read_capture", "redacted", "replay", "write_capture"]
+
+_FORMAT, _VERSION = "ticdc-source capture", 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedRecord(WrittenRecord):
+    """A record that can be written again.
+
+    Attributes:
+        topic, offset: where it was, with `partition`.
+    """
+
+    topic: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which records to capture.
+
+    Attributes:
+        partitions: the partitions; None for all.
+        start, end: their offsets, `end` exclusive; None for the first and the last that Kafka has.
+        most: the number of records at most, of all partitions together.
+    """
+
+    partitions: frozenset[int] | None = None
+    start: int | None = None
+    end: int | None = None
+    most: int = 10_000
+
+    def of(self, offset_range: OffsetRange) -> OffsetRange:
+        """Return the part of all offsets of a topic partition that is selected."""
+        if self.partitions is not None and offset_range.partition not in self.partitions:
+            return offset_range._replace(end=offset_range.start)
+        start = offset_range.start if self.start is None else max(self.start, offset_range.start)
+        end = offset_range.end if self.end is None else min(self.end, offset_range.end)
+        return offset_range._replace(start=start, end=max(start, end))
+
+
+def capture(
+    given: Mapping[str, str],
+    selection: Selection,
+    on_progress: Callable[[int, int], object] = lambda _done, _total: None,
+) -> Iterator[CapturedRecord]:
+    """Yield records, those of each topic partition in order.
+
+    Args:
+        given: the options, as `spark.read.format("ticdc")` takes them.
+        selection: which records.
+        on_progress: called for each chunk with the number of records so far, and of all.
+
+    Raises:
+        TiCDCSourceError: as reads do.
+    """
+    options = batch_options({**given, "outputFormat": "record"})  # with headers
+    with KafkaCluster(options) as cluster:
+        ranges = [selection.of(each) for each in cluster.everything()]
+    total, done = min(selection.most, sum(each.size for each in ranges)), 0
+    with driver_fetcher(options) as fetcher:
+        for offset_range in ranges:
+            left = selection.most - done
+            for chunk in fetcher.fetch(offset_range._replace(end=min(offset_range.end, offset_range.start + left))):
+                if chunk.failure is not None:
+                    msg = f"{chunk.address(0)} cannot be captured: {chunk.failure}"
+                    raise OptionError(msg)
+                yield from _records(chunk)
+                done += len(chunk)
+                on_progress(done, total)
+
+
+def _records(chunk: Chunk) -> Iterator[CapturedRecord]:
+    headers = chunk.headers or [[]] * len(chunk)
+    for offset, stamp, key, value, some in zip(
+        chunk.offsets, chunk.timestamps, chunk.keys, chunk.values, headers, strict=True
+    ):
+        yield CapturedRecord(
+            topic=chunk.topic,
+            partition=chunk.partition,
+            offset=offset,
+            timestamp=stamp,
+            key=key,
+            value=value,
+            headers=tuple(some),
+        )
+
+
+def redacted(records: Iterable[CapturedRecord], salt: bytes) -> Iterator[CapturedRecord]:
+    """Yield records with nonsense in place of the values of columns; names, types, kinds and lengths stay.
+
+    Args:
+        records: the records.
+        salt: whoever does not know it cannot find the values by trying.
+    """
+    redactor = Redactor(salt)
+    protocol = ""
+    for record in records:
+        protocol = recognized(record.key, record.value) or protocol  # a tombstone is of the protocol before it
+        if not protocol:
+            key, value = (data and redactor.unknown(data) for data in (record.key, record.value))
+        else:
+            key, value = INSPECTIONS[protocol].redacted(record.key, record.value, redactor)
+        headers = tuple((name, data and redactor.unknown(data)) for name, data in record.headers)
+        yield replace(record, key=key, value=value, headers=headers)
+
+
+def write_capture(path: Path, records: Iterable[CapturedRecord], *, is_redacted: bool = False) -> int:
+    """Write records to a file, and return their number. Until it is whole, it has another name, and an older one stays.
+
+    Raises:
+        OptionError: the file cannot be written.
+    """
+    count = 0
+    head = {"format": _FORMAT, "version": _VERSION, "redacted": is_redacted}
+    try:
+        with _whole(path) as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
+            file.write(json.dumps(head).encode() + b"\n")
+            for record in records:
+                line = {
+                    "topic": record.topic,
+                    "partition": record.partition,
+                    "offset": record.offset,
+                    "timestamp": record.timestamp,
+                    "key": _text(record.key),
+                    "value": _text(record.value),
+                    "headers": [[name, _text(value)] for name, value in record.headers],
+                }
+                file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+                count += 1
+    except OSError as error:
+        msg = f"{path} cannot be written: {error.strerror}"
+        raise OptionError(msg) from None
+    return count
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to write, which takes the place of an older one when the block has ended without an error."""
+    if path.exists() and not path.is_file():  # /dev/stdout
+        with path.open("wb") as file:
+            yield file
+        return
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with draft.open("wb") as file:
+            yield file
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def read_capture(path: Path) -> Iterator[CapturedRecord]:
+    """Yield the records of a file.
+
+    Raises:
+        OptionError: it cannot be read, or it is no capture.
+    """
+    number = 1
+    try:
+        with gzip.open(path, "rb") as file:
+            head: object = json.loads(file.readline() or b"null")
+            _check_head(head, path)
+            for number, text in enumerate(file, 2):  # noqa: B007 (for the error)
+                line = json.loads(text)
+                yield CapturedRecord(
+                    topic=str(line["topic"]),
+                    partition=int(line["partition"]),
+                    offset=int(line["offset"]),
+                    timestamp=int(line["timestamp"]),
+                    key=_bytes(line["key"]),
+                    value=_bytes(line["value"]),
+                    headers=tuple((str(name), _bytes(value)) for name, value in line["headers"]),
+                )
+    except OptionError:
+        raise
+    except OSError as error:  # gzip.BadGzipFile is one
+        msg = f"{path} cannot be read: {error.strerror or error}"
+        raise OptionError(msg) from None
+    except (EOFError, KeyError, TypeError, ValueError, binascii.Error) as error:
+        msg = f"{path}, line {number}: it is no record of a capture, or the file is not whole ({type(error).__name__})"
+        raise OptionError(msg) from None
+
+
+def _check_head(head: object, path: Path) -> None:
+    if not isinstance(head, dict) or head.get("format") != _FORMAT or head.get("version") != _VERSION:
+        msg = f"{path} is no capture of this release"
+        raise OptionError(msg)
+
+
+def replay(given: Mapping[str, str], path: Path, *, topic: str, create: bool = False, append: bool = False) -> int:
+    """Write the records of a capture to a topic: to the same partitions, in their order, with their timestamps.
+
+    Args:
+        given: the options: brokers and logins.
+        path: the capture.
+        topic: the topic.
+        create: whether to create the topic if it does not exist.
+        append: whether the topic may have records.
+
+    Returns:
+        the number of records.
+
+    Raises:
+        OptionError: the file is no capture, or has records of several topics; or the topic does not fit.
+        TiCDCSourceError: the brokers do not answer, or refuse.
+    """
+    names, most = set(), -1
+    for record in read_capture(path):  # all of it, before anything is written
+        names.add(record.topic)
+        most = max(most, record.partition)
+    if len(names) > 1:
+        msg = f"{path} has records of several topics ({', '.join(sorted(names))}): capture each of them into a file"
+        raise OptionError(msg)
+    options = batch_options({**given, "subscribe": topic})
+    with KafkaCluster(options) as cluster:
+        existing = {each.partition for each in cluster.partitions(missing=True)}
+        if not existing and not create:
+            msg = f"Topic '{topic}' does not exist: --create creates it, with {most + 1} partitions"
+            raise OptionError(msg)
+        if existing and most not in existing and most >= 0:
+            msg = f"Topic '{topic}' has {len(existing)} partitions, and the records need {most + 1}"
+            raise OptionError(msg)
+        used = sum(each.end for each in cluster.everything()) if existing else 0
+        if used and not append:
+            msg = f"Topic '{topic}' has, or had, {used:,} records: --append writes behind them"
+            raise OptionError(msg)
+    with writer(client_settings(options, driver=True)) as target:
+        if not existing:
+            target.create_topic(topic, max(1, most + 1))
+        return target.write(topic, read_capture(path))
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text, validate=True)

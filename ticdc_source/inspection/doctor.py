@@ -1,0 +1,390 @@
+"""The steps of a read, from the options to messages that are recognised, each with what to do if it fails.
+
+A step is skipped if one that it needs has failed. No text holds a secret: texts are those of sockets, of brokers, and
+of the errors of this package.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import partial
+from types import MappingProxyType
+
+from ticdc_source.driver.inference import find_protocol
+from ticdc_source.driver.load import batch_options, driver_fetcher
+from ticdc_source.errors import OptionError, TiCDCSourceError
+from ticdc_source.events import Chunk
+from ticdc_source.inspection import environment
+from ticdc_source.inspection.report import Check, Diagnosis, Outcome
+from ticdc_source.kafka import KafkaCluster
+from ticdc_source.kafka.logins.tls import tls_context
+from ticdc_source.kafka.probe import Probe, Spoken, probe, speaks_tls
+from ticdc_source.options.kafka_client import client_settings
+from ticdc_source.options.offsets import OffsetRange
+
+__all__ = ["diagnose"]
+
+OnCheck = Callable[[Check], object]
+_DAY_S = 86_400
+_EXPIRES_SOON_S = 30 * _DAY_S
+_CLOCK_S = 2.0  # by which a record's timestamp may be ahead of this clock
+_AT_A_TIME = 16  # brokers to connect to
+_PLAIN_OF = {"SSL": "PLAINTEXT", "SASL_SSL": "SASL_PLAINTEXT"}
+_TLS_OF = {plain: tls for tls, plain in _PLAIN_OF.items()}
+_WITH_LOGIN = {"PLAINTEXT": "SASL_PLAINTEXT", "SSL": "SASL_SSL"}
+# Alerts of a broker that does not take the client's certificate, by OpenSSL's names.
+_REFUSES_CERTIFICATE = frozenset({
+    *(f"SSLV3_ALERT_{name}" for name in ("BAD_CERTIFICATE", "NO_CERTIFICATE", "UNSUPPORTED_CERTIFICATE")),
+    *(f"SSLV3_ALERT_CERTIFICATE_{name}" for name in ("EXPIRED", "REVOKED", "UNKNOWN")),
+    *("TLSV1_ALERT_UNKNOWN_CA", "TLSV13_ALERT_CERTIFICATE_REQUIRED"),
+})  # fmt: skip
+_IS_OF_ANOTHER_NAME = (62, 64)  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH
+
+
+def diagnose(
+    given: Mapping[str, str], on_check: OnCheck = lambda _: None, now: Callable[[], float] = time.time
+) -> Diagnosis:
+    """Try every step from the options to the first record, and look at what is installed.
+
+    Args:
+        given: the options, as `spark.read.format("ticdc")` takes them.
+        on_check: called after each step.
+        now: the clock to compare, in seconds since the epoch.
+    """
+    doctor = _Doctor(given, on_check, now)
+    doctor.look_at_connection()
+    doctor.look_at_environment()
+    return doctor.diagnosis
+
+
+class _Doctor:
+    """Takes the steps, and remembers which failed."""
+
+    def __init__(self, given: Mapping[str, str], on_check: OnCheck, now: Callable[[], float]) -> None:
+        self.diagnosis = Diagnosis()
+        self._given = given
+        self._on_check = on_check
+        self._now = now
+        self._blocked = ""  # by the step that failed
+
+    def _step(self, name: str, subject: str, work: Callable[[], Outcome], *, needed: bool = True) -> Outcome:
+        """Take a step. If it fails and is needed, those after it are skipped."""
+        began = time.monotonic()
+        try:
+            outcome = Outcome("skipped", f"because the step {self._blocked} failed") if self._blocked else work()
+        except TiCDCSourceError as error:
+            outcome = Outcome.failed(str(error))
+        check = Check(
+            step=name,
+            subject=subject,
+            result=outcome.result,
+            message=outcome.message,
+            mend=outcome.mend,
+            seconds=round(time.monotonic() - began, 3),
+        )
+        self.diagnosis.checks.append(check)
+        self._on_check(check)
+        if outcome.result == "failed" and needed:
+            self._blocked = name
+        return outcome
+
+    def look_at_connection(self) -> None:
+        """Take the steps from the options to the first record."""
+        connection: list[_Connection] = []
+
+        def parse() -> Outcome:
+            connection.append(_Connection(self._given, self._now))
+            return Outcome.ok(f"{len(self._given)} options, kafka.security.protocol={connection[0].protocol}")
+
+        self._step("options", "", parse)
+        if not connection:
+            for name in (*_NETWORK, *_AFTER_NETWORK):
+                self._step(name, "", partial(Outcome, "skipped", ""))
+        else:
+            self._look_at_servers(connection[0])
+            with connection[0]:
+                for name, look in _AFTER_NETWORK.items():
+                    self._step(name, "", partial(look, connection[0]))
+        self._blocked = ""
+
+    def _look_at_servers(self, connection: _Connection) -> None:
+        """Look at each bootstrap server. One that answers is enough to go on."""
+        if not connection.servers:
+            self._step("network", "", lambda: Outcome.ok("not looked at: kafka.proxy_url stands between"))
+            return
+        blocked = []
+        for server in connection.servers:
+            for name, look in _NETWORK.items():
+                self._step(name, server, partial(look, connection, server))
+            blocked.append(self._blocked)
+            self._blocked = ""
+        self._blocked = "" if "" in blocked else blocked[0]
+
+    def look_at_environment(self) -> None:
+        """Look at what is installed here."""
+        version = ".".join(map(str, sys.version_info[:3]))
+        self._step("python", "", lambda: Outcome.ok(f"{version}, {sys.executable}"), needed=False)
+        for package in environment.PACKAGES:
+            self._step("package", package.name, partial(environment.check_package, package), needed=False)
+        native_code = next((text for name, text in self._given.items() if name.lower() == "nativecode"), "auto")
+        self._step("native", "", partial(environment.check_native, native_code), needed=False)
+        self._step("worker", "", environment.check_worker, needed=False)
+
+
+class _Connection(AbstractContextManager["_Connection"]):
+    """What the steps on the network share.
+
+    Args:
+        given: the options.
+        now: the clock.
+
+    Raises:
+        OptionError: an option is wrong, or a certificate cannot be loaded.
+    """
+
+    def __init__(self, given: Mapping[str, str], now: Callable[[], float]) -> None:
+        self.options = batch_options(given)
+        settings = client_settings(self.options, driver=False)
+        self.protocol = settings.security_protocol
+        self.mechanism = None if settings.login is None else settings.login.mechanism
+        self.servers = () if settings.proxy_url else settings.bootstrap_servers
+        self.context = None if settings.tls is None else tls_context(settings.tls)
+        self.now = now
+        self.cluster = KafkaCluster(self.options)
+        self.ranges: list[OffsetRange] = []
+        self.newest: Chunk | None = None
+
+    def __exit__(self, *_: object) -> None:
+        self.cluster.close()
+
+    def to(self, server: str) -> Probe:
+        """Connect to a server, with TLS if the options have it."""
+        host, port = _address(server)
+        plain = probe(host, port)
+        if self.context is None:
+            return plain
+        try:
+            return plain.with_tls(self.context, host)
+        except BaseException:
+            plain.__exit__()
+            raise
+
+
+def _resolve(_: _Connection, server: str) -> Outcome:
+    host, port = _address(server)
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        mend = "correct kafka.bootstrap.servers, or let this machine's DNS (or /etc/hosts) know the name"
+        return Outcome.failed(f"{host} is not resolved: {error.strerror or error}", mend)
+    return Outcome.ok(", ".join(dict.fromkeys(str(address[0]) for *_, address in addresses)))
+
+
+def _reach(_: _Connection, server: str) -> Outcome:
+    try:
+        with probe(*_address(server)):
+            return Outcome.ok("something listens")
+    except ConnectionRefusedError:
+        return Outcome.failed("nothing listens there", "correct host and port in kafka.bootstrap.servers")
+    except OSError as error:
+        mend = "let firewalls and security groups between this machine and the broker pass this port"
+        return Outcome.failed(f"no connection: {_reason(error)}", mend)
+
+
+def _shake_hands(connection: _Connection, server: str) -> Outcome:
+    host, port = _address(server)
+    context = connection.context
+    if context is None:
+        with probe(host, port) as plain:
+            spoken = plain.spoken()
+        if spoken is Spoken.TLS or (spoken is Spoken.NOTHING and speaks_tls(host, port)):
+            text = f"the port speaks TLS, and kafka.security.protocol={connection.protocol} does not"
+            return Outcome.failed(text, f"set kafka.security.protocol={_TLS_OF[connection.protocol]}")
+        return Outcome.ok(f"none, as kafka.security.protocol={connection.protocol} says")
+    try:
+        with connection.to(server) as made:
+            return _judged(made, connection.now())
+    except ssl.SSLCertVerificationError as error:
+        return _untrusted(error, context, host, port)
+    except OSError as error:
+        with probe(host, port) as plain:
+            if plain.spoken() is Spoken.KAFKA:
+                text = f"the port speaks Kafka without TLS, and kafka.security.protocol={connection.protocol} has it"
+                return Outcome.failed(text, f"set kafka.security.protocol={_PLAIN_OF[connection.protocol]}")
+        if isinstance(error, ssl.SSLError) and error.reason in _REFUSES_CERTIFICATE:
+            mend = "set kafka.ssl.keystore.location (or .key and .certificate.chain) to a certificate that it accepts"
+            return Outcome.failed(f"the broker refuses this client's certificate: {_reason(error)}", mend)
+        mend = "is this the port of a Kafka listener? Correct kafka.bootstrap.servers"
+        return Outcome.failed(f"no TLS: {_reason(error)}", mend)
+
+
+def _judged(made: Probe, now: float) -> Outcome:
+    names = _names_in_certificate(made)
+    expires = str(made.certificate.get("notAfter", ""))
+    text = f"{made.tls_version}, certificate for {', '.join(names) or 'no name'}, until {expires}"
+    if expires and ssl.cert_time_to_seconds(expires) - now < _EXPIRES_SOON_S:
+        return Outcome.warning(text, "renew the broker's certificate: it expires within 30 days")
+    return Outcome.ok(text)
+
+
+def _untrusted(error: ssl.SSLCertVerificationError, context: ssl.SSLContext, host: str, port: int) -> Outcome:
+    """Say why a certificate is not trusted: its name, or who signed it."""
+    if error.verify_code not in _IS_OF_ANOTHER_NAME:
+        mend = "set kafka.ssl.truststore.location to the certificates of the authority that signed it (PEM)"
+        return Outcome.failed(f"the broker's certificate is not trusted: {error.verify_message}", mend)
+    checks, context.check_hostname = context.check_hostname, False
+    names: list[str] = []
+    try:
+        with probe(host, port) as plain, plain.with_tls(context, host) as made:
+            names = _names_in_certificate(made)
+    except OSError:
+        pass  # the reason is known already
+    finally:
+        context.check_hostname = checks
+    text = f"the broker's certificate is for {', '.join(names) or 'another name'}, not for {host}"
+    mend = "name the broker in kafka.bootstrap.servers as its certificate does; or, if the network is safe, set "
+    return Outcome.failed(text, mend + "kafka.ssl.endpoint.identification.algorithm to nothing")
+
+
+def _greet(connection: _Connection, server: str) -> Outcome:
+    with connection.to(server) as made:
+        spoken = made.spoken()
+        mechanisms = made.mechanisms() if spoken is Spoken.KAFKA else None
+    if spoken is not Spoken.KAFKA:
+        mend = "is this the port of a Kafka listener? Correct kafka.bootstrap.servers"
+        return Outcome.failed(f"{spoken.value} answers to a request of Kafka", mend)
+    wants_login = connection.protocol.startswith("SASL")
+    if mechanisms and not wants_login:
+        text = f"the listener wants a login ({', '.join(mechanisms)}), and kafka.security.protocol has none"
+        mend = f"set kafka.security.protocol={_WITH_LOGIN[connection.protocol]}, kafka.sasl.mechanism and "
+        return Outcome.failed(text, mend + "kafka.sasl.jaas.config")
+    if wants_login and mechanisms and connection.mechanism not in mechanisms:
+        text = f"the listener takes {', '.join(mechanisms)}, and not kafka.sasl.mechanism={connection.mechanism}"
+        return Outcome.failed(text, f"set kafka.sasl.mechanism={mechanisms[0]}, with a user of that mechanism")
+    return Outcome.ok(f"Kafka answers{', and takes logins by ' + ', '.join(mechanisms) if mechanisms else ''}")
+
+
+def _log_in(connection: _Connection) -> Outcome:
+    try:
+        connection.cluster.brokers()
+    except OptionError as error:
+        return Outcome.failed(str(error), "correct user, password and mechanism (kafka.sasl.*)")
+    if connection.protocol.startswith("SASL"):
+        return Outcome.ok(f"accepted, by {connection.mechanism}")
+    return Outcome.ok("none needed")
+
+
+def _version(connection: _Connection) -> Outcome:
+    version = connection.cluster.brokers().version
+    return Outcome.ok("not known with this build of kafka-python" if version is None else f"Kafka {version}, or newer")
+
+
+def _advertised(connection: _Connection) -> Outcome:
+    """Connect to every broker at the address that it tells to clients: all records come from there."""
+    addresses = connection.cluster.brokers().addresses
+    if not connection.servers or not addresses:
+        return Outcome.ok("not looked at")
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        failures = [failure for failure in pool.map(_failure_at, addresses) if failure]
+    if not failures:
+        return Outcome.ok(", ".join(f"{host}:{port}" for host, port in addresses))
+    text = f"the brokers name addresses that cannot be reached from here: {'; '.join(failures)}"
+    mend = (
+        "bootstrap servers only name the brokers; records come from these addresses. Set the brokers' "
+        "advertised.listeners to names and ports that this machine and all executors reach, or connect to the listener "
+        "that is made for them; a tunnel to the bootstrap server alone is not enough"
+    )
+    return Outcome.failed(text, mend)
+
+
+def _failure_at(address: tuple[str, int]) -> str | None:
+    try:
+        with probe(*address):
+            return None
+    except OSError as error:
+        return f"{address[0]}:{address[1]} ({_reason(error)})"
+
+
+def _find(connection: _Connection) -> Outcome:
+    try:
+        connection.ranges = connection.cluster.everything()
+    except OptionError as error:
+        mend = "correct --topic, or let the user Describe it (kafka-acls --add --operation Describe --topic …)"
+        return Outcome.failed(str(error), mend)
+    records = sum(each.size for each in connection.ranges)
+    return Outcome.ok(f"{len(connection.ranges)} partitions with about {records:,} records")
+
+
+def _read(connection: _Connection) -> Outcome:
+    """Read the newest record."""
+    waiting = [each for each in connection.ranges if each.size]
+    if not waiting:
+        return Outcome.warning("not tried: the topic has no record", "wait for the first change")
+    last = waiting[0]._replace(start=waiting[0].end - 1)
+    try:
+        with driver_fetcher(connection.options) as fetcher:
+            for chunk in fetcher.fetch(last):
+                connection.newest = chunk
+    except OptionError as error:
+        return Outcome.failed(str(error), "let the user Read the topic (kafka-acls --add --operation Read --topic …)")
+    return Outcome.ok(f"offset {last.start} of {last.topic_partition}")
+
+
+def _recognise(connection: _Connection) -> Outcome:
+    if connection.newest is None:
+        return Outcome("skipped", "because there is no record")
+    with driver_fetcher(connection.options) as fetcher:
+        try:
+            protocol = find_protocol(connection.ranges, fetcher.fetch, connection.options)
+        except OptionError as error:
+            mend = "does TiCDC write to this topic, in a protocol that is read? ticdc-source inspect shows more"
+            return Outcome.failed(str(error), mend)
+    return Outcome.ok(str(protocol))
+
+
+def _compare_clocks(connection: _Connection) -> Outcome:
+    """Compare this clock with the newest record's timestamp, which cannot be in the future."""
+    stamps = [] if connection.newest is None else [stamp for stamp in connection.newest.timestamps if stamp >= 0]
+    if not stamps:
+        return Outcome("skipped", "because there is no record with a timestamp")
+    ahead = max(stamps) / 1000 - connection.now()
+    if ahead > _CLOCK_S:
+        mend = "set the clocks by NTP: lags in seconds are too small by as much"
+        return Outcome.warning(f"a record's timestamp is {ahead:.1f} s ahead of this machine's clock", mend)
+    return Outcome.ok("no record of the future")
+
+
+def _address(server: str) -> tuple[str, int]:
+    host, _, port = server.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _names_in_certificate(made: Probe) -> list[str]:
+    pairs = made.certificate.get("subjectAltName")
+    return [str(name) for _, name in pairs] if isinstance(pairs, tuple) else []
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return (error.strerror if not isinstance(error, ssl.SSLError) else error.reason) or str(error) or "closed"
+
+
+_NETWORK: Mapping[str, Callable[[_Connection, str], Outcome]] = MappingProxyType(
+    {"dns": _resolve, "tcp": _reach, "tls": _shake_hands, "listener": _greet}
+)
+_AFTER_NETWORK: Mapping[str, Callable[[_Connection], Outcome]] = MappingProxyType({
+    "login": _log_in,
+    "version": _version,
+    "advertised": _advertised,
+    "topic": _find,
+    "read": _read,
+    "messages": _recognise,
+    "clock": _compare_clocks,
+})  # fmt: skip

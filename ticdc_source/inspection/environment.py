@@ -1,0 +1,129 @@
+"""What is installed: Python, the packages that reads need, and the Python that Spark starts as a worker."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from ticdc_source.inspection.report import Outcome
+from ticdc_source.kafka.kafka_python.connect import TESTED, installed
+from ticdc_source.kernels.native import why_general
+
+__all__ = ["PACKAGES", "check_native", "check_package", "check_worker"]
+
+_SECONDS = 30.0  # for a Python to start
+_LEAST_PYSPARK = (4, 0)  # the first with the Python Data Source API for format("ticdc"); decode() needs 3.5
+_WORKER = """
+import sys
+print(".".join(map(str, sys.version_info[:2])))
+import ticdc_source
+print(ticdc_source.__version__)
+"""
+
+
+class Package(NamedTuple):
+    """A package.
+
+    Attributes:
+        name: its name on the package index.
+        use: what it is for.
+        extra: the extra of ticdc-source that installs it; None if every read needs it.
+    """
+
+    name: str
+    use: str
+    extra: str | None = None
+
+
+# The packages to look at.
+PACKAGES = (
+    Package("pyspark", "jobs"),
+    Package("kafka-python", "reads"),
+    Package("pyarrow", "reads"),
+    Package("crc32c", "checksums of record batches; without it reads are ten times slower"),
+    Package("orjson", "reads"),
+    Package("cramjam", "large-message-handle-compression", "large-messages"),
+    Package("fsspec", "claim-check storage", "large-messages"),
+)
+
+
+def check_package(package: Package) -> Outcome:
+    """Return whether a package is there, without importing it."""
+    try:
+        version = importlib.metadata.version(package.name)
+    except importlib.metadata.PackageNotFoundError:
+        if package.extra is not None:
+            text = f'not installed; only for {package.use}: pip install "ticdc-source[{package.extra}]"'
+            return Outcome.ok(text)
+        if package.name == "pyspark":  # clusters bring their own
+            return Outcome.warning("not installed here: jobs need it, the commands do not", "pip install pyspark")
+        return Outcome.failed(f"not installed; for {package.use}", f"pip install {package.name}")
+    if package.name == "kafka-python":
+        return _check_client(version)
+    if package.name == "pyspark" and tuple(map(int, version.split(".")[:2])) < _LEAST_PYSPARK:
+        text = f'{version}: decode() works, format("ticdc") needs 4.0'
+        return Outcome.warning(text, "install PySpark 4.0 or newer, or read with decode()")
+    return Outcome.ok(version)
+
+
+def _check_client(version: str) -> Outcome:
+    lacking = installed().fallback
+    if lacking is not None:
+        mend = f"pip install kafka-python=={TESTED}"
+        return Outcome.warning(f"{version} is built otherwise than the tested {TESTED}: {lacking}", mend)
+    return Outcome.ok(
+        f"{version}, the tested build" if version == TESTED else f"{version}, built as the tested {TESTED}"
+    )
+
+
+def check_native(native_code: str) -> Outcome:
+    """Return whether the native path is there."""
+    missing = why_general(native_code)
+    if missing is None:
+        return Outcome.ok("the native path is there")
+    if native_code == "off":
+        return Outcome.ok("not used: nativeCode=off")
+    mend = "run `make wheel` in a clone, which needs Rust, and install the wheel on the driver and on all executors"
+    return Outcome.warning(f"reads take the general path, which is slower: {missing}", mend)
+
+
+def check_worker() -> Outcome:
+    """Return whether the Python that Spark starts as a worker on this machine can import this package."""
+    if "PYSPARK_PYTHON" in os.environ:
+        return _worker("PYSPARK_PYTHON", os.environ["PYSPARK_PYTHON"], Outcome.failed)
+    # Whatever starts the job may set it.
+    return _worker("PYSPARK_PYTHON is not set:", "python3", Outcome.warning)
+
+
+def _worker(named: str, wanted: str, bad: Callable[[str, str], Outcome]) -> Outcome:
+    mend = f"install ticdc-source there, or set PYSPARK_PYTHON={sys.executable}"
+    python = shutil.which(wanted)
+    if python is None:
+        return bad(f"{named} {wanted} is not there", mend)
+    with tempfile.TemporaryDirectory() as elsewhere:  # not where a clone would be found
+        try:
+            done = subprocess.run(
+                [python, "-c", _WORKER], cwd=elsewhere, capture_output=True, text=True, timeout=_SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return bad(f"{named} {python} does not run: {error}", mend)
+    said = done.stdout.split()
+    own_version = ".".join(platform.python_version_tuple()[:2])
+    if not said:
+        return bad(f"{named} {python} is no Python", mend)
+    if said[0] != own_version:
+        mend = "set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to the same version of Python"
+        return bad(f"{named} {python} is Python {said[0]}, and this one is {own_version}", mend)
+    if len(said) == 1:
+        reason = (done.stderr.strip().splitlines() or ["it ended"])[-1]
+        return bad(f"{named} {python} cannot import ticdc_source: {reason}", mend)
+    same = "this Python" if Path(python).samefile(sys.executable) else f"Python {said[0]}"
+    return Outcome.ok(f"{named} {python} ({same}) has ticdc-source {said[1]}")

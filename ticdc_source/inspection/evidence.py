@@ -1,0 +1,178 @@
+"""What rows show of a changefeed and no message says: the time zone of its server, its partition dispatcher.
+
+The messages do not name the zone (docs/wire.md, item 21). But a column that holds the time of the change, such as
+`updated_at`, lies just before the commit time in the right zone, and whole quarters of an hour beside it in another.
+
+The dispatcher shows in what the rows of one partition have in common. Sources: pingcap/tiflow
+cdc/sink/dmlsink/mq/dispatcher/partition: `ts` is the commit-ts modulo the number of partitions, `table` a hash of the
+table's name, `index-value` a hash of the handle key.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_source.protocols.changefeed import ChangefeedSetting
+
+__all__ = ["Dispatched", "shift_of"]
+
+_QUARTER_S = 900
+_NEAR_S = 120.0  # a row is written so long before it is committed, at most; clocks may differ as well
+_LEAST = 3  # rows, with as many commit times
+_LEAST_PART = 0.5  # of the rows
+# UTC offsets of time zones, in quarters of an hour. Others are times that are planned: an expiry in 15 minutes.
+_OFFSETS = frozenset((*range(-48, 57, 4), -38, -14, -10, 14, 18, 22, 23, 26, 35, 38, 42, 51, 55))
+
+# Time zones to name, those of the most people first. Others have the same offset.
+_ZONES = (
+    "Asia/Shanghai", "Asia/Kolkata", "Asia/Tokyo", "Asia/Jakarta", "Asia/Dubai", "Europe/London", "Europe/Berlin",
+    "Europe/Moscow", "America/New_York", "America/Chicago", "America/Denver", "America/Los_Angeles",
+    "America/Sao_Paulo", "Australia/Sydney",
+)  # fmt: skip
+
+
+class Shift(NamedTuple):
+    """By how much a column is shifted.
+
+    Attributes:
+        offset: the offset of the time zone to try, such as `+08:00`.
+        zones: names of time zones that have this offset at the time of the rows.
+        rows: the number of rows that show it.
+        seconds: the shift against the time zone of the read; 0 if that is right.
+    """
+
+    offset: str
+    zones: tuple[str, ...]
+    rows: int
+    seconds: int
+
+
+def shift_of(values: pa.Array, commit_ms: pa.Array, time_zone: str) -> Shift | None:
+    """Return by how much the values of a column are beside the commit times; None if most are not, or not clearly.
+
+    Args:
+        values: the column, a timestamp with time zone, read in `time_zone`.
+        commit_ms: the commit time of each value, in milliseconds since the epoch.
+        time_zone: a name, or an offset such as `+08:00`.
+    """
+    pairs = [
+        (value / 1e6, commit / 1e3)
+        for value, commit in zip(values.cast(pa.int64()).to_pylist(), commit_ms.to_pylist(), strict=True)
+        if value is not None and commit is not None
+    ]
+    quarters: Counter[int] = Counter()
+    commits: dict[int, set[float]] = {}
+    for value, commit in pairs:
+        quarter = round((value - commit) / _QUARTER_S)
+        if abs(value - commit - quarter * _QUARTER_S) <= _NEAR_S:
+            quarters[quarter] += 1
+            commits.setdefault(quarter, set()).add(commit)
+    if not quarters:
+        return None
+    quarter, rows = quarters.most_common(1)[0]
+    if rows < _LEAST_PART * len(pairs) or len(commits[quarter]) < _LEAST:
+        return None
+    moment = datetime.fromtimestamp(max(commits[quarter]), timezone.utc)
+    offset = _offset_of(time_zone, moment) + timedelta(seconds=quarter * _QUARTER_S)
+    if quarter and offset / timedelta(seconds=_QUARTER_S) not in _OFFSETS:
+        return None
+    return Shift(_text(offset), tuple(_names(offset, moment)), rows, quarter * _QUARTER_S)
+
+
+def _offset_of(time_zone: str, moment: datetime) -> timedelta:
+    if time_zone[:1] in "+-":
+        sign = -1 if time_zone[0] == "-" else 1
+        hours, _, minutes = time_zone[1:].partition(":")
+        return sign * timedelta(hours=int(hours), minutes=int(minutes or 0))
+    if time_zone == "UTC":
+        return timedelta()
+    return moment.astimezone(ZoneInfo(time_zone)).utcoffset() or timedelta()
+
+
+def _names(offset: timedelta, moment: datetime) -> Iterator[str]:
+    if not offset:
+        yield "UTC"
+    for name in _ZONES:
+        try:
+            zone = ZoneInfo(name)
+        except ZoneInfoNotFoundError:  # slim images lack time-zone data
+            return
+        if moment.astimezone(zone).utcoffset() == offset:
+            yield name
+
+
+def _text(offset: timedelta) -> str:
+    minutes = round(offset / timedelta(minutes=1))
+    return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
+
+
+_DISPATCHER = "dispatcher-partition"
+# So many rows that could have been elsewhere are no accident.
+_LEAST_ROWS, _LEAST_KEYS, _LEAST_REPEATED = 8, 8, 3
+_HASHED = (pa.types.is_integer, pa.types.is_string, pa.types.is_binary, pa.types.is_decimal, pa.types.is_date)
+
+
+@dataclass(slots=True)
+class Dispatched:
+    """Counts in which partitions rows are, over all tables of a topic.
+
+    Attributes:
+        partitions: the number of partitions of the topic.
+    """
+
+    partitions: int
+    _rows: int = 0
+    _by_ts: int = 0
+    _used: set[int] = field(default_factory=set)
+    _tables: int = 0
+    _one_partition: int = 0
+    _chances: int = 0  # for a second partition: the distinct keys of each table but one
+    _keyed: int = 0
+    _repeated: int = 0
+    _scattered: int = 0
+
+    def add(self, partitions: pa.Array, commit_ts: pa.Array, keys: list[pa.Array]) -> None:
+        """Add the rows of a table: the partition, the commit-ts and the columns of the handle key of each."""
+        if not len(partitions):
+            return
+        self._rows += len(partitions)
+        self._used.update(partitions.unique().to_pylist())
+        expected = [None if ts is None else ts % self.partitions for ts in commit_ts.to_pylist()]
+        self._by_ts += pc.sum(pc.equal(partitions, pa.array(expected, partitions.type)).cast(pa.int32())).as_py() or 0
+        self._tables += 1
+        alone = len(partitions.unique()) == 1
+        self._one_partition += alone
+        if not keys or not all(any(is_type(key.type) for is_type in _HASHED) for key in keys):
+            return
+        names = [f"key{number}" for number in range(len(keys))]
+        rows = pa.table([*keys, partitions, commit_ts], names=[*names, "partition", "commit_ts"])
+        by_key = rows.group_by(names).aggregate([("partition", "count_distinct"), ("commit_ts", "count_distinct")])
+        self._chances += len(by_key) - 1
+        self._keyed += not alone
+        self._repeated += pc.greater(by_key["commit_ts_count_distinct"], 1).to_pylist().count(True)
+        self._scattered += pc.greater(by_key["partition_count_distinct"], 1).to_pylist().count(True)
+
+    def settings(self) -> list[ChangefeedSetting]:
+        """Return the dispatcher, if the rows show it."""
+        if self.partitions < 2 or self._rows < _LEAST_ROWS:  # noqa: PLR2004 (one partition says nothing)
+            return []
+        if self._by_ts == self._rows and len(self._used) > 1:
+            because = f"the partition of each of {self._rows:,} rows is its commit-ts modulo {self.partitions}"
+            return [ChangefeedSetting(_DISPATCHER, "ts", because)]
+        if self._one_partition == self._tables:
+            if self._chances < _LEAST_KEYS:
+                return []
+            because = f"tables whose rows are all in one partition: {self._tables:,}, all of them"
+            return [ChangefeedSetting(_DISPATCHER, "table", because)]
+        if self._keyed and not self._scattered and self._repeated >= _LEAST_REPEATED:
+            because = f"rows that changed more than once, each in one partition: {self._repeated:,}"
+            return [ChangefeedSetting(_DISPATCHER, "index-value", because)]
+        return []

@@ -1,0 +1,403 @@
+"""The sequence of an inspection: options → offset ranges → records → protocols → tables → findings.
+
+All of a small topic is read, and both ends of a large one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from ticdc_source.driver.inference import Fetch, Sample, Sampler
+from ticdc_source.driver.load import batch_options, driver_fetcher
+from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
+from ticdc_source.inspection.evidence import Dispatched
+from ticdc_source.inspection.findings import findings_of
+from ticdc_source.inspection.report import (
+    BadRecords,
+    DDLReport,
+    Finding,
+    Inspection,
+    PartitionReport,
+    ProtocolReport,
+    TopicReport,
+)
+from ticdc_source.inspection.table_report import inspect_table
+from ticdc_source.kafka import KafkaCluster
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.pipeline.context import lower_case
+from ticdc_source.protocols import INSPECTIONS, decoder_of, describe_unknown, recognized
+from ticdc_source.protocols.base import Decoder, splits_of
+from ticdc_source.protocols.changefeed import SettingsFinder
+from ticdc_source.schema.ddl import ddl_types_of_tables
+from ticdc_source.schema.ddl_kinds import ddl_kind, removes_rows_of
+from ticdc_source.tso import seconds, utc
+
+__all__ = ["Limits", "ScanProgress", "inspect", "inspect_chunks", "scan"]
+
+_SHOWN = 60  # characters of a value that no protocol recognizes
+_MOST_BYTES = 256 << 20  # of keys and values, which stay in memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How far an inspection looks.
+
+    Attributes:
+        max_records: the number of records to read, of all topics together; some more may be read.
+        timeout: the time in seconds after which no more records are asked for.
+    """
+
+    max_records: int = 100_000
+    timeout: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScanProgress:
+    """How far a scan is.
+
+    Attributes:
+        doing: what is done, in one word.
+        done: the number of records so far.
+        total: the number of records that will be looked at.
+    """
+
+    doing: str
+    done: int
+    total: int
+
+
+class Scan(NamedTuple):
+    """The records that were read.
+
+    Attributes:
+        chunks: the chunks, in offset order within each topic partition; between two of them records may be left out.
+        whole: whether all records of the ranges were read.
+    """
+
+    chunks: list[Chunk]
+    whole: bool
+
+
+OnProgress = Callable[[ScanProgress], object]
+
+
+def inspect(
+    given: Mapping[str, str],
+    limits: Limits | None = None,
+    on_progress: OnProgress = lambda _: None,
+    now: Callable[[], float] = time.time,
+) -> Inspection:
+    """Look at the records of topics.
+
+    Args:
+        given: the options, as `spark.read.format("ticdc")` takes them; `tables` narrows what is looked at.
+        limits: how far to look.
+        on_progress: called now and then.
+        now: the clock that lags refer to, in seconds since the epoch.
+
+    Raises:
+        TiCDCSourceError: an option is wrong, or the brokers do not answer, or refuse.
+    """
+    options = batch_options(given)
+    limits = limits or Limits()
+    with KafkaCluster(options) as cluster:
+        ranges = cluster.resolve_ranges()
+    with driver_fetcher(options) as fetcher:
+        records = scan(ranges, fetcher.fetch, limits, on_progress)
+    topics = []
+    for topic in sorted({offset_range.topic for offset_range in ranges}):
+        partitions = [
+            PartitionReport(partition=each.partition, start=each.start, end=each.end)
+            for each in ranges
+            if each.topic == topic
+        ]
+        topics.append(TopicReport(topic=topic, partitions=partitions))
+    return inspect_chunks(records.chunks, topics, options, whole=records.whole, on_progress=on_progress, now=now())
+
+
+def scan(
+    ranges: Sequence[OffsetRange], fetch: Fetch, limits: Limits, on_progress: Callable[[ScanProgress], object]
+) -> Scan:
+    """Read both ends of offset ranges, and then on from the start, until everything is read or a limit is reached.
+
+    Args:
+        ranges: the offset ranges.
+        fetch: yields the records of a range.
+        limits: how far to read.
+        on_progress: called for each chunk.
+
+    Raises:
+        TiCDCSourceError: as `kafka.Fetcher.fetch`.
+    """
+    non_empty = [offset_range for offset_range in ranges if offset_range.size]
+    total = min(limits.max_records, sum(offset_range.size for offset_range in non_empty))
+    deadline = time.monotonic() + limits.timeout
+    sampler = Sampler(non_empty, fetch, deadline)
+    heads: list[Chunk] = []
+    tails: list[Chunk] = []
+    done = size = 0
+
+    def keep(chunk: Chunk, kept: list[Chunk]) -> bool:
+        nonlocal done, size
+        kept.append(chunk)
+        done += len(chunk)
+        size += sum(map(len, filter(None, (*chunk.keys, *chunk.values))))
+        on_progress(ScanProgress("read", min(done, total), total))
+        return done < limits.max_records and size < _MOST_BYTES
+
+    window = max(1, limits.max_records // max(1, 2 * len(non_empty)))
+    for first, last in sampler.first_windows(window):
+        more = all([keep(chunk, heads) for chunk in first] + [keep(chunk, tails) for chunk in last])
+        if not more:
+            break
+    while sampler and done < limits.max_records and size < _MOST_BYTES and time.monotonic() < deadline:
+        window = max(1, (limits.max_records - done) // len(non_empty))
+        for chunk in sampler.forward(window):  # all of it: the sampler does not read it again
+            keep(chunk, heads)
+    chunks = sorted((*heads, *tails), key=lambda chunk: (chunk.topic, chunk.partition, chunk.offsets[0]))
+    return Scan(chunks, whole=not sampler)
+
+
+def inspect_chunks(
+    chunks: Sequence[Chunk],
+    topics: Sequence[TopicReport],
+    options: Options,
+    *,
+    whole: bool,
+    on_progress: OnProgress = lambda _: None,
+    now: float,
+) -> Inspection:
+    """Report on records.
+
+    Args:
+        chunks: the records, in offset order within each topic partition.
+        topics: the topics, with the offset ranges of their partitions.
+        options: the options.
+        whole: whether these are all records of the ranges.
+        on_progress: called for each chunk.
+        now: seconds since the epoch.
+    """
+    total = sum(map(len, chunks))
+    inspection = Inspection(topics=list(topics), scanned=total, whole=whole)
+    done = 0
+    for topic in topics:
+        content = _Topic(topic, options, whole=whole)
+        for chunk in chunks:
+            if chunk.topic == topic.topic:
+                content.add(chunk)
+                done += len(chunk)
+                on_progress(ScanProgress("decode", done, total))
+        inspection.findings += content.finish(now)
+    inspection.findings += findings_of(inspection)
+    return inspection
+
+
+@dataclass(slots=True)
+class _Messages:
+    """The messages of one protocol in a topic."""
+
+    decoder: Decoder
+    settings: SettingsFinder
+    sample: Sample
+    report: ProtocolReport
+    ddl: list[tuple[Chunk, DDLEvent]] = field(default_factory=list)
+
+
+class _Topic:
+    """Collects what the chunks of one topic have.
+
+    Args:
+        report: the report of the topic, which it completes.
+        options: the options.
+        whole: whether all records of the topic are among the chunks.
+    """
+
+    def __init__(self, report: TopicReport, options: Options, *, whole: bool) -> None:
+        self._report = report
+        self._options = options
+        self._whole = whole
+        self._partitions = {each.partition: each for each in report.partitions}
+        self._messages: dict[str, _Messages] = {}
+        self._recognized: set[str] = set()
+        self._bad: dict[tuple[str, str], BadRecords] = {}
+        self._unknown: list[tuple[Chunk, int]] = []
+        self._tables = TableFilter(options.tables or ())
+        self._others: set[TableName] = set()
+
+    def _wants(self, table: TableName) -> bool:
+        if self._tables.matches(table):
+            return True
+        self._others.add(table)
+        return False
+
+    def add(self, chunk: Chunk) -> None:
+        """Split a chunk by protocol, and look at its events."""
+        self._partitions[chunk.partition].scanned += len(chunk)
+        if chunk.failure is not None:
+            self._add_bad("", chunk.failure, str(chunk.address(0)))
+            return
+        names = [self._protocol_of(key, value) for key, value in zip(chunk.keys, chunk.values, strict=True)]
+        start = 0
+        for end in range(1, len(names) + 1):
+            if end == len(names) or names[end] != names[start]:
+                part = chunk if (start, end) == (0, len(names)) else chunk.part(start, end)
+                self._add_part(names[start], part)
+                start = end
+
+    def _protocol_of(self, key: bytes | None, value: bytes | None) -> str:
+        """Return the protocol of a record; empty if none recognizes it."""
+        wanted = self._options.protocol
+        if wanted != "auto":
+            return wanted
+        protocol = recognized(key, value) or ""
+        if protocol:
+            self._recognized.add(protocol)
+        elif len(self._recognized) == 1:  # a tombstone, or a broken message of the protocol seen so far
+            return next(iter(self._recognized))
+        return protocol
+
+    def _add_part(self, protocol: str, chunk: Chunk) -> None:
+        if not protocol:
+            self._unknown += [(chunk, position) for position in range(len(chunk))]
+            return
+        messages = self._messages.get(protocol)
+        if messages is None:
+            messages = self._messages[protocol] = self._new(protocol)
+        messages.report.records += len(chunk)
+        sample = messages.sample
+        for split in splits_of(messages.decoder, chunk, self._wants):
+            messages.settings.add(chunk, split)
+            for table, events in split.tables.items():
+                sample.rows.setdefault(table, []).append(events)
+            sample.ddl += split.ddl
+            messages.ddl += [(chunk, event) for event in split.ddl if self._tables.matches_ddl(event.table)]
+            messages.report.watermarks += len(split.watermarks)
+            self._add_corrupt(protocol, chunk, split.corrupt)
+            partition = self._partitions[chunk.partition]
+            for mark in split.watermarks:
+                partition.watermark = max(mark.ts, partition.watermark or 0)
+            for event in split.ddl:
+                _widen(partition, event.commit_ts, event.commit_ts)
+
+    def _new(self, protocol: str) -> _Messages:
+        decoder = decoder_of(protocol, self._options, reads_files=self._options.claim_check_location is not None)
+        sample = Sample(decoder, TableFilter(()), whole=self._whole, table_ddl=self._options.table_ddl)
+        return _Messages(decoder, INSPECTIONS[protocol].settings(), sample, ProtocolReport(protocol=protocol))
+
+    def _add_corrupt(self, protocol: str, chunk: Chunk, corrupt: Iterable[Corrupt]) -> None:
+        for each in corrupt:
+            self._add_bad(protocol, each.error.reason, str(each.error.at(chunk.address(each.position)).address))
+
+    def _add_bad(self, protocol: str, reason: str, where: str) -> None:
+        bad = self._bad.get((protocol, reason))
+        if bad is None:
+            self._bad[protocol, reason] = BadRecords(reason=reason, count=1, first=where)
+        else:
+            bad.count += 1
+
+    def finish(self, now: float) -> list[Finding]:
+        """Complete the report; return what a person should know of single tables."""
+        self._report_unknown()
+        self._report.others = sorted(map(str, self._others))
+        findings: list[Finding] = []
+        for protocol, messages in self._messages.items():
+            findings += self._finish_protocol(protocol, messages)
+            self._report.protocols.append(messages.report)
+        self._report.bad = [bad for (protocol, _), bad in self._bad.items() if not protocol]
+        for partition in self._report.partitions:
+            _complete_times(partition, now)
+        marks = [partition.watermark for partition in self._report.partitions]
+        lowest = min((mark or 0 for mark in marks), default=0)
+        if lowest:
+            self._report.watermark, self._report.watermark_time = lowest, utc(lowest)
+            self._report.watermark_lag_s = _lag_s(lowest, now)
+        return [replace(finding, topic=self._report.topic) for finding in findings]
+
+    def _report_unknown(self) -> None:
+        """Report records that came before the first one of a protocol, or that no protocol recognizes."""
+        for chunk, position in self._unknown:
+            value = chunk.values[position]
+            if value is None and len(self._messages) <= 1:
+                continue  # a tombstone
+            self._report.unknown += 1
+            self._add_bad("", describe_unknown((value or b"")[:_SHOWN]), str(chunk.address(position)))
+
+    def _finish_protocol(self, protocol: str, messages: _Messages) -> list[Finding]:
+        report, sample = messages.report, messages.sample
+        dispatched, is_in_zone = Dispatched(len(self._report.partitions)), False
+        findings: list[Finding] = []
+        in_texts = {} if sample.decoder.facts.types_in_ddl else ddl_types_of_tables(sample.ddl, whole=sample.whole)
+        for table, parts in sorted(_by_table(sample).items(), key=lambda item: str(item[0])):
+            inspected = inspect_table(table, parts, sample, self._options, in_texts.get(lower_case(table), {}))
+            report.tables.append(inspected.report)
+            findings += inspected.findings
+            is_in_zone |= inspected.is_in_zone
+            for corrupt in inspected.failed:
+                self._add_bad(protocol, corrupt.error.reason, str(corrupt.error.address))
+            dispatched.add(inspected.partitions, inspected.commit_ts, inspected.keys)
+            for number, (first, last) in inspected.commit_range_of_partitions().items():
+                _widen(self._partitions[number], first, last)
+        settings = messages.settings.found()
+        report.settings = [*settings, *dispatched.settings()] if settings else []  # none: they are not TiCDC's
+        report.ddl = _history(messages)
+        report.no_commit_ts = messages.settings.no_commit_ts
+        report.bad = [bad for (name, _), bad in self._bad.items() if name == protocol]
+        if is_in_zone:  # all columns are: a changefeed has one zone, and the others hold later times, such as an expiry
+            return [finding for finding in findings if finding.code != "timestamp-shifted"]
+        return findings
+
+
+def _by_table(sample: Sample) -> dict[TableName, list[TableEvents]]:
+    """Return the events of each table under one spelling: TiDB compares names without case."""
+    names: dict[TableName, TableName] = {}
+    tables: dict[TableName, list[TableEvents]] = {}
+    for table, parts in sample.rows.items():
+        name = names.setdefault(lower_case(table), table)
+        tables.setdefault(name, []).extend(parts)
+    return tables
+
+
+def _history(messages: _Messages) -> list[DDLReport]:
+    """Return the DDL events by commit-ts, each once: some protocols send a copy to every partition."""
+    reports: dict[tuple[object, ...], DDLReport] = {}
+    tables = list(messages.sample.rows)
+    for chunk, event in messages.ddl:
+        what = (event.commit_ts, event.table, event.query, event.type)
+        earlier = reports.get(what)
+        offset = chunk.offsets[event.position]
+        if earlier is not None and (earlier.partition, earlier.offset) <= (chunk.partition, offset):
+            continue
+        reports[what] = DDLReport(
+            commit_ts=event.commit_ts,
+            time=utc(event.commit_ts),
+            table=str(event.table),
+            kind=ddl_kind(event),
+            query=event.query,
+            removes_rows=any(removes_rows_of(event, table) for table in (event.table, *tables)),
+            partition=chunk.partition,
+            offset=offset,
+        )
+    return sorted(reports.values(), key=lambda report: (report.commit_ts or 0, report.partition, report.offset))
+
+
+def _widen(partition: PartitionReport, first: int | None, last: int | None) -> None:
+    if first is not None:
+        partition.first_commit_ts = min(first, partition.first_commit_ts or first)
+    if last is not None:
+        partition.last_commit_ts = max(last, partition.last_commit_ts or last)
+
+
+def _complete_times(partition: PartitionReport, now: float) -> None:
+    partition.first_time, partition.last_time = utc(partition.first_commit_ts), utc(partition.last_commit_ts)
+    partition.watermark_time = utc(partition.watermark)
+    if partition.watermark is not None:
+        partition.watermark_lag_s = _lag_s(partition.watermark, now)
+
+
+def _lag_s(watermark: int, now: float) -> float:
+    return round(max(0.0, now - seconds(watermark)), 3)

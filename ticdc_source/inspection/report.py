@@ -1,0 +1,330 @@
+"""What an inspection and a diagnosis report, as data.
+
+The classes are JSON with the same names: `Inspection.as_json`, `Diagnosis.as_json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from ticdc_source.protocols.changefeed import ChangefeedSetting
+
+__all__ = [
+    "FINDINGS",
+    "BadRecords",
+    "Check",
+    "ColumnReport",
+    "DDLReport",
+    "Diagnosis",
+    "Finding",
+    "Inspection",
+    "Outcome",
+    "PartitionReport",
+    "ProtocolReport",
+    "TableReport",
+    "TopicReport",
+]
+
+# What a person should know before reading a topic, by the code that scripts look for.
+FINDINGS: Mapping[str, str] = {
+    "empty": "the offset range of a topic has no record",
+    "not-whole": "not all records were read: counts and DDL are those of a part",
+    "no-such-table": "no row is of a table that the option `tables` names",
+    "late": "the watermark of a topic is more than ten minutes behind this machine's clock",
+    "several-protocols": "a topic has messages of several protocols",
+    "unknown-protocol": "records have an unsupported protocol",
+    "bad-records": "records or events cannot be read; one finding per reason, with the first address",
+    "refused": "`load()` refuses a table with these options; the finding gives the reason",
+    "types-uncertain": "messages do not fully say the types of columns: precision, length, members of ENUM or SET",
+    "timestamp-shifted": "TIMESTAMP columns differ from the commit times as time zones do: the `timeZone` to try",
+    "no-key": "the messages of a table name no key: its changes cannot be merged",
+    "no-commit-ts": "messages have no commit-ts",
+    "no-watermarks": "partitions have no watermark: `endingCommitTs=resolved` does not work, and lag is not known",
+    "no-old-rows": "the changefeed sends no old rows: updates have no `update_preimage`",
+    "handle-key-only": "large messages have their key columns only: reads fail without `onHandleKeyOnly=null`",
+    "claim-check": "large messages lie in claim-check storage: reads need `claimCheckLocation`",
+    "destructive-ddl": "DDL removed rows without delete events",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that a person should know before reading the topic.
+
+    Attributes:
+        code: one of `FINDINGS`.
+        message: what was found, and what to do about it.
+        topic: the topic.
+        table: the table; None if it is about the topic.
+        columns: the columns, if it is about some.
+    """
+
+    code: str
+    message: str
+    topic: str | None = None
+    table: str | None = None
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionReport:
+    """A topic partition.
+
+    Attributes:
+        partition: its number.
+        start, end: the offset range that was asked for; by default all that Kafka has. `end` is exclusive.
+        scanned: the number of records that were read.
+        first_commit_ts, last_commit_ts: the smallest and the largest commit-ts of rows and DDL; None without any.
+        first_time, last_time: their times.
+        watermark, watermark_time: the largest watermark; None without any.
+        watermark_lag_s: how many seconds it is behind this machine's clock.
+    """
+
+    partition: int
+    start: int
+    end: int
+    scanned: int = 0
+    first_commit_ts: int | None = None
+    first_time: str | None = None
+    last_commit_ts: int | None = None
+    last_time: str | None = None
+    watermark: int | None = None
+    watermark_time: str | None = None
+    watermark_lag_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnReport:
+    """A column.
+
+    Attributes:
+        name: its name.
+        mysql_type: its type in TiDB, as far as messages and DDL tell; None if they do not.
+        spark_type: the type that Spark gets.
+        key: whether it is part of the handle key.
+        uncertain: whether the messages do not fully say the type.
+    """
+
+    name: str
+    mysql_type: str | None
+    spark_type: str
+    key: bool
+    uncertain: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class TableReport:
+    """A table.
+
+    Attributes:
+        table: its name, as the option `tables` takes it.
+        insert, update, delete: the number of row events of each kind.
+        sent_again: how many of them have the kind, key and commit-ts of an earlier one, as after a restart of TiCDC;
+            0 if the messages name no key.
+        first_commit_ts, last_commit_ts, first_time, last_time: as in `PartitionReport`.
+        keys: the columns of the handle key, if the messages tell.
+        columns: its columns; empty if no row can be read.
+        schema: the table's columns as Spark's DDL, for `.schema(…)`; empty if no row can be read.
+        options: the options that read it.
+    """
+
+    table: str
+    insert: int = 0
+    update: int = 0
+    delete: int = 0
+    sent_again: int = 0
+    first_commit_ts: int | None = None
+    first_time: str | None = None
+    last_commit_ts: int | None = None
+    last_time: str | None = None
+    keys: list[str] = field(default_factory=list)
+    columns: list[ColumnReport] = field(default_factory=list)
+    schema: str = ""
+    options: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def events(self) -> int:
+        """The number of row events."""
+        return self.insert + self.update + self.delete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DDLReport:
+    """A DDL event. Of the copies in several partitions, the one in the lowest partition counts.
+
+    Attributes:
+        commit_ts, time: when it took effect.
+        table: the table, or the database.
+        kind: what it does, in one word.
+        query: the SQL text.
+        removes_rows: whether it removes rows without delete events.
+        partition, offset: where it is.
+    """
+
+    commit_ts: int | None
+    time: str | None
+    table: str
+    kind: str
+    query: str
+    removes_rows: bool
+    partition: int
+    offset: int
+
+
+@dataclass(slots=True, kw_only=True)
+class BadRecords:
+    """Records or events that cannot be read for one reason.
+
+    Attributes:
+        reason: why.
+        count: how many.
+        first: the address of the first one.
+    """
+
+    reason: str
+    count: int
+    first: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ProtocolReport:
+    """The messages of one protocol in a topic.
+
+    Attributes:
+        protocol: its name.
+        records: the number of records.
+        settings: the settings of the changefeed that the messages show.
+        tables: the tables with rows.
+        ddl: the DDL history, by commit-ts.
+        watermarks: the number of watermarks.
+        bad: the records that cannot be read.
+        no_commit_ts: the number of row messages without a commit-ts.
+    """
+
+    protocol: str
+    records: int = 0
+    no_commit_ts: int = 0
+    settings: list[ChangefeedSetting] = field(default_factory=list)
+    tables: list[TableReport] = field(default_factory=list)
+    ddl: list[DDLReport] = field(default_factory=list)
+    watermarks: int = 0
+    bad: list[BadRecords] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicReport:
+    """A topic.
+
+    Attributes:
+        topic: its name.
+        partitions: its partitions.
+        protocols: the protocols of its messages: one, unless something is wrong.
+        others: the tables that have rows and that the option `tables` leaves out.
+        unknown: the number of records that no protocol recognizes.
+        bad: these records, and those that could not be taken out of their record batch.
+        watermark, watermark_time, watermark_lag_s: the smallest watermark of its partitions: every transaction up to it
+            is in the topic. None if a partition has none.
+    """
+
+    topic: str
+    partitions: list[PartitionReport] = field(default_factory=list)
+    protocols: list[ProtocolReport] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    unknown: int = 0
+    bad: list[BadRecords] = field(default_factory=list)
+    watermark: int | None = None
+    watermark_time: str | None = None
+    watermark_lag_s: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Inspection:
+    """What is in some topics.
+
+    Attributes:
+        topics: the topics.
+        scanned: the number of records that were read.
+        whole: whether these are all records of the ranges.
+        options: the options that were given, without secrets.
+        findings: what a person should know.
+    """
+
+    topics: list[TopicReport] = field(default_factory=list)
+    scanned: int = 0
+    whole: bool = True
+    options: dict[str, str] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, object]:
+        """Return everything as JSON values."""
+        return {"version": 1, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a step has found.
+
+    Attributes:
+        result: `ok`, `warning`, `failed` or `skipped`.
+        message: what was found.
+        mend: what to do about it; empty if there is nothing to do.
+    """
+
+    result: str
+    message: str
+    mend: str = ""
+
+    @classmethod
+    def ok(cls, message: str) -> Outcome:
+        """Return a good outcome."""
+        return cls("ok", message)
+
+    @classmethod
+    def warning(cls, message: str, mend: str = "") -> Outcome:
+        """Return an outcome with which reads work, but not as well as they could."""
+        return cls("warning", message, mend)
+
+    @classmethod
+    def failed(cls, message: str, mend: str = "") -> Outcome:
+        """Return an outcome with which reads fail."""
+        return cls("failed", message, mend)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A step.
+
+    Attributes:
+        step: its name, for scripts.
+        subject: what was looked at, such as a server or a topic; empty if the step says it.
+        result, message, mend: as in `Outcome`.
+        seconds: how long it took.
+    """
+
+    step: str
+    subject: str
+    result: str
+    message: str
+    mend: str
+    seconds: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Diagnosis:
+    """All steps.
+
+    Attributes:
+        checks: the steps, in order.
+    """
+
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether no step has failed."""
+        return all(check.result != "failed" for check in self.checks)
+
+    def as_json(self) -> dict[str, object]:
+        """Return everything as JSON values."""
+        return {"version": 1, "ok": self.is_well, **asdict(self)}

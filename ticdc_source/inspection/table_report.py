@@ -1,0 +1,274 @@
+"""The row events of one table → what an inspection reports of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_source.driver.inference import Sample
+from ticdc_source.driver.read_context import context_of_schema
+from ticdc_source.driver.read_schema import read_schema
+from ticdc_source.errors import SchemaError, TiCDCSourceError
+from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, Corrupt, TableEvents, TableName
+from ticdc_source.inspection.evidence import shift_of
+from ticdc_source.inspection.report import ColumnReport, Finding, TableReport
+from ticdc_source.options.hints import hint_of, spark_name
+from ticdc_source.options.options import Options
+from ticdc_source.pipeline.spec import read_spec
+from ticdc_source.protocols.base import Decoder, Learned
+from ticdc_source.protocols.plan import Plan
+from ticdc_source.schema.ddl import lack_types, with_table_ddl
+from ticdc_source.schema.model import MYSQL_TYPE, TABLE, TableSchema, TypeVersions, merge_schemas
+from ticdc_source.schema.types import TIMESTAMP
+from ticdc_source.tso import physical_ms_each, utc
+
+__all__ = ["InspectedTable", "inspect_table"]
+
+_ENDS = 50  # chunks from each end whose rows are described
+_OTHER_PREFIX = "_ticdc_"  # of metadata columns, if a table column has the name of one
+# Columns beside those of the table, by names that no table of MySQL has: they end in a space.
+_CHANGE_TYPE, _PARTITION, _COMMIT_TS = "change_type ", "partition ", "commit_ts "
+
+
+@dataclass(slots=True, kw_only=True)
+class InspectedTable:
+    """What was found of a table.
+
+    Attributes:
+        report: for people and scripts.
+        partitions: the topic partition of each new row, and of each deleted one; int32.
+        commit_ts: the commit-ts of each of these rows; int64.
+        keys: the handle-key columns of these rows.
+        failed: the events that cannot be read; their errors have the addresses.
+        is_in_zone: whether a TIMESTAMP column lies beside the commit times without a shift.
+        findings: what a person should know.
+    """
+
+    report: TableReport
+    partitions: pa.Array
+    commit_ts: pa.Array
+    keys: list[pa.Array] = field(default_factory=list)
+    failed: list[Corrupt] = field(default_factory=list)
+    is_in_zone: bool = False
+    findings: list[Finding] = field(default_factory=list)
+
+    def commit_range_of_partitions(self) -> dict[int, tuple[int, int]]:
+        """Return the smallest and the largest commit-ts of each topic partition."""
+        rows = pa.table([self.partitions, self.commit_ts], names=["partition", "commit_ts"])
+        bounds = rows.group_by("partition").aggregate([("commit_ts", "min"), ("commit_ts", "max")])
+        return {
+            row["partition"]: (row["commit_ts_min"], row["commit_ts_max"])
+            for row in bounds.to_pylist()
+            if row["commit_ts_min"] is not None
+        }
+
+
+def inspect_table(
+    table: TableName,
+    parts: Sequence[TableEvents],
+    sample: Sample,
+    options: Options,
+    declared: Mapping[str, TypeVersions],
+) -> InspectedTable:
+    """Describe a table, and decode all its events.
+
+    Args:
+        table: the table.
+        parts: its row events, one topic partition after the other, in offset order.
+        sample: the sample that has them, and all DDL events.
+        options: the options that the user gave.
+        declared: the types that DDL texts give its columns.
+    """
+    decoder = sample.decoder
+    load = _load_schema(parts, sample, declared, options)
+    report = TableReport(table=str(table), options={"tables": str(table), **_needed_options(load, decoder)})
+    findings = []
+    if load.refused is not None:
+        findings.append(Finding(code="refused", message=str(load.refused), table=str(table)))
+    if load.described is not None:
+        report.columns = _columns(load.described, load)
+        report.keys = [column.name for column in report.columns if column.key]
+        report.schema = ", ".join(hint_of(item.name, item.type) for item in load.fields)
+        findings += _uncertain_types(report, sample)
+    rows, failed = _decoded(parts, _plan(load), decoder)
+    kinds = Counter(rows[_CHANGE_TYPE].to_pylist())
+    report.insert, report.update, report.delete = kinds[INSERT], kinds[UPDATE_POSTIMAGE], kinds[DELETE]
+    bounds = pc.min_max(rows[_COMMIT_TS])
+    report.first_commit_ts, report.last_commit_ts = bounds["min"].as_py(), bounds["max"].as_py()
+    report.first_time, report.last_time = utc(report.first_commit_ts), utc(report.last_commit_ts)
+    changed = rows.filter(pc.not_equal(rows[_CHANGE_TYPE], UPDATE_PREIMAGE))
+    report.sent_again = _sent_again(changed, report.keys)
+    is_in_zone = False
+    if not decoder.facts.zoned_timestamps:
+        shifted, is_in_zone = _shifted(table, changed, options)
+        findings += shifted
+    return InspectedTable(
+        report=report,
+        partitions=changed[_PARTITION].combine_chunks(),
+        commit_ts=changed[_COMMIT_TS].combine_chunks(),
+        keys=[changed[name].combine_chunks() for name in report.keys if name in changed.column_names],
+        failed=failed,
+        is_in_zone=is_in_zone,
+        findings=findings,
+    )
+
+
+def _sent_again(rows: pa.Table, keys: Sequence[str]) -> int:
+    """Return how many changes have the kind, key and commit-ts of another one before them."""
+    columns = [name for name in keys if name in rows.column_names]
+    if not columns or any(pa.types.is_nested(rows.schema.field(name).type) for name in columns):
+        return 0
+    return int(rows.num_rows - rows.group_by([_CHANGE_TYPE, _COMMIT_TS, *columns]).aggregate([]).num_rows)
+
+
+class _Load(NamedTuple):
+    """What load() would give.
+
+    Attributes:
+        described: the versions of the table, merged; None if no row can be read.
+        schema: the read schema; None if it would refuse the table whatever the prefix of metadata columns is.
+        options: the options that give it.
+        refused: why it would refuse the table with the options that the user gave.
+    """
+
+    described: TableSchema | None
+    schema: pa.Schema | None
+    options: Options
+    refused: TiCDCSourceError | None = None
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """The table columns of the read schema."""
+        return [item for item in self.schema or () if item.metadata and TABLE.encode() in item.metadata]
+
+
+def _load_schema(
+    parts: Sequence[TableEvents], sample: Sample, declared: Mapping[str, TypeVersions], options: Options
+) -> _Load:
+    """Describe a table, and try the user's options, then another prefix of metadata columns."""
+    some = parts if len(parts) <= 2 * _ENDS else [*parts[:_ENDS], *parts[-_ENDS:]]
+    described: TableSchema | None = None
+    refused: TiCDCSourceError | None = None
+    for tried in (options, replace(options, metadata_column_prefix=_OTHER_PREFIX)):
+        try:
+            if described is None:
+                schemas = [schema for part in some for schema in sample.decoder.describe(part, sample.ddl, declared)]
+                merged = merge_schemas(schemas)
+                if merged is None:
+                    break
+                described = with_table_ddl(merged, sample.table_ddl, required=False)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # findings report it instead
+                return _Load(described, read_schema(described, sample.decoder, tried), tried, refused)
+        except TiCDCSourceError as error:
+            refused = refused or error
+    return _Load(described, None, options, refused)
+
+
+def _needed_options(load: _Load, decoder: Decoder) -> dict[str, str]:
+    needed = {}
+    if load.refused is not None and load.schema is not None:
+        needed["metadataColumnPrefix"] = load.options.metadata_column_prefix
+    if any(item.type == TIMESTAMP for item in load.fields) and not decoder.facts.zoned_timestamps:
+        needed["timeZone"] = load.options.time_zone
+    return needed
+
+
+def _columns(described: TableSchema, load: _Load) -> list[ColumnReport]:
+    fields = {item.name: item for item in load.fields}
+    reports = []
+    for column in described.columns:
+        item = fields.get(column.name)
+        if item is None:
+            mysql_type, spark_type = str(column.type), ""
+        else:
+            mysql_type = item.metadata.get(MYSQL_TYPE.encode(), b"").decode()
+            spark_type = spark_name(item.type)
+        reports.append(
+            ColumnReport(
+                name=column.name,
+                mysql_type=mysql_type or None,
+                spark_type=spark_type,
+                key=column.key,
+                uncertain=column.conflict or lack_types([column]),
+            )
+        )
+    return reports
+
+
+def _uncertain_types(report: TableReport, sample: Sample) -> list[Finding]:
+    """Say which columns need a CREATE TABLE, for types or labels that the messages lack."""
+    columns = tuple(column.name for column in report.columns if column.uncertain)
+    if not columns:
+        return []
+    unread = " DDL events in the topic were not all read, so types from DDL are not used." if not sample.whole else ""
+    message = (
+        f"The messages do not fully say the types of {', '.join(columns)} (precision, length or labels), or say "
+        f"several.{unread} To give them, set tableDDL to what SHOW CREATE TABLE {report.table} prints. To keep the "
+        "types that are shown, set schemaHints"
+    )
+    return [Finding(code="types-uncertain", message=message, table=report.table, columns=columns)]
+
+
+def _plan(load: _Load) -> Plan:
+    """Return the plan that load() would make, except that it leaves out columns that the schema lacks."""
+    context = None if load.schema is None else context_of_schema(load.schema, load.options)
+    if context is None:
+        return Plan(())
+    return replace(read_spec(load.schema, load.options, context).plan, known_columns=None)
+
+
+def _decoded(parts: Sequence[TableEvents], plan: Plan, decoder: Decoder) -> tuple[pa.Table, list[Corrupt]]:
+    """Return the row images of all events with partition and commit-ts, and the events that cannot be read.
+
+    Images of messages that do not fit the plan have no columns, so NULLs.
+    """
+    tables, failed, learned = [], [], Learned(native=plan.native_path)
+    names = [item.name for item in plan.fields]
+    for events in parts:
+        try:
+            decoded, used = decoder.decode(events, plan, learned), names
+        except SchemaError:  # kinds and times need no columns
+            decoded, used = decoder.decode(events, Plan(())), []
+        count = len(decoded.change_types)
+        columns = {
+            _CHANGE_TYPE: decoded.change_types,
+            _PARTITION: pa.repeat(pa.scalar(events.chunk.partition, pa.int32()), count),
+            _COMMIT_TS: decoded.commit_ts.take(decoded.events),
+        }
+        tables.append(pa.table({**columns, **{name: decoded.columns[name] for name in used}}))
+        failed += [
+            Corrupt(events.positions[event], events.indexes[event], error.at(events.address(event)))
+            for event, error in decoded.failures.items()
+        ]
+    return pa.concat_tables(tables, promote_options="default"), failed
+
+
+def _shifted(table: TableName, rows: pa.Table, options: Options) -> tuple[list[Finding], bool]:
+    """Say which TIMESTAMP columns differ from the commit times like time zones, and whether one does not differ."""
+    new = rows.filter(pc.not_equal(rows[_CHANGE_TYPE], DELETE))
+    commit_ms = physical_ms_each(new[_COMMIT_TS])
+    shifts: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    is_in_zone = False
+    for name in new.column_names:
+        if new.schema.field(name).type == TIMESTAMP:
+            shift = shift_of(new[name].combine_chunks(), commit_ms.combine_chunks(), options.time_zone)
+            if shift is not None and not shift.seconds:
+                is_in_zone = True
+            elif shift is not None:
+                shifts.setdefault((shift.offset, shift.zones), []).append(name)
+    findings = []
+    for (offset, zones), columns in shifts.items():
+        named = f" (that of {', '.join(zones)})" if zones else ""
+        message = (
+            f"TIMESTAMP columns {', '.join(columns)} look shifted against the commit times, as if TiCDC's server were "
+            f"not in {options.time_zone}: try timeZone={zones[0] if zones else offset}, offset {offset}{named}"
+        )
+        findings.append(Finding(code="timestamp-shifted", message=message, table=str(table), columns=tuple(columns)))
+    return findings, is_in_zone

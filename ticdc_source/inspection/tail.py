@@ -1,0 +1,149 @@
+"""Events of topics as they come, through the pipeline of `outputFormat=event` (`ticdc-source tail`)."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ticdc_source.driver.load import ReadContexts, batch_options, driver_fetcher, infer_schema
+from ticdc_source.driver.read_context import lowest_partitions
+from ticdc_source.events import Chunk, TableName
+from ticdc_source.kafka import KafkaCluster
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.pipeline.context import ReadScope
+from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.spec import ReadState, read_spec
+from ticdc_source.protocols.base import Decoder, splits_of
+
+__all__ = ["CORRUPT", "Event", "Start", "Tail"]
+
+# What one event has: the columns of outputFormat=event, and where it is.
+Event = dict[str, object]
+
+CORRUPT = "_corrupt_record"
+_ROUND = 2000  # offsets of a topic partition to read before the events of all are put in order
+_PAUSE_S = 0.3  # before looking for new records again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where to start: one of the three.
+
+    Attributes:
+        back: so many records before the end of each topic partition.
+        at_ms: the first record at or after this time, in milliseconds since 1970.
+        earliest: whether at the first record.
+    """
+
+    back: int = 0
+    at_ms: int | None = None
+    earliest: bool = False
+
+
+class Tail(AbstractContextManager["Tail"]):
+    """Reads the events of topics, those of each topic partition in order, and all nearly in the order of commits.
+
+    Args:
+        given: the options, as `spark.read.format("ticdc")` takes them, without those that say what is returned.
+
+    Attributes:
+        binary: the names of the binary columns of each table, as far as messages tell: JSON has base64 of them.
+
+    Raises:
+        OptionError: an option is wrong.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        given = {"mode": "PERMISSIVE", **given, "outputFormat": "event", "includeMetadata": "kafka"}
+        self._options = batch_options(given)
+        inferred: pa.Schema = infer_schema(given)  # of this output it is the same for all topics
+        self._schema = inferred if CORRUPT in inferred.names else inferred.append(pa.field(CORRUPT, pa.string()))
+        self._cluster = KafkaCluster(self._options)
+        self._fetcher = driver_fetcher(self._options)
+        self._contexts = ReadContexts(self._schema, self._options, self._cluster.earliest)
+        self._state: ReadState | None = None
+        self._described: set[TableName] = set()
+        self.binary: dict[tuple[str, str], set[str]] = {}
+
+    def __exit__(self, *_: object) -> None:
+        self._fetcher.close()
+        self._cluster.close()
+
+    def events(self, start: Start, *, follow: bool, pause: Callable[[float], object] = time.sleep) -> Iterator[Event]:
+        """Yield events.
+
+        Args:
+            start: where to start.
+            follow: whether to wait for new records at the end, for ever.
+            pause: waits for some seconds.
+
+        Raises:
+            TiCDCSourceError: as reads do.
+        """
+        positions = self._starts(start)
+        end = self._cluster.latest(positions)
+        while True:
+            ranges = [
+                OffsetRange(*key, begin, min(end[key], begin + _ROUND))
+                for key, begin in positions.items()
+                if begin < end[key]
+            ]
+            if ranges:
+                yield from self._in_order(ranges, end)
+                positions |= {each.topic_partition: each.end for each in ranges}
+            elif not follow:
+                return
+            else:
+                pause(_PAUSE_S)
+            if follow:
+                end = self._cluster.latest(positions)
+
+    def _starts(self, start: Start) -> dict[TopicPartition, int]:
+        ranges = self._cluster.everything()
+        if start.at_ms is not None:
+            times = {each.topic_partition: start.at_ms for each in ranges}
+            return self._cluster.by_timestamp(times, or_latest=True)
+        return {
+            each.topic_partition: each.start if start.earliest else max(each.start, each.end - start.back)
+            for each in ranges
+        }
+
+    def _in_order(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> Iterator[Event]:
+        """Yield the events of some ranges, merged by their commit-ts; those of each range keep their order."""
+        context = self._contexts.of(ranges, ends)
+        if context.protocol is None:
+            return
+        scope = ReadScope(ddl_partitions=lowest_partitions(ends))
+        spec = read_spec(self._schema, self._options, context, scope)
+        self._state = self._state or ReadState.of(spec)
+        self._state.plans.clear()  # DDL may have said more
+        waiting: list[deque[Event]] = []
+        for offset_range in ranges:
+            chunks = self._describing(self._fetcher.fetch(offset_range), spec.decoder)
+            waiting.append(deque(event for batch in read(chunks, spec, self._state) for event in batch.to_pylist()))
+        while waiting := [events for events in waiting if events]:
+            yield min(waiting, key=lambda events: _commit_ts(events[0])).popleft()
+
+    def _describing(self, chunks: Iterator[Chunk], decoder: Decoder) -> Iterator[Chunk]:
+        """Pass chunks on, after a look at the columns of tables that are new."""
+        for chunk in chunks:
+            for split in splits_of(decoder, chunk):
+                for table, events in split.tables.items():
+                    if table not in self._described:
+                        self._described.add(table)
+                        names = self.binary.setdefault((table.database, table.table), set())
+                        for schema in decoder.describe(events.picked(range(1)), split.ddl):
+                            types = {each.name: each.type for each in schema.columns if each.type is not None}
+                            names |= {name for name, type_ in types.items() if pa.types.is_binary(type_.arrow)}
+            yield chunk
+
+
+def _commit_ts(event: Event) -> int:
+    commit_ts = event["_commit_version"]
+    return commit_ts if isinstance(commit_ts, int) else 0

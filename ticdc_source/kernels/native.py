@@ -1,0 +1,104 @@
+"""The extension module `_native` beside this one. Nothing else imports it: without it, all reads work.
+
+`make native` builds it in a clone, and so does `pip install .` where there is cargo. Without it, the general path gives
+the same rows.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from zlib import crc32
+
+import pyarrow as pa
+
+from ticdc_source.errors import OptionError, warn
+from ticdc_source.events import Binaries
+from ticdc_source.kernels.contract import Messages, PackedMessages
+
+__all__ = ["messages_of", "native", "numbers_of", "refuse_missing", "warn_of_missing", "why_general"]
+
+_HOW = (
+    "run `make wheel` in a clone, which needs Rust, and install the wheel on the driver and on all executors. On one "
+    "machine, install Rust, then `TICDC_BUILD_NATIVE=1 pip install --force-reinstall --no-deps --no-cache-dir .`"
+)
+
+_PROJECT = Path(__file__).parents[2]  # a clone; nothing of Rust stands beside an installed package
+
+
+def _load() -> tuple[ModuleType | None, str | None]:
+    """Return the module; if it cannot be loaded, why."""
+    try:
+        import ticdc_source.kernels._native as module  # noqa: PLC0415 (it may be absent)
+    except ImportError as error:  # it was not built, or this system cannot load it: an older glibc, say
+        return None, str(error)
+    if not _is_of(_PROJECT, getattr(module, "CONTRACT", {})):
+        return None, f"{module.__file__} was built from other sources: run `make native`, or install the package again"
+    return module, None
+
+
+def _is_of(project: Path, checksums: Mapping[str, int]) -> bool:
+    """Return whether the files of the contract that are there have these checksums: by path in the project, CRC-32."""
+    for path, checksum in checksums.items():
+        file = project / path
+        if file.is_file() and crc32(file.read_bytes()) != checksum:
+            return False
+    return bool(checksums)
+
+
+native, _missing = _load()
+
+
+def messages_of(messages: Sequence[bytes]) -> Messages:
+    """Return messages as native code takes them."""
+    if isinstance(messages, Binaries):
+        return PackedMessages(messages.spans.data, messages.spans.bounds.tobytes())
+    return messages if isinstance(messages, list) else list(messages)
+
+
+def numbers_of(arrow: pa.DataType, written: bytes | memoryview) -> pa.Array:
+    """Return numbers that native code gave, or others in native byte order, as an array."""
+    buffer = pa.py_buffer(written)
+    return pa.Array.from_buffers(arrow, buffer.size * 8 // arrow.bit_width, [None, buffer])
+
+
+def why_general(native_code: str) -> str | None:
+    """Return why this process does not take the native path; None if it does. `native_code` is the option."""
+    return "nativeCode=off" if native_code == "off" else _missing
+
+
+def refuse_missing(native_code: str) -> None:
+    """Refuse to read without the native path if the option `nativeCode` requires it.
+
+    Raises:
+        OptionError: it is not there.
+    """
+    if native_code == "require" and native is None:
+        msg = (
+            f"nativeCode=require, and {sys.executable} on {platform.node()} has no native path: {_missing}. "
+            f"Set nativeCode=auto, or {_HOW}"
+        )
+        raise OptionError(msg)
+
+
+def warn_of_missing(native_code: str) -> None:
+    """Say once in this process that reads take the general path, unless the option `nativeCode` asks for it.
+
+    Raises:
+        OptionError: as `refuse_missing`.
+    """
+    refuse_missing(native_code)
+    if native_code == "auto" and native is None:
+        _warn()
+
+
+@cache
+def _warn() -> None:
+    warn(
+        f"Reads take the general path, which gives the same rows and takes more CPU time: {_missing}. For the native "
+        f"path, {_HOW}. nativeCode=off hides this warning"
+    )

@@ -1,0 +1,295 @@
+"""How a protocol writes a type (`Wire`), and the kernel that reads a column written so.
+
+A kernel turns the cells of one column into one Arrow array. The cells are what the JSON of the messages holds, in row
+order; None stands for NULL. A kernel is made once for a column, a target type and the settings of the read; from then
+on it is only called. It raises whatever Arrow or Python raise on a cell that does not fit; `failing_cells` finds those
+cells.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from decimal import Decimal
+from typing import NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_source.errors import SchemaError, UnsupportedTypeError
+from ticdc_source.kernels.contract import Cast, DecimalCast, IntegerCast
+from ticdc_source.kernels.variants import variants
+from ticdc_source.schema.types import CONVERSIONS, DECIMAL_MAX, VARIANT, ColumnType, category_of, convertible, type_of
+
+__all__ = [
+    "CastOf",
+    "Cell",
+    "Cells",
+    "Kernel",
+    "Maker",
+    "Settings",
+    "Wire",
+    "arrays_taken",
+    "bytes_of_texts",
+    "convert",
+    "decimals_of_text",
+    "decoded",
+    "failing_cells",
+    "integer_cast",
+    "kernel",
+    "native_cast",
+    "no_cast",
+    "text_bytes",
+    "texts",
+]
+
+Cell: TypeAlias = object  # what JSON gives: str, int, float, bool, list, dict, None
+Cells: TypeAlias = Sequence[Cell]  # or an array, if `Wire.arrays` says so
+Kernel: TypeAlias = Callable[[Cells], pa.Array]
+
+
+class Settings(NamedTuple):
+    """The options that kernels obey: `timeZone`, `zeroDate` and `invalidUtf8`."""
+
+    time_zone: str = "UTC"
+    zero_date: str = "null"
+    invalid_utf8: str = "replace"
+
+
+# By family: the categories of target type that ask for the number behind a value, and not for the value itself.
+_NUMBERS = {
+    "enum": ("integer", "decimal"),
+    "set": ("integer", "decimal"),
+    "bit": ("integer", "decimal", "float", "double"),
+}
+
+Maker: TypeAlias = Callable[[ColumnType, Settings], Kernel]
+# Returns the cast that gives what the natural kernel gives, for the cells that it does not decline; None if none does.
+CastOf: TypeAlias = Callable[[ColumnType, Settings], Cast | None]
+
+
+def no_cast(_type: ColumnType, _settings: Settings) -> Cast | None:
+    """Return None: native code has no cast for the values."""
+    return None
+
+
+def integer_cast(arrow: pa.DataType, *, text: bool) -> Cast | None:
+    """Return the cast that reads integers, of JSON numbers or of digits in text."""
+    if pa.types.is_decimal(arrow):
+        return DecimalCast(text, arrow.precision, arrow.scale) if arrow.scale >= 0 else None
+    return IntegerCast(text, arrow.bit_width // 8) if pa.types.is_signed_integer(arrow) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How a protocol writes a type: it makes kernels.
+
+    Attributes:
+        natural: makes the kernel whose arrays have the type `ColumnType.arrow`.
+        text: makes the kernel for columns read as string: MySQL's text of each value.
+        number: makes the kernel for the number behind an ENUM, a SET or a BIT, as decimal(20,0). None if there is no
+            such number.
+        raw: makes the kernel for the bytes of a text. None if the value is not text.
+        arrays: the type of the arrays that all kernels but `raw` take as well as cells. Such an array holds the JSON of
+            the messages without loss, except that 1 and 1.0 are one double. None if the kernels take cells only.
+        labels: whether ENUM and SET are written as their labels. If not, they are written as numbers.
+        cast: returns the cast of `natural`.
+        text_cast: the cast of `text`; None if native code has none.
+    """
+
+    natural: Maker
+    text: Maker
+    _: KW_ONLY
+    number: Maker | None = None
+    raw: Maker | None = None
+    arrays: pa.DataType | None = None
+    labels: bool = False
+    cast: CastOf = no_cast
+    text_cast: Cast | None = None
+
+
+def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Kernel:
+    """Make the kernel that reads a column of `type_`, written as `wire`, as Arrow type `target`.
+
+    Raises:
+        UnsupportedTypeError: the type is unknown (`wire` is None), and `target` is not string.
+        SchemaError: a column of this type cannot be read as `target`.
+    """
+    category = category_of(target)
+    if wire is None:
+        if category == "string":
+            return lambda cells: plain_text(cells, settings)
+        msg = f"type {type_} is not supported"
+        raise UnsupportedTypeError(msg)
+    if target == VARIANT and type_.name == "json":
+        read = wire.text(type_, settings._replace(invalid_utf8="fail"))
+        return lambda cells: variants(read(cells))
+    if wire.raw is not None and category == "binary":
+        return wire.raw(type_, settings)
+    if wire.number is not None and category in _NUMBERS[type_.family] and not _is_natural(type_, target):
+        number = wire.number(type_, settings)
+        return lambda cells: convert(number(cells), target)
+    type_ = _made(type_, target)
+    if type_.arrow == target:
+        return wire.natural(type_, settings)
+    if category == "string":
+        return wire.text(type_, settings)
+    if not convertible(type_.arrow, target):
+        allowed = ", ".join(sorted({"string", *CONVERSIONS.get(category_of(type_.arrow), ())}))
+        msg = f"{type_} ({type_.arrow}) cannot be read as {target}; it can be read as {allowed}"
+        raise SchemaError(msg)
+    natural = wire.natural(type_, settings)
+    return lambda cells: convert(natural(cells), target)
+
+
+def native_cast(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Cast | None:
+    """Return the cast that gives the values of the kernel with the same arguments, or declines; None if none does."""
+    if wire is None or target == VARIANT or (wire.raw is not None and category_of(target) == "binary"):
+        return None
+    category = category_of(target)
+    if wire.number is not None and category in _NUMBERS[type_.family] and not _is_natural(type_, target):
+        return None
+    type_ = _made(type_, target)
+    if type_.arrow == target:
+        return wire.cast(type_, settings)
+    return wire.text_cast if category == "string" else None
+
+
+def _made(type_: ColumnType, target: pa.DataType) -> ColumnType:
+    """Return the type whose natural kernel makes the target's values at once: no type between loses one."""
+    category = category_of(target)
+    if type_.name == "decimal" and category == "decimal":
+        return replace(type_, length=target.precision, scale=target.scale)
+    if type_.family == "number" and category == category_of(type_.arrow) == "integer":
+        return type_of(target)
+    return type_
+
+
+def arrays_taken(wire: Wire | None, target: pa.DataType) -> pa.DataType | None:
+    """Return the type of the arrays that the kernel for this target takes as well as cells; None for cells only."""
+    if wire is None or (wire.raw is not None and category_of(target) == "binary"):
+        return None
+    return wire.arrays
+
+
+def _is_natural(type_: ColumnType, target: pa.DataType) -> bool:
+    """Return whether the target is the type of a BIT's values: up to 64 bits as a signed bigint."""
+    return type_.family == "bit" and target in (pa.int64(), type_.arrow)
+
+
+def plain_text(cells: Cells, settings: Settings) -> pa.Array:
+    """Return cells of any JSON type as text: strings as they are, everything else as JSON."""
+    return texts(
+        [None if c is None else c if isinstance(c, str) else json.dumps(c, ensure_ascii=False) for c in cells], settings
+    )
+
+
+def texts(cells: Sequence[str | None], settings: Settings) -> pa.Array:
+    """Make a string array; a byte that is not UTF-8 is in the cells as a lone surrogate (PEP 383).
+
+    Raises:
+        ValueError: a text is not UTF-8, and `invalidUtf8` is `fail`.
+    """
+    if isinstance(cells, pa.StringArray):
+        return cells
+    try:
+        return pa.array(cells, pa.string())
+    except UnicodeEncodeError:
+        return pa.array([None if c is None else decoded(text_bytes(c), settings) for c in cells], pa.string())
+
+
+def text_bytes(text: str) -> bytes:
+    """Return the bytes of a text: those that the parser kept as surrogates, too (PEP 383)."""
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:  # a surrogate that a JSON escape wrote stands for no byte
+        return text.encode(errors="surrogatepass")
+
+
+_BAD_BYTE = re.compile("[\udc80-\udcff]")
+
+
+def decoded(value: bytes, settings: Settings) -> str:
+    """Decode UTF-8 as `invalidUtf8` says; U+FFFD stands for each bad byte, as TiCDC itself writes it (Go does so).
+
+    Raises:
+        ValueError: the value is not UTF-8, and `invalidUtf8` is `fail`.
+    """
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        if settings.invalid_utf8 == "replace":
+            return _BAD_BYTE.sub("\ufffd", value.decode(errors="surrogateescape"))
+        msg = "not UTF-8; invalidUtf8=replace puts U+FFFD for each bad byte"
+        raise ValueError(msg) from None
+
+
+def convert(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast to another type without loss.
+
+    Raises:
+        ValueError: a value does not survive the cast (pa.ArrowInvalid is a ValueError).
+    """
+    if array.type == target:
+        return array
+    source, category = category_of(array.type), category_of(target)
+    if category == "boolean":
+        truth = pc.equal(array, 1)
+        if not pc.all(pc.or_(truth, pc.equal(array, 0)), min_count=0).as_py():
+            msg = "a value other than 0 and 1 cannot be read as boolean"
+            raise ValueError(msg)
+        return truth
+    if source == "decimal" and category in ("float", "double"):  # the number of a BIT: 64 of them are an error
+        array = array.cast(pa.int64())
+    if source == "boolean":
+        array = array.cast(pa.int8())
+    if category == "decimal":
+        return decimals_of_text(array.cast(pa.string()), target)
+    return array.cast(target)
+
+
+def decimals_of_text(text: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast decimal texts without loss.
+
+    Arrow's own cast wraps around, unnoticed, if a number has more than 38 digits at the target's scale. It is used only
+    if the texts are too short for that.
+
+    Raises:
+        ValueError, ArithmeticError: a text is not a decimal, or does not fit.
+    """
+    longest = pc.max(pc.binary_length(text)).as_py() or 0
+    written = bytes_of_texts(text)
+    if longest + target.scale <= DECIMAL_MAX and b"e" not in written and b"E" not in written:
+        return text.cast(target)
+    if written.translate(None, b"0123456789+-.eE"):  # Decimal would read " 1_0" as 10, which Arrow refuses
+        msg = "not a decimal"
+        raise ValueError(msg)
+    return pa.array([None if cell is None else Decimal(cell) for cell in text.to_pylist()], target)
+
+
+def bytes_of_texts(text: pa.Array) -> bytes:
+    """Return all texts of a column, one after the other: finding a byte there is 20 times as fast as by a regex."""
+    data = text.buffers()[2]
+    return b"" if data is None else data.to_pybytes()
+
+
+def failing_cells(run: Callable[[Cells], object], cells: Cells) -> dict[int, str]:
+    """Return, by row index, the cells that a kernel refuses and why: it is called on each cell alone."""
+    failures = {}
+    for row, cell in enumerate(cells):
+        try:
+            run([cell])
+        except Exception as error:  # noqa: BLE001 (a kernel may raise anything on garbage; here it gets its address)
+            failures[row] = _reason(error, cell)
+    return failures
+
+
+_SHOWN = 80  # characters of a bad value that an error repeats
+
+
+def _reason(error: Exception, cell: Cell) -> str:
+    shown = repr(cell)
+    shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
+    return f"{shown}: {' '.join(str(error).splitlines()) or type(error).__name__}"

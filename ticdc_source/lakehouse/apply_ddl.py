@@ -1,0 +1,176 @@
+"""The DDL of a table → statements on its target, and changes that are older than a DDL event → what TiDB has now.
+
+Every step does nothing the second time, so a micro-batch that failed in between is repeated as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+from pyspark.sql.types import DataType
+
+from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.lakehouse.changelog import Changelog
+from ticdc_source.lakehouse.target_ddl import Assignment, DDLState, DestructiveDDL, after_ddl
+from ticdc_source.lakehouse.targets import CommitFacts, Target, quoted
+
+__all__ = ["OldRows"]
+
+
+@dataclass(frozen=True, slots=True)
+class OldRows:
+    """What DDL has done to the rows of a target, and what of it the target does not have yet.
+
+    Attributes:
+        target: the target.
+        remembered: its properties.
+        before: the state in them.
+        state: the state after the DDL events of the micro-batch.
+        time_zone: the zone of TIMESTAMP defaults.
+    """
+
+    target: Target
+    remembered: Mapping[str, str]
+    before: DDLState
+    state: DDLState
+    time_zone: str = "UTC"
+
+    @classmethod
+    def after(
+        cls,
+        target: Target,
+        remembered: Mapping[str, str] | None,
+        events: Sequence[DDLEvent],
+        policy: DestructiveDDL,
+        time_zone: str = "UTC",
+    ) -> OldRows:
+        """Read the DDL events of a micro-batch; nothing is written.
+
+        Args:
+            target: the target.
+            remembered: its properties; None if it does not exist.
+            events: the DDL events of its table, oldest first.
+            policy: what is done about events that remove rows.
+            time_zone: the zone of TIMESTAMP defaults.
+
+        Raises:
+            SchemaError: an event removes rows, and the policy does not allow it, or which rows is not known.
+        """
+        state = None if remembered is None else DDLState.of_properties(remembered)
+        table = events[-1].table if events else TableName("", "")
+        new_state = after_ddl(state, events, table, target.name, policy=policy)
+        return cls(target, remembered or {}, state or DDLState(), new_state, time_zone)
+
+    def properties(self, columns: Sequence[str]) -> dict[str, str]:
+        """Return the properties of a new target with these columns: it has no rows to fill."""
+        return self.state.filled(columns).as_properties()
+
+    def keys(self, keys: Sequence[str]) -> tuple[str, ...]:
+        """Return the key columns that the target remembers by the names that they have now."""
+        new = tuple(one for one in self.state.assignments if replace(one, filled=False) not in self._past)
+        return replace(self.state, assignments=new).renamed(keys)
+
+    @property
+    def _past(self) -> frozenset[Assignment]:
+        """What the keys in the properties have been through; DDL that came alone waits for changes with its columns."""
+        return frozenset(replace(one, filled=False) for one in self.before.assignments if one.filled)
+
+    def in_changes(self, changes: Changelog, columns: Mapping[str, DataType], keys: Sequence[str]) -> Changelog:
+        """Return the changes as TiDB has them now: those that DDL removed are gone, and older ones have its values.
+
+        An image without a row, of a delete, keeps what it has beside its key: a delete may have nothing but its key.
+
+        Args:
+            changes: the changes.
+            columns: the columns of the target.
+            keys: the key columns.
+        """
+        commit_ts = f"{quoted(f'{changes.prefix}sequence')}.commit_ts"
+        if self.state.truncated_ts is not None:
+            changes = replace(changes, frame=changes.frame.where(f"{commit_ts} > {self.state.truncated_ts}"))
+        types = {field.name: field.dataType for field in changes.columns}
+        names = {name.lower() for name in types}
+        assigned = {one.column for one in self.state.assignments}
+        absent = {name: type_ for name, type_ in columns.items() if name.lower() in assigned - names}
+        of_rows = (
+            f"CASE WHEN {quoted(f'{changes.prefix}change_type')} IN ('insert', 'update_postimage') THEN {commit_ts} END"
+        )
+        of_keys = self.state.on_changes({**types, **absent}, types, commit_ts, time_zone=self.time_zone)
+        values = self.state.on_changes({**types, **absent}, types, of_rows, time_zone=self.time_zone)
+        lower = {name.lower() for name in keys}
+        values |= {name: value for name, value in of_keys.items() if name.lower() in lower}
+        if not values:
+            return changes
+        metadata = {field.name: field.metadata or {} for field in changes.columns}
+        own = [changes.column(name) for name in changes.frame.columns if name not in values]
+        set_ = [F.expr(value).alias(name, metadata=metadata.get(name, {})) for name, value in values.items()]
+        frame = changes.frame.select(*own, *set_)
+        fields = tuple(field for field in frame.schema if field.name in {**types, **values})
+        return replace(changes, frame=frame, columns=fields)
+
+    def renamed_columns(self, names: Iterable[str]) -> list[str]:
+        """Return the columns of the target that `in_changes` adds to changes with these columns, in lower case."""
+        have = {name.lower() for name in names}
+        columns = {name.lower() for name in self.target.columns()} if self.remembered else set()
+        return [one.column for one in self.state.assignments if one.source and one.column in columns - have]
+
+    def in_tombstones(self, tombstones: Target, keys: Sequence[str], sequence: str, facts: CommitFacts) -> None:
+        """Rename the keys of deleted rows as those of the target will be, before the target is touched.
+
+        Args:
+            tombstones: the table of deleted keys, which has all columns.
+            keys: the key columns.
+            sequence: the column with the place of the delete.
+            facts: the facts of the micro-batch.
+        """
+        lower = {name.lower() for name in keys}
+        columns = {name: type_ for name, type_ in tombstones.columns().items() if name != sequence}
+        commit_ts = f"{quoted(sequence)}.commit_ts"
+        values = self.state.on_rows(columns, commit_ts, time_zone=self.time_zone)
+        values = {name: value for name, value in values.items() if name.lower() in lower}
+        if values:
+            self._assign_once(tombstones, values, commit_ts, self.state.pending_ts(lower), facts)
+
+    def _assign_once(
+        self, table: Target, values: Mapping[str, str], commit_ts: str, pending_ts: int, facts: CommitFacts
+    ) -> None:
+        """Set columns of older rows; not again. The names of two columns may be exchanged."""
+        writer = f"{facts.app_id or ''}#ddl-{pending_ts}-{','.join(sorted(values))}"
+        if all(commit.facts.app_id != writer for commit in table.commits()):
+            table.update_rows(values, f"{commit_ts} <= {pending_ts}", CommitFacts(app_id=writer))
+
+    def in_target(
+        self, sequence: str, deleted: str | None, facts: CommitFacts, more: Mapping[str, str] | None = None
+    ) -> None:
+        """Do to the rows of the target what DDL has done to those of TiDB, and remember it.
+
+        Args:
+            sequence: the column with the place of a row's last change.
+            deleted: the column that says that a row is deleted; None if deleted rows are removed.
+            facts: the facts of the micro-batch.
+            more: other properties that the target must have.
+        """
+        columns = self.target.columns()
+        commit_ts = f"{quoted(sequence)}.commit_ts"
+        state, truncated_ts = self.state, self.state.truncated_ts
+        if truncated_ts is not None and truncated_ts != self.before.truncated_ts:
+            self._empty(f"{commit_ts} <= {truncated_ts}", deleted, facts)
+        values = state.on_rows(columns, commit_ts, time_zone=self.time_zone)
+        if values:
+            self._assign_once(self.target, values, commit_ts, state.pending_ts(columns), facts)
+        properties = {**state.filled(columns).as_properties(), **(more or {})}
+        if any(self.remembered.get(name) != value for name, value in properties.items()):
+            self.target.set_properties(properties)
+
+    def _empty(self, where: str, deleted: str | None, facts: CommitFacts) -> None:
+        """Remove the rows of an emptied table. It is complete then up to the commit-ts of the event."""
+        truncated_ts, resolved_ts = self.state.truncated_ts or 0, facts.resolved_ts
+        done = CommitFacts(
+            resolved_ts=truncated_ts if resolved_ts is not None and truncated_ts <= resolved_ts else None
+        )
+        if deleted is None:
+            self.target.delete_rows(where, done)
+        else:
+            self.target.update_rows({deleted: "true"}, f"{where} AND NOT {quoted(deleted)}", done)

@@ -1,0 +1,407 @@
+"""Targets in Delta and Iceberg, of any catalog of the session: the contract of `lakehouse/targets.py` in plain SQL."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+from pyspark.sql.types import ByteType, DataType, DayTimeIntervalType, IntegerType, LongType, ShortType
+
+from ticdc_source.errors import TargetError
+from ticdc_source.lakehouse.targets import (
+    APP_ID,
+    BATCH_ID,
+    Commit,
+    CommitFacts,
+    LastBatch,
+    Merged,
+    NewColumn,
+    Target,
+    Upsert,
+    quoted,
+)
+from ticdc_source.lakehouse.widening import delta_can_widen, iceberg_can_widen
+
+__all__ = ["ENGINES", "DeltaTarget", "IcebergTarget", "deleted_keys_of", "existing_target", "open_target"]
+
+_NEWEST_COMMITS = 20  # among which the last micro-batch of a writer is looked for first
+
+
+class _SqlTarget:
+    """What both engines do by the same SQL."""
+
+    engine = ""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self.spark = spark
+        self.name = name
+
+    def exists(self) -> bool:
+        return _schema_of(self.spark, self.name) is not None
+
+    def frame(self) -> DataFrame:
+        return self.spark.table(self.name)
+
+    def deleted_keys(self) -> Target:
+        return open_target(self.spark, deleted_keys_of(self.name), self.engine)
+
+    def columns(self) -> dict[str, DataType]:
+        return {field.name: field.dataType for field in self.frame().schema}
+
+    def properties(self) -> dict[str, str]:
+        return {row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()}
+
+    def stored(self, type_: DataType) -> DataType:
+        return LongType() if isinstance(type_, DayTimeIntervalType) else type_
+
+    def create(self, columns: Sequence[NewColumn], properties: Mapping[str, str], location: str | None = None) -> None:
+        self._create_namespace()
+        definitions = ", ".join(_definition(column) for column in columns)
+        place = "" if location is None else f" LOCATION {_text(location)}"
+        settings = _settings({**self.own_properties(columns), **properties})
+        self.spark.sql(f"CREATE TABLE {self.name} ({definitions}) USING {self.engine}{place} TBLPROPERTIES {settings}")
+
+    def own_properties(self, _columns: Sequence[NewColumn]) -> dict[str, str]:
+        """Return the properties that a new table gets for the engine's sake."""
+        return {}
+
+    def _create_namespace(self) -> None:
+        parts = _parts(self.name)
+        if len(parts) > 1 and not is_path(self.name):
+            namespace = ".".join(parts[:-1])
+            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+
+    def add_column(self, column: NewColumn) -> None:
+        self.spark.sql(f"ALTER TABLE {self.name} ADD COLUMNS ({_definition(column)})")
+
+    def widen_column(self, name: str, type_: DataType) -> None:
+        self.spark.sql(f"ALTER TABLE {self.name} ALTER COLUMN {quoted(name)} TYPE {type_.simpleString()}")
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        self.spark.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES {_settings(properties)}")
+
+    def update_rows(self, values: Mapping[str, str], where: str, facts: CommitFacts) -> None:
+        assignments = ", ".join(f"{quoted(name)} = {value}" for name, value in values.items())
+        self.commit(f"UPDATE {self.name} SET {assignments} WHERE {where}", facts)  # noqa: S608
+
+    def delete_rows(self, where: str, facts: CommitFacts) -> None:
+        self.commit(f"DELETE FROM {self.name} WHERE {where}", facts)  # noqa: S608
+
+    def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
+        names = ", ".join(map(quoted, rows.columns))
+        with _view(rows) as source:
+            self.commit(f"INSERT INTO {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
+        return Merged()
+
+    def merge(self, upsert: Upsert, facts: CommitFacts) -> Merged:
+        with _view(upsert.images) as view:
+            statement = f"MERGE INTO {self.name} t USING {_source(view, upsert)} s {_clauses(upsert)}"
+            return self.merged(self.commit(statement, facts))
+
+    def merged(self, _answer: Sequence[Row]) -> Merged:
+        """Return what a MERGE did, by its answer."""
+        return Merged()
+
+    def commit(self, statement: str, facts: CommitFacts) -> list[Row]:
+        """Run a statement whose commit records facts."""
+        with _configured(self.spark, self.recording(facts)):
+            return self.spark.sql(statement).collect()
+
+    def recording(self, facts: CommitFacts) -> dict[str, str]:
+        """Return the settings of the session with which a commit records facts."""
+        raise NotImplementedError
+
+
+class DeltaTarget(_SqlTarget):
+    """A Delta table."""
+
+    engine = "delta"
+
+    def can_widen(self, old: DataType, new: DataType) -> bool:
+        """Return whether a column with rows can change its type so."""
+        return delta_can_widen(old, new) and self.properties().get("delta.enableTypeWidening") == "true"
+
+    def own_properties(self, _columns: Sequence[NewColumn]) -> dict[str, str]:
+        """Return what lets columns be widened, renamed, have any name, and be DATETIME later."""
+        return {
+            "delta.enableTypeWidening": "true",
+            "delta.columnMapping.mode": "name",
+            "delta.feature.timestampNtz": "supported",
+        }
+
+    def add_column(self, column: NewColumn) -> None:
+        """Add a column; a feature that its type needs is enabled."""
+        try:
+            super().add_column(column)
+        except Exception as error:
+            feature = re.search(r"MANUAL_ENABLEMENT\].*?feature\(s\): ([\w-]+)", str(error), re.DOTALL)
+            if feature is None:
+                raise
+            self.set_properties({f"delta.feature.{feature[1]}": "supported"})
+            super().add_column(column)
+
+    def merged(self, answer: Sequence[Row]) -> Merged:
+        """Return what a MERGE did: no answer if Delta has skipped it."""
+        return Merged(answer[0]["num_affected_rows"]) if answer else Merged(0, skipped=True)
+
+    def recording(self, facts: CommitFacts) -> dict[str, str]:
+        """Return the settings with which a commit records facts."""
+        recorded = {"spark.databricks.delta.commitInfo.userMetadata": json.dumps(facts.as_properties())}
+        if facts.app_id is None or facts.batch_id is None:
+            return recorded
+        start = "spark.databricks.delta.write.txn"
+        return {**recorded, f"{start}AppId": facts.app_id, f"{start}Version": str(facts.batch_id)}
+
+    def commits(self) -> list[Commit]:
+        """Return the commits, newest first."""
+        history = self.spark.sql(f"DESCRIBE HISTORY {self.name}").select("version", "userMetadata").collect()
+        return [Commit(row["version"], _facts_in(row["userMetadata"])) for row in history]
+
+    def last_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer; see `Target`. The newest commits nearly always have it."""
+        for limit in (_NEWEST_COMMITS, None):
+            text = f"DESCRIBE HISTORY {self.name}{'' if limit is None else f' LIMIT {limit}'}"
+            history = self.spark.sql(text).select("operation", "userMetadata").collect()
+            restored = False
+            for row in history:
+                restored = restored or row["operation"] == "RESTORE"
+                facts = _facts_in(row["userMetadata"])
+                if facts.app_id == app_id and facts.batch_id is not None:
+                    return LastBatch(facts.batch_id, restored)
+            if limit is not None and len(history) < limit:
+                break
+        return None
+
+
+class IcebergTarget(_SqlTarget):
+    """An Iceberg table."""
+
+    engine = "iceberg"
+
+    def can_widen(self, old: DataType, new: DataType) -> bool:
+        """Return whether a column with rows can change its type so."""
+        return iceberg_can_widen(old, new)
+
+    def stored(self, type_: DataType) -> DataType:
+        """Return the type in which Iceberg keeps values of a type."""
+        return IntegerType() if isinstance(type_, (ByteType, ShortType)) else super().stored(type_)
+
+    def recording(self, facts: CommitFacts) -> dict[str, str]:
+        """Return the settings with which a commit records facts."""
+        start = "spark.sql.iceberg.snapshot-property."
+        return {f"{start}{name}": value for name, value in facts.as_properties().items()}
+
+    def commits(self) -> list[Commit]:
+        """Return the commits, newest first."""
+        table = f"{self.name}.snapshots"
+        snapshots = self.spark.table(table).orderBy("committed_at", ascending=False).select("snapshot_id", "summary")
+        return [Commit(row["snapshot_id"], CommitFacts.of(row["summary"])) for row in snapshots.collect()]
+
+    def last_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer; see `Target`. Commits that were rolled back do not count."""
+        current = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
+        snapshots = self.spark.table(f"{self.name}.snapshots").join(current.distinct(), "snapshot_id")
+        newest = snapshots.where(f"summary['{BATCH_ID}'] IS NOT NULL").orderBy("committed_at", ascending=False)
+        last = newest.where(F.col("summary").getItem(APP_ID) == app_id).select("summary").limit(1).collect()
+        number = CommitFacts.of(last[0]["summary"]).batch_id if last else None
+        return None if number is None else LastBatch(number)
+
+
+ENGINES: dict[str, type[DeltaTarget | IcebergTarget]] = {one.engine: one for one in (DeltaTarget, IcebergTarget)}
+
+
+def open_target(spark: SparkSession, name: str, engine: str | None = None) -> Target:
+    """Return the target of a name; the table need not exist yet.
+
+    Args:
+        spark: the session.
+        name: a name as SQL has it, or ``delta.`/path` `` for a Delta table without a catalog.
+        engine: `delta` or `iceberg`; None to ask the table, or the catalog of a table that does not exist.
+
+    Raises:
+        TargetError: it is no table in Delta or Iceberg, or it is not clear which of them a new one shall be.
+    """
+    if engine is not None and engine not in ENGINES:
+        msg = f"format={engine!r}: it must be one of {', '.join(ENGINES)}"
+        raise TargetError(msg)
+    existing = existing_target(spark, name)
+    if existing is not None:
+        if engine in (None, existing.engine):
+            return existing
+        msg = (
+            f"The target {name} is in {existing.engine}, and format={engine!r} was given: leave it out, or give "
+            "another name"
+        )
+        raise TargetError(msg)
+    engine = engine or _engine_of_catalog(spark, name)
+    if engine is None:
+        msg = (
+            f"The target {name} does not exist, and its catalog does not say whether tables in it are Delta or "
+            "Iceberg: give format='delta' or format='iceberg'"
+        )
+        raise TargetError(msg)
+    return ENGINES[engine](spark, name)
+
+
+def existing_target(spark: SparkSession, name: str) -> Target | None:
+    """Return the target of a name if there is such a table; None if there is none.
+
+    Raises:
+        TargetError: it is no table in Delta or Iceberg.
+    """
+    if _schema_of(spark, name) is None:
+        return None
+    provider = _provider_of(spark, name)
+    if provider in ENGINES:
+        return ENGINES[provider](spark, name)
+    what = f"a table of {provider}" if provider else "a view, or a table of an unknown format"
+    msg = (
+        f"{name} is {what}: only tables in Delta and Iceberg have the MERGE and the commits that are needed. Give "
+        "another name, or write the changes with append_log"
+    )
+    raise TargetError(msg)
+
+
+_MISSING = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PATH_NOT_FOUND"})
+
+
+def _schema_of(spark: SparkSession, name: str) -> object | None:
+    """Return the schema of a table; None if there is none of this name."""
+    try:
+        return spark.table(name).schema
+    except AnalysisException as error:
+        condition = error.getCondition() or ""
+        if condition.partition(".")[0] in _MISSING:
+            return None
+        said = str(error).partition("\n")[0]
+        msg = (
+            f"The target {name} cannot be opened: {said}. Give the name of a table, or of one to be created, in a "
+            "catalog that the session has; or delta.`/path` with a path that does not exist or holds a Delta table"
+        )
+        raise TargetError(msg) from error
+
+
+def _provider_of(spark: SparkSession, name: str) -> str:
+    """Return Spark's word for the format of a table; "" for a view."""
+    described = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+    return next((row["data_type"].lower() for row in reversed(described) if row["col_name"] == "Provider"), "")
+
+
+def _engine_of_catalog(spark: SparkSession, name: str) -> str | None:
+    if is_path(name):
+        return "delta"
+    first, *more = _parts(name)
+    kind: str | None = spark.conf.get(f"spark.sql.catalog.{first.strip('`')}", None) if more else None
+    if kind is None:
+        current = spark.catalog.currentCatalog()
+        kind = spark.conf.get(f"spark.sql.catalog.{current}", None)
+    return next((engine for engine in ENGINES if engine in (kind or "").lower()), None)
+
+
+def is_path(name: str) -> bool:
+    """Return whether a name is the path of a Delta table."""
+    parts = _parts(name)
+    return len(parts) == 2 and parts[0].lower() == "delta" and parts[1].startswith("`")  # noqa: PLR2004 (delta, path)
+
+
+def _parts(name: str) -> list[str]:
+    """Return the parts of a name, with their quotes."""
+    return re.findall(r"`(?:[^`]|``)*`|[^.`]+", name)
+
+
+def deleted_keys_of(target: str) -> str:
+    """Return the name of the table with the keys that hard deletes removed from a target."""
+    return f"{target[:-1].rstrip('/')}__deleted`" if target.endswith("`") else f"{target}__deleted"
+
+
+# What a target is told → SQL
+
+
+def _definition(column: NewColumn) -> str:
+    comment = "" if column.comment is None else f" COMMENT {_text(column.comment)}"
+    return f"{quoted(column.name)} {column.type.simpleString()}{comment}"
+
+
+def _source(view: str, upsert: Upsert) -> str:
+    """Return the source of the MERGE: the images that are not older than the tombstone of their key."""
+    if upsert.tombstones is None:
+        return view
+    # As a query: Spark 4.1 cannot plan a MERGE from a view of an Iceberg table.
+    return (
+        f"(SELECT s.* FROM {view} s LEFT ANTI JOIN {upsert.tombstones.name} b "  # noqa: S608
+        f"ON {_same_keys(upsert, 'b')} AND NOT s.gone AND b.{quoted(upsert.sequence)} > s.seq)"
+    )
+
+
+def _clauses(upsert: Upsert) -> str:
+    """Return the clauses of the MERGE: only what is newer than the row of the target changes it."""
+    keys = {quoted(name): f"s.k{number}" for number, name in enumerate(upsert.keys)}
+    values = {quoted(name): f"s.c{number}" for number, name in enumerate(upsert.values)}
+    own = {quoted(upsert.sequence): "s.seq"} | ({} if upsert.deleted is None else {quoted(upsert.deleted): "s.gone"})
+    newer = f"WHEN MATCHED AND s.seq > t.{quoted(upsert.sequence)}"
+    special = f"{newer} AND s.gone THEN DELETE" if upsert.removes else f"{newer} AND s.bare THEN UPDATE SET {_set(own)}"
+    absent = f"WHEN NOT MATCHED{' AND NOT s.gone' if upsert.removes else ''}"
+    inserted = {**keys, **values, **own}
+    return (
+        f"ON {_same_keys(upsert, 't')} {special} {newer} THEN UPDATE SET {_set({**values, **own})} "  # noqa: S608
+        f"{absent} THEN INSERT ({', '.join(inserted)}) VALUES ({', '.join(inserted.values())})"
+    )
+
+
+def _same_keys(upsert: Upsert, other: str) -> str:
+    return " AND ".join(f"{other}.{quoted(name)} <=> s.k{number}" for number, name in enumerate(upsert.keys))
+
+
+def _set(values: Mapping[str, str]) -> str:
+    return ", ".join(f"t.{name} = {value}" for name, value in values.items())
+
+
+@contextmanager
+def _view(frame: DataFrame) -> Iterator[str]:
+    """Give a frame a name for SQL."""
+    name = f"ticdc_{uuid.uuid4().hex}"
+    frame.createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        frame.sparkSession.catalog.dropTempView(name)
+
+
+def _text(text: str) -> str:
+    """Return a text as Spark SQL writes it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _settings(properties: Mapping[str, str]) -> str:
+    return "(" + ", ".join(f"{_text(name)} = {_text(value)}" for name, value in properties.items()) + ")"
+
+
+def _facts_in(metadata: str | None) -> CommitFacts:
+    """Return the facts in Delta's `userMetadata`, which may be anybody's text."""
+    try:
+        recorded = json.loads(metadata or "null")
+        return CommitFacts.of(recorded) if isinstance(recorded, dict) else CommitFacts()
+    except ValueError:
+        return CommitFacts()
+
+
+@contextmanager
+def _configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set configurations of the session for a while."""
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

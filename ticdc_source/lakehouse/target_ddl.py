@@ -1,0 +1,436 @@
+"""What DDL events do to a target table: TiCDC sends no row events for what they do to rows that exist.
+
+A row of a target knows the commit-ts of its image (`_sequence.commit_ts`). A row up to the commit-ts of a DDL event
+belongs to the schema before it (docs/wire.md, item 31), whenever it arrives: rows of other partitions may come later
+than the event. So what an event does to rows is kept as *assignments* in the properties of the target. They are made
+once for the rows that the target has, and again for each older row that a later micro-batch brings.
+
+Nothing here asks Spark for anything: plans are values, and expressions are texts of Spark SQL.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+from pyspark.sql.types import DataType
+
+from ticdc_source.errors import OptionError, SchemaError, warn
+from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.lakehouse.literals import literal
+from ticdc_source.lakehouse.repeats import same_table
+from ticdc_source.lakehouse.widening import holds_all
+from ticdc_source.schema.ddl_kinds import ddl_kind, is_too_long
+from ticdc_source.schema.model import TABLE
+from ticdc_source.schema.mysql_ddl.old_rows import Added, Renamed, Retyped, name_before, old_row_changes
+from ticdc_source.schema.types import parse_type
+
+__all__ = [
+    "COLUMN_DEFAULTS",
+    "HANDLED_TS",
+    "RENAMED_TS",
+    "TRUNCATED_TS",
+    "Assignment",
+    "DDLState",
+    "DestructiveDDL",
+    "after_ddl",
+]
+
+# Properties of a target.
+COLUMN_DEFAULTS = "ticdc.column_defaults"
+COLUMN_TYPES = "ticdc.column_types"
+TRUNCATED_TS = "ticdc.truncated_ts"
+HANDLED_TS = "ticdc.handled_ddl_ts"
+RENAMED_TS = "ticdc.renamed_ts"
+
+_EMPTIES = frozenset({"truncate_table", "drop_table", "drop_database"})
+_REMOVES_SOME = frozenset({"drop_partition", "truncate_partition", "exchange_partition"})
+_BRINGS_BACK = frozenset({"recover_table", "recover_database"})
+_LONGEST_SHOWN = 200  # characters of a DDL text in a message
+
+
+class DestructiveDDL(Enum):
+    """What is done about a DDL event that removes rows without delete events.
+
+    The words are those of the option `onDestructiveDDL`, and `apply`: the source has no rows that it could remove.
+    """
+
+    APPLY = "apply"
+    FAIL = "fail"
+    WARN = "warn"
+    IGNORE = "ignore"
+
+    @classmethod
+    def of(cls, word: str) -> DestructiveDDL:
+        """Return the policy of a word.
+
+        Raises:
+            OptionError: there is no such policy.
+        """
+        try:
+            return cls(word)
+        except ValueError:
+            words = ", ".join(repr(one.value) for one in cls)
+            msg = f"on_destructive_ddl={word!r}: it must be one of {words}"
+            raise OptionError(msg) from None
+
+    def go_on(self, what: str) -> bool:
+        """Return whether the target stays as it is; what that means is a warning, unless it is to be ignored."""
+        if self is DestructiveDDL.WARN:
+            warn(what)
+        return self in (DestructiveDDL.WARN, DestructiveDDL.IGNORE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What the rows up to a commit-ts have in a column.
+
+    Attributes:
+        commit_ts: the commit-ts of the DDL event.
+        column: the column, in lower case.
+        source: the column that this one was before the event renamed it; None for a new column.
+        value: the value that a new column has, as MySQL writes it; None for NULL.
+        type: the MySQL type of a new column.
+        filled: whether the rows of the target have it.
+    """
+
+    commit_ts: int
+    column: str
+    source: str | None = None
+    value: str | None = None
+    type: str = ""
+    filled: bool = False
+
+
+class _Value(NamedTuple):
+    """A value, in place of a column."""
+
+    text: str | None
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DDLState:
+    """What DDL events have done to a target so far.
+
+    Attributes:
+        assignments: by commit-ts.
+        truncated_ts: the largest commit-ts of an event that emptied the table; rows up to it are not in the table.
+        handled_ts: the commit-ts up to which somebody has done by hand what an event does to rows.
+        table: the table of which the target has the rows; "" if that is not known.
+        renamed_ts: the commit-ts of the last event that renamed the table, after which somebody renamed the target.
+        types: the MySQL types of the columns as the last changes had them, by lower-case name.
+    """
+
+    assignments: tuple[Assignment, ...] = ()
+    truncated_ts: int | None = None
+    handled_ts: int = 0
+    table: str = ""
+    renamed_ts: int = 0
+    types: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of_properties(cls, properties: Mapping[str, str]) -> DDLState:
+        """Return the state that the properties of a target hold."""
+        truncated = properties.get(TRUNCATED_TS)
+        return cls(
+            assignments=tuple(Assignment(**fields) for fields in json.loads(properties.get(COLUMN_DEFAULTS) or "[]")),
+            truncated_ts=int(truncated) if truncated else None,
+            handled_ts=int(properties.get(HANDLED_TS) or 0),
+            table=properties.get(TABLE, ""),
+            renamed_ts=int(properties.get(RENAMED_TS) or 0),
+            types=tuple(json.loads(properties.get(COLUMN_TYPES) or "{}").items()),
+        )
+
+    def as_properties(self) -> dict[str, str]:
+        """Return the properties that hold the state; `HANDLED_TS` is the user's own."""
+        kept = [{name: value for name, value in asdict(one).items() if value} for one in self.assignments]
+        properties = {COLUMN_DEFAULTS: json.dumps(kept, separators=(",", ":"))} if kept else {}
+        properties |= {TABLE: self.table} if self.table else {}
+        properties |= {RENAMED_TS: str(self.renamed_ts)} if self.renamed_ts else {}
+        return properties | ({} if self.truncated_ts is None else {TRUNCATED_TS: str(self.truncated_ts)})
+
+    def emptied(self, commit_ts: int) -> DDLState:
+        """Return the state after an event that removes all rows."""
+        truncated = max(commit_ts, self.truncated_ts or 0)
+        return replace(
+            self,
+            truncated_ts=truncated,
+            assignments=tuple(one for one in self.assignments if one.commit_ts > truncated),
+        )
+
+    def assigned(self, new: Assignment) -> DDLState:
+        """Return the state with one more assignment, unless it is known or there are no rows before it."""
+        repeated = any((one.commit_ts, one.column) == (new.commit_ts, new.column) for one in self.assignments)
+        if repeated or new.commit_ts <= (self.truncated_ts or 0):
+            return self
+        later = any(one.column == new.column and one.commit_ts > new.commit_ts for one in self.assignments)
+        new = replace(new, filled=later)
+        return replace(self, assignments=tuple(sorted((*self.assignments, new), key=lambda one: one.commit_ts)))
+
+    def renamed(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Return the present names of columns."""
+        names = list(columns)
+        for commit_ts in sorted({one.commit_ts for one in self.assignments}):
+            to = {one.source: one.column for one in self.assignments if one.commit_ts == commit_ts and one.source}
+            names = [to.get(name.lower(), name) for name in names]
+        return tuple(names)
+
+    # Assignments → expressions
+
+    def on_rows(self, columns: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC") -> dict[str, str]:
+        """Return what to set in rows of the target that are older than events: expressions by column.
+
+        Args:
+            columns: the columns of the target.
+            row_ts: the expression of a row's commit-ts.
+            time_zone: the zone of a TIMESTAMP's default.
+        """
+        names = {name.lower() for name in columns}
+        pending = [one for one in self.assignments if not one.filled and one.column in names]
+        return _expressions(pending, columns, columns, row_ts=row_ts, time_zone=time_zone)
+
+    def pending_ts(self, columns: Iterable[str]) -> int:
+        """Return the commit-ts up to which rows of the target change by `on_rows`; 0 if none does."""
+        names = {name.lower() for name in columns}
+        return max((one.commit_ts for one in self.assignments if not one.filled and one.column in names), default=0)
+
+    def filled(self, columns: Iterable[str]) -> DDLState:
+        """Return the state after `on_rows` was done."""
+        names = {name.lower() for name in columns}
+        return replace(
+            self, assignments=tuple(replace(one, filled=one.filled or one.column in names) for one in self.assignments)
+        )
+
+    def on_changes(
+        self, columns: Mapping[str, DataType], changes: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC"
+    ) -> dict[str, str]:
+        """Return what changes that are older than events have instead of their own: expressions by column.
+
+        Args:
+            columns: the columns of the target.
+            changes: the columns of the changes.
+            row_ts: the expression of a change's commit-ts.
+            time_zone: as in `on_rows`.
+        """
+        return _expressions(self.assignments, columns, changes, row_ts=row_ts, time_zone=time_zone)
+
+
+def _expressions(
+    assignments: Sequence[Assignment],
+    columns: Mapping[str, DataType],
+    row_columns: Mapping[str, DataType],
+    *,
+    row_ts: str,
+    time_zone: str,
+) -> dict[str, str]:
+    """Return the expression of each column that assignments change.
+
+    Between the commit-ts of two events, each later event does the same to all rows: a column is another column of the
+    row, or a value.
+    """
+    names = {name.lower(): name for name in row_columns}
+    bounds = sorted({one.commit_ts for one in assignments})
+    pieces = [_after(bound, assignments) for bound in bounds]
+    out = {}
+    for column, type_ in columns.items():
+        values = [piece.get(column.lower(), column.lower()) for piece in pieces]
+        if all(one == column.lower() for one in values):
+            continue
+        whens = [
+            f"WHEN {row_ts} <= {bound} THEN {_rendered(one, column, type_, names, row_columns, time_zone)}"
+            for number, (bound, one) in enumerate(zip(bounds, values, strict=True))
+            if number + 1 == len(values) or values[number + 1] != one
+        ]
+        own = _rendered(column.lower(), column, type_, names, row_columns, time_zone)
+        out[column] = f"CASE {' '.join(whens)} ELSE {own} END"
+    return out
+
+
+def _after(bound: int, assignments: Sequence[Assignment]) -> dict[str, str | _Value]:
+    """Return what rows up to `bound`, and after the event before it, have in each column after all events."""
+    now: dict[str, str | _Value] = {}
+    before, ts = now, 0
+    for one in assignments:
+        if one.commit_ts < bound:
+            continue
+        if one.commit_ts != ts:  # one statement exchanges two names at once
+            before, ts = dict(now), one.commit_ts
+        now[one.column] = _Value(one.value, one.type) if one.source is None else before.get(one.source, one.source)
+    return now
+
+
+def _rendered(
+    what: str | _Value,
+    column: str,
+    type_: DataType,
+    names: Mapping[str, str],
+    row_columns: Mapping[str, DataType],
+    time_zone: str,
+) -> str:
+    if isinstance(what, str):
+        name = names.get(what)
+        if name is None:
+            return f"CAST(NULL AS {type_.simpleString()})"
+        quoted = f"`{name.replace('`', '``')}`"
+        return quoted if row_columns[name] == type_ else f"CAST({quoted} AS {type_.simpleString()})"
+    try:
+        return literal(what.text, parse_type(what.type), type_, time_zone)
+    except ValueError as error:
+        warn(f"Column {column}: rows that are older than the column get NULL: the default {error}")
+        return f"CAST(NULL AS {type_.simpleString()})"
+
+
+# Events → state
+
+
+def after_ddl(
+    state: DDLState | None, events: Iterable[DDLEvent], table: TableName, target: str, *, policy: DestructiveDDL
+) -> DDLState:
+    """Return the state of a target after the DDL events of its table, oldest first. What was done before is not again.
+
+    Args:
+        state: the state before; None if the target does not exist.
+        events: DDL events of the table.
+        table: the table.
+        target: the target, for messages.
+        policy: what is done about events that remove rows.
+
+    Raises:
+        SchemaError: an event removes rows, and `policy` does not allow it, or which rows is not known.
+    """
+    exists = state is not None
+    state = state or DDLState()
+    for event in events:
+        kind = ddl_kind(event)
+        if kind in _EMPTIES | _REMOVES_SOME | _BRINGS_BACK:
+            state = _removing(state, event, kind, table, target, policy)
+        elif kind == "alter_table" and event.query:
+            state = _altered(state, event, target, policy, exists=exists)
+        elif kind == "rename_table":
+            state = _renamed(state, event, target, policy, exists=exists)
+    return state
+
+
+def _removing(
+    state: DDLState, event: DDLEvent, kind: str, table: TableName, target: str, policy: DestructiveDDL
+) -> DDLState:
+    done = max(state.handled_ts, (state.truncated_ts or 0) if kind in _EMPTIES else 0)
+    if event.commit_ts is not None and event.commit_ts <= done:
+        return state
+    what = f"{_shown(event)} of {table} {'brings rows back' if kind in _BRINGS_BACK else 'removes rows'} without events"
+    differs = f"{target} is not changed by it and differs from TiDB from now on"
+    if policy.go_on(f"{what}; {differs}. on_destructive_ddl='apply' or 'fail' avoids that"):
+        return state
+    if policy is DestructiveDDL.FAIL:
+        msg = f"{what}. {_by_hand(event, target)}, or choose another policy"
+        raise SchemaError(msg)
+    if kind in _EMPTIES and event.commit_ts is not None:
+        return state.emptied(event.commit_ts)
+    reason = "which rows, the event does not say" if event.commit_ts is not None else "the message has no commit-ts"
+    msg = f"{what}, and cannot be applied to {target}: {reason}. {_by_hand(event, target)}, or choose the policy 'warn'"
+    raise SchemaError(msg)
+
+
+def _by_hand(event: DDLEvent, target: str) -> str:
+    if event.commit_ts is None:
+        return f"Do in {target} what it does"
+    return (
+        f"Do in {target} what it does to rows up to its commit-ts, say so with ALTER TABLE {target} SET TBLPROPERTIES "
+        f"('{HANDLED_TS}' = '{event.commit_ts}'), and start again"
+    )
+
+
+def _altered(state: DDLState, event: DDLEvent, target: str, policy: DestructiveDDL, *, exists: bool) -> DDLState:
+    """Return the state after an ALTER TABLE: what it does to columns of the rows that exist."""
+    unread = f"{_shown(event)} of {event.table} is not applied to older rows of {target}: "
+    if is_too_long(event):
+        warn(f"{unread}the text is too long")
+        return state
+    try:
+        changes = old_row_changes(event)
+    except ValueError as error:
+        warn(f"{unread}{error}")
+        return state
+    if any(isinstance(change, (Added, Renamed)) for change in changes) and event.commit_ts is None:
+        warn(f"{unread}the message has no commit-ts, so which rows are older is not known")
+        return state
+    sources = {change.to: change.column for change in changes if isinstance(change, Renamed)}
+    for change in changes:
+        if isinstance(change, Retyped) and exists:
+            _retyped(state, event, change, sources.get(change.column, change.column), target, policy)
+        elif isinstance(change, Added):
+            if change.unknown:
+                warn(f"{_shown(event)} of {event.table}: older rows of {target} get NULL in {change.column}, because "
+                     f"{change.unknown}; TiDB may have another value there")  # fmt: skip
+            new = Assignment(
+                commit_ts=event.commit_ts or 0, column=change.column, value=change.value, type=str(change.type)
+            )
+            state = state.assigned(new)
+        elif isinstance(change, Renamed):
+            state = state.assigned(Assignment(commit_ts=event.commit_ts or 0, column=change.to, source=change.column))
+    return state
+
+
+def _retyped(
+    state: DDLState, event: DDLEvent, change: Retyped, column: str, target: str, policy: DestructiveDDL
+) -> None:
+    """Report a column whose values TiDB converts: which value becomes which, only TiDB knows.
+
+    Raises:
+        SchemaError: `policy` does not allow it.
+    """
+    types = dict(state.types)
+    handled = event.commit_ts is not None and event.commit_ts <= state.handled_ts
+    if handled or (types and column not in types):  # the target does not have the column
+        return
+    old = types.get(column)
+    if old is not None and holds_all(change.type, parse_type(old)):
+        return
+    what = (
+        f"{_shown(event)} of {event.table} makes column {column} {change.type}, which was "
+        f"{old or 'of an unknown type'}, and TiDB may have converted its values; older rows of {target} keep "
+        "the values from before"
+    )
+    if policy is DestructiveDDL.FAIL:
+        msg = f"{what}. {_by_hand(event, target)}, or choose another policy"
+        raise SchemaError(msg)
+    if policy is not DestructiveDDL.IGNORE:
+        warn(what)
+
+
+def _renamed(state: DDLState, event: DDLEvent, target: str, policy: DestructiveDDL, *, exists: bool) -> DDLState:
+    """Return the state after a table got this name: its rows are in the target of the name that it had before."""
+    table = event.table
+    try:
+        before = name_before(event, table) if not is_too_long(event) else None
+    except ValueError:
+        before = None
+    if before is None or before.is_same(table):
+        return state
+    if exists and same_table(state.table, str(before)):  # somebody renamed the target too
+        return replace(state, table=str(table), renamed_ts=max(state.renamed_ts, event.commit_ts or 0))
+    if exists and event.commit_ts is not None and event.commit_ts <= max(state.handled_ts, state.renamed_ts):
+        return state
+    has = f"exists, with the rows of {state.table or 'another table'}" if exists else "does not exist"
+    what = f"{_shown(event)}: {target} {has}, and the rows of {table} are in the target of {before}"
+    then = "has the rows of both tables" if exists else "begins with the rows that change"
+    if policy.go_on(f"{what}; {target} {then} from now on"):
+        return state
+    if exists:
+        msg = (
+            f"{what}. Rename or drop {target}, rename the target of {before} to {target}, say so with ALTER TABLE "
+            f"{target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{event.commit_ts or 0}'), and start again; or choose the "
+            "policy 'warn' to mix the rows of both"
+        )
+        raise SchemaError(msg)
+    msg = f"{what}. Rename that one to {target} and start again, or choose the policy 'warn' to begin without its rows"
+    raise SchemaError(msg)
+
+
+def _shown(event: DDLEvent) -> str:
+    text = " ".join(event.query.split()) or event.type or "A DDL event"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"

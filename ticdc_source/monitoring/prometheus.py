@@ -1,0 +1,93 @@
+"""`StreamProgress` → Prometheus metrics, computed when Prometheus asks: so lags rise with time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Literal, Protocol
+
+from ticdc_source.monitoring.progress import StreamProgress
+
+__all__ = ["EXPORTED", "Exported", "ProgressCollector", "Registry"]
+
+Kind = Literal["counter", "gauge"]
+
+
+class Registry(Protocol):
+    """What registers collectors: a `prometheus_client.CollectorRegistry`."""
+
+    def register(self, collector: object, /) -> None:
+        """Ask the collector whenever Prometheus asks."""
+
+    def unregister(self, collector: object, /) -> None:
+        """Ask it no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A metric of Prometheus.
+
+    Attributes:
+        name: its name.
+        kind: its type.
+        member: the member of `StreamProgress` that it has.
+        meaning: one line.
+    """
+
+    name: str
+    kind: Kind
+    member: str
+    meaning: str
+
+
+# Each has the labels `query` and `table`. docs/reference/metrics.md is generated from them.
+EXPORTED = (
+    Exported("ticdc_rows_total", "counter", "rows", "rows that were read"),
+    Exported("ticdc_offset_lag_records", "gauge", "offset_lag", "records in Kafka that have not been read"),
+    Exported("ticdc_commit_lag_seconds", "gauge", "commit_lag", "by how much the query is behind the changes in Kafka"),
+    Exported("ticdc_watermark_lag_seconds", "gauge", "watermark_lag", "age of the resolved ts"),
+    Exported("ticdc_decode_errors_total", "counter", "decode_errors", "records or events that could not be read"),
+    Exported("ticdc_dropped_total", "counter", "dropped", "records or events that were dropped"),
+    Exported(
+        "ticdc_destructive_ddl_total", "counter", "destructive_ddl", "DDL events that removed rows, without deletes"
+    ),
+    Exported("ticdc_query_up", "gauge", "is_up", "1 while the query runs, 0 after it has failed"),
+)
+_LABELS = ("query", "table")
+
+
+class ProgressCollector:
+    """What a Prometheus registry asks.
+
+    Args:
+        reports: returns the progress of all queries at this moment.
+
+    Raises:
+        ImportError: `prometheus-client` is not installed.
+    """
+
+    def __init__(self, reports: Callable[[], Iterable[StreamProgress]]) -> None:
+        from prometheus_client import core  # noqa: PLC0415 (only those who use Prometheus need it)
+
+        self._families: Mapping[Kind, Callable[..., object]] = {
+            "counter": core.CounterMetricFamily,
+            "gauge": core.GaugeMetricFamily,
+        }
+        self._reports = reports
+
+    def describe(self) -> Sequence[object]:
+        """Return nothing: the registry then does not ask for values when the collector is registered."""
+        return ()
+
+    def collect(self) -> Iterator[object]:
+        """Yield each metric, of all queries and tables of which it is known."""
+        reports = list(self._reports())
+        for exported in EXPORTED:
+            family = self._families[exported.kind](exported.name, exported.meaning, labels=_LABELS)
+            member = attrgetter(exported.member)
+            for report in reports:
+                value = member(report)
+                if value is not None:
+                    family.add_metric((report.query, report.table or ""), float(value))  # type: ignore[attr-defined]
+            yield family

@@ -1,0 +1,531 @@
+"""What the user typed about TLS and logins: Kafka's settings → what a client needs, without I/O.
+
+Sources: KIP-651 for PEM stores; Kafka's `OAuthBearerLoginCallbackHandler`, `ClientCredentialsJwtRetriever` and
+`HttpJwtRetriever` (KIP-768, KIP-1139), AWS's `IAMLoginModule` (aws-msk-iam-auth), Java's `Krb5LoginModule`; RFC 7628
+for the extensions of OAUTHBEARER; Kafka's `JaasConfig`, whose syntax is that of Java's StreamTokenizer. No error here
+holds a part of a text that may be secret.
+"""
+
+# ruff: noqa: RUF009 (`setting` returns a dataclass field; its default is made once, and never changed)
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
+
+from ticdc_source.errors import OptionError
+from ticdc_source.options import parsers
+from ticdc_source.options.client_setting import made, setting, settings_of
+
+__all__ = [
+    "EndpointLogin",
+    "KerberosLogin",
+    "Login",
+    "LoginTimes",
+    "MSKLogin",
+    "PasswordLogin",
+    "SASLSettings",
+    "Secret",
+    "TLSSettings",
+    "login_of",
+    "proxy_url",
+]
+
+StoreType: TypeAlias = Literal["JKS", "PKCS12", "PEM"]
+_JAAS = "kafka.sasl.jaas.config"
+_FLAGS = ("required", "requisite", "sufficient", "optional")
+_FORM = '<login module> required <name>="…" <name>="…";, such as <login module> required username="…" password="…";'
+
+_TOKEN = re.compile(
+    r"""\s*(?:"((?:[^"\\\n]|\\.)*)"  # 1: text in double quotes
+    |'((?:[^'\\\n]|\\.)*)'           # 2: or in single quotes
+    |([=;])                          # 3: a sign
+    |([^\s"'=;]+))                   # 4: or a word""",
+    re.VERBOSE,
+)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+
+
+class _LoginModule(NamedTuple):
+    """A login module of Java, with its entries.
+
+    Attributes:
+        name: its class without the package: platforms rename that (`kafkashaded.org.apache.kafka…`).
+        entries: values by name.
+    """
+
+    name: str
+    entries: Mapping[str, str]
+
+
+class Secret:
+    """A text that `repr`, `str` and formats never show; no dataclass, as `dataclasses.asdict` would show that."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Return the text, for the code that sends it."""
+        return self._value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __repr__(self) -> str:
+        """Hide the text; `str` and formats use this method too."""
+        return "Secret(***)"
+
+
+_PROXIES = ("socks5", "socks5h", "http")  # of kafka-python
+
+
+def proxy_url(text: str) -> Secret:
+    """Parse the URL of a proxy, which may hold a password: kafka-python's errors would show one that is malformed.
+
+    Raises:
+        ValueError: it is not the URL of a proxy.
+    """
+    try:
+        parsed = urlsplit(text.strip())
+        complete = parsed.scheme in _PROXIES and bool(parsed.hostname) and parsed.port is not None
+    except ValueError:
+        complete = False
+    if not complete:
+        msg = "expected a URL such as socks5://user:password@host:1080 (or socks5h://…, http://…), with a port"
+        raise ValueError(msg)
+    return Secret(text.strip())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginTimes:
+    """How long a request for a token may take, and how long to wait between two, in milliseconds.
+
+    A name here and `sasl_login_` before it is the name of a setting. Kafka has no limit for requests unless one is set.
+    """
+
+    connect_timeout_ms: int = setting("sasl.login.connect.timeout.ms", parsers.whole_number(1), default=10_000)
+    read_timeout_ms: int = setting("sasl.login.read.timeout.ms", parsers.whole_number(1), default=10_000)
+    retry_backoff_ms: int = setting("sasl.login.retry.backoff.ms", parsers.whole_number(0), default=100)
+    retry_backoff_max_ms: int = setting("sasl.login.retry.backoff.max.ms", parsers.whole_number(0), default=10_000)
+
+
+_STORE_TYPE: Callable[[str], StoreType] = parsers.one_of("JKS", "PKCS12", "PEM")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TLSSettings:
+    """The settings of TLS; a name here and `ssl_` before it is kafka-python's name.
+
+    Raises:
+        OptionError: A key or its certificate is missing, or is given twice.
+    """
+
+    truststore_type: StoreType | None = setting("ssl.truststore.type", _STORE_TYPE)
+    cafile: str | None = setting("ssl.truststore.location", parsers.stripped)
+    truststore_password: Secret | None = setting("ssl.truststore.password", Secret, secret=True)
+    truststore_pem: str | None = setting("ssl.truststore.certificates", parsers.stripped)
+    keystore_type: StoreType | None = setting("ssl.keystore.type", _STORE_TYPE)
+    certfile: str | None = setting("ssl.keystore.location", parsers.stripped)
+    keystore_password: Secret | None = setting("ssl.keystore.password", Secret, secret=True)
+    keystore_key_pem: Secret | None = setting("ssl.keystore.key", Secret, secret=True)
+    keystore_chain_pem: str | None = setting("ssl.keystore.certificate.chain", parsers.stripped)
+    password: Secret | None = setting("ssl.key.password", Secret, secret=True)
+    check_hostname: bool = setting("ssl.endpoint.identification.algorithm", parsers.host_check, default=True)
+    keyfile: str | None = setting(None, parsers.stripped)
+    crlfile: str | None = setting(None, parsers.stripped)
+    ciphers: str | None = setting(None, parsers.stripped)
+
+    def __post_init__(self) -> None:
+        for store, file, texts in (
+            ("truststore", self.cafile, (self.truststore_pem,)),
+            ("keystore", self.certfile, (self.keystore_key_pem, self.keystore_chain_pem)),
+        ):
+            if file is not None and texts.count(None) < len(texts):
+                msg = f"kafka.ssl.{store}.location and certificates given as text exclude each other"
+                raise OptionError(msg)
+        if (self.keystore_key_pem is None) != (self.keystore_chain_pem is None):
+            msg = "Options 'kafka.ssl.keystore.key' and 'kafka.ssl.keystore.certificate.chain' must be given together"
+            raise OptionError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SASLSettings:
+    """The settings of a login as the user typed them; `login_of` makes a login of them."""
+
+    mechanism: str | None = setting("sasl.mechanism", parsers.upper_case)
+    jaas_config: Secret | None = setting("sasl.jaas.config", Secret, secret=True)
+    plain_username: str | None = setting(None, parsers.stripped)
+    plain_password: Secret | None = setting(None, Secret, secret=True)
+    login_callback_handler_class: str | None = setting("sasl.login.callback.handler.class", parsers.stripped)
+    client_callback_handler_class: str | None = setting("sasl.client.callback.handler.class", parsers.stripped)
+    oauthbearer_token_endpoint_url: str | None = setting("sasl.oauthbearer.token.endpoint.url", parsers.token_endpoint)
+    oauthbearer_client_credentials_client_id: str | None = setting(
+        "sasl.oauthbearer.client.credentials.client.id", parsers.stripped
+    )
+    oauthbearer_client_credentials_client_secret: Secret | None = setting(
+        "sasl.oauthbearer.client.credentials.client.secret", Secret, secret=True
+    )
+    oauthbearer_scope: str | None = setting("sasl.oauthbearer.scope", parsers.stripped)
+    oauthbearer_header_urlencode: bool = setting("sasl.oauthbearer.header.urlencode", parsers.boolean, default=False)
+    oauthbearer_jwt_retriever_class: str | None = setting("sasl.oauthbearer.jwt.retriever.class", parsers.stripped)
+    kerberos_service_name: str | None = setting("sasl.kerberos.service.name", parsers.stripped)
+    kerberos_domain_name: str | None = setting(None, parsers.stripped)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PasswordLogin:
+    """A login by a user's name and password.
+
+    Attributes:
+        mechanism: PLAIN, or one of SCRAM.
+        username: the user.
+        password: the password.
+    """
+
+    mechanism: str
+    username: str
+    password: Secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointLogin:
+    """A login by a token that a token endpoint gives for a client's credentials.
+
+    Attributes:
+        endpoint: its URL, or `file:` and a path.
+        client_id: the client's name at the endpoint; "" for a file.
+        client_secret: the client's secret.
+        scope: what the token is for, if the endpoint wants to know it.
+        extensions: SASL extensions, by name.
+        encodes_header: whether id and secret are URL-encoded before they become a header.
+        tls: the settings of TLS at the endpoint, from the entries `ssl.…` of the login module; None for those of Kafka.
+        times: how long to wait.
+    """
+
+    mechanism: ClassVar[str] = "OAUTHBEARER"
+
+    endpoint: str
+    client_id: str = ""
+    client_secret: Secret = field(default_factory=lambda: Secret(""))
+    scope: str | None = None
+    extensions: tuple[tuple[str, str], ...] = ()
+    encodes_header: bool = False
+    tls: TLSSettings | None = None
+    times: LoginTimes = field(default_factory=LoginTimes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MSKLogin:
+    """A login at Amazon MSK with IAM.
+
+    Attributes:
+        profile: the profile of AWS's configuration; None for the default credentials.
+        role_arn: the role to assume; None for none.
+        role_session: the name of the role's session.
+        external_id: what the role's owner asks for; None for nothing.
+        sts_region: where the role is assumed; None for where AWS's configuration says.
+        times: how long to wait.
+    """
+
+    mechanism: ClassVar[str] = "OAUTHBEARER"  # brokers take both names of it (docs/design/0015)
+
+    profile: str | None = None
+    role_arn: str | None = None
+    role_session: str = "ticdc-source"
+    external_id: str | None = None
+    sts_region: str | None = None
+    times: LoginTimes = field(default_factory=LoginTimes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KerberosLogin:
+    """A login with Kerberos.
+
+    Attributes:
+        principal: who logs in; None for the one of the keytab or the ticket cache.
+        keytab: the file with the principal's keys; None for the ticket cache.
+        ticket_cache: the ticket cache; None for Kerberos' own default.
+        service: the name of the brokers' service.
+        domain: the brokers' host in the service's principal; None for the one that is connected to.
+    """
+
+    mechanism: ClassVar[str] = "GSSAPI"
+
+    principal: str | None = None
+    keytab: str | None = None
+    ticket_cache: str | None = None
+    service: str = "kafka"
+    domain: str | None = None
+
+
+Login: TypeAlias = PasswordLogin | EndpointLogin | MSKLogin | KerberosLogin
+
+_WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_MECHANISMS = (*_WITH_PASSWORD, "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI")
+# Which mechanisms a login module is for, and what it looks like.
+_MODULES: Mapping[str, tuple[str, ...]] = {
+    "PlainLoginModule": ("PLAIN",),
+    "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "OAuthBearerLoginModule": ("OAUTHBEARER",),
+    "IAMLoginModule": ("AWS_MSK_IAM",),
+    "Krb5LoginModule": ("GSSAPI",),
+}
+# Java's classes that ask for tokens and sign them: what they do is done here too.
+_OAUTH_HANDLER, _MSK_OAUTH_HANDLER, _MSK_HANDLER = (
+    "OAuthBearerLoginCallbackHandler",
+    "IAMOAuthBearerLoginCallbackHandler",
+    "IAMClientCallbackHandler",
+)
+_RETRIEVERS = ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever")
+_LOGIN_HANDLERS: Mapping[str, tuple[str, ...]] = {"OAUTHBEARER": (_OAUTH_HANDLER, _MSK_OAUTH_HANDLER)}
+_CLIENT_HANDLERS: Mapping[str, tuple[str, ...]] = {"AWS_MSK_IAM": (_MSK_HANDLER,)}
+_JWT_RETRIEVERS: Mapping[str, tuple[str, ...]] = {"OAUTHBEARER": _RETRIEVERS}
+_USER_FORM = '<login module> required username="…" password="…";'
+_OAUTH_FORM = 'OAuthBearerLoginModule required clientId="…" clientSecret="…" scope="…";'
+
+_EXTENSION = "extension_"
+_EXTENSION_NAME = re.compile(r"[A-Za-z]+")
+_EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
+_OAUTH_ENTRIES = ("clientId", "clientSecret", "scope")
+_MSK_ENTRIES: Mapping[str, str] = {
+    "awsProfileName": "profile",
+    "awsRoleArn": "role_arn",
+    "awsRoleSessionName": "role_session",
+    "awsRoleExternalId": "external_id",
+    "awsStsRegion": "sts_region",
+}
+_MSK_WITHOUT_EFFECT = ("awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs")
+_KERBEROS_WITHOUT_EFFECT = ("debug", "doNotPrompt", "isInitiator", "refreshKrb5Config", "renewTGT", "storeKey")
+
+
+# By Java's name: the entries `ssl.…` of a login module.
+_TLS_ENTRIES = {row.java: row for row in settings_of(TLSSettings)}
+
+
+def login_of(given: SASLSettings, times: LoginTimes, protocol: str) -> Login:
+    """Return the login that the settings say.
+
+    Args:
+        given: The settings.
+        times: How long to wait for a token.
+        protocol: The security protocol.
+
+    Raises:
+        OptionError: The settings are not a complete login.
+    """
+    mechanism = given.mechanism
+    if mechanism not in _MECHANISMS:
+        msg = (
+            f"Option 'kafka.sasl.mechanism' must be one of {', '.join(_MECHANISMS)} with "
+            f"kafka.security.protocol={protocol}"
+        )
+        raise OptionError(msg)
+    handler = given.login_callback_handler_class
+    for option, name, classes in (
+        ("login.callback.handler.class", handler, _LOGIN_HANDLERS),
+        ("client.callback.handler.class", given.client_callback_handler_class, _CLIENT_HANDLERS),
+        ("oauthbearer.jwt.retriever.class", given.oauthbearer_jwt_retriever_class, _JWT_RETRIEVERS),
+    ):
+        _check_class(option, name, classes.get(mechanism, ()), mechanism)
+    module = None if given.jaas_config is None else _parse_jaas(given.jaas_config.reveal())
+    _check_module(module, mechanism)
+    if mechanism in _WITH_PASSWORD:
+        return _password(module, given, mechanism)
+    if mechanism == "GSSAPI":
+        return _kerberos(module, given)
+    if mechanism == "AWS_MSK_IAM" or (handler is not None and _last(handler) == _MSK_OAUTH_HANDLER):
+        return _msk(module, protocol, times)
+    return _oauth(module, given, times)
+
+
+def _last(name: str) -> str:
+    return name.strip().rpartition(".")[2]
+
+
+def _check_class(option: str, name: str | None, classes: tuple[str, ...], mechanism: str) -> None:
+    """Refuse a class of Java, unless what it does is done here too."""
+    if name is not None and _last(name) not in classes:
+        choice = f"there is only {' or '.join(classes)} here" if classes else "leave it out"
+        msg = (
+            f"Option 'kafka.sasl.{option}' names a class of Java that is not available to Python with {mechanism}: "
+            f"{choice}"
+        )
+        raise OptionError(msg)
+
+
+def _check_module(module: _LoginModule | None, mechanism: str) -> None:
+    if module is None:
+        return
+    if module.name not in _MODULES:
+        msg = f"Option '{_JAAS}' has a login module that only Java's client has; there are {', '.join(_MODULES)} here"
+        raise OptionError(msg)
+    if mechanism not in _MODULES[module.name]:
+        msg = f"Option '{_JAAS}' has a {module.name}, which does not fit kafka.sasl.mechanism={mechanism}"
+        raise OptionError(msg)
+
+
+def _password(module: _LoginModule | None, given: SASLSettings, mechanism: str) -> PasswordLogin:
+    username, password = given.plain_username, given.plain_password
+    if module is not None:
+        if "username" not in module.entries or "password" not in module.entries:
+            msg = f"Option '{_JAAS}' lacks a username or a password; expected {_USER_FORM}"
+            raise OptionError(msg)
+        username, password = module.entries["username"], Secret(module.entries["password"])
+    if username is None or password is None:
+        msg = f"kafka.sasl.mechanism={mechanism} needs the option '{_JAAS}': {_USER_FORM}"
+        raise OptionError(msg)
+    return PasswordLogin(mechanism=mechanism, username=username, password=password)
+
+
+def _oauth(module: _LoginModule | None, given: SASLSettings, times: LoginTimes) -> EndpointLogin:
+    entries = {} if module is None else module.entries
+    endpoint = given.oauthbearer_token_endpoint_url
+    if endpoint is None:
+        msg = (
+            "kafka.sasl.mechanism=OAUTHBEARER needs the option 'kafka.sasl.oauthbearer.token.endpoint.url': where to "
+            "ask for tokens"
+        )
+        raise OptionError(msg)
+    secret = given.oauthbearer_client_credentials_client_secret
+    if secret is None:
+        secret = Secret(entries.get("clientSecret", ""))
+    client_id = given.oauthbearer_client_credentials_client_id
+    if client_id is None:
+        client_id = entries.get("clientId", "")
+    if not endpoint.startswith("file:") and not (client_id.strip() and secret.reveal().strip()):
+        msg = (
+            f"kafka.sasl.mechanism=OAUTHBEARER needs the option '{_JAAS}' ({_OAUTH_FORM}), or "
+            "'kafka.sasl.oauthbearer.client.credentials.client.id' and '….client.secret'"
+        )
+        raise OptionError(msg)
+    extensions: dict[str, str] = {}
+    tls_given: dict[str, object] = {}
+    for name, value in entries.items():
+        if name.startswith(_EXTENSION):
+            extensions[name.removeprefix(_EXTENSION)] = value
+        elif name.startswith("ssl."):
+            row = _TLS_ENTRIES.get(name)
+            if row is None:
+                msg = f"Option '{_JAAS}' has an unknown setting of TLS; one is ssl.truststore.location"
+                raise OptionError(msg)
+            tls_given[row.name] = row.value_of(value, f"{_JAAS}', entry '{name}")
+        elif name not in _OAUTH_ENTRIES:
+            raise _unknown_entry(name, (*_OAUTH_ENTRIES, f"{_EXTENSION}…", "ssl.…"))
+    for name, value in extensions.items():
+        # RFC 7628, and Java's client: letters, and nothing that ends a pair.
+        if not _EXTENSION_NAME.fullmatch(name) or name == "auth" or not _EXTENSION_VALUE.fullmatch(value):
+            msg = (
+                f"Option '{_JAAS}': an entry {_EXTENSION}… is no SASL extension: its name must be of the letters A to "
+                "Z and a to z, and not auth; its value of printable ASCII characters"
+            )
+            raise OptionError(msg)
+    return EndpointLogin(
+        endpoint=endpoint,
+        client_id=client_id.strip(),
+        client_secret=Secret(secret.reveal().strip()),
+        scope=(entries.get("scope") if given.oauthbearer_scope is None else given.oauthbearer_scope) or None,
+        extensions=tuple(extensions.items()),
+        encodes_header=given.oauthbearer_header_urlencode,
+        tls=made(TLSSettings, tls_given) if tls_given else None,
+        times=times,
+    )
+
+
+def _msk(module: _LoginModule | None, protocol: str, times: LoginTimes) -> MSKLogin:
+    if protocol != "SASL_SSL":
+        msg = (
+            "A login with AWS's IAM needs kafka.security.protocol=SASL_SSL: without TLS, anyone could use its signature"
+        )
+        raise OptionError(msg)
+    entries = {} if module is None else module.entries
+    for name in entries:
+        if name not in _MSK_ENTRIES and name not in _MSK_WITHOUT_EFFECT:
+            raise _unknown_entry(name, _MSK_ENTRIES)
+    given = {_MSK_ENTRIES[name]: value for name, value in entries.items() if name in _MSK_ENTRIES and value}
+    return MSKLogin(**given, times=times)
+
+
+def _kerberos(module: _LoginModule | None, given: SASLSettings) -> KerberosLogin:
+    entries = {} if module is None else dict(module.entries)
+    service = entries.pop("serviceName", None)
+    if None not in (service, given.kerberos_service_name) and service != given.kerberos_service_name:
+        msg = f"Options 'kafka.sasl.kerberos.service.name' and '{_JAAS}' (serviceName) name different services"
+        raise OptionError(msg)
+    login = KerberosLogin(
+        service=service or given.kerberos_service_name or KerberosLogin().service, domain=given.kerberos_domain_name
+    )
+    if module is None:
+        return login
+    uses_keytab, uses_cache = (
+        entries.pop(name, "false").strip().lower() == "true" for name in ("useKeyTab", "useTicketCache")
+    )
+    keytab, cache, principal = (entries.pop(name, None) or None for name in ("keyTab", "ticketCache", "principal"))
+    for name in entries:
+        if name not in _KERBEROS_WITHOUT_EFFECT:
+            raise _unknown_entry(
+                name, ("useKeyTab", "keyTab", "principal", "useTicketCache", "ticketCache", "serviceName")
+            )
+    if uses_keytab and (keytab is None or principal is None):
+        msg = f"Option '{_JAAS}': useKeyTab=true needs keyTab and principal"
+        raise OptionError(msg)
+    if not uses_keytab and not uses_cache:
+        msg = f"Option '{_JAAS}': Krb5LoginModule needs useKeyTab=true or useTicketCache=true; nobody can be asked here"
+        raise OptionError(msg)
+    # Java's module looks into the ticket cache first, and takes the keytab if there is no ticket. The keytab is enough.
+    return replace(
+        login,
+        principal=principal,
+        keytab=_path(keytab) if uses_keytab else None,
+        ticket_cache=None if uses_keytab else _path(cache),
+    )
+
+
+def _path(text: str | None) -> str | None:
+    """Return the path of a file, which Java's module also takes as a URL."""
+    return None if text is None else re.sub(r"^(?:file|FILE):(?://(?=/))?", "", text)
+
+
+def _unknown_entry(name: str, names: Iterable[str]) -> OptionError:
+    # The name is a word of the text: an unquoted secret could be one.
+    shown = f" '{name}'" if re.fullmatch(r"[a-z]{2,8}[A-Z][A-Za-z]{1,20}|(?:ssl|sasl)\.[a-z.]+", name) else ""
+    return OptionError(f"Option '{_JAAS}' has an entry{shown} that is not known here; there are {', '.join(names)}")
+
+
+def _parse_jaas(text: str) -> _LoginModule:
+    """Parse the text.
+
+    Raises:
+        OptionError: it is not of the form that Java's client reads.
+    """
+    tokens, start, text = [], 0, text.strip()
+    while start < len(text):
+        match = _TOKEN.match(text, start)
+        if match is None:
+            raise _malformed()
+        double, single, sign, word = match.groups()
+        quoted = double if double is not None else single
+        tokens.append((sign, word if quoted is None else _unescape(quoted)))
+        start = match.end()
+    signs = [sign for sign, _ in tokens]
+    words = [word for _, word in tokens]
+    entries = len(tokens) - 3
+    expected = [None, None, *[None, "=", None] * (entries // 3), ";"]
+    if entries < 0 or signs != expected or words[1].lower() not in _FLAGS:
+        raise _malformed()
+    return _LoginModule(words[0].rpartition(".")[2], dict(zip(words[2:-1:3], words[4:-1:3], strict=True)))
+
+
+def _malformed() -> OptionError:
+    return OptionError(f"Option '{_JAAS}' is not of the form: {_FORM}")
+
+
+def _unescape(quoted: str) -> str:
+    return re.sub(r"\\(.)", lambda escaped: _ESCAPES.get(escaped[1], escaped[1]), quoted)

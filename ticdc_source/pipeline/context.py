@@ -1,0 +1,82 @@
+"""What the driver finds out before a read, and sends to the workers: of the messages, and of the range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ticdc_source.events import TableName
+from ticdc_source.schema.model import TypeVersions, Written
+from ticdc_source.schema.types import ColumnType
+
+__all__ = ["ColumnContext", "ReadContext", "ReadScope", "lower_case"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnContext:
+    """What the driver knows of a column beside single messages.
+
+    Attributes:
+        name: the name in lower case.
+        type: the MySQL type; None if it is unknown.
+        versions: the types that DDL events declared for it over time, if they changed.
+        written: how its strings are written, if messages do not tell.
+        key: whether it is part of the handle key; the protocol may not carry all of its columns.
+        binary: whether its strings are binary, as a sample shows, if messages do not tell.
+    """
+
+    name: str
+    type: ColumnType | None = None
+    versions: TypeVersions = ()
+    written: Written = Written.UNKNOWN
+    key: bool = False
+    binary: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadContext:
+    """What the driver knows about the messages of a read. It is pickled and sent to the workers.
+
+    Attributes:
+        protocol: the protocol; None if there was no record to detect it from.
+        table: the one table of the read; None if there was no row event to infer it from.
+        columns: the columns of that table, by lower-case name.
+        expected: lower-case names of all columns that inference saw; None if unknown columns are not an error.
+        tables: with `outputFormat=event`, the columns of tables that are known beside single messages, by the table's
+            name in lower case; `columns_of` looks them up.
+        provisional: whether inference had no row yet; a stream then tries again with its next micro-batch.
+    """
+
+    protocol: str | None = None
+    table: TableName | None = None
+    columns: Mapping[str, ColumnContext] = field(default_factory=dict)
+    expected: frozenset[str] | None = None
+    tables: Mapping[TableName, Sequence[ColumnContext]] = field(default_factory=dict)
+    provisional: bool = False
+
+    def columns_of(self, table: TableName) -> Sequence[ColumnContext]:
+        """Return what is known of a table's columns with `outputFormat=event`; nothing if only messages tell."""
+        name = lower_case(table)
+        columns = self.tables.get(name)
+        return self.tables.get(TableName("", name.table), ()) if columns is None else columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadScope:
+    """What a batch or a micro-batch covers. It is sent to the workers beside the context.
+
+    Attributes:
+        ddl_partitions: for each topic, the lowest partition that is read. Of a DDL event in all partitions, only its
+            copy is kept; that of partition 0 for a topic which is not named here.
+        partitions: how many topic partitions are read; None if that is not known.
+        commit_end: the commit-ts to which `endingCommitTs=resolved` was resolved.
+    """
+
+    ddl_partitions: Mapping[str, int] = field(default_factory=dict)
+    partitions: int | None = None
+    commit_end: int | None = None
+
+
+def lower_case(table: TableName) -> TableName:
+    """Return the name of a table in lower case: TiDB compares names without case."""
+    return TableName(table.database.lower(), table.table.lower())

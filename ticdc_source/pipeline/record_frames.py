@@ -1,0 +1,233 @@
+"""Records that come as rows of a DataFrame, on a worker: which of them tell the schema, and how they are decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_source.errors import each_from_one_frame
+from ticdc_source.events import Chunk, TableEvents, TableName
+from ticdc_source.options.options import Options
+from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.pipeline.context import ReadContext, ReadScope
+from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.rows import RECORD, RowChunks, without_unknown
+from ticdc_source.pipeline.spec import read_spec
+from ticdc_source.protocols import PROTOCOLS, decoder_of, detect_protocol, possible_decoders
+from ticdc_source.protocols.base import Decoder, Learned, splits_of
+from ticdc_source.protocols.large_messages import small_portions
+from ticdc_source.protocols.plan import Plan
+from ticdc_source.schema.model import TableSchema, merge_schemas
+
+__all__ = ["decode_rows", "held_back", "record_chunks", "survey"]
+
+_CHUNK_RECORDS = 4000  # while the protocol is not known yet
+_NO_EVENTS = Plan(())  # wants no column: decoding with it finds only what is known of each event
+
+
+def survey(batches: Iterable[pa.RecordBatch], options: Options, end: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Return the records from which the driver can tell the schema of all: a few of each table, and all with DDL.
+
+    Kept are the rows that say something new of their table: a column, a wider type, a way to write it. So inference
+    from the kept records finds what inference from all would find.
+
+    Args:
+        batches: record batches of the schema `RECORD`.
+        options: the options.
+        end: leave out rows and DDL with this commit-ts or a later one; None for no end.
+
+    Raises:
+        OptionError: the protocol cannot be detected.
+    """
+    seen: _Survey | None = None
+    for chunk in record_chunks(batches, options):
+        if seen is None:
+            protocol = _protocol_of(chunk, options)
+            if protocol is None:
+                continue
+            seen = _Survey(decoder_of(protocol, options), options, end)
+        positions = seen.told_by(chunk)
+        if positions:
+            yield _records_at(chunk, positions)
+
+
+def record_chunks(batches: Iterable[pa.RecordBatch], options: Options, *, headers: bool = False) -> Iterator[Chunk]:
+    """Return record batches of the schema `RECORD` as chunks, to look at while the protocol may not be known yet."""
+    cutter = RowChunks(min(_CHUNK_RECORDS, options.max_rows_per_batch), options.max_bytes_per_batch, headers)
+    chunks = cutter.chunks(batches)
+    return small_portions(chunks, possible_decoders(options)) if options.claim_check_location else chunks
+
+
+def _protocol_of(chunk: Chunk, options: Options) -> str | None:
+    return detect_protocol([chunk]) if options.protocol == "auto" else options.protocol
+
+
+def _records_at(chunk: Chunk, positions: Iterable[int]) -> pa.RecordBatch:
+    rows = [
+        {
+            "topic": chunk.topic,
+            "partition": chunk.partition,
+            "offset": chunk.offsets[position],
+            "timestamp": None if chunk.timestamps[position] < 0 else chunk.timestamps[position] * 1000,
+            "key": chunk.keys[position],
+            "value": chunk.values[position],
+            "headers": None if chunk.headers is None else chunk.headers[position],
+        }
+        for position in sorted(positions)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=RECORD)
+
+
+class _Survey:
+    """What one task has seen of each table."""
+
+    def __init__(self, decoder: Decoder, options: Options, end: int | None) -> None:
+        self._decoder = decoder
+        self._tables = TableFilter(options.tables or ())
+        self._end = end
+        self._seen: dict[TableName, set[TableSchema]] = {}
+        self._merged: dict[TableName, TableSchema] = {}
+        self._places: set[tuple[str, int]] = set()
+        self._has_corrupt = False
+        self._learned = Learned()
+
+    def told_by(self, chunk: Chunk) -> set[int]:
+        """Return the positions of the records of a chunk that say something new."""
+        positions: set[int] = set()
+        place = (chunk.topic, chunk.partition)
+        if self._end is None and place not in self._places:  # tells which topic partitions there are
+            self._places.add(place)
+            positions.add(0)
+        for split in splits_of(self._decoder, chunk, learned=self._learned):
+            positions |= {event.position for event in split.ddl if self._is_before_end(event.commit_ts)}
+            if split.corrupt and not self._has_corrupt:
+                self._has_corrupt = True
+                positions.add(split.corrupt[0].position)
+            for table, events in split.tables.items():
+                if self._tables.matches(table):
+                    positions |= self._told_by_rows(table, self._before_end(events))
+                elif table not in self._seen:  # one of another table, for the error that lists the tables
+                    self._seen[table] = set()
+                    positions.add(events.positions[0])
+        return positions
+
+    def _is_before_end(self, commit_ts: int | None) -> bool:
+        return self._end is None or commit_ts is None or commit_ts < self._end
+
+    def _before_end(self, events: TableEvents) -> TableEvents:
+        if self._end is None:
+            return events
+        return events.picked(_indices_before(commit_versions_of(events, self._decoder), self._end))
+
+    def _told_by_rows(self, table: TableName, events: TableEvents) -> set[int]:
+        positions: set[int] = set()
+        if not len(events) or not any(self._is_new(table, schema) for schema in self._decoder.describe(events)):
+            if len(events) and table not in self._seen:  # none can be read: the error says why
+                self._seen[table] = set()
+                positions.add(events.positions[0])
+            return positions
+        for event in range(len(events)):
+            alone = events.picked([event])
+            if any([self._is_new(table, schema, keep=True) for schema in self._decoder.describe(alone)]):  # noqa: C419
+                positions.add(events.positions[event])
+        for schema in self._decoder.describe(events):
+            self._is_new(table, schema, keep=True)
+        return positions
+
+    def _is_new(self, table: TableName, schema: TableSchema, *, keep: bool = False) -> bool:
+        """Return whether a schema says something new; with `keep`, know it from now on."""
+        seen = self._seen.get(table, ())
+        if schema in seen:
+            return False
+        merged = self._merged.get(table)
+        both = merge_schemas([schema] if merged is None else [merged, schema])
+        assert both is not None  # noqa: S101 (for mypy)
+        if keep:
+            self._seen.setdefault(table, set()).add(schema)
+            self._merged[table] = both
+        return merged is None or frozenset(both.columns) != frozenset(merged.columns)
+
+
+def _indices_before(commit_versions: pa.Int64Array, end: int) -> list[int]:
+    before = pc.fill_null(pc.less(commit_versions, end), True)  # noqa: FBT003 (Arrow's)
+    return pc.indices_nonzero(before).to_pylist()  # type: ignore[no-any-return]
+
+
+def commit_versions_of(events: TableEvents, decoder: Decoder) -> pa.Int64Array:
+    """Return each event's commit-ts; NULL if it cannot be read. It parses only if the decoder cannot do without."""
+    versions = decoder.commit_versions(events)
+    return decoder.decode(events, _NO_EVENTS).commit_ts if versions.null_count else versions
+
+
+@each_from_one_frame
+def held_back(batches: Iterable[pa.RecordBatch], options: Options, end: int) -> Iterator[pa.RecordBatch]:
+    """Return the records that have a row of a wanted table, or a DDL event, with the commit-ts `end` or a later one.
+
+    Args:
+        batches: record batches of the schema `RECORD`.
+        options: the options.
+        end: the commit-ts.
+
+    Raises:
+        OptionError: the protocol cannot be detected.
+    """
+    tables = TableFilter(options.tables or ())
+    decoder: Decoder | None = None
+    for chunk in record_chunks(batches, options, headers=True):
+        if decoder is None:
+            protocol = _protocol_of(chunk, options)
+            if protocol is None:
+                continue
+            decoder = decoder_of(protocol, options)
+        positions: set[int] = set()
+        for split in splits_of(decoder, chunk, tables.matches):
+            positions |= {event.position for event in split.ddl if (event.commit_ts or 0) >= end}
+            for events in split.tables.values():
+                late = pc.greater_equal(commit_versions_of(events, decoder), end)
+                late = pc.indices_nonzero(pc.fill_null(late, False))  # noqa: FBT003 (Arrow's)
+                positions |= {events.positions[event] for event in late.to_pylist()}
+        if positions:
+            yield _records_at(chunk, positions)
+
+
+@each_from_one_frame
+def decode_rows(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    options: Options,
+    context: ReadContext,
+    scope: ReadScope,
+    unknown: frozenset[str] = frozenset(),
+) -> Iterator[pa.RecordBatch]:
+    """Decode the records of a DataFrame on a worker.
+
+    Args:
+        batches: record batches of the schema `RECORD`.
+        schema: the read schema.
+        options: the options.
+        context: what the driver knows; without a protocol, the first record with an event tells it.
+        scope: what the read covers.
+        unknown: the metadata columns that the DataFrame does not know (`without_unknown`).
+
+    Raises:
+        TiCDCSourceError: see `pipeline.read.read`.
+    """
+    cutter = RowChunks(_CHUNK_RECORDS, options.max_bytes_per_batch)
+    cutter.headers = options.include_headers or options.output_format == "record"
+    chunks = cutter.chunks(batches)
+    protocol = context.protocol
+    first: list[Chunk] = []
+    while protocol is None:
+        chunk = next(chunks, None)
+        if chunk is None:  # no record has an event: any decoder finds none
+            protocol = next(iter(PROTOCOLS))
+        else:
+            first.append(chunk)
+            protocol = detect_protocol([chunk])
+    cutter.max_records = min(PROTOCOLS[protocol].facts.chunk_records, options.max_rows_per_batch)
+    spec = read_spec(schema, options, context, scope, protocol=protocol)
+    for batch in read(chain(first, chunks), spec):
+        yield without_unknown(batch, unknown)

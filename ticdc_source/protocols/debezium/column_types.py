@@ -1,0 +1,299 @@
+"""debezium's types: Kafka Connect schemas, `tidb_type` and `tableChanges` → MySQL types and how they are written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from ticdc_source.events import TableName
+from ticdc_source.kernels import strings
+from ticdc_source.kernels.wire import Wire
+from ticdc_source.protocols.debezium.kernels import KERNELS
+from ticdc_source.protocols.debezium.native_debezium import DECIMAL, NATIVE, NATIVE_STRING, decimal_type, wire_name
+from ticdc_source.protocols.messages import JSONObject, readable, text
+from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TypeVersions
+from ticdc_source.schema.types import BINARIES, TEXTS, TYPES, ColumnType, parse_type, type_of
+
+__all__ = ["declared_columns", "declared_facts", "described_columns", "type_versions", "wire_column", "wire_of"]
+
+
+# The MySQL types that may be behind a Connect schema's type or semantic name, the likely one first. `tidb_type` or
+# `tableChanges` may say which one it is.
+_INTEGERS = {
+    "int8": ("tinyint",),
+    "int16": ("smallint", "tinyint"),
+    "int32": ("int", "mediumint", "smallint"),
+    "int64": ("bigint", "int"),
+}
+_STRINGS = (*TEXTS, *BINARIES)
+_BEHIND: dict[str, tuple[str, ...]] = {
+    **_INTEGERS,
+    "float": ("float",),
+    "double": ("double", "decimal", "float"),
+    "boolean": ("bit",),
+    # Numbers are text with decimal-handling-mode=string and bigint-unsigned-handling-mode=string (docs/wire.md, item
+    # 85). Native Debezium has modes with these names.
+    "string": ("varchar", *_STRINGS, "decimal", "bigint"),
+    "bytes": ("varbinary", *_STRINGS),
+    "io.debezium.data.Bits": ("bit",),
+    "io.debezium.time.Date": ("date",),
+    "io.debezium.time.Timestamp": ("datetime",),
+    "io.debezium.time.MicroTimestamp": ("datetime",),
+    "io.debezium.time.ZonedTimestamp": ("timestamp",),
+    "io.debezium.time.MicroTime": ("time",),
+    "io.debezium.time.Year": ("year",),
+    "io.debezium.data.Enum": ("enum",),
+    "io.debezium.data.EnumSet": ("set",),
+    "io.debezium.data.Json": ("json",),
+    "io.debezium.data.TiDBVectorFloat32": ("vector",),
+    NATIVE_STRING: ("varchar", *TEXTS, "decimal"),
+    **{name: native.behind for name, native in NATIVE.items()},
+}
+# Digits of fraction by semantic name, which says for each message whether it has milliseconds or microseconds.
+_FRACTION = {
+    "io.debezium.time.Timestamp": 3,
+    "io.debezium.time.MicroTimestamp": 6,
+    **{name: native.fraction for name, native in NATIVE.items() if native.fraction is not None},
+}
+# Types whose defaults in a schema look as in MySQL.
+_PLAIN_NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "year"})
+_PLAIN_TEXTS = frozenset({"char", "varchar", "enum", "set"})
+_2_53 = 1 << 53
+_ENUM_COMMA = re.compile(r"(?<!\\),")
+
+
+def wire_column(name: str, field: JSONObject | None, *, native: bool = False) -> Column:
+    """Return the column that a field of the schema describes.
+
+    Args:
+        name: the column's name.
+        field: the field; None if the message has none for the column, whose type is then unknown.
+        native: whether Debezium itself wrote the message. Its strings are never taken for base64.
+    """
+    if field is None:
+        return Column(name)
+    column = _typed_column(name, field, native=native)
+    return replace(column, facts=_field_facts(field, column))
+
+
+def _field_facts(field: JSONObject, column: Column) -> ColumnFacts:
+    """Return what a field of the schema says beside the type.
+
+    Its default is a value of the wire, such as a number of days for a DATE, or a double for a large BIGINT UNSIGNED. It
+    counts if it looks as in MySQL.
+    """
+    optional, default = field.get("optional"), field.get("default")
+    type_name = "" if column.type is None else column.type.name
+    exact = (type(default) is int and abs(default) < _2_53 and type_name in _PLAIN_NUMBERS) or (
+        type(default) is str and type_name in _PLAIN_TEXTS and not column.vague
+    )
+    return ColumnFacts(
+        nullable=optional if type(optional) is bool else None, default=readable(default) if exact else None
+    )
+
+
+def _typed_column(name: str, field: JSONObject, *, native: bool) -> Column:
+    wire = wire_name(field, native=native)
+    if wire not in _BEHIND:
+        return Column(name, ColumnType(text(wire)), wire=wire)
+    type_ = ColumnType(_BEHIND[wire][0])
+    exact = field.get("tidb_type")
+    if exact and (wire == "string" or not parse_type(exact).is_unspecified):
+        type_ = parse_type(exact)
+    else:  # a DECIMAL, of which `tidb_type` never has the precision
+        exact = None
+    parameters = field.get("parameters") or {}
+    if wire in NATIVE:
+        type_ = decimal_type(field) if wire == DECIMAL else replace(type_, length=_FRACTION.get(wire))
+        return Column(name, type_, wire=wire)
+    if wire in _FRACTION:
+        type_ = replace(type_, length=_FRACTION[wire])
+    elif wire == "io.debezium.data.Bits":
+        type_ = replace(type_, length=int(parameters["length"]) if "length" in parameters else None)
+    elif wire == "boolean":
+        type_ = replace(type_, length=1)
+    elif type_.name in ("enum", "set") and "allowed" not in parameters:
+        type_ = ColumnType("varchar")  # values are labels as text, and nothing lists them
+    elif type_.name == "enum":
+        allowed = text(parameters.get("allowed", ""))
+        labels = tuple(label.replace("\\,", ",") for label in _ENUM_COMMA.split(allowed))
+        type_ = replace(type_, labels=labels)
+    elif type_.name == "set":
+        type_ = replace(type_, labels=tuple(text(parameters.get("allowed", "")).split(",")))
+    return Column(name, type_, wire=wire, vague=not exact and len(_BEHIND[wire]) > 1)
+
+
+def declared_facts(changes: Sequence[JSONObject] | None, table: TableName) -> dict[str, ColumnFacts]:
+    """Return what a DDL event's `tableChanges` say about a table's columns beside the types, by lower-case name.
+
+    `generated` is left out: it is true for a column that TiDB sets by itself, and false for a generated column
+    (docs/wire.md, item 111).
+    """
+    described = _described_table(changes, table)
+    keys = described.get("primaryKeyColumnNames")
+    facts = {}
+    for column in described.get("columns") or ():
+        name, optional, comment = column["name"], column.get("optional"), column.get("comment")
+        facts[name.lower()] = ColumnFacts(
+            primary_key=name in keys if type(keys) is list else None,
+            nullable=optional if type(optional) is bool else None,
+            default=_declared_default(column),
+            comment=readable(comment) if type(comment) is str and comment else None,
+        )
+    return facts
+
+
+def _declared_default(column: JSONObject) -> str | None:
+    """Return a default if it is surely the column's: CURRENT_TIMESTAMP is the epoch, and bits are decimal digits."""
+    default, type_ = column.get("defaultValueExpression"), parse_type(column["typeName"])
+    if type(default) is not str or type_.name == "bit" or type_.family == "binary":
+        return None
+    if type_.name in ("datetime", "timestamp") and default.startswith("1970-01-01 00:00:00"):
+        return None
+    return readable(default)
+
+
+def declared_columns(changes: Sequence[JSONObject] | None, table: TableName) -> dict[str, ColumnType]:
+    """Return the columns that a DDL event's `tableChanges` declare for a table, by lower-case name."""
+    columns = _described_table(changes, table).get("columns") or ()
+    return {column["name"].lower(): _declared_type(column) for column in columns}
+
+
+def _described_table(changes: Sequence[JSONObject] | None, table: TableName) -> JSONObject:
+    """Return the description of a table in `tableChanges`; an empty one if there is none."""
+    for change in changes or ():
+        described: JSONObject | None = change.get("table")
+        if described and _names(change.get("id") or "", table):
+            return described
+    return {}
+
+
+def _names(identity: str, table: TableName) -> bool:
+    """Return whether the `id` of a change names this table.
+
+    TiCDC does not escape quotes in it, native Debezium doubles them. RENAME TABLE has the old name and the new one
+    (docs/wire.md, items 84 and 91).
+    """
+    plain = f'"{table.database}"."{table.table}"'
+    doubled = ".".join('"' + part.replace('"', '""') + '"' for part in table)
+    return any(identity == name or identity.endswith(f",{name}") for name in (plain, doubled))
+
+
+def _whole(number: object) -> int | None:
+    """Return a length or a scale.
+
+    Raises:
+        TypeError: it is not a JSON integer.
+    """
+    if number is not None and type(number) is not int:
+        msg = f"a length {number!r}"
+        raise TypeError(msg)
+    return number
+
+
+def _declared_type(column: JSONObject) -> ColumnType:
+    type_ = parse_type(column["typeName"])
+    length, scale = (_whole(column.get(member)) for member in ("length", "scale"))
+    match type_.name:
+        case "enum" | "set":
+            labels = tuple(_bare_label(text(label)) for label in column.get("enumValues") or ())
+            return replace(type_, labels=labels)
+        case "decimal":
+            return replace(type_, length=length if length is not None else 10, scale=scale or 0)
+        case "bit":
+            return replace(type_, length=length or 1)
+        case "datetime" | "timestamp" | "time":
+            return replace(type_, length=length or 0)
+        case "tinyint":
+            return replace(type_, length=1 if length == 1 and not type_.unsigned else None)
+        case name if TYPES.get(name) and TYPES[name].family in ("text", "binary", "vector"):
+            return replace(type_, length=length)
+        case _:
+            return type_
+
+
+def _bare_label(label: str) -> str:
+    """Return a label without the quotes around it. TiCDC does not escape quotes inside."""
+    return label[1:-1] if len(label) > 1 and label[0] == label[-1] == "'" else label
+
+
+def type_versions(changes: Sequence[tuple[int, Mapping[str, ColumnType]]]) -> dict[str, TypeVersions]:
+    """Return the types that DDL events give each column, by lower-case name.
+
+    Args:
+        changes: (commit-ts, the types of columns by lower-case name) of each DDL event, oldest first.
+    """
+    versions: dict[str, list[tuple[int, ColumnType]]] = {}
+    for start, columns in changes:
+        for name, type_ in columns.items():
+            earlier = versions.setdefault(name, [])
+            if not earlier or earlier[-1][1] != type_:
+                earlier.append((start, type_))
+    return {name: tuple(types) for name, types in versions.items()}
+
+
+def described_columns(
+    columns: Sequence[Column],
+    versions: Mapping[str, TypeVersions],
+    facts: Mapping[str, ColumnFacts],
+    commit_ts: int,
+    keys: frozenset[str],
+) -> tuple[Column, ...]:
+    """Complete the columns of messages by what DDL declares, unless the messages contradict it.
+
+    Args:
+        columns: the columns as messages describe them.
+        versions: the types that DDL declares, by lower-case column name.
+        facts: what DDL says beside the types, by lower-case column name.
+        commit_ts: the commit-ts of the first message with these columns.
+        keys: the names of the handle-key columns.
+    """
+    out = []
+    for column in columns:
+        declared = versions.get(column.name.lower(), ())
+        before = [type_ for start, type_ in declared if start < commit_ts] or [type_ for _, type_ in declared[:1]]
+        type_ = _decided(column, before[-1]) if before else column.type
+        vague = column.vague and not before
+        key = column.name in keys
+        said = ColumnFacts(handle_key=key if keys else None, nullable=column.facts.nullable)
+        said = said.or_else(facts.get(column.name.lower(), NO_FACTS)).or_else(column.facts)
+        out.append(replace(column, type=type_, key=key, versions=declared, vague=vague, facts=said))
+    return tuple(out)
+
+
+def _decided(column: Column, exact: ColumnType) -> ColumnType:
+    """Return the declared type if it may be behind the type in the messages; else the latter.
+
+    Args:
+        column: the column as messages describe it.
+        exact: the declared type.
+    """
+    if column.type is None:
+        return exact
+    if exact.name not in _BEHIND.get(column.wire, ()):
+        return column.type
+    if not column.vague and exact.name != column.type.name:  # the message has a `tidb_type`
+        return column.type
+    if column.wire in _FRACTION and ((exact.length or 0) > 3) != (column.wire == "io.debezium.time.MicroTimestamp"):  # noqa: PLR2004
+        return column.type
+    return exact
+
+
+def wire_of(column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
+    """Choose how a column is read: as its type in the message, or as the declared type if the message allows it."""
+    declared = read_field.type_since(column.since)
+    if column.type is None and declared is None and read_field.arrow == pa.string():
+        return None, ColumnType("json")  # nothing says a type: it is read as JSON text
+    if column.type is None:
+        type_ = declared or type_of(read_field.arrow)
+    else:
+        type_ = _decided(column, declared) if declared is not None else column.type
+    if column.vague and read_field.arrow == pa.binary() and type_.family == "text" and column.wire != NATIVE_STRING:
+        return strings.BASE64_BINARY, ColumnType("varbinary")
+    native = NATIVE.get(column.wire)
+    if native is not None and native.wire is not None and column.type is not None:
+        return native.wire(column.type), column.type if column.wire == DECIMAL else type_
+    return KERNELS.get(type_.name), type_

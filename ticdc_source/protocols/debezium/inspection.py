@@ -1,0 +1,107 @@
+"""What inspection asks of debezium: the settings that messages show, and the values that are redacted.
+
+Which settings of the changefeed messages show: docs/wire.md, items 77 to 91. The values of columns are members of
+`before` and `after`, and of a key's payload. Schemas stay as they are, also the defaults in them, and so do DDL
+statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ticdc_source.events import TableEvents
+from ticdc_source.protocols.base import Inspection
+from ticdc_source.protocols.changefeed import ChangefeedSetting, RowMessage, SettingsFinder, true_false
+from ticdc_source.protocols.compression import Compression
+from ticdc_source.protocols.debezium.native_debezium import payload_of
+from ticdc_source.protocols.messages import parse_object
+from ticdc_source.protocols.redaction import Path, Redactor, Treatment
+
+__all__ = ["INSPECTION"]
+
+_TICDC = "TiCDC"  # `source.connector`
+_TYPE = b'"tidb_type":'
+
+_ROWS = frozenset({"before", "after"})
+_OF_DDL = frozenset({"databaseName", "ddl", "tableChanges"})
+_SQL = ("source", "query")
+
+
+@dataclass
+class DebeziumSettings(SettingsFinder):
+    """Counts what messages of TiCDC have and lack. Native Debezium's say nothing of a changefeed."""
+
+    can_omit_old_columns: ClassVar[bool] = False
+
+    _messages: int = 0
+    _with_schema: int = 0
+    _with_types: int = 0
+    _with_start_ts: int = 0
+    _updates: int = 0
+    _without_old: int = 0
+
+    def _rows_of(self, events: TableEvents, index: int) -> Iterator[RowMessage]:
+        payload, key = events.payloads[index], events.chunk.keys[events.positions[index]]
+        message = parse_object(payload)
+        keys = frozenset(payload_of(parse_object(Compression().decompressed(key)))) if key else frozenset()
+        row = payload_of(message)
+        source, op = row["source"], row["op"]
+        self.no_commit_ts += source.get("commit_ts") is None
+        if source.get("connector") != _TICDC:
+            return
+        self._messages += 1
+        if message.get("schema"):
+            self._with_schema += 1
+            self._with_types += _TYPE in payload
+        self._with_start_ts += "start_ts" in source
+        before, after = row.get("before"), row.get("after")
+        if op == "u":
+            self._updates += 1
+            self._without_old += before is None
+        yield RowMessage(table=events.table, before=before, after=None if op == "d" else after, keys=keys)
+
+    def found(self) -> list[ChangefeedSetting]:
+        """Return the settings that the messages prove; none if they are native Debezium's."""
+        return super().found() if self._messages or self.watermarks else []
+
+    def _own_settings(self) -> Iterator[ChangefeedSetting]:
+        with_schema, with_types = self._with_schema, self._with_types
+        if self._messages:
+            value = true_false(self._messages - with_schema, with_schema)
+            because = f"messages with 'schema': {with_schema:,} of {self._messages:,}"
+            yield ChangefeedSetting("debezium-disable-schema", value, because)
+        if self.watermarks:
+            yield ChangefeedSetting("enable-tidb-extension", "true", f"watermarks: {self.watermarks:,}")
+        elif with_schema:
+            value = true_false(with_types, with_schema - with_types)
+            because = f"schemas with 'tidb_type': {with_types:,} of {with_schema:,}"
+            yield ChangefeedSetting("enable-tidb-extension", value, because)
+        if self._with_start_ts:
+            because = f"messages with 'source.start_ts': {self._with_start_ts:,}"
+            yield ChangefeedSetting("debezium-include-start-ts", "true", because)
+        if self._updates:
+            with_old = self._updates - self._without_old
+            because = f"updates with 'before': {with_old:,} of {self._updates:,}"
+            yield ChangefeedSetting("debezium.output-old-value", true_false(with_old, self._without_old), because)
+
+
+def _redacted(key: bytes | None, value: bytes | None, redactor: Redactor) -> tuple[bytes | None, bytes | None]:
+    """Return the key and the value of a record with the values of columns redacted."""
+    return key and redactor.json(key, _wanted_of_key), value and redactor.json(value, _wanted)
+
+
+def _wanted(path: Path, _siblings: Mapping[str, bytes]) -> Treatment:
+    within = path[1:] if path[:1] == ("payload",) else path
+    is_value = (len(within) > 1 and within[0] in _ROWS) or within == _SQL
+    return Treatment.REDACT if is_value and path[:1] != ("schema",) else Treatment.KEEP
+
+
+def _wanted_of_key(path: Path, _siblings: Mapping[str, bytes]) -> Treatment:
+    within = path[1:] if path[:1] == ("payload",) else path
+    is_value = path[:1] != ("schema",) and len(within) == 1 and within[0] not in _OF_DDL
+    return Treatment.REDACT if is_value else Treatment.KEEP
+
+
+INSPECTION = Inspection(DebeziumSettings, _redacted)

@@ -1,0 +1,223 @@
+"""Decoding, as all protocols share it: events are parsed one by one, or read by templates, and become columns.
+
+A sample of events becomes the description of a table: what declarations leave out, values show.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_source.events import DDLEvent, TableEvents, TableName
+from ticdc_source.kernels.wire import Wire
+from ticdc_source.protocols.base import ORIGIN, Decoded, Decoder, Learned, LearnedTable
+from ticdc_source.protocols.cast import cast_images
+from ticdc_source.protocols.compression import Compression
+from ticdc_source.protocols.images import Images, Parsed, Row
+from ticdc_source.protocols.large_messages import LargeMessages
+from ticdc_source.protocols.messages import MALFORMED, parse_failure
+from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.templates import General, Learn, Templates
+from ticdc_source.schema.ddl import completed, version_at
+from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
+from ticdc_source.schema.types import ColumnType
+
+__all__ = ["DecoderSettings", "ReadEvent", "RowDecoder", "describe_images", "number_after", "since_ddl"]
+
+_2_63 = 1 << 63
+_MOST_DIGITS = 20  # of a number with 64 bits
+
+# Reads one event, given its index and its payload. It raises what is in `MALFORMED` if the event cannot be read.
+ReadEvent: TypeAlias = Callable[[int, bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderSettings:
+    """What a decoder is told; `protocols.decoder_of` makes it of the options. It can be pickled for the workers.
+
+    Attributes:
+        compression: how messages are decompressed.
+        large: how messages are read that were too large for Kafka.
+    """
+
+    compression: Compression = field(default_factory=Compression)
+    large: LargeMessages = field(default_factory=LargeMessages)
+
+
+@dataclass(frozen=True)
+class RowDecoder(Decoder):
+    """A decoder whose folder says how messages are split, and how one event is parsed.
+
+    Attributes:
+        settings: what it is told.
+    """
+
+    settings: DecoderSettings = field(default_factory=DecoderSettings)
+
+    @abstractmethod
+    def _reader(self, events: TableEvents, parsed: Parsed, plan: Plan, learn: Learn | None) -> ReadEvent:
+        """Return what parses one event of a table.
+
+        Args:
+            events: the events.
+            parsed: gets what is parsed.
+            plan: what is wanted.
+            learn: takes the template of each event, if templates are to be learned.
+        """
+
+    @abstractmethod
+    def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
+        """Choose how a column is read; see `plan.WireOf`."""
+
+    def claim_checks(self, key: bytes | None, value: bytes | None) -> int:  # noqa: ARG002 (no large messages)
+        """Return 0."""
+        return 0
+
+    def describe(
+        self,
+        events: TableEvents,
+        ddl: Sequence[DDLEvent] = (),  # noqa: ARG002 (`declared` has what their texts say)
+        declared: Mapping[str, TypeVersions] | None = None,
+    ) -> list[TableSchema]:
+        """Return what messages say of the types, completed by values and by DDL."""
+        parsed = self._sampled(events, declared)
+        return describe_images(events.table, parsed.images, parsed.commit_ts, declared)
+
+    def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
+        """Read messages in native code if possible; else parse them and cast the rows."""
+        learned_table = (Learned() if learned is None else learned).of_table(events.table, plan)
+
+        def general(some: TableEvents, learn: Learn | None = None) -> Decoded:
+            return cast_images(self._parse(some, learned_table, learn), some, learned_table, self._wire_of)
+
+        return self._by_templates(events, learned_table, general) if learned_table.native else general(events)
+
+    def origins(self, events: TableEvents) -> pa.StructArray:
+        """Return that messages say nothing, and that they are no rows of a snapshot: TiCDC sends none."""
+        return pa.repeat(pa.scalar({"snapshot": "false"}, ORIGIN), len(events))
+
+    def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
+        """Read events by templates, which are learned of those that `general` reads."""
+        return learned.kept(Templates).decode(events, learned, self._wire_of, general)
+
+    def _sampled(self, events: TableEvents, declared: Mapping[str, TypeVersions] | None) -> Parsed:
+        """Parse events of a sample; see `describe`. A run of images ends where a version that DDL declares ends."""
+        fields = (ReadField(name, pa.null(), versions=versions) for name, versions in (declared or {}).items())
+        return self._parse(events, LearnedTable(Plan(tuple(fields))))
+
+    def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
+        """Parse events one by one. An event that cannot be read is a failure, and has no images."""
+        parsed = Parsed.of(len(events))
+        images, read = parsed.images, self._reader(events, parsed, learned.plan, learn)
+        for event, payload in enumerate(events.payloads):
+            images_before = len(images.rows)
+            try:
+                read(event, payload)
+            except MALFORMED as error:
+                images.truncate(images_before)
+                parsed.failures[event] = parse_failure(error, self.facts.event).at(events.address(event))
+        return parsed
+
+
+def since_ddl(columns: tuple[Column, ...], boundaries: Sequence[int], version: int) -> tuple[Column, ...]:
+    """Return the columns of messages behind as many of the plan's boundaries as `version` says."""
+    return tuple(replace(column, since=boundaries[version - 1]) for column in columns) if version else columns
+
+
+def number_after(values: pa.BinaryArray, pattern: str) -> pa.Int64Array:
+    """Return the number that a regular expression (RE2) finds in each value as its group `n`; NULL if nothing matches.
+
+    The group matches at most 18 digits, which fit into 64 bits.
+    """
+    numbers = pc.struct_field(pc.extract_regex(values, pattern), "n")
+    return numbers.cast(pa.string()).cast(pa.int64())
+
+
+def describe_images(
+    table: TableName,
+    images: Images,
+    commit_ts: Sequence[int | None] = (),
+    declared: Mapping[str, TypeVersions] | None = None,
+) -> list[TableSchema]:
+    """Return one schema for each run of images, completed by what values show and by what DDL declares.
+
+    Args:
+        table: the table.
+        images: its row images.
+        commit_ts: of each event; needed only with `declared`.
+        declared: the types that DDL declares, by lower-case column name.
+    """
+    return [
+        TableSchema(
+            table,
+            tuple(
+                _declared(_observed(column, images.rows[start:end]), declared, commit_ts, images.events[start])
+                for column in columns
+            ),
+        )
+        for start, end, columns in images.spans()
+    ]
+
+
+def _declared(
+    column: Column, declared: Mapping[str, TypeVersions] | None, commit_ts: Sequence[int | None], event: int
+) -> Column:
+    """Complete a column by the type that DDL declares for it at the event's commit-ts."""
+    versions = (declared or {}).get(column.name.lower(), ())
+    exact = version_at(versions, commit_ts[event] or 0) if versions else None
+    if exact is None:
+        return column
+    column = completed(column, exact)
+    # Which label a number stands for changes with the version: the reader needs all versions.
+    labelled = all(type_.family in ("enum", "set") for _, type_ in versions)
+    return replace(column, versions=versions) if labelled else column
+
+
+def _observed(column: Column, rows: Sequence[Row]) -> Column:
+    """Complete a column by what its values show."""
+    if column.type is None:
+        return replace(column, json_type=_json_type([row.get(column.name) for row in rows]))
+    if column.type.is_unspecified:
+        return replace(column, type=_observed_decimal(column.type, [row.get(column.name) for row in rows]))
+    if column.type.name == "set" and column.type.labels is None:
+        wide = any(_is_wide(row.get(column.name)) for row in rows)
+        return replace(column, type=replace(column.type, wide=wide)) if wide else column
+    return column
+
+
+def _is_wide(cell: object) -> bool:
+    """Return whether a SET's number has bit 63."""
+    if isinstance(cell, str):
+        return cell.isdecimal() and len(cell) <= _MOST_DIGITS and int(cell) >= _2_63
+    return isinstance(cell, int) and cell >= _2_63
+
+
+def _observed_decimal(type_: ColumnType, cells: Sequence[object]) -> ColumnType:
+    """Return the type with the scale of a sample: MySQL prints every value with the declared scale."""
+    texts = [cell.lstrip("-") for cell in cells if isinstance(cell, str)]
+    if not texts:
+        return type_
+    parts = [text.partition(".") for text in texts]
+    whole = max(len(before.lstrip("0")) for before, _, _ in parts)
+    scale = max(len(after) for _, _, after in parts)
+    return replace(type_, whole=whole, scale=scale)
+
+
+def _json_type(cells: Sequence[object]) -> pa.DataType | None:
+    """Return the Arrow type that JSON values suggest; None if all of them are null."""
+    types = set(map(type, cells)) - {type(None)}
+    if not types:
+        return None
+    if types == {bool}:
+        return pa.bool_()
+    if types == {int}:
+        fits = all(-_2_63 <= cell < _2_63 for cell in cells if isinstance(cell, int))
+        return pa.int64() if fits else pa.decimal128(20, 0)
+    if types <= {int, float}:
+        return pa.float64()
+    return pa.string()

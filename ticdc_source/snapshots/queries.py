@@ -1,0 +1,357 @@
+"""A table as of a TSO over JDBC, without Spark: the SQL that reads it, and what each column is.
+
+TiDB is asked what the columns are (`describe_sql`). Each one is then selected in a form that MySQL's JDBC driver
+cannot bend: dates and times as MySQL's text, bits as numbers. So neither the time zone of a JVM nor a setting of the
+driver changes a value (docs/design/0002-types.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+
+import pyarrow as pa
+
+from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
+from ticdc_source.events import TableName
+from ticdc_source.options.table_filter import parse_table
+from ticdc_source.schema.model import KEY, MYSQL_TYPE, TABLE, ColumnFacts
+from ticdc_source.schema.types import TYPES, ColumnType, parse_type
+from ticdc_source.tso import of_ms
+
+__all__ = [
+    "CURRENT_TSO_SQL",
+    "SnapshotColumn",
+    "SnapshotTable",
+    "check_tso",
+    "check_url",
+    "connection_properties",
+    "described",
+    "explained",
+    "table_of",
+]
+
+DRIVER = "com.mysql.cj.jdbc.Driver"
+DRIVER_COORDINATE = "com.mysql:mysql-connector-j:9.4.0"
+CURRENT_TSO_SQL = "(SELECT @@tidb_current_ts AS tso) AS moment"
+MOST_BIGINT = 2**63 - 1  # Spark's bounds of JDBC partitions are bigint
+
+_FIRST_TSO = of_ms(1_420_070_400_000)  # 2015, when TiDB began
+_MILLISECONDS = range(10**12, 10**14)
+# Settings of Connector/J, and options of Spark's JDBC source, that `snapshot` gives itself; in lower case.
+_OURS = ("sessionvariables", "tinyint1isbit", "yearisdatetype")
+_SPARKS = (
+    *("url", "dbtable", "query", "customschema", "preparequery"),
+    *("partitioncolumn", "numpartitions", "lowerbound", "upperbound"),
+)
+# Rows come as TiDB sends them. Without it the driver holds the whole result in memory.
+_STREAM_ROWS = str(-(2**31))
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotColumn:
+    """A column: how JDBC reads it, and what `snapshots/jdbc.py` makes of that.
+
+    Attributes:
+        name: its name.
+        type: its MySQL type, of which everything is known.
+        alias: its name in the SQL, which needs no quotes.
+        facts: what else is known of it.
+    """
+
+    name: str
+    type: ColumnType
+    _: KW_ONLY
+    alias: str
+    facts: ColumnFacts
+
+    @property
+    def comes_as_text(self) -> bool:
+        """Whether it is read as MySQL's text though its Spark type is another."""
+        return self.type.family in ("datetime", "timestamp", "time", "vector")
+
+    @property
+    def sql(self) -> str:
+        """What is selected."""
+        name = quote(self.name)
+        if self.type.family == "bit":
+            return f"CAST({name} AS SIGNED)"
+        # As it is, Spark would fill a CHAR, ENUM or SET with blanks, and Connector/J write a decimal as 1E-30. TiDB
+        # loses a digit in the text of a negative DECIMAL(5,5), where all digits follow the point: no decimal of more
+        # than 38 digits is like that.
+        as_text = self.type.name in ("char", "enum", "set", "decimal") and pa.types.is_string(self.type.arrow)
+        return f"CAST({name} AS CHAR)" if as_text or self.comes_as_text else name
+
+    @property
+    def arrow_read(self) -> pa.DataType:
+        """The Arrow type of what JDBC reads, before the conversion to `type.arrow`."""
+        if self.comes_as_text:
+            return pa.string()
+        return pa.int64() if self.type.family == "bit" else self.type.arrow
+
+    @property
+    def splits(self) -> bool:
+        """Whether JDBC partitions can be ranges of it."""
+        return bool(pa.types.is_integer(self.type.arrow)) or self.type == ColumnType("bigint", unsigned=True)
+
+    def metadata(self, table: TableName) -> dict[str, str]:
+        """Return its field metadata, as a changelog frame has it."""
+        metadata = {TABLE: f"{quote(table.database)}.{quote(table.table)}", MYSQL_TYPE: str(self.type)}
+        if self.facts.handle_key:
+            metadata[KEY] = "true"
+        return metadata | self.facts.as_metadata()
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTable:
+    """A table: its name as TiDB writes it, and the columns that TiCDC sends, in order."""
+
+    name: TableName
+    columns: tuple[SnapshotColumn, ...]
+
+    def select_sql(self) -> str:
+        """Return the `dbtable` of Spark's JDBC source."""
+        selected = ", ".join(f"{column.sql} AS {column.alias}" for column in self.columns)
+        return f"(SELECT {selected} FROM {self._quoted}) AS snapshot"  # noqa: S608 (names are quoted)
+
+    def bounds_sql(self, column: SnapshotColumn) -> str:
+        """Return the `dbtable` that asks for the smallest and the largest value of a column."""
+        name = quote(column.name)
+        return f"(SELECT MIN({name}) AS low, MAX({name}) AS high FROM {self._quoted}) AS bounds"  # noqa: S608
+
+    @property
+    def _quoted(self) -> str:
+        return f"{quote(self.name.database)}.{quote(self.name.table)}"
+
+    def column_to_split(self, name: str) -> SnapshotColumn:
+        """Return the column whose ranges are the JDBC partitions.
+
+        Raises:
+            OptionError: there is no such column, or it is not an integer.
+        """
+        column = next((column for column in self.columns if column.name.lower() == name.lower()), None)
+        if column is not None and column.splits:
+            return column
+        integers = ", ".join(column.name for column in self.columns if column.splits) or "none"
+        is_ = "has no such column" if column is None else f"has it as {column.type}"
+        msg = (
+            f"partition_column='{name}': {self.name} {is_}; JDBC partitions are ranges of an integer column, and it "
+            f"has {integers}"
+        )
+        raise OptionError(msg)
+
+
+def quote(name: str) -> str:
+    """Quote a name for MySQL."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "''")
+    return f"'{escaped}'"
+
+
+def check_tso(at: int) -> None:
+    """Refuse what is not a TSO.
+
+    Raises:
+        OptionError: `at` is not a number, or one that is too small.
+    """
+    if isinstance(at, bool) or not isinstance(at, int):
+        msg = f"at={at!r}: a TSO is an int; ticdc_source.current_tso(…) returns that of this moment"
+        raise OptionError(msg)
+    if not _FIRST_TSO <= at <= MOST_BIGINT:
+        hint = (
+            f"as milliseconds since the epoch it is the TSO {of_ms(at)} ({at} << 18)"
+            if at in _MILLISECONDS
+            else "a TSO is milliseconds since the epoch << 18"
+        )
+        msg = f"at={at} is not a TSO: {hint}; ticdc_source.current_tso(…) returns that of this moment"
+        raise OptionError(msg)
+
+
+def check_url(url: str, properties: Mapping[str, str]) -> None:
+    """Refuse an address that is not MySQL's, or a setting that would change values. The address is never shown.
+
+    Raises:
+        OptionError: one of these.
+    """
+    if not url.startswith("jdbc:mysql"):
+        msg = (
+            "The JDBC URL must begin with jdbc:mysql: (jdbc:mysql://host:4000/). Spark quotes names in the way of "
+            "another database for any other URL"
+        )
+        raise OptionError(msg)
+    named = {name.lower() for name in re.findall(r"[?&]\s*([^=&]+?)\s*=", url)}
+    given = sorted(name for name in _OURS if name in named)
+    given += sorted(name for name in properties if name.lower() in (*_OURS[1:], *_SPARKS))
+    if given:
+        msg = (
+            f"The JDBC setting {given[0]} cannot be given: snapshot() sets it, so that the types are those of the "
+            "changes and all connections read one moment. Session variables may be in properties: "
+            'properties={"sessionVariables": "tidb_isolation_read_engines=\'tikv\'"}'
+        )
+        raise OptionError(msg)
+
+
+def connection_properties(given: Mapping[str, str], at: int | None = None) -> dict[str, str]:
+    """Return what Spark's JDBC source is given beside the address; with `at`, every connection reads that moment.
+
+    Also the connection by which Spark asks for the columns: `sessionInitStatement` would leave that one in the present.
+    """
+    users = {name: value for name, value in given.items() if name.lower() != "sessionvariables"}
+    variables = [value for name, value in given.items() if name.lower() == "sessionvariables"]
+    if at is not None:
+        variables.append(f"tidb_snapshot='{at}'")
+    variables.append("time_zone='+00:00'")  # TIMESTAMP as text is then UTC
+    fixed = {"sessionVariables": ",".join(variables), "tinyInt1isBit": "false", "yearIsDateType": "false"}
+    # TiDB would compare strings by their collations: 'A' = 'a'. Spark compares bytes, also in the changes.
+    return {"driver": DRIVER, "fetchsize": _STREAM_ROWS, "pushDownPredicate": "false", **users, **fixed}
+
+
+def table_of(text: str) -> tuple[TableName, str]:
+    """Return the table that a user names, and the `dbtable` that asks TiDB for its columns and keys.
+
+    Raises:
+        OptionError: the text is not `database.table`.
+    """
+    try:
+        table = parse_table(text)
+    except ValueError:
+        msg = f"table='{text}' is not database.table; put names with dots, commas or blanks in backticks"
+        raise OptionError(msg) from None
+    columns = ", ".join(f"c.{name} AS {name}" for name in _COLUMN_FACTS)
+    keys = ", ".join(f"k.{name} AS {name}" for name in _KEY_FACTS)
+    source = (
+        "information_schema.columns c LEFT JOIN information_schema.tidb_indexes k ON k.table_schema = c.table_schema "
+        "AND k.table_name = c.table_name AND k.column_name = c.column_name"
+    )
+    wanted = f"c.table_schema = {_text(table.database)} AND c.table_name = {_text(table.table)}"
+    return table, f"(SELECT {columns}, {keys} FROM {source} WHERE {wanted}) AS columns_and_keys"  # noqa: S608
+
+
+_COLUMN_FACTS = (
+    *("table_schema", "table_name", "column_name", "ordinal_position", "column_type", "is_nullable"),
+    *("column_default", "extra", "column_comment"),
+)
+_KEY_FACTS = ("index_id", "key_name", "non_unique")
+
+Fact = str | int | None
+
+
+def described(table: TableName, rows: Sequence[Mapping[str, Fact]], at: int) -> SnapshotTable:
+    """Return what the answer to `table_of`'s question says: a row for each column and index that it is part of.
+
+    Virtual generated columns are left out, because TiCDC does not send them.
+
+    Raises:
+        SchemaError: there is no such table.
+        UnsupportedTypeError: a column has a type that the package does not know.
+    """
+    if not rows:
+        msg = (
+            f"TiDB had no table {table} at TSO {at}: it did not exist at that moment, or the user may not read it. "
+            "Write table='database.table'"
+        )
+        raise SchemaError(msg)
+    first = rows[0]
+    name = TableName(str(first["table_schema"]), str(first["table_name"]))
+    by_position = {int(row["ordinal_position"] or 0): row for row in rows}
+    ordered = [by_position[position] for position in sorted(by_position)]
+    virtual = {str(row["column_name"]) for row in ordered if "VIRTUAL GENERATED" in str(row["extra"]).upper()}
+    keys = _unique_keys(rows)
+    handle = _handle_key(rows, keys, virtual)
+    columns: list[SnapshotColumn] = []
+    for row in ordered:
+        column = str(row["column_name"])
+        if column not in virtual:
+            type_ = _type(str(row["column_type"]), name, column)
+            facts = _facts(row, keys, handle)
+            columns.append(SnapshotColumn(column, type_, alias=f"c{len(columns)}", facts=facts))
+    return SnapshotTable(name, tuple(columns))
+
+
+def _type(text: str, table: TableName, column: str) -> ColumnType:
+    type_ = parse_type(text)
+    if type_.name not in TYPES:
+        msg = f"Column {column} of {table}: type {text} is not supported"
+        raise UnsupportedTypeError(msg)
+    return type_
+
+
+Keys = Mapping[tuple[int, str], frozenset[str]]
+
+
+def _unique_keys(rows: Iterable[Mapping[str, Fact]]) -> Keys:
+    """Return the columns of each unique key, by the key's number and name."""
+    keys: dict[tuple[int, str], frozenset[str]] = {}
+    for row in rows:
+        if row["key_name"] is not None and not int(row["non_unique"] or 0):
+            key = int(row["index_id"] or 0), str(row["key_name"])
+            keys[key] = keys.get(key, frozenset()) | {str(row["column_name"])}
+    return keys
+
+
+def _handle_key(rows: Iterable[Mapping[str, Fact]], keys: Keys, virtual: set[str]) -> frozenset[str]:
+    """Return the columns by which TiCDC identifies a row; none for a table without a suitable key.
+
+    The primary key; otherwise the unique key of NOT NULL columns that has the fewest, and of those the oldest
+    (`findHandleIndex` in TiCDC's table info).
+    """
+    unfit = virtual | {str(row["column_name"]) for row in rows if row["is_nullable"] == "YES"}
+    primary = [columns for (_, name), columns in keys.items() if name == "PRIMARY"]
+    fit = sorted((len(columns), number) for (number, _), columns in keys.items() if not columns & unfit)
+    if primary or not fit:
+        return primary[0] if primary else frozenset()
+    return next(columns for (number, _), columns in keys.items() if number == fit[0][1])
+
+
+def _facts(row: Mapping[str, Fact], keys: Keys, handle: frozenset[str]) -> ColumnFacts:
+    name = str(row["column_name"])
+    default, comment = row["column_default"], row["column_comment"]
+    return ColumnFacts(
+        primary_key=any(name in columns for (_, key), columns in keys.items() if key == "PRIMARY"),
+        handle_key=name in handle,
+        unique_key=any(name in columns for (_, key), columns in keys.items() if key != "PRIMARY"),
+        nullable=row["is_nullable"] == "YES",
+        generated="GENERATED" in str(row["extra"]).replace("DEFAULT_GENERATED", "").upper(),
+        default=None if default is None else str(default),
+        comment=str(comment) if comment else None,
+    )
+
+
+def explained(error: str, at: int | None, secrets: Iterable[str]) -> str:
+    """Return what an error of JDBC says, and what to do about it, without the secrets."""
+    causes = re.findall(r"^Caused by: (?:[\w.$]+: )?(.*)$", error, re.MULTILINE)
+    reason = (causes[-1] if causes else error.strip().partition("\n")[0]).strip()
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        reason = reason.replace(secret, "…")
+    moment = "" if at is None else f" as of TSO {at}"
+    if re.search(r"Malformed|failed to parse the connection|NumberFormatException|WrongArgument", error):
+        return f"TiDB cannot be read{moment}: the JDBC URL is not jdbc:mysql://host:port/"  # its parts may be secrets
+    for pattern, advice in _ADVICE:
+        if re.search(pattern, error, re.IGNORECASE):
+            return f"TiDB cannot be read{moment}: {advice} ({reason})"
+    return f"TiDB cannot be read{moment}: {reason}"
+
+
+_ADVICE = (
+    (
+        r"ClassNotFoundException|No suitable driver",
+        f"Spark has no JDBC driver for MySQL: start it with spark.jars.packages={DRIVER_COORDINATE}",
+    ),
+    (
+        r"GC life time is shorter|older than (?:the )?GC safe ?point|GC too early",
+        (
+            "that moment is older than TiDB's GC safe point: SET GLOBAL tidb_gc_life_time to longer than the snapshot "
+            "takes, and take a newer TSO (ticdc_source.current_tso)"
+        ),
+    ),
+    (
+        r"future time|in the future",
+        "that moment lies in TiDB's future: take ticdc_source.current_tso",
+    ),
+    (r"Access denied", "the user or the password is wrong, or the user may not read the table"),
+    (r"Communications link failure|UnknownHostException", "no server answers at the host and port of the JDBC URL"),
+)

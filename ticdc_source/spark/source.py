@@ -1,0 +1,121 @@
+"""The data source: `spark.read.format("ticdc")` and `spark.readStream.format("ticdc")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from ticdc_source.driver.load import plan_batch
+from ticdc_source.errors import from_one_frame, once_per_query
+from ticdc_source.options.options import Options
+from ticdc_source.pipeline.layout import Layout
+from ticdc_source.spark.schema import to_arrow
+from ticdc_source.spark.worker import TiCDCPartition, read_partition
+
+try:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+        InputPartition,
+    )
+except ImportError as error:  # PySpark 3.5
+    _MSG = (
+        'format("ticdc") needs PySpark 4.0 or newer, which has the Python Data Source API. On PySpark 3.5, read the '
+        "topic with Spark's own Kafka source, and decode its rows with ticdc_source.decode(frame, …)"
+    )
+    raise ImportError(_MSG) from error
+
+from ticdc_source.driver import load
+from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.spark.schema import to_spark
+from ticdc_source.spark.stream import new_stream_reader
+
+__all__ = ["ONLY_READS", "TiCDCDataSource", "TiCDCReader"]
+
+ONLY_READS = 'This source only reads: use spark.read.format("ticdc") or spark.readStream.format("ticdc")'
+
+
+class TiCDCReader(DataSourceReader):
+    """Plans on the driver, reads on the workers. It holds no connection, so that Spark can pickle it."""
+
+    def __init__(self, schema: StructType, options: Options, shown: Iterable[str] = ()) -> None:
+        self._schema = schema
+        self._options = options
+        self._shown = set(shown)  # warnings of load()
+        Layout.of(to_arrow(schema), options)  # refuses a wrong schema at once
+
+    @from_one_frame
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the input partitions: never none, because Spark would then read a partition of its own making."""
+        with once_per_query(self._shown):
+            plan = plan_batch(to_arrow(self._schema), self._options)
+        return [TiCDCPartition(ranges, plan.context, plan.scope) for ranges in plan.partitions or [[]]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one input partition."""
+        return read_partition(partition, to_arrow(self._schema), self._options)
+
+
+class TiCDCDataSource(DataSource):
+    """TiDB's change feed, as TiCDC writes it to Kafka.
+
+    `spark.dataSource.register(TiCDCDataSource)` registers the format "ticdc". If the package `pyspark_ticdc` is on the
+    path, Spark finds the format by itself.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "ticdc"
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self._shown: set[str] = set()  # warnings: Spark pickles this object after schema(), and readers know them
+
+    @from_one_frame
+    def schema(self) -> StructType:
+        """Infer the schema from the messages.
+
+        Raises:
+            TiCDCSourceError: an option is wrong, the brokers do not answer, or the messages do not determine a schema.
+        """
+        with once_per_query(self._shown):
+            return to_spark(load.infer_schema(self.options))
+
+    @from_one_frame
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the batch reader."""
+        with once_per_query(self._shown):
+            return TiCDCReader(schema, load.batch_options(self.options), self._shown)
+
+    @from_one_frame
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        """Return the stream reader."""
+        return new_stream_reader(schema, load.stream_options(self.options), self._shown)
+
+    @from_one_frame
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001 (Spark's)
+        """Refuse to write.
+
+        Raises:
+            TiCDCSourceError: always.
+        """
+        raise TiCDCSourceError(ONLY_READS)
+
+    @from_one_frame
+    def streamWriter(  # noqa: N802 (Spark's name)
+        self,
+        schema: StructType,  # noqa: ARG002
+        overwrite: bool,  # noqa: ARG002, FBT001
+    ) -> DataSourceStreamWriter:
+        """Refuse to write.
+
+        Raises:
+            TiCDCSourceError: always.
+        """
+        raise TiCDCSourceError(ONLY_READS)

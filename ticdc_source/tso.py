@@ -1,0 +1,41 @@
+"""TiDB's timestamps (TSO): a commit-ts, a watermark, a resolved ts.
+
+A TSO is an integer: milliseconds since 1970 above (physical), and a counter in its lowest 18 bits (logical), as
+TiKV's client composes it (`oracle.ComposeTS`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["of_ms", "physical_ms", "physical_ms_each", "seconds", "utc"]
+
+_LOGICAL_BITS = 18
+
+
+def of_ms(milliseconds: int) -> int:
+    """Return the first TSO of a millisecond since 1970."""
+    return milliseconds << _LOGICAL_BITS
+
+
+def physical_ms(ts: int) -> int:
+    """Return the time of a TSO, in milliseconds since 1970."""
+    return ts >> _LOGICAL_BITS
+
+
+def physical_ms_each(column: pa.Int64Array | pa.ChunkedArray) -> pa.Int64Array | pa.ChunkedArray:
+    """Return the time of each TSO of a column, in milliseconds since 1970."""
+    return pc.shift_right(column, pa.scalar(_LOGICAL_BITS, pa.int64()))
+
+
+def seconds(ts: int) -> float:
+    """Return the time of a TSO, in seconds since 1970."""
+    return physical_ms(ts) / 1000
+
+
+def utc(ts: int | None) -> str | None:
+    """Return the time of a TSO in ISO 8601 with milliseconds, UTC; None for None."""
+    return None if ts is None else datetime.fromtimestamp(seconds(ts), timezone.utc).isoformat(timespec="milliseconds")
