@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import pyarrow as pa
-from pyspark.sql.types import StructType
-
-from ticdc_source.driver.load import plan_batch
-from ticdc_source.errors import from_one_frame, once_per_query
-from ticdc_source.options.options import Options
-from ticdc_source.pipeline.layout import Layout
-from ticdc_source.spark.schema import to_arrow
-from ticdc_source.spark.worker import TiCDCPartition, read_partition
-
-try:
+try:  # before the modules that import it too: the error says what is wrong
     from pyspark.sql.datasource import (
         DataSource,
         DataSourceReader,
@@ -30,10 +20,16 @@ except ImportError as error:  # PySpark 3.5
     )
     raise ImportError(_MSG) from error
 
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
 from ticdc_source.driver import load
-from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.spark.schema import to_spark
+from ticdc_source.errors import TiCDCSourceError, from_one_frame, once_per_query
+from ticdc_source.options.options import Options
+from ticdc_source.pipeline.layout import Layout
+from ticdc_source.spark.schema import to_arrow, to_spark
 from ticdc_source.spark.stream import new_stream_reader
+from ticdc_source.spark.worker import TiCDCPartition, read_partition
 
 __all__ = ["ONLY_READS", "TiCDCDataSource", "TiCDCReader"]
 
@@ -53,7 +49,7 @@ class TiCDCReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the input partitions: never none, because Spark would then read a partition of its own making."""
         with once_per_query(self._shown):
-            plan = plan_batch(to_arrow(self._schema), self._options)
+            plan = load.plan_batch(to_arrow(self._schema), self._options)
         return [TiCDCPartition(ranges, plan.context, plan.scope) for ranges in plan.partitions or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
