@@ -3,7 +3,6 @@
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -205,10 +204,8 @@ class TestPlainClient:
         with closing(socket.create_server(("127.0.0.1", 0))) as server:
             address = f"127.0.0.1:{server.getsockname()[1]}"
             options = Options.of(given(address, subscribe="t", kafka__bootstrap__timeout__ms="700"))
-            began = time.monotonic()
             with (
                 KafkaCluster(options, connect=PlainClient) as cluster,
                 pytest.raises(KafkaUnavailableError, match=rf"{address} did not answer in 0\.7 s"),
             ):
                 cluster.partitions()
-            assert time.monotonic() - began < 3

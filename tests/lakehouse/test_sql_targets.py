@@ -93,3 +93,13 @@ def test_a_name_that_is_no_target_is_refused(spark: SparkSession) -> None:
         open_target(spark, "t_1")
     assert isinstance(open_target(spark, "t_1", "iceberg"), IcebergTarget)
     assert existing_target(spark, "t_1") is None
+
+
+def test_a_session_without_delta_is_told_in_one_sentence(spark: SparkSession) -> None:
+    """Creating a table in an engine that the session lacks is an error that names the engine and the page."""
+    target = DeltaTarget(spark, "a_table_in_delta")
+
+    with pytest.raises(TargetError, match=r"this session has no Delta\. .* docs/guides/lakehouse\.md") as error:
+        target.create([NewColumn("id", IntegerType())], {})
+
+    assert len(str(error.value)) < 300

@@ -65,7 +65,17 @@ class _SqlTarget:
         definitions = ", ".join(_definition(column) for column in columns)
         place = "" if location is None else f" LOCATION {_text(location)}"
         settings = _settings({**self.own_properties(columns), **properties})
-        self.spark.sql(f"CREATE TABLE {self.name} ({definitions}) USING {self.engine}{place} TBLPROPERTIES {settings}")
+        create = f"CREATE TABLE {self.name} ({definitions}) USING {self.engine}{place} TBLPROPERTIES {settings}"
+        try:
+            self.spark.sql(create)
+        except Exception as error:  # a Java exception of Py4J; in Spark Connect, one of PySpark
+            if "DATA_SOURCE_NOT_FOUND" not in str(error):
+                raise
+            msg = (
+                f"The target {self.name} cannot be created: this session has no {self.engine.title()}. Start it with the "
+                f"package, the extension and the catalog of {self.engine.title()}, as docs/guides/lakehouse.md shows"
+            )
+            raise TargetError(msg) from None
 
     def own_properties(self, _columns: Sequence[NewColumn]) -> dict[str, str]:
         """Return the properties that a new table gets for the engine's sake."""
