@@ -11,7 +11,7 @@ import ticdc_source
 from benchmarks.results import FOLDER, caption
 from tests.conftest import ROOT
 from tests.generate_docs import PARTS, documents, generated, parts_of
-from tests.support.pages import README, anchors, code_of, design, without_code
+from tests.support.pages import README, anchors, blocks, code_of, design, guides, without_code
 from tests.versions.environments import extras
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.protocols import PROTOCOLS
@@ -90,6 +90,14 @@ def test_a_chart_shows_the_figures_of_the_table(chart: Path) -> None:
 
     assert b"Title\0" + title.encode("latin-1") in chart.read_bytes()
     assert f"![{title}]" in read(DOCS / "performance.md")
+
+
+def test_a_recipe_that_starts_at_a_time_reads_a_partition_without_newer_records() -> None:
+    """Code of the pages that sets `startingTimestamp` says what happens in a partition that has no later record."""
+    recipes = [block.text for path in guides() for block in blocks(path) if '"startingTimestamp"' in block.text]
+
+    assert recipes
+    assert not [text for text in recipes if '"startingOffsetsByTimestampStrategy", "latest"' not in text]
 
 
 @DOCUMENTS
