@@ -229,6 +229,8 @@ class ReadContexts:
         schema: the read schema.
         options: the options.
         earliest: returns the log start of each topic partition.
+        warns_of_absent: whether tables that the options name and the sampled ranges lack are worth a warning. To a
+            reader of the last few records they are not.
     """
 
     def __init__(
@@ -236,10 +238,13 @@ class ReadContexts:
         schema: pa.Schema,
         options: Options,
         earliest: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]],
+        *,
+        warns_of_absent: bool = True,
     ) -> None:
         self._schema = schema
         self._options = options
         self._earliest = earliest
+        self._warns_of_absent = warns_of_absent
         self._context: ReadContext | None = None
         self._sample: Sample | None = None  # set only if types or labels come from DDL events: those seen so far
         self._ddl_helps: bool | None = None  # `ddl_texts_help` of this sample
@@ -294,7 +299,8 @@ class ReadContexts:
                         "Not all DDL events were scanned (inferSchema.maxScannedRecords, inferSchema.timeoutMs): "
                         "columns whose types or labels appear only in DDL events are shown as the messages have them",
                     )
-            warn_of_absent_tables(sample)
+            if self._warns_of_absent:
+                warn_of_absent_tables(sample)
             return context_of_sample(sample)
 
     def _of_schema_or_sample(self, ranges: Sequence[OffsetRange]) -> ReadContext:
