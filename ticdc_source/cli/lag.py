@@ -19,9 +19,10 @@ from rich.live import Live
 from rich.text import Text
 
 from ticdc_source.cli.arguments import add_connection, options_of
-from ticdc_source.cli.screen import duration, errors, moment, output, plain, table_of
+from ticdc_source.cli.screen import errors, moment, output, plain, table_of
 from ticdc_source.errors import KafkaUnavailableError
 from ticdc_source.monitoring.topic_lag import LagReport, LagWatch, PartitionLag, Reader
+from ticdc_source.tso import duration
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
