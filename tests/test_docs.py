@@ -113,6 +113,14 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+def test_how_long_the_first_look_takes_is_said_alike() -> None:
+    """README, the overview of the pages and the navigation name the same number of minutes."""
+    (readme,) = re.findall(r"The first command takes (\w+) minutes", read(README))
+
+    assert f"shows it at work in {readme} minutes" in read(DOCS / "index.md")
+    assert f"- In {readme} minutes: repository/README.md" in read(ROOT / "mkdocs.yml")
+
+
 def test_every_page_is_in_the_navigation() -> None:
     """`nav` of mkdocs.yml has each page of docs/ once; the design notes come by themselves."""
     nav = read(ROOT / "mkdocs.yml").partition("\nnav:\n")[2]
@@ -166,6 +174,13 @@ def test_citations_of_the_wire_resolve() -> None:
     ]
 
 
+def test_the_page_of_errors_says_why_spark_finds_no_format() -> None:
+    """Under `DATA_SOURCE_NOT_FOUND` are three causes: the release of PySpark, the workers' Python, other packages."""
+    section = read(DOCS / "guides/questions.md").partition("### `DATA_SOURCE_NOT_FOUND`\n")[2].partition("\n###")[0]
+
+    assert [name for name in ("PySpark 3.5", "decode", "PYSPARK_PYTHON", "`pyspark_`") if name not in section] == []
+
+
 def test_no_text_names_a_page_that_is_not_there() -> None:
     """A Markdown page that code, tests or documentation name is in the repository."""
     named = {(path, name) for path, text in texts() for name in _PAGE.findall(_URL.sub("", text))}
@@ -174,6 +189,14 @@ def test_no_text_names_a_page_that_is_not_there() -> None:
     assert not [
         pair for pair in named if not (ROOT / pair[1]).exists() and not (ROOT / pair[0].parent / pair[1]).exists()
     ]
+
+
+def test_no_message_says_see_the_docs() -> None:
+    """What sends a reader to the documentation names the page."""
+    sources = [(path, text) for path, text in texts() if path.parts[0] == "ticdc_source"]
+
+    assert sources
+    assert not [path for path, text in sources if re.search(r"see the doc", unwrapped(text), re.IGNORECASE)]
 
 
 def test_design_pages_have_numbers_of_their_own() -> None:

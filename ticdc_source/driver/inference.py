@@ -355,8 +355,9 @@ def infer_table(sample: Sample) -> TableSchema:
     if len(names) > 1:
         listed = ", ".join(map(str, names))
         msg = (
-            f"The topics hold {len(names)} tables, and outputFormat=changelog gives the rows of one: {listed}. "
-            f"Choose it, e.g. .option('tables', '{names[0]}')"
+            f"The topics hold {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
+            f"{listed}. Choose it, e.g. .option('tables', '{names[0]}'). To read all: outputFormat=event has their "
+            "rows as JSON; ticdc_source.tables() has a typed DataFrame for each (docs/guides/lakehouse.md)"
         )
         raise OptionError(msg)
     if not names:
