@@ -113,6 +113,39 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+def test_one_pattern_reads_a_topic_per_table_and_the_topic_of_the_uri() -> None:
+    """The topics that the pages set up are those that the guides to many tables read."""
+    (pattern,) = set(re.findall(r'"subscribePattern", "([^"]+)"', read(DOCS / "guides/lakehouse.md")))
+    settings = [read(DOCS / "guides/changefeed.md"), *(read(DOCS / f"protocols/{name}.md") for name in PROTOCOLS)]
+    topics = [re.findall(r'topic = "([^"]+)"', text)[0].format(schema="shop", table="orders") for text in settings]
+    defaults = [re.findall(r"kafka://broker:9092/([^?]+)", text)[0] for text in settings]
+
+    assert f"subscribePattern={pattern}" in settings[0]
+    assert f"--topic-pattern '{pattern}'" in read(DOCS / "guides/lakehouse.md")
+    assert not [topic for topic in (*topics, *defaults) if not re.fullmatch(pattern, topic)]
+
+
+# Settings of a changefeed that change messages of other protocols only, or leave changes out.
+_EXPRESSIONS = ("insert", "update-old", "update-new", "delete")
+_FILTERS = {"ignore-event", "ignore-sql", "ignore-update-only-columns", "ignore-txn-start-ts"} | {
+    f"ignore-{name}-value-expr" for name in _EXPRESSIONS
+}
+_AVRO = {f"avro-{name}" for name in ("decimal-handling-mode", "bigint-unsigned-handling-mode", "include-before-value")}
+_OF_OTHERS = {"encoding-format", "output-row-key", "avro-enable-watermark"} | _AVRO
+
+
+def test_settings_that_make_a_copy_differ_are_told_from_those_that_do_not() -> None:
+    """The page has each filter of TiCDC's changefeeds, and each setting that changes nothing for this source."""
+    page = read(DOCS / "guides/changefeed.md")
+    filters, others = (
+        set(re.findall(r"`([a-z-]+)(?: = [^`]*)?`", "".join(re.findall(r"^\| (`.*?) \|", part, re.MULTILINE))))
+        for part in page.partition("## Filters that")[2].split("## Settings that")
+    )
+
+    assert filters == _FILTERS
+    assert others == _OF_OTHERS
+
+
 def test_how_long_the_first_look_takes_is_said_alike() -> None:
     """README, the overview of the pages and the navigation name the same number of minutes."""
     (readme,) = re.findall(r"The first command takes (\w+) minutes", read(README))
