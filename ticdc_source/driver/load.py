@@ -41,7 +41,7 @@ from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.names import refuse_misspelt, warn_of_unknown
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.options import OPTIONS, Options
-from ticdc_source.options.ranges import validate
+from ticdc_source.options.ranges import validate, warn_of_implausible_times
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import ReadContext, ReadScope
@@ -115,6 +115,7 @@ def infer_schema(given: Mapping[str, str]) -> pa.Schema:
     checked_protocol(options)
     check_types(options)
     if not options.is_typed:  # the same columns for all tables
+        warn_of_implausible_times(options)
         return format_schema(options)
     ranges = _ranges_to_sample(options)
     with driver_fetcher(options) as fetcher:
