@@ -21,7 +21,9 @@ from ticdc_source.lakehouse import append_log, merge_into
 
 parser = argparse.ArgumentParser(prog="python -m examples.sync_database")
 parser.add_argument("--bootstrap", required=True, help="Kafka's address, host:port")
-parser.add_argument("--topic", required=True, help="the topic that TiCDC writes to")
+topics = parser.add_mutually_exclusive_group(required=True)
+topics.add_argument("--topic", help="the topic that TiCDC writes to; several are separated by commas")
+topics.add_argument("--topic-pattern", help="a regular expression of topics, such as those of a topic per table")
 parser.add_argument("--target", required=True, choices=("delta", "iceberg"), help="the format of the tables")
 parser.add_argument("--output", required=True, help="folder of the tables")
 parser.add_argument("--checkpoint", required=True, help="folder where the stream stores its progress")
@@ -47,13 +49,14 @@ def main() -> None:
     """Apply the changes."""
     arguments = parser.parse_args()
     output, checkpoint = absolute(arguments.output), absolute(arguments.checkpoint)
-    spark = lakehouse_session(arguments.target, output, f"sync {arguments.topic}")
+    chosen = arguments.topic or arguments.topic_pattern
+    spark = lakehouse_session(arguments.target, output, f"sync {chosen}")
 
     # One stream, of records that are not decoded yet: they may belong to any table.
     records = (
         spark.readStream.format("ticdc")
         .option("kafka.bootstrap.servers", arguments.bootstrap)
-        .option("subscribe", arguments.topic)
+        .option("subscribe" if arguments.topic else "subscribePattern", chosen)
         .option("startingOffsets", "earliest")
         .option("outputFormat", "record")
         .options(**dict(option.split("=", 1) for option in arguments.option))
@@ -90,7 +93,7 @@ def main() -> None:
     query = (
         records.writeStream.foreachBatch(apply).option("checkpointLocation", f"{checkpoint}/stream").trigger(**trigger)
     )
-    print(f"reading {arguments.topic}", flush=True)
+    print(f"reading {chosen}", flush=True)
     query.start().awaitTermination()
     print("done; run it again for what is new", flush=True)
 

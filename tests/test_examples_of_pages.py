@@ -5,6 +5,7 @@ import html
 import io
 import json
 import re
+import shlex
 import subprocess
 import sys
 import uuid
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from examples import sync_database
 from examples.data import read_messages
 from examples.local_kafka import create_topic, produce
 from tests.conftest import ROOT, Kafka
@@ -47,6 +49,28 @@ def shop(broker: Kafka) -> str:
     return name
 
 
+def write_storage_sink(folder: Path) -> None:
+    """Write the demo's rows as TiCDC's storage sink does: a message per line that ends in CR LF, in a file per table.
+
+    Beside them are the other files of such a sink (`canal_json_txn_event_encoder.go`, `pkg/sink/cloudstorage`).
+    """
+    for message in read_messages("canal-json"):
+        assert message.value is not None
+        event = json.loads(message.value)
+        if event["isDdl"] or event["type"] == "TIDB_WATERMARK":
+            continue
+        table = folder / event["database"] / event["table"]
+        file = table / "469237756684402693" / "2026-09-21" / f"CDC{1:020}.json"
+        if not file.exists():
+            (file.parent / "meta").mkdir(parents=True)
+            (file.parent / "meta" / "CDC.index").write_text(f"{file.name}\n")
+            (table / "meta").mkdir(exist_ok=True)
+            (table / "meta" / "schema_469237756684402693_3131721815.json").write_text('{"Table": "orders"}')
+        with file.open("ab") as lines:
+            lines.write(message.value + b"\r\n")
+    (folder / "metadata").write_text('{"checkpoint-ts":469237788138012675}')
+
+
 @pytest.mark.parametrize("path", PAGES, ids=ids)
 def test_a_page_runs_as_printed(path: Path, spark: SparkSession, broker: Kafka, shop: str, tmp_path: Path) -> None:
     """Each block of Python and SQL does what the page says, down to the output below it.
@@ -70,6 +94,8 @@ def test_a_page_runs_as_printed(path: Path, spark: SparkSession, broker: Kafka, 
         else:
             spark.sql(text)
 
+    if "/data/cdc" in path.read_text(encoding="utf-8"):
+        write_storage_sink(tmp_path / "cdc")
     names: dict[str, object] = {"spark": spark}
     exec(here(example(README, "python")), names)  # noqa: S102 (README is ours)
     for block in blocks(path):
@@ -96,6 +122,23 @@ def test_blocks_that_are_not_run_are_parsed(path: Path) -> None:
             assert block.text in (ROOT / "examples" / "prometheus-rules.yml").read_text(encoding="utf-8")
         assert block.language in {*RUN, "json", "toml", "sh", "text", "yaml"}
         assert block.language not in RUN or block.comment in {"", "end"} or re.match(rf"{PARSED}\w+ ", block.comment)
+
+
+def test_the_command_that_keeps_tables_takes_one_topic_or_a_pattern() -> None:
+    """The arguments on the page are those of the program, which also takes a pattern in place of the topic."""
+    page = ROOT / "docs/guides/lakehouse.md"
+    command = next(block.text for block in blocks(page) if "examples.sync_database" in block.text)
+    arguments = shlex.split(command.replace("\\\n", " ").partition("examples.sync_database ")[2])
+    pattern = re.search(r"`(--topic-pattern) '([^']+)'`", page.read_text(encoding="utf-8"))
+    assert pattern is not None
+    topic = arguments.index("--topic")
+
+    both = [
+        sync_database.parser.parse_args(given)
+        for given in (arguments, [*arguments[:topic], *pattern.groups(), *arguments[topic + 2 :]])
+    ]
+
+    assert [(given.topic, given.topic_pattern) for given in both] == [("tidb-shop", None), (None, pattern[2])]
 
 
 def test_pages_have_outputs() -> None:

@@ -13,6 +13,7 @@ from tests.conftest import ROOT
 from ticdc_source import errors
 from ticdc_source.driver import load
 from ticdc_source.errors import DecodeError, OptionError, each_from_one_frame, from_one_frame, once_per_query, warn
+from ticdc_source.spark.source import TiCDCDataSource
 
 UNKNOWN = {
     "kafka.bootstrap.servers": "127.0.0.1:1",
@@ -67,6 +68,21 @@ def test_one_query_shows_a_warning_once() -> None:
         warn("third")
 
     assert [str(warning.message) for warning in caught] == ["first", "second"]
+
+
+def test_a_query_shows_a_wrong_unit_once() -> None:
+    """Whatever Spark asks the data source for, and in whatever order."""
+    given = {**UNKNOWN, "startingTimestamp": "1790000040"}
+    del given["zzz"]
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        source = TiCDCDataSource(given)
+        schema = source.schema()
+        source.reader(schema)
+        source.streamReader(schema)
+
+    assert [str(warning.message).partition(" takes ")[0] for warning in caught] == ["Option 'startingTimestamp'"]
 
 
 def failing() -> None:

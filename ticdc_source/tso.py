@@ -1,7 +1,7 @@
 """TiDB's timestamps (TSO): a commit-ts, a watermark, a resolved ts.
 
 A TSO is an integer: milliseconds since 1970 above (physical), and a counter in its lowest 18 bits (logical), as
-TiKV's client composes it (`oracle.ComposeTS`).
+TiKV's client composes it (`oracle.ComposeTS`). `utc` and `duration` write times and lags for people.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["of_ms", "physical_ms", "physical_ms_each", "seconds", "utc"]
+__all__ = ["duration", "of_ms", "physical_ms", "physical_ms_each", "seconds", "utc"]
 
 _LOGICAL_BITS = 18
 
@@ -39,3 +39,15 @@ def seconds(ts: int) -> float:
 def utc(ts: int | None) -> str | None:
     """Return the time of a TSO in ISO 8601 with milliseconds, UTC; None for None."""
     return None if ts is None else datetime.fromtimestamp(seconds(ts), timezone.utc).isoformat(timespec="milliseconds")
+
+
+def duration(seconds: float) -> str:
+    """Return a number of seconds as people say it, in its two largest units."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days:,} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"

@@ -76,6 +76,20 @@ def test_what_is_selected(broker: Kafka, filled: str, ticdc_source: Command, tmp
     assert places("--max-records", 4) == [(0, 0), (0, 1), (0, 2), (1, 0)]
 
 
+def test_what_is_left_out_is_said(broker: Kafka, filled: str, ticdc_source: Command, tmp_path: Path) -> None:
+    """A capture that --max-records has ended says how many offsets are behind it; one of all records does not."""
+    command = ("capture", tmp_path / "some.gz", "--bootstrap-servers", broker.bootstrap_servers, "--topic", filled)
+
+    lines = [ticdc_source(*command, "--max-records", most).err for most in (2, 4, 5)]
+
+    assert [line.partition(" records in ")[0] for line in lines] == ["2", "4", "5"]
+    assert [line.partition("; ")[2].strip() for line in lines] == [
+        "offsets behind them that are not in it: 3 (--max-records)",
+        "offsets behind them that are not in it: 1 (--max-records)",
+        "",
+    ]
+
+
 def test_replay_is_careful(
     broker: Kafka, filled: str, topic: Callable[..., str], ticdc_source: Command, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from tests.conftest import Kafka
 from tests.support.corpus import Line, Scenario, scenario, scenarios
 from tests.support.messages import TSO, Message, canal, debezium, open_message
 from tests.support.mutations import mangled
-from ticdc_source.cli.inspect import option_lines, show
+from ticdc_source.cli.inspect import finding_lines, option_lines, show
 from ticdc_source.cli.main import main
 from ticdc_source.events import Chunk, DDLEvent, TableName
 from ticdc_source.inspection.evidence import Dispatched, shift_of
@@ -500,6 +500,42 @@ def test_an_old_watermark_is_late() -> None:
     ]
 
     assert [[each.code for each in report.findings] for report in found] == [[], ["late"]]
+
+
+@pytest.mark.parametrize(("days", "said"), [(1 / 24, "1 h 0 min"), (62.445, "62 d 10 h")])
+def test_how_late_is_said_in_units_that_people_use(days: float, said: str) -> None:
+    """A watermark of two months ago is not so many minutes old."""
+    line = Line(0, *canal("TIDB_WATERMARK", _tidb={"watermarkTs": TSO}), {})
+    given = Options.of({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
+    reports = [PartitionReport(partition=0, start=0, end=1)]
+
+    report = inspect_chunks(
+        chunks_of([line]), [TopicReport(topic="t", partitions=reports)], given, whole=True, now=NOW - 5 + days * 86_400
+    )
+
+    assert [each.message for each in report.findings if each.code == "late"] == [
+        f"The watermark of t is {said} behind this machine's clock: is the changefeed running?"
+    ]
+
+
+def test_findings_of_one_kind_are_one_paragraph() -> None:
+    """Fifty tables without a key are one paragraph, which names some; --all, and JSON, have each."""
+    types = {"id": "int", "kind": "enum"}
+    tables = [f"t{number:02}" for number in range(50)]
+    report = of_messages(
+        *[canal("INSERT", [{"id": "1", "kind": "1"}], None, types, table=table, pkNames=[]) for table in tables]
+    )
+
+    texts = dict(finding_lines(report.findings))
+    each = [code for code, _ in finding_lines(report.findings, everything=True)]
+
+    names = [f"test.{table}" for table in tables[1:9]]
+    assert Counter(code for code, _ in finding_lines(report.findings))["no-key"] == 1
+    assert texts["no-key"].startswith("The messages of test.t00 name no key: ")
+    assert texts["no-key"].endswith(f". Also: {', '.join(names)}, … (49 more; --all says each)")
+    assert f". Also: {names[0]} (kind), {names[1]} (kind), " in texts["types-uncertain"]
+    assert [finding.code for finding in report.findings] == each
+    assert Counter(each)["no-key"] == 50
 
 
 def test_changes_that_were_sent_again_are_counted() -> None:

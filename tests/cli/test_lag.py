@@ -72,6 +72,22 @@ def test_lags_of_a_topic(broker: Kafka, topic: Callable[..., str]) -> None:
     assert (second.end, second.age_s, second.watermark_lag_s, second.late_s) == (1, 18.0, None, 18.0)
 
 
+def test_a_chunk_of_several_forms(broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
+    """The last commit, and the first unread one, are so also among messages of which only parsing finds the commit."""
+    name = topic()
+    without_extension = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, es=(TSO + 9 * SECOND) >> 18)
+    write(broker.bootstrap_servers, name, row(0), without_extension, row(2))
+    stalled = topic()
+    write(broker.bootstrap_servers, stalled, row(12), without_extension)
+    reader = Reader(checkpoint=str(checkpoint(tmp_path, stalled, 0, committed=1)))
+
+    (newest,) = look(broker.bootstrap_servers, name, 20).partitions
+    (behind,) = look(broker.bootstrap_servers, stalled, 20, reader).partitions
+
+    assert newest.age_s == pytest.approx(11.0, abs=0.002)
+    assert behind.commit_lag_s == pytest.approx(11.0, abs=0.002)
+
+
 def test_a_lag_is_never_negative(broker: Kafka, topic: Callable[..., str]) -> None:
     """Commits in the future of this machine's clock are not late."""
     name = topic()
@@ -160,9 +176,12 @@ class TestCheckpoint:
         write(broker.bootstrap_servers, name, row(0))
         folder = checkpoint(tmp_path, name, 1, committed=0)
 
-        (found,) = look(broker.bootstrap_servers, name, 10, Reader(checkpoint=folder.as_uri())).partitions
+        report = look(broker.bootstrap_servers, name, 10, Reader(checkpoint=folder.as_uri()))
 
+        (found,) = report.partitions
         assert (found.position, found.behind, found.commit_lag_s) == (None, None, None)
+        unfinished = f"The stream of the checkpoint {folder.as_uri()} has not finished a micro-batch yet"
+        assert report.no_position == unfinished
 
     def test_checkpoints_of_spark(self, broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
         """A checkpoint that Spark itself wrote is read."""
@@ -199,9 +218,26 @@ def test_a_consumer_group(broker: Kafka, topic: Callable[..., str]) -> None:
         cluster.partitions()
         cluster.commit_group(f"group-of-{name}", {TopicPartition(name, 1): 1})
 
-    found = look(broker.bootstrap_servers, name, 10, Reader(group=f"group-of-{name}")).partitions
+    report = look(broker.bootstrap_servers, name, 10, Reader(group=f"group-of-{name}"))
 
-    assert [(each.position, each.behind, each.commit_lag_s) for each in found] == [(None, None, None), (1, 1, 7.0)]
+    found = [(each.position, each.behind, each.commit_lag_s) for each in report.partitions]
+    assert found == [(None, None, None), (1, 1, 7.0)]
+    assert report.no_position is None
+
+
+def test_a_group_without_offsets(broker: Kafka, topic: Callable[..., str], ticdc_source: Command) -> None:
+    """A group that has committed nothing is said, with exit code 1, however small the lag of the topic is."""
+    name = topic()
+    write(broker.bootstrap_servers, name, row(0), mark(1))
+    command = ("lag", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name, "--group", "nogroup")
+    message = f"The consumer group 'nogroup' has committed no offset of {name}: is that its name? A stream commits"
+
+    shown = ticdc_source(*command)
+    script = ticdc_source(*command, "--json", "--max-lag", 10**9)
+
+    assert (shown.code, script.code) == (1, 1)
+    assert message in " ".join(shown.out.split())
+    assert script.json["no_position"].startswith(message)
 
 
 def test_json_and_the_exit_code(broker: Kafka, topic: Callable[..., str], ticdc_source: Command) -> None:

@@ -142,6 +142,43 @@ def test_tables_given_twice(tail: Callable[..., Done]) -> None:
     assert tail("t", "--tables", "a.b", "--conf", "tables=c.d").code == 2
 
 
+@pytest.fixture
+def quiet(broker: Kafka, topic: Callable[..., str]) -> str:
+    """A topic whose last 20 rows are of other tables than its first."""
+    name = topic()
+    tables = ["refunds", *["orders"] * 20]
+    rows = [change("INSERT", number, {"id": "1", "v": "a"}, table=table) for number, table in enumerate(tables)]
+    produce(broker.bootstrap_servers, name, [(0, *row, [], None) for row in rows])
+    return name
+
+
+@pytest.mark.filterwarnings("always:No row of:UserWarning")
+def test_a_table_without_a_row_near_the_end(quiet: str, tail: Callable[..., Done]) -> None:
+    """What tail says of a table is about the records that it has read, all of them, and not about the topic."""
+    said = "warning: No row of {} among 10 records; the tables there are: test.orders. Did you mean test.orders?"
+
+    absent = [tail(quiet, "--tables", table).err for table in ("test.refunds", "test.ordres")]
+    whole = tail(quiet, "--tables", "test.refunds", "--from", "earliest")
+
+    assert [err[: err.index(" (--from says where tail begins)")] for err in absent] == [
+        said.format("test.refunds"),
+        said.format("test.ordres"),
+    ]
+    assert (len(whole.out.splitlines()), whole.err) == (1, "")
+
+
+def test_a_table_that_comes_later(
+    quiet: str, tail: Callable[..., Done], monkeypatch: pytest.MonkeyPatch, broker: Kafka
+) -> None:
+    """A table is not missed before the end is reached, however much is read before its first row."""
+    produce(broker.bootstrap_servers, quiet, [(0, *change("INSERT", 30, {"id": "1"}, table="late"), [], None)])
+    monkeypatch.setattr("ticdc_source.inspection.tail._ROUND", 5)
+
+    done = tail(quiet, "--tables", "test.late", "--from", "earliest")
+
+    assert (done.code, done.err, len(done.out.splitlines())) == (0, "", 1)
+
+
 def test_it_follows_until_ctrl_c(broker: Kafka, feed: str) -> None:
     """What is written while it runs is shown, and Ctrl-C ends it with no word more."""
     command = [sys.executable, "-m", "ticdc_source", "tail", "--from", "latest", "--kind", "insert"]

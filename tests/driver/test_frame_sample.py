@@ -150,3 +150,9 @@ def test_options_about_kafka_are_refused(given: dict[str, str]) -> None:
     """Options that say which records to fetch are an error, as are misspelt ones: nothing is ignored silently."""
     with pytest.raises(OptionError, match=next(iter(given))):
         frame_options(given)
+
+
+def test_a_commit_ts_in_milliseconds_is_a_warning() -> None:
+    """As with `format("ticdc")`: a DataFrame has no Kafka timestamps, but commits."""
+    with pytest.warns(UserWarning, match="'startingCommitTs' takes a commit-ts .* did you mean"):
+        frame_options({"startingCommitTs": "1790000040000"})

@@ -1,8 +1,11 @@
 """What inference reads of topics with very many partitions."""
 
+import pytest
+
 from tests.support.captured import Captured, Record, make_options
 from tests.support.messages import canal
 from ticdc_source.driver.inference import spread, take_sample
+from ticdc_source.errors import OptionError
 from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange
 
@@ -58,3 +61,17 @@ def test_the_order_of_a_sample_takes_topics_in_turn() -> None:
 
     assert sorted(order) == sorted((each.topic, each.partition) for each in ranges)
     assert order[:6] == [("a", 0), ("b", 0), ("a", 3), ("b", 3), ("a", 6), ("b", 6)]
+
+
+def test_several_tables_say_how_to_read_one_or_all() -> None:
+    """The error lists the tables, and names the option for one of them and the two ways to read all."""
+    captured = many_partitions(1, {0: "other"})
+
+    with pytest.raises(OptionError) as caught:
+        captured.read()
+
+    assert str(caught.value) == (
+        "The topics hold 2 tables, and outputFormat=changelog and envelope give the rows of one: test.other, test.t. "
+        "Choose it, e.g. .option('tables', 'test.other'). To read all: outputFormat=event has their rows as JSON; "
+        "ticdc_source.tables() has a typed DataFrame for each (docs/guides/lakehouse.md)"
+    )

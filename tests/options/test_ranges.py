@@ -1,6 +1,7 @@
 """Where a read starts and ends: Spark's precedence, defaults, refusals and error messages."""
 
 import json
+import warnings
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from ticdc_source.options.ranges import (
     end_spec,
     start_spec,
     validate,
+    warn_of_implausible_times,
 )
 from ticdc_source.options.topics import TopicPartition
 
@@ -165,3 +167,55 @@ def test_each_spec_by_partition() -> None:
     assert by_partition(AtTime(7), [T0], "start") == {T0: Moment(7)}
     assert by_partition(ByPartition({T0: -2, T1: 4}), [T0, T1], "start") == {T0: EARLIEST, T1: 4}
     assert by_partition(ByTime({T0: 8}), [T0], "start") == {T0: Moment(8)}
+
+
+SECONDS = 1_790_000_040  # 2026-09-21 14:14 UTC
+MS = SECONDS * 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "right", "unit"),
+    [
+        ("startingTimestamp", SECONDS, MS, "seconds"),
+        ("startingTimestamp", MS * 1000, MS, "microseconds"),
+        ("startingTimestamp", MS * 1_000_000, MS, "nanoseconds"),
+        ("startingTimestamp", MS << 18, MS, "a commit-ts"),
+        ("endingTimestamp", SECONDS, MS, "seconds"),
+        ("startingOffsetsByTimestamp", {"t": {"0": SECONDS, "1": SECONDS}}, MS, "seconds"),
+        ("endingOffsetsByTimestamp", {"t": {"0": SECONDS}}, MS, "seconds"),
+        ("startingCommitTs", MS, MS << 18, "milliseconds"),
+        ("startingCommitTs", SECONDS, MS << 18, "seconds"),
+        ("endingCommitTs", MS, MS << 18, "milliseconds"),
+    ],
+)
+def test_a_time_in_another_unit_is_a_warning(name: str, given: object, right: int, unit: str) -> None:
+    """It names the option, the time that the number stands for, the unit that it probably has, and the right number."""
+    with pytest.warns(UserWarning, match="did you mean") as caught:
+        validate(options(**{name: given}), streaming=False)
+
+    (message,) = (str(each.message) for each in caught)
+    assert message.startswith(f"Option '{name}' takes ")
+    assert f". As {unit}" in message
+    assert message.endswith(f", it is 2026-09-21 14:14 UTC: did you mean {right}?")
+
+
+def test_a_time_before_tidb_in_any_unit_is_a_warning() -> None:
+    """A date in digits is no time; the warning says which one it stands for."""
+    with pytest.warns(UserWarning, match=r"takes milliseconds since the epoch, and 20260921 is 1970-01-01 05:37 UTC"):
+        validate(options(startingTimestamp="20260921"), streaming=True)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"startingTimestamp": MS, "endingTimestamp": MS + 1, "startingCommitTs": MS << 18},
+        {"startingTimestamp": 0, "startingCommitTs": 0, "endingCommitTs": "resolved"},
+        {"endingTimestamp": 253_402_300_799_000, "endingCommitTs": (1 << 63) - 1},
+        {"endingTimestamp": 10**30, "endingCommitTs": 10**30},
+    ],
+)
+def test_a_plausible_time_is_silent(given: dict[str, Any]) -> None:
+    """So is 0, which means the first, and a number above all times, which means the last."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_implausible_times(options(**given))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ticdc_source.cli.arguments import add_connection, options_of
 from ticdc_source.cli.screen import errors, progress_bar
-from ticdc_source.inspection.capture import Selection, capture, redacted, write_capture
+from ticdc_source.inspection.capture import CaptureProgress, Selection, capture, redacted, write_capture
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -50,10 +50,18 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the file."""
     start, end = arguments.offsets or (None, None)
     selection = Selection(partitions=arguments.partition, start=start, end=end, most=arguments.max_records)
+    left = 0
     with progress_bar() as bar:
-        records = capture(options_of(arguments), selection, lambda done, total: bar("capture", done, total))
+
+        def on_progress(progress: CaptureProgress) -> None:
+            nonlocal left
+            left = progress.left
+            bar("capture", progress.done, progress.total)
+
+        records = capture(options_of(arguments), selection, on_progress)
         if arguments.redact:
             records = redacted(records, secrets.token_bytes(32))
         count = write_capture(arguments.file, records, is_redacted=arguments.redact)
-    errors().print(f"{count:,} records in {arguments.file}", markup=False)
+    rest = f"; offsets behind them that are not in it: {left:,} (--max-records)" if left else ""
+    errors().print(f"{count:,} records in {arguments.file}{rest}", markup=False)
     return 0

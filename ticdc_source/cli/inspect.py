@@ -7,21 +7,30 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
 from ticdc_source.cli.arguments import add_connection, add_limits, given_by_user, options_of
-from ticdc_source.cli.screen import duration, moment, output, plain, print_json, progress_bar, table_of
+from ticdc_source.cli.screen import moment, output, plain, print_json, progress_bar, table_of
 from ticdc_source.inspection.inspect import Limits, ScanProgress, inspect
-from ticdc_source.inspection.report import Inspection, PartitionReport, ProtocolReport, TableReport, TopicReport
+from ticdc_source.inspection.report import (
+    Finding,
+    Inspection,
+    PartitionReport,
+    ProtocolReport,
+    TableReport,
+    TopicReport,
+)
 from ticdc_source.options.names import without_secrets
+from ticdc_source.tso import duration
 
 __all__ = ["SUMMARY", "add_arguments", "run", "show"]
 
 SUMMARY = "protocol, settings, tables, schemas, lag and bad records of topics"
 _MOST_SCHEMAS = 3  # tables whose columns are shown
 _MOST_ROWS = 20  # of tables and of DDL events
+_MOST_NAMES = 8  # of tables that share a finding
 _LONGEST_STATEMENT = 200  # characters of a DDL event
 
 
@@ -30,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
     add_limits(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
-    parser.add_argument("--all", action="store_true", help="show all tables with their columns, and all DDL events")
+    parser.add_argument(
+        "--all", action="store_true", help="show all tables with their columns, all DDL events, and each finding"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,16 +68,38 @@ def show(inspection: Inspection, console: Console, *, everything: bool = False) 
     Args:
         inspection: the report.
         console: where to print it.
-        everything: whether to show all tables and all DDL events.
+        everything: whether to show all tables, all DDL events and each finding.
     """
     for topic in inspection.topics:
         _show_topic(topic, inspection, console, everything=everything)
     if inspection.findings:
         console.print("[bold]To know[/]")
-        for finding in inspection.findings:
-            console.print(f"  [yellow]{finding.code}[/]  {plain(finding.message)}", soft_wrap=True)
+        for code, message in finding_lines(inspection.findings, everything=everything):
+            console.print(f"  [yellow]{code}[/]  {plain(message)}", soft_wrap=True)
     else:
         console.print("[green]Nothing unusual.[/]")
+
+
+def finding_lines(findings: Sequence[Finding], *, everything: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the code and the text of each finding. What one topic has of a kind for several tables is one text.
+
+    Args:
+        findings: the findings.
+        everything: whether each has its own text.
+    """
+    groups: dict[object, list[Finding]] = {}
+    for number, finding in enumerate(findings):
+        alone = everything or finding.table is None
+        groups.setdefault(number if alone else (finding.code, finding.topic), []).append(finding)
+    for first, *others in groups.values():
+        names = list(dict.fromkeys(_table_and_columns(finding) for finding in others))
+        listed = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
+        also = f". Also: {listed} ({len(others):,} more; --all says each)" if others else ""
+        yield first.code, first.message + also
+
+
+def _table_and_columns(finding: Finding) -> str:
+    return f"{finding.table} ({', '.join(finding.columns)})" if finding.columns else str(finding.table)
 
 
 def _show_topic(topic: TopicReport, inspection: Inspection, console: Console, *, everything: bool) -> None:

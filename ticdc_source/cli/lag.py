@@ -19,9 +19,10 @@ from rich.live import Live
 from rich.text import Text
 
 from ticdc_source.cli.arguments import add_connection, options_of
-from ticdc_source.cli.screen import duration, errors, moment, output, plain, table_of
+from ticdc_source.cli.screen import errors, moment, output, plain, table_of
 from ticdc_source.errors import KafkaUnavailableError
 from ticdc_source.monitoring.topic_lag import LagReport, LagWatch, PartitionLag, Reader
+from ticdc_source.tso import duration
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -55,17 +56,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look once, or again and again; return 1 if the last look found more than `--max-lag`, or no lag."""
+    """Look once, or again and again.
+
+    Returns:
+        1 if the last look found no position of the reader, or more than `--max-lag`, or no lag.
+    """
     reader = Reader(checkpoint=arguments.checkpoint, group=arguments.group)
     looks = arguments.count if arguments.watch else 1
     with LagWatch(options_of(arguments), reader) as watch:
-        late = None
+        code = 0
         with _screen(arguments) as show:
             for report in _looks(watch, looks, arguments.interval):
                 show(report)
                 late = report.late_s
-    is_late = arguments.max_lag is not None and (late is None or late > arguments.max_lag)
-    return 1 if is_late else 0
+                is_late = arguments.max_lag is not None and (late is None or late > arguments.max_lag)
+                code = 1 if is_late or report.no_position is not None else 0
+    return code
 
 
 def _looks(watch: LagWatch, count: int | None, interval: float) -> Iterator[LagReport]:
@@ -113,6 +119,8 @@ def _shown(report: LagReport) -> RenderableType:
     head = f"{moment(report.time)}  {report.protocol or 'no messages'}, {late}"
     lost = sum(each.lost or 0 for each in report.partitions)
     tail = [Text(f"{lost:,} records that the reader has not read are gone", style="bold red")] if lost else []
+    if report.no_position is not None:
+        tail.append(Text(report.no_position, style="yellow"))
     return Group(Text(head, style="bold"), table, *tail)
 
 

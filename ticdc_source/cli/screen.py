@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-__all__ = ["duration", "errors", "moment", "output", "plain", "print_json", "progress_bar", "table_of"]
+__all__ = ["errors", "moment", "output", "plain", "print_json", "progress_bar", "table_of"]
 
 _WIDTH = 120  # of what goes into a file or a pipe
 
@@ -61,18 +61,6 @@ def table_of(*columns: str, right: tuple[str, ...] = (), title: str | None = Non
 def moment(iso: str | None) -> str:
     """Return a time in ISO 8601, UTC, as people write it; empty for None."""
     return "" if iso is None else iso[:19].replace("T", " ") + " UTC"
-
-
-def duration(seconds: float) -> str:
-    """Return a number of seconds as people say it, in its two largest units."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
 
 
 @contextmanager

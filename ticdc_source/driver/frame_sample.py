@@ -19,6 +19,7 @@ from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.names import refuse_misspelt, warn_of_unknown
 from ticdc_source.options.options import OPTIONS, Options
+from ticdc_source.options.ranges import warn_of_implausible_times
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import ReadContext
@@ -71,6 +72,7 @@ def frame_options(given: Mapping[str, str], *, is_stream: bool = False) -> Optio
         )
         raise OptionError(msg)
     warn_of_unknown(options)
+    warn_of_implausible_times(options)
     warn_of_missing(options.native_code)
     return replace(options, is_stream=is_stream)
 

@@ -30,6 +30,7 @@ __all__ = [
     "describe_table",
     "infer_table",
     "lacks_types",
+    "no_row_of",
     "nothing_there",
     "only_others",
     "take_sample",
@@ -354,8 +355,9 @@ def infer_table(sample: Sample) -> TableSchema:
     if len(names) > 1:
         listed = ", ".join(map(str, names))
         msg = (
-            f"The topics hold {len(names)} tables, and outputFormat=changelog gives the rows of one: {listed}. "
-            f"Choose it, e.g. .option('tables', '{names[0]}')"
+            f"The topics hold {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
+            f"{listed}. Choose it, e.g. .option('tables', '{names[0]}'). To read all: outputFormat=event has their "
+            "rows as JSON; ticdc_source.tables() has a typed DataFrame for each (docs/guides/lakehouse.md)"
         )
         raise OptionError(msg)
     if not names:
@@ -397,14 +399,25 @@ def nothing_there(ranges: Sequence[OffsetRange]) -> SchemaError:
 
 def only_others(sample: Sample) -> str:
     """Return what to say of a sample with rows of other tables only."""
-    wanted = ", ".join(".".join(pattern) for pattern in sample.tables.patterns)
-    others = sorted(map(str, sample.others))
-    near = difflib.get_close_matches(wanted.lower(), [name.lower() for name in others], n=1)
-    hint = f" Did you mean {next(name for name in others if name.lower() == near[0])}?" if near else ""
     return (
-        f"No row of {wanted} among {sample.scanned} records; the tables there are: {', '.join(others)}.{hint} "
+        f"{no_row_of(sample.tables, sample.others, sample.scanned)} "
         "(inferSchema.maxScannedRecords and inferSchema.timeoutMs say how far it looks)"
     )
+
+
+def no_row_of(wanted: TableFilter, others: Iterable[TableName], scanned: int) -> str:
+    """Return what to say of records without a row of a wanted table.
+
+    Args:
+        wanted: the option `tables`.
+        others: the tables of the rows.
+        scanned: the number of records.
+    """
+    patterns = ", ".join(".".join(pattern) for pattern in wanted.patterns)
+    names = sorted(map(str, others))
+    near = difflib.get_close_matches(patterns.lower(), [name.lower() for name in names], n=1)
+    hint = f" Did you mean {next(name for name in names if name.lower() == near[0])}?" if near else ""
+    return f"No row of {patterns} among {scanned} records; the tables there are: {', '.join(names)}.{hint}"
 
 
 def _nothing_found(sample: Sample) -> Exception:

@@ -41,7 +41,7 @@ from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.names import refuse_misspelt, warn_of_unknown
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.options import OPTIONS, Options
-from ticdc_source.options.ranges import validate
+from ticdc_source.options.ranges import validate, warn_of_implausible_times
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import ReadContext, ReadScope
@@ -115,6 +115,7 @@ def infer_schema(given: Mapping[str, str]) -> pa.Schema:
     checked_protocol(options)
     check_types(options)
     if not options.is_typed:  # the same columns for all tables
+        warn_of_implausible_times(options)
         return format_schema(options)
     ranges = _ranges_to_sample(options)
     with driver_fetcher(options) as fetcher:
@@ -229,6 +230,8 @@ class ReadContexts:
         schema: the read schema.
         options: the options.
         earliest: returns the log start of each topic partition.
+        warns_of_absent: whether tables that the options name and the sampled ranges lack are worth a warning. To a
+            reader of the last few records they are not.
     """
 
     def __init__(
@@ -236,10 +239,13 @@ class ReadContexts:
         schema: pa.Schema,
         options: Options,
         earliest: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]],
+        *,
+        warns_of_absent: bool = True,
     ) -> None:
         self._schema = schema
         self._options = options
         self._earliest = earliest
+        self._warns_of_absent = warns_of_absent
         self._context: ReadContext | None = None
         self._sample: Sample | None = None  # set only if types or labels come from DDL events: those seen so far
         self._ddl_helps: bool | None = None  # `ddl_texts_help` of this sample
@@ -294,7 +300,8 @@ class ReadContexts:
                         "Not all DDL events were scanned (inferSchema.maxScannedRecords, inferSchema.timeoutMs): "
                         "columns whose types or labels appear only in DDL events are shown as the messages have them",
                     )
-            warn_of_absent_tables(sample)
+            if self._warns_of_absent:
+                warn_of_absent_tables(sample)
             return context_of_sample(sample)
 
     def _of_schema_or_sample(self, ranges: Sequence[OffsetRange]) -> ReadContext:

@@ -28,7 +28,16 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.protocols import INSPECTIONS, recognized
 from ticdc_source.protocols.redaction import Redactor
 
-__all__ = ["CapturedRecord", "Selection", "capture", "read_capture", "redacted", "replay", "write_capture"]
+__all__ = [
+    "CaptureProgress",
+    "CapturedRecord",
+    "Selection",
+    "capture",
+    "read_capture",
+    "redacted",
+    "replay",
+    "write_capture",
+]
 
 _FORMAT, _VERSION = "ticdc-source capture", 1
 
@@ -69,17 +78,32 @@ class Selection:
         return offset_range._replace(start=start, end=max(start, end))
 
 
+@dataclass(frozen=True, slots=True)
+class CaptureProgress:
+    """How far a capture is.
+
+    Attributes:
+        done: the number of records so far.
+        total: the number of records that it has at most.
+        left: how many selected offsets are behind the last record, if that is the last one because of `Selection.most`.
+    """
+
+    done: int
+    total: int
+    left: int = 0
+
+
 def capture(
     given: Mapping[str, str],
     selection: Selection,
-    on_progress: Callable[[int, int], object] = lambda _done, _total: None,
+    on_progress: Callable[[CaptureProgress], object] = lambda _: None,
 ) -> Iterator[CapturedRecord]:
     """Yield records, those of each topic partition in order.
 
     Args:
         given: the options, as `spark.read.format("ticdc")` takes them.
         selection: which records.
-        on_progress: called for each chunk with the number of records so far, and of all.
+        on_progress: called for each chunk.
 
     Raises:
         TiCDCSourceError: as reads do.
@@ -87,17 +111,25 @@ def capture(
     options = batch_options({**given, "outputFormat": "record"})  # with headers
     with KafkaCluster(options) as cluster:
         ranges = [selection.of(each) for each in cluster.everything()]
-    total, done = min(selection.most, sum(each.size for each in ranges)), 0
+    later = sum(each.size for each in ranges)
+    total, done = min(selection.most, later), 0
+    if total <= 0:
+        return
     with driver_fetcher(options) as fetcher:
         for offset_range in ranges:
-            left = selection.most - done
-            for chunk in fetcher.fetch(offset_range._replace(end=min(offset_range.end, offset_range.start + left))):
+            later -= offset_range.size
+            for chunk in fetcher.fetch(offset_range):
                 if chunk.failure is not None:
                     msg = f"{chunk.address(0)} cannot be captured: {chunk.failure}"
                     raise OptionError(msg)
-                yield from _records(chunk)
-                done += len(chunk)
-                on_progress(done, total)
+                part = chunk.part(0, min(len(chunk), selection.most - done))
+                yield from _records(part)
+                done += len(part)
+                is_last = done == selection.most
+                left = later + offset_range.end - part.offsets[-1] - 1
+                on_progress(CaptureProgress(done, total, left if is_last else 0))
+                if is_last:
+                    return
 
 
 def _records(chunk: Chunk) -> Iterator[CapturedRecord]:

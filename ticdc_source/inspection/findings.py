@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ticdc_source.inspection.report import BadRecords, Finding, Inspection, ProtocolReport, TopicReport
 from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.tso import duration
 
 __all__ = ["findings_of"]
 
@@ -42,7 +43,7 @@ def _of_topic(topic: TopicReport) -> Iterator[Finding]:
         yield Finding(code="no-such-table", message=message, topic=name)
     if topic.watermark_lag_s is not None and topic.watermark_lag_s > _LATE_S:
         message = (
-            f"The watermark of {name} is {topic.watermark_lag_s / 60:,.0f} minutes behind this machine's clock: is the "
+            f"The watermark of {name} is {duration(topic.watermark_lag_s)} behind this machine's clock: is the "
             "changefeed running?"
         )
         yield Finding(code="late", message=message, topic=name)

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from ticdc_source.driver.inference import no_row_of
 from ticdc_source.driver.load import ReadContexts, batch_options, driver_fetcher, infer_schema
 from ticdc_source.driver.read_context import lowest_partitions
+from ticdc_source.errors import warn
 from ticdc_source.events import Chunk, TableName
 from ticdc_source.kafka import KafkaCluster
 from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import ReadScope
 from ticdc_source.pipeline.read import read
@@ -66,9 +69,11 @@ class Tail(AbstractContextManager["Tail"]):
         self._schema = inferred if CORRUPT in inferred.names else inferred.append(pa.field(CORRUPT, pa.string()))
         self._cluster = KafkaCluster(self._options)
         self._fetcher = driver_fetcher(self._options)
-        self._contexts = ReadContexts(self._schema, self._options, self._cluster.earliest)
+        self._contexts = ReadContexts(self._schema, self._options, self._cluster.earliest, warns_of_absent=False)
         self._state: ReadState | None = None
         self._described: set[TableName] = set()
+        self._scanned = 0
+        self._has_said_what_is_absent = False
         self.binary: dict[tuple[str, str], set[str]] = {}
 
     def __exit__(self, *_: object) -> None:
@@ -97,12 +102,21 @@ class Tail(AbstractContextManager["Tail"]):
             if ranges:
                 yield from self._in_order(ranges, end)
                 positions |= {each.topic_partition: each.end for each in ranges}
-            elif not follow:
-                return
             else:
+                self._say_what_is_absent()
+                if not follow:
+                    return
                 pause(_PAUSE_S)
             if follow:
                 end = self._cluster.latest(positions)
+
+    def _say_what_is_absent(self) -> None:
+        """Warn at the end of the topics if the wanted tables had no row so far, and others had."""
+        wanted = TableFilter(self._options.tables or ())
+        if self._has_said_what_is_absent or not self._described or any(map(wanted.matches, self._described)):
+            return
+        self._has_said_what_is_absent = True
+        warn(f"{no_row_of(wanted, self._described, self._scanned)} (--from says where tail begins)")
 
     def _starts(self, start: Start) -> dict[TopicPartition, int]:
         ranges = self._cluster.everything()
@@ -133,6 +147,7 @@ class Tail(AbstractContextManager["Tail"]):
     def _describing(self, chunks: Iterator[Chunk], decoder: Decoder) -> Iterator[Chunk]:
         """Pass chunks on, after a look at the columns of tables that are new."""
         for chunk in chunks:
+            self._scanned += len(chunk)
             for split in splits_of(decoder, chunk):
                 for table, events in split.tables.items():
                     if table not in self._described:

@@ -52,10 +52,21 @@ def _opened(location: str) -> tuple[fs.FileSystem, str]:
         system, folder = fs.FileSystem.from_uri(location)
     else:
         system, folder = fs.LocalFileSystem(), str(Path(location).resolve())
-    if system.get_file_info(f"{folder}/offsets").type != fs.FileType.Directory:
-        msg = "it has no folder 'offsets', as the checkpointLocation of a stream has"
+    if not _has_offsets(system, folder):
+        inner = sorted(
+            item.base_name
+            for item in system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+            if item.type == fs.FileType.Directory and _has_offsets(system, item.path)
+        )
+        meant = ", ".join(f"{location.rstrip('/')}/{name}" for name in inner)
+        hint = f"; {meant} {'has' if len(inner) == 1 else 'have'} one: give that of the stream" if inner else ""
+        msg = f"it has no folder 'offsets', as the checkpointLocation of a stream has{hint}"
         raise ValueError(msg)
     return system, folder.rstrip("/")
+
+
+def _has_offsets(system: fs.FileSystem, folder: str) -> bool:
+    return bool(system.get_file_info(f"{folder}/offsets").type == fs.FileType.Directory)
 
 
 def _batches(system: fs.FileSystem, folder: str) -> set[int]:

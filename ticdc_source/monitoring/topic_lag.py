@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 
 from ticdc_source.driver.inference import find_protocol
 from ticdc_source.driver.load import batch_options, driver_fetcher
 from ticdc_source.driver.resolved_ts import holds_no_larger_watermark, windows_from_end
-from ticdc_source.events import Chunk, Split, TableEvents
+from ticdc_source.events import Chunk, Split
 from ticdc_source.kafka import KafkaCluster
 from ticdc_source.monitoring.checkpoints import committed_in_checkpoint
 from ticdc_source.monitoring.progress import watermark_lag
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols import decoder_of
-from ticdc_source.protocols.base import Decoder, splits_of
-from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.base import Decoder, commit_versions_of, splits_of
 from ticdc_source.tso import of_ms, utc
 
 __all__ = ["LagReport", "LagWatch", "PartitionLag", "Reader"]
@@ -40,6 +39,17 @@ class Reader:
 
     checkpoint: str | None = None
     group: str | None = None
+
+    def why_unknown(self, topics: Sequence[str]) -> str | None:
+        """Return why the reader has no position in any partition of the topics; None if there is no reader."""
+        if self.group is not None:
+            return (
+                f"The consumer group '{self.group}' has committed no offset of {', '.join(topics)}: is that its name? "
+                "A stream commits its offsets only with commitGroupOffsets=true"
+            )
+        if self.checkpoint is not None:
+            return f"The stream of the checkpoint {self.checkpoint} has not finished a micro-batch yet"
+        return None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,11 +102,13 @@ class LagReport:
         time: when, in ISO 8601, UTC.
         protocol: the protocol of the messages; None if there are none.
         partitions: the topic partitions.
+        no_position: why no topic partition has a position of the reader that was asked for; None if one has.
     """
 
     time: str
     protocol: str | None = None
     partitions: list[PartitionLag] = field(default_factory=list)
+    no_position: str | None = None
 
     @property
     def late_s(self) -> float | None:
@@ -171,6 +183,8 @@ class LagWatch(AbstractContextManager["LagWatch"]):
             if key in positions:
                 self._add_reader(lag, offset_range, positions[key], now)
             report.partitions.append(lag)
+        if not any(each.topic_partition in positions for each in ranges):
+            report.no_position = self._reader.why_unknown(sorted({each.topic for each in ranges}))
         return report
 
     def _positions(self) -> dict[TopicPartition, int]:
@@ -245,25 +259,17 @@ def _commits_of(chunk: Chunk, decoder: Decoder) -> list[int]:
         commits += [mark.ts for mark in split.watermarks]
         commits += [event.commit_ts for event in split.ddl]
         for events in split.tables.values():
-            commits += _commit_ts_of(events, decoder)
+            commits += commit_versions_of(events, decoder).to_pylist()
     return [commit_ts for commit_ts in commits if commit_ts is not None]
 
 
 def _newest_of(split: Split, decoder: Decoder) -> _Newest:
     commits = [event.commit_ts for event in split.ddl]
     for events in split.tables.values():
-        commits += _commit_ts_of(events.picked(range(max(0, len(events) - _LAST_EVENTS), len(events))), decoder)
+        last = events.picked(range(max(0, len(events) - _LAST_EVENTS), len(events)))
+        commits += commit_versions_of(last, decoder).to_pylist()
     marks = [mark.ts for mark in split.watermarks]
     return _Newest(_largest(*commits), _largest(*marks))
-
-
-def _commit_ts_of(events: TableEvents, decoder: Decoder) -> Iterable[int | None]:
-    """Return the commit-ts of row events; they are parsed only if it cannot be found otherwise."""
-    commit_ts = decoder.commit_versions(events)
-    if commit_ts.null_count == len(commit_ts):
-        commit_ts = decoder.decode(events, Plan(())).commit_ts
-    commits: list[int | None] = commit_ts.to_pylist()
-    return commits
 
 
 def _largest(*numbers: int | None) -> int | None:

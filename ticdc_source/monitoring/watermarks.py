@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ticdc_source.errors import CheckpointError
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.tso import seconds
+from ticdc_source.tso import duration, seconds
 
 __all__ = ["Progress"]
 
@@ -78,7 +78,7 @@ class Progress:
         if behind < _LONG_S:
             return None
         return (
-            f"{slowest} holds the resolved ts back: its last watermark is {behind / 60:.0f} minutes older than the "
+            f"{slowest} holds the resolved ts back: its last watermark is {duration(behind)} older than the "
             "newest. A topic whose tables were all dropped or renamed gets no more watermarks: leave it out of the "
             "stream, and start with a new checkpoint and a new SyncState"
         )

@@ -497,7 +497,7 @@ class Options:
         chosen = [name for name, value in choices.items() if value is not None]
         if len(chosen) != 1:
             begin = "Only one of the following options can" if chosen else "One of the following options must"
-            end = f"Given: {', '.join(chosen)}." if chosen else "See the docs for more details."
+            end = f"Given: {', '.join(chosen)}." if chosen else "See docs/reference/options.md."
             msg = f"{begin} be specified for Kafka source: {', '.join(choices)}. {end}"
             raise OptionError(msg)
 

@@ -6,13 +6,15 @@ kafka-error-conditions.json).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timezone
 from typing import Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.errors import OptionError
+from ticdc_source import tso
+from ticdc_source.errors import OptionError, warn
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import PartitionNumbers
 from ticdc_source.options.topics import Assign, TopicPartition, topic_choice
@@ -31,6 +33,7 @@ __all__ = [
     "end_spec",
     "start_spec",
     "validate",
+    "warn_of_implausible_times",
 ]
 
 # The numbers that Kafka's ListOffsets and Spark's JSON use.
@@ -132,6 +135,76 @@ def validate(options: Options, *, streaming: bool) -> None:
         by_partition(start, chosen.partitions, "start")
         if not streaming:
             by_partition(end, chosen.partitions, "end")
+    warn_of_implausible_times(options)
+
+
+class _Unit(NamedTuple):
+    """What a number of a time can count.
+
+    Attributes:
+        name: in words, after "as".
+        to_ms: returns the milliseconds since the epoch.
+        from_ms: the inverse.
+    """
+
+    name: str
+    to_ms: Callable[[int], int]
+    from_ms: Callable[[int], int]
+
+
+_MILLISECONDS = _Unit("milliseconds since the epoch", lambda number: number, lambda ms: ms)
+_COMMIT_TS = _Unit("a commit-ts (milliseconds since the epoch, times 2 to the 18th)", tso.physical_ms, tso.of_ms)
+_UNITS = (
+    _Unit("seconds", lambda number: number * 1000, lambda ms: ms // 1000),
+    _MILLISECONDS,
+    _Unit("microseconds", lambda number: number // 1000, lambda ms: ms * 1000),
+    _Unit("nanoseconds", lambda number: number // 1_000_000, lambda ms: ms * 1_000_000),
+    _COMMIT_TS,
+)
+# In no two units is one number a time between the two years. TiDB's first commit is of 2015.
+_YEARS = (2015, 2100)
+_FIRST_MS, _LAST_MS = (int(datetime(year, 1, 1, tzinfo=timezone.utc).timestamp() * 1000) for year in _YEARS)
+
+
+def warn_of_implausible_times(options: Options) -> None:
+    """Warn about times and commit-ts that were probably given in another unit: such a read is silently too long.
+
+    0 says "from the first", and a number above every time "to the last": they are no mistake.
+    """
+    for name, number, unit in _times_given(options):
+        ms = unit.to_ms(number)
+        meant = next((other for other in _UNITS if _FIRST_MS <= other.to_ms(number) < _LAST_MS), None)
+        if number == 0 or meant is unit or (meant is None and ms >= _LAST_MS):
+            continue
+        is_early = ms < _FIRST_MS
+        what = f"{_moment(ms)}, before there was a TiDB" if is_early else f"after the year {_YEARS[1]}"
+        hint = ""
+        if meant is not None:
+            meant_ms = meant.to_ms(number)
+            hint = f". As {meant.name}, it is {_moment(meant_ms)}: did you mean {unit.from_ms(meant_ms)}?"
+        warn(f"Option '{name}' takes {unit.name}, and {number} is {what}{hint}")
+
+
+def _times_given(options: Options) -> Iterator[tuple[str, int, _Unit]]:
+    """Yield the options that hold a time: of those with a time for each partition, the first."""
+    for name, times in (
+        ("startingOffsetsByTimestamp", options.starting_offsets_by_timestamp),
+        ("endingOffsetsByTimestamp", options.ending_offsets_by_timestamp),
+    ):
+        for time in list(_flat(times or {}).values())[:1]:
+            yield name, time, _MILLISECONDS
+    for name, number, unit in (
+        ("startingTimestamp", options.starting_timestamp, _MILLISECONDS),
+        ("endingTimestamp", options.ending_timestamp, _MILLISECONDS),
+        ("startingCommitTs", options.starting_commit_ts, _COMMIT_TS),
+        ("endingCommitTs", options.ending_commit_ts, _COMMIT_TS),
+    ):
+        if isinstance(number, int):
+            yield name, number, unit
+
+
+def _moment(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, timezone.utc):%Y-%m-%d %H:%M} UTC"
 
 
 def _refuse_in_batch(spec: OffsetSpec, refused: int, name: str, name_by_partition: str) -> None:

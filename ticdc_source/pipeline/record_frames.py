@@ -17,15 +17,13 @@ from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.rows import RECORD, RowChunks, without_unknown
 from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.protocols import PROTOCOLS, decoder_of, detect_protocol, possible_decoders
-from ticdc_source.protocols.base import Decoder, Learned, splits_of
+from ticdc_source.protocols.base import Decoder, Learned, commit_versions_of, splits_of
 from ticdc_source.protocols.large_messages import small_portions
-from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.model import TableSchema, merge_schemas
 
 __all__ = ["decode_rows", "held_back", "record_chunks", "survey"]
 
 _CHUNK_RECORDS = 4000  # while the protocol is not known yet
-_NO_EVENTS = Plan(())  # wants no column: decoding with it finds only what is known of each event
 
 
 def survey(batches: Iterable[pa.RecordBatch], options: Options, end: int | None = None) -> Iterator[pa.RecordBatch]:
@@ -154,12 +152,6 @@ class _Survey:
 def _indices_before(commit_versions: pa.Int64Array, end: int) -> list[int]:
     before = pc.fill_null(pc.less(commit_versions, end), True)  # noqa: FBT003 (Arrow's)
     return pc.indices_nonzero(before).to_pylist()  # type: ignore[no-any-return]
-
-
-def commit_versions_of(events: TableEvents, decoder: Decoder) -> pa.Int64Array:
-    """Return each event's commit-ts; NULL if it cannot be read. It parses only if the decoder cannot do without."""
-    versions = decoder.commit_versions(events)
-    return decoder.decode(events, _NO_EVENTS).commit_ts if versions.null_count else versions
 
 
 @each_from_one_frame

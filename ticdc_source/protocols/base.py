@@ -35,6 +35,7 @@ __all__ = [
     "LearnedPrefixes",
     "LearnedTable",
     "ProtocolFacts",
+    "commit_versions_of",
     "splits_of",
 ]
 
@@ -276,3 +277,12 @@ def splits_of(
     yield split
     del split
     yield from rest
+
+
+_NO_COLUMNS = Plan(())  # decoding with it finds only what is known of each event
+
+
+def commit_versions_of(events: TableEvents, decoder: Decoder) -> pa.Int64Array:
+    """Return each event's commit-ts; NULL if it cannot be read. It parses only if the decoder cannot do without."""
+    versions = decoder.commit_versions(events)
+    return decoder.decode(events, _NO_COLUMNS).commit_ts if versions.null_count else versions

@@ -92,7 +92,9 @@ class TiCDCDataSource(DataSource):
     @from_one_frame
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Return the stream reader."""
-        return new_stream_reader(schema, load.stream_options(self.options), self._shown)
+        with once_per_query(self._shown):
+            options = load.stream_options(self.options)
+        return new_stream_reader(schema, options, self._shown)
 
     @from_one_frame
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001 (Spark's)
