@@ -101,6 +101,13 @@ def _topics(text: str) -> str:
     return ",".join(names)
 
 
+def _topic(text: str) -> str:
+    if _TOPIC.fullmatch(text.strip()) is None:
+        msg = "expected the name of one topic: up to 249 letters, digits, dots, underscores and hyphens"
+        raise ParseError(msg)
+    return text.strip()
+
+
 def file_path(text: str) -> Path:
     """Parse the path of a file. Its name need not be UTF-8."""
     try:
@@ -164,8 +171,8 @@ def _name_and_value(text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-def add_connection(parser: argparse.ArgumentParser, *, topics: bool = True) -> None:
-    """Add the arguments that say which brokers and, unless a command has none, which topics."""
+def add_connection(parser: argparse.ArgumentParser, *, is_one_topic: bool = False) -> None:
+    """Add the arguments that say which brokers and which topics, or which one topic."""
     group = parser.add_argument_group("connection")
     group.add_argument(
         "--bootstrap-servers",
@@ -175,8 +182,13 @@ def add_connection(parser: argparse.ArgumentParser, *, topics: bool = True) -> N
         metavar="HOST:PORT[,…]",
         help="Kafka's brokers",
     )
-    if topics:
-        group.add_argument("--topic", type=argument(_topics), required=True, metavar="TOPIC[,…]", help="the topics")
+    group.add_argument(
+        "--topic",
+        type=argument(_topic if is_one_topic else _topics),
+        required=True,
+        metavar="TOPIC[,…]",
+        help="the topics; `replay` takes one",
+    )
     group.add_argument(
         "--conf",
         type=argument(_name_and_value, secret=True),
@@ -224,8 +236,7 @@ def options_of(arguments: argparse.Namespace) -> dict[str, str]:
             options[name if name.startswith(_KAFKA) else _KAFKA + name] = value
     options.update(arguments.conf)
     options["kafka.bootstrap.servers"] = arguments.bootstrap_servers
-    if getattr(arguments, "topic", None):
-        options["subscribe"] = arguments.topic
+    options["subscribe"] = arguments.topic
     return options
 
 

@@ -23,7 +23,7 @@ from ticdc_source import __version__
 from ticdc_source.cli import capture, doctor, inspect, lag, options, replay, tail
 from ticdc_source.cli.arguments import WRONG_ARGUMENTS, ArgumentParser
 from ticdc_source.cli.screen import LogFormat, errors
-from ticdc_source.errors import KafkaUnavailableError, OptionError, TiCDCSourceError
+from ticdc_source.errors import KafkaUnavailableError, OptionError, TiCDCSourceError, once_per_query
 
 __all__ = ["COMMANDS", "main", "parser"]
 
@@ -54,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.DEBUG if parsed.verbose else logging.CRITICAL, handlers=[log])
     warnings.showwarning = _show_warning
     try:
-        code: int = COMMANDS[parsed.command].run(parsed)
+        with once_per_query(set()):
+            code: int = COMMANDS[parsed.command].run(parsed)
         sys.stdout.flush()
     except TiCDCSourceError as error:
         errors().print(Text.assemble(("error:", "bold red"), f" {error}"))

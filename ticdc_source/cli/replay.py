@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", type=argument(file_path), metavar="FILE", help="what `ticdc-source capture` has written"
     )
-    add_connection(parser)
+    add_connection(parser, is_one_topic=True)
     parser.add_argument("--create", action="store_true", help="create the topic if it does not exist")
     parser.add_argument("--append", action="store_true", help="also write to a topic that has records")
 
