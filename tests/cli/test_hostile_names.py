@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def hostile(broker: Kafka, topic: Callable[..., str]) -> str:
     """A topic with rows, DDL, a bad record and headers of hostile names and values."""
     name = topic()
     row = {"id": "1", f"c{EVIL}": f"v{EVIL}"}
-    ours = {"database": NAME, "table": NAME}
+    ours: dict[str, Any] = {"database": NAME, "table": NAME}
     messages = [
         canal("INSERT", [row], None, COLUMNS, **ours, _tidb={"commitTs": TSO}),
         canal("UPDATE", [row], [{**row, f"c{EVIL}": "old"}], COLUMNS, **ours, _tidb={"commitTs": TSO + 1}),

@@ -387,7 +387,7 @@ def _partition_numbers(value: str, minimum: int, minimum_name: str, example: str
 def _json_object(value: str, example: str) -> dict[str, object]:
     try:
         parsed = json.loads(value)
-    except ValueError:  # no JSON, or a number of thousands of digits
+    except (ValueError, RecursionError):  # no JSON, or a number of thousands of digits, or as many brackets
         raise _unexpected_json(example) from None
     if not isinstance(parsed, dict):
         raise _unexpected_json(example)
