@@ -108,6 +108,10 @@ def test_replay_is_careful(
         done = ticdc_source("replay", file, *connection, name)
         assert (done.code, word in done.err) == (2, True), done.err
     assert len(captured(broker, filled)) == 5
+    large = tmp_path / "large.gz"
+    write_capture(large, [CapturedRecord(topic="a", partition=10_000, offset=0, timestamp=1, key=None, value=None)])
+    done = ticdc_source("replay", large, *connection, f"{filled}-large", "--create")
+    assert (done.code, "a topic with 10001 partitions" in done.err) == (2, True), done.err
 
     assert ticdc_source("replay", file, *connection, filled, "--append").code == 0
     assert len(captured(broker, filled)) == 10

@@ -105,6 +105,7 @@ def test_lines_to_paste_name_the_same_table(broker: Kafka, hostile: str, ticdc_s
     reader = _Reader()
     exec(code, {"spark": reader})  # noqa: S102 (what a user does)
 
+    assert code.replace("\n", "").isprintable()
     assert reader.given["tables"] == f"`{NAME}`.`{NAME}`"
     assert reader.given["subscribe"] == hostile
 

@@ -34,6 +34,7 @@ from ticdc_source.protocols.redaction import Redactor
 __all__ = ["CapturedRecord", "Selection", "capture", "read_capture", "redacted", "replay", "write_capture"]
 
 _FORMAT, _VERSION = "ticdc-source capture", 1
+_MOST_PARTITIONS = 10_000  # of a topic to create: Kafka's own limit of one request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,6 +305,9 @@ def replay(given: Mapping[str, str], path: Path, *, topic: str, create: bool = F
         existing = {each.partition for each in cluster.partitions(missing=True)}
         if not existing and not create:
             msg = f"Topic '{topic}' does not exist: --create creates it, with {most + 1} partitions"
+            raise OptionError(msg)
+        if not existing and most >= _MOST_PARTITIONS:
+            msg = f"The records need a topic with {most + 1} partitions: --create creates at most {_MOST_PARTITIONS}"
             raise OptionError(msg)
         if existing and most not in existing and most >= 0:
             msg = f"Topic '{topic}' has {len(existing)} partitions, and the records need {most + 1}"
