@@ -52,6 +52,8 @@ def ticdc_source(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("COLUMNS", "160")
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
-    yield Command(capsys)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")  # they are shown, as a user sees them
+        yield Command(capsys)
     root.handlers[:] = handlers
     root.setLevel(level)

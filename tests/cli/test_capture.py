@@ -2,7 +2,9 @@
 
 import gzip
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from examples.local_kafka.topics import Record
 from tests.cli.conftest import Command
 from tests.conftest import Kafka
 from tests.support.messages import canal
+from ticdc_source.errors import OptionError
 from ticdc_source.inspection.capture import CapturedRecord, Selection, capture, read_capture, write_capture
 
 pytestmark = pytest.mark.broker
@@ -90,6 +93,23 @@ def test_what_is_left_out_is_said(broker: Kafka, filled: str, ticdc_source: Comm
     ]
 
 
+def test_a_selection_of_nothing_is_an_error(broker: Kafka, filled: str, ticdc_source: Command, tmp_path: Path) -> None:
+    """A partition that does not exist, and offsets that no partition has, are exit code 2 and leave no file."""
+    command = ("capture", tmp_path / "f.gz", "--bootstrap-servers", broker.bootstrap_servers, "--topic", filled)
+
+    for arguments, message in (
+        (("--partition", "1,99"), "has no partition 99: there are 0 to 1"),
+        (
+            ("--offsets", "3:"),
+            f"No partition has one of the offsets 3:; there are {filled}-0 [0, 3), {filled}-1 [0, 2)",
+        ),
+        (("--offsets", "2:9", "--partition", "1"), f"offsets 2:9; there are {filled}-1 [0, 2)"),
+    ):
+        done = ticdc_source(*command, *arguments)
+        assert (done.code, message in done.err) == (2, True), done.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_replay_is_careful(
     broker: Kafka, filled: str, topic: Callable[..., str], ticdc_source: Command, tmp_path: Path
 ) -> None:
@@ -102,6 +122,10 @@ def test_replay_is_careful(
         done = ticdc_source("replay", file, *connection, name)
         assert (done.code, word in done.err) == (2, True), done.err
     assert len(captured(broker, filled)) == 5
+    large = tmp_path / "large.gz"
+    write_capture(large, [CapturedRecord(topic="a", partition=10_000, offset=0, timestamp=1, key=None, value=None)])
+    done = ticdc_source("replay", large, *connection, f"{filled}-large", "--create")
+    assert (done.code, "a topic with 10001 partitions" in done.err) == (2, True), done.err
 
     assert ticdc_source("replay", file, *connection, filled, "--append").code == 0
     assert len(captured(broker, filled)) == 10
@@ -129,6 +153,72 @@ def test_files_that_are_no_capture(broker: Kafka, filled: str, ticdc_source: Com
         done = ticdc_source("replay", file, *command)
         assert (done.code, message in done.err.replace("\n", " ")) == (2, True), done.err
     assert len(captured(broker, filled)) == 5
+
+
+RECORD = {"topic": "a", "partition": 0, "offset": 0, "timestamp": 1, "key": None, "value": None, "headers": []}
+NO_VALUES: dict[str, tuple[object, ...]] = {
+    "timestamp": (1 << 70, 1 << 63, -2, "1", 1.0, None, True),
+    "partition": (-1, 1 << 31, "0", 0.5, False, []),
+    "offset": (-1, 1 << 63, "x"),
+    "key": ("é", "a", 1, {}),
+    "headers": ("ab", {"ab": "AA=="}, [["h"]], [["h", 1]], [[1, "AA=="]], [["\ud800", None]], 3),
+    "topic": (1, None, "\udcff"),
+}
+
+
+@pytest.mark.parametrize("member", NO_VALUES)
+def test_a_record_that_kafka_cannot_have_is_refused(member: str, tmp_path: Path) -> None:
+    """A number out of range, or a value of another type, is an error with its line, before anything is written."""
+    file = tmp_path / "f.gz"
+    head = {"format": "ticdc-source capture", "version": 1}
+    for value in NO_VALUES[member]:
+        lines = map(json.dumps, (head, RECORD, {**RECORD, member: value}))
+        file.write_bytes(gzip.compress("\n".join(lines).encode()))
+
+        with pytest.raises(OptionError, match="line 3: it is no record of a capture"):
+            list(read_capture(file))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"topic":', "9" * 5000, "1e400", "[]", "null"])
+def test_a_line_that_is_no_record_is_refused(text: str, tmp_path: Path) -> None:
+    """What is no JSON object of a record is an error with its line."""
+    file = tmp_path / "f.gz"
+    head = json.dumps({"format": "ticdc-source capture", "version": 1})
+    file.write_bytes(gzip.compress(f"{head}\n{text}\n".encode()))
+
+    with pytest.raises(OptionError, match="line 2: it is no record of a capture"):
+        list(read_capture(file))
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    """Whatever byte of a file is another one, reading it gives records or our error."""
+    file = tmp_path / "f.gz"
+    write_capture(file, [CapturedRecord(topic="a", partition=0, offset=0, timestamp=1, key=b"k", value=b"v")])
+    good = file.read_bytes()
+    for position in range(len(good)):
+        file.write_bytes(good[:position] + bytes([good[position] ^ 0x55]) + good[position + 1 :])
+        with suppress(OptionError):
+            list(read_capture(file))
+
+
+def test_a_capture_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """A capture has the data of tables: nobody else can read it, whatever the umask and an older file's mode are."""
+    file = tmp_path / "f.gz"
+    file.touch(0o666)
+    before = os.umask(0)
+    modes: list[int] = []
+
+    def records() -> Iterator[CapturedRecord]:
+        modes.extend(path.stat().st_mode & 0o777 for path in tmp_path.iterdir() if path != file)
+        yield CapturedRecord(topic="a", partition=0, offset=0, timestamp=1, key=None, value=None)
+
+    try:
+        write_capture(file, records())
+    finally:
+        os.umask(before)
+
+    assert modes == [0o600]  # also while it is written
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_the_same_records_give_the_same_file(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from rich.console import Console
 
 import ticdc_source.inspection
 from examples.local_kafka import produce
+from tests.cli.conftest import Command
 from tests.conftest import Kafka
 from tests.support.corpus import Line, Scenario, scenario, scenarios
 from tests.support.messages import TSO, Message, canal, debezium, open_message
@@ -412,15 +413,14 @@ def test_no_secret_is_in_the_report(
     ],
 )
 def test_wrong_arguments_are_errors_with_an_exit_code(
-    arguments: list[str], code: int, text: str, broker: Kafka, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], code: int, text: str, broker: Kafka, ticdc_source: Command
 ) -> None:
     """What the user must mend is one line on stderr, and the exit code 2."""
-    assert main(["inspect", "--bootstrap-servers", broker.bootstrap_servers, *arguments]) == code
-    shown = capsys.readouterr()
+    done = ticdc_source("inspect", "--bootstrap-servers", broker.bootstrap_servers, *arguments)
 
-    assert text in shown.err
-    assert "Traceback" not in shown.err
-    assert shown.out == ""
+    assert (done.code, done.out) == (code, "")
+    assert text in done.err
+    assert len(done.err.splitlines()) == 1
 
 
 def test_an_unreachable_broker_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import replace
 
 import pytest
 from kafka.net.compat import KafkaNetClient
@@ -124,6 +125,14 @@ def test_the_error_names_the_cause(
         rf"Kafka at {address} did not answer in \d\.\d s \(kafka\.default\.api\.timeout\.ms = 600 ms\): "
     )
     assert caught.match(rf": ({address}: )?{SAID[server]}")
+
+
+def test_a_name_that_dns_cannot_have_is_a_cause() -> None:
+    """A broker that tells its clients such a name is not reached, and the error says why."""
+    server = "xn--ñ.例え:9092"
+    settings = replace(client_settings(options("a:1"), driver=True), bootstrap_servers=(server,))
+    with pytest.raises(KafkaUnavailableError, match="DNS lookup failed: no name of a host"):
+        NetworkClient(settings, Patience(server, "a test", Limit(200, "kafka.default.api.timeout.ms")))
 
 
 def test_a_refused_login_is_suspected_by_the_plain_client() -> None:

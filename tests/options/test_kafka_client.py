@@ -2,12 +2,15 @@
 
 import json
 import pickle
+import traceback
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 
 import pytest
 from kafka import KafkaConsumer
 
+from ticdc_source.driver.load import batch_options, stream_options
 from ticdc_source.errors import OptionError
 from ticdc_source.kafka.kafka_python.consumers import consumer_settings
 from ticdc_source.options.kafka_client import SETTINGS, ClientSettings, client_settings
@@ -41,6 +44,8 @@ def test_every_name_is_one_of_kafka_pythons() -> None:
     ("name", "value", "setting", "expected"),
     [
         ("bootstrap.servers", " a:1 , b:2,", "bootstrap_servers", ("a:1", "b:2")),
+        ("bootstrap.servers", "SSL://a:1,[::1]:2,例え.jp:3", "bootstrap_servers", ("a:1", "[::1]:2", "例え.jp:3")),
+        ("metadata.max.age.ms", f"{(1 << 63) - 1}", "metadata_max_age_ms", (1 << 63) - 1),  # Java's Long.MAX_VALUE
         ("Client.Id", "me", "client_id", "me"),
         ("client_id", "me", "client_id", "me"),
         ("isolation.level", "read_committed", "isolation_level", "read_committed"),
@@ -68,6 +73,13 @@ def test_names_and_values_are_mapped(name: str, value: str, setting: str, expect
         ("security.protocol", "TLS"),
         ("bootstrap.servers", "broker"),
         ("bootstrap.servers", "broker:kafka"),
+        ("bootstrap.servers", "broker:99999"),
+        ("bootstrap.servers", "a:1,broker:0"),
+        ("bootstrap.servers", "xn--ñ.例え:9092"),
+        ("bootstrap.servers", "::1:9092"),
+        ("request.timeout.ms", f"{1 << 31}"),
+        ("metadata.max.age.ms", f"{1 << 63}"),
+        ("fetch.max.bytes", "9" * 5000),
         ("api_version", "latest"),
         ("ssl.keystore.type", "BCFKS"),
         ("ssl.endpoint.identification.algorithm", "ldaps"),
@@ -77,6 +89,29 @@ def test_values_that_do_not_parse_name_the_option(name: str, value: str) -> None
     """The error of a malformed value names the option as the user wrote it."""
     with pytest.raises(OptionError, match=rf"Option 'kafka\.{name}': expected"):
         config({name: value})
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        f"me:{SECRET}@b:9092",
+        f"a:1, me:{SECRET}@b:9092",
+        f"me:{SECRET},x@b:9092",
+        f"SASL_SSL://me:{SECRET}@b:9092",
+        SECRET,
+    ],
+)
+@pytest.mark.parametrize("read", [batch_options, stream_options])
+def test_a_password_among_the_servers_is_not_repeated(
+    servers: str, read: Callable[[Mapping[str, str]], Options]
+) -> None:
+    """A password in kafka.bootstrap.servers is refused before DNS could see it, and no text of the error holds it."""
+    options = read({"kafka.bootstrap.servers": servers, "subscribe": "t"})
+    with pytest.raises(OptionError, match=r"'kafka\.bootstrap\.servers': expected host:port") as caught:
+        client_settings(options, driver=True)
+
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    assert ("kafka.sasl.jaas.config" in str(caught.value)) == ("@" in servers)
 
 
 @pytest.mark.parametrize(

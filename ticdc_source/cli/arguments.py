@@ -1,31 +1,197 @@
-"""The arguments that several commands have: how to reach the brokers, and which topics."""
+"""The arguments that several commands have, and the parsers of all arguments.
+
+Each argument that takes a value has a parser, which refuses what is out of its range: `argument(parser of options)`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NoReturn, TypeVar
 
+from rich.text import Text
+
+from ticdc_source.cli.screen import errors, visible
 from ticdc_source.errors import OptionError
+from ticdc_source.options import parsers
+from ticdc_source.options.parsers import LARGEST_INT, LARGEST_LONG, ParseError
 
-__all__ = ["add_connection", "add_limits", "given_by_user", "options_of"]
+__all__ = [
+    "WRONG_ARGUMENTS",
+    "ArgumentParser",
+    "add_connection",
+    "add_limits",
+    "argument",
+    "count",
+    "file_path",
+    "given_by_user",
+    "offset_range",
+    "options_of",
+    "partitions",
+    "seconds",
+    "words",
+]
+
+Value = TypeVar("Value")
+
+WRONG_ARGUMENTS = 2  # the exit code
+_SHOWN = 60  # characters of a value in an error
+_LONGEST_WORDS = 32_767  # bytes of a text in a message to Kafka
+_LARGEST_PROPERTIES = 1 << 20  # bytes
 
 _KAFKA = "kafka."
 # A person waits: by default a third of what a job waits for the brokers.
 _DEFAULTS = {"kafka.default.api.timeout.ms": "10000"}
 _PROPERTY = re.compile(r"\s*((?:\\.|[^\\\s=:])+)\s*[=:\s]?\s*(.*)", re.DOTALL)
+_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka's org.apache.kafka.common.internals.Topic
+_DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def add_connection(parser: argparse.ArgumentParser, *, topics: bool = True) -> None:
-    """Add the arguments that say which brokers and, unless a command has none, which topics."""
+class ArgumentParser(argparse.ArgumentParser):
+    """Ends with one line of error."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error, and end."""
+        errors().print(Text.assemble(("error:", "bold red"), f" {visible(message)}; see {self.prog} --help"))
+        raise SystemExit(WRONG_ARGUMENTS)
+
+
+def argument(parse: Callable[[str], Value], *, secret: bool = False) -> Callable[[str], Value]:
+    """Return a parser for argparse.
+
+    Args:
+        parse: turns text into the value, or raises `ParseError`.
+        secret: whether the text may be secret, so that the error does not repeat it.
+    """
+
+    def parsed(text: str) -> Value:
+        try:
+            return parse(text)
+        except ParseError as error:
+            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+            got = "" if secret or error.part is not None else f", got '{shown}'"
+            meant = f"; did you mean {error.meant}?" if error.meant else ""
+            msg = f"{error.expected}{got}{meant}"
+            raise argparse.ArgumentTypeError(msg) from None
+
+    return parsed
+
+
+def words(text: str) -> str:
+    """Check a text that is sent to Kafka, or compared with what comes from there."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:  # bytes on the command line that are not UTF-8
+        size = 0
+    if not 0 < size <= _LONGEST_WORDS or not text.strip():
+        msg = f"expected 1 to {_LONGEST_WORDS} bytes of UTF-8"
+        raise ParseError(msg)
+    return text
+
+
+def _topics(text: str) -> str:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or not all(map(_TOPIC.fullmatch, names)):
+        msg = "expected names of topics, separated by commas: up to 249 letters, digits, dots, underscores and hyphens"
+        raise ParseError(msg)
+    return ",".join(names)
+
+
+def _topic(text: str) -> str:
+    if _TOPIC.fullmatch(text.strip()) is None:
+        msg = "expected the name of one topic: up to 249 letters, digits, dots, underscores and hyphens"
+        raise ParseError(msg)
+    return text.strip()
+
+
+def file_path(text: str) -> Path:
+    """Parse the path of a file. Its name need not be UTF-8."""
+    try:
+        is_path = 0 not in os.fsencode(text) and bool(text)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
+        msg = "expected the path of a file"
+        raise ParseError(msg)
+    return Path(text)
+
+
+def seconds(minimum: float, maximum: float) -> Callable[[str], float]:
+    """Return a parser of a number of seconds from `minimum` to `maximum`; it may have a fraction."""
+
+    def parse(text: str) -> float:
+        if not _DECIMAL.fullmatch(text.strip()) or not minimum <= float(text) <= maximum:
+            msg = f"expected seconds, from {minimum:g} to {maximum:.0f}"
+            raise ParseError(msg)
+        return float(text)
+
+    return parse
+
+
+count = parsers.whole_number(1, LARGEST_LONG)
+
+
+def partitions(text: str) -> frozenset[int]:
+    """Parse numbers of partitions, separated by commas."""
+    return frozenset(map(parsers.whole_number(0, LARGEST_INT), text.split(",")))
+
+
+def offset_range(text: str) -> tuple[int | None, int | None]:
+    """Parse FROM:TO, one of which may be left out."""
+    start, colon, end = (part.strip() for part in text.partition(":"))
+    offset = parsers.whole_number(0, LARGEST_LONG)
+    if not colon or not (start or end):
+        msg = "expected FROM:TO, FROM: or :TO"
+        raise ParseError(msg)
+    first, last = (offset(part) if part else None for part in (start, end))
+    if last is not None and last <= (first or 0):
+        msg = "expected FROM:TO with FROM below TO, as TO is exclusive"
+        raise ParseError(msg)
+    return first, last
+
+
+def _servers(text: str) -> str:
+    return ",".join(parsers.servers(text))
+
+
+def _name_and_value(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        msg = "expected NAME=VALUE, such as --conf kafka.security.protocol=SSL"
+        raise ParseError(msg)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        msg = f"expected UTF-8 as the value of {name.strip()}"
+        raise ParseError(msg) from None
+    return name.strip(), value
+
+
+def add_connection(parser: argparse.ArgumentParser, *, is_one_topic: bool = False) -> None:
+    """Add the arguments that say which brokers and which topics, or which one topic."""
     group = parser.add_argument_group("connection")
-    group.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]", help="Kafka's brokers")
-    if topics:
-        group.add_argument("--topic", required=True, metavar="TOPIC[,…]", help="the topics")
+    group.add_argument(
+        "--bootstrap-servers",
+        "--bootstrap-server",  # of Kafka's own commands
+        type=argument(_servers, secret=True),
+        required=True,
+        metavar="HOST:PORT[,…]",
+        help="Kafka's brokers",
+    )
+    group.add_argument(
+        "--topic",
+        type=argument(_topic if is_one_topic else _topics),
+        required=True,
+        metavar="TOPIC[,…]",
+        help="the topics; `replay` takes one",
+    )
     group.add_argument(
         "--conf",
+        type=argument(_name_and_value, secret=True),
         action="append",
         default=[],
         metavar="NAME=VALUE",
@@ -33,7 +199,7 @@ def add_connection(parser: argparse.ArgumentParser, *, topics: bool = True) -> N
     )
     group.add_argument(
         "--properties",
-        type=Path,
+        type=argument(file_path),
         metavar="FILE",
         help="a file of Kafka client properties (client.properties): the place for passwords, as other users of this "
         "machine see the arguments of a command",
@@ -44,49 +210,52 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say how far to look."""
     parser.add_argument(
         "--max-records",
-        type=_positive,
+        type=argument(count),
         default=100_000,
         metavar="N",
         help="read at most about so many records (%(default)s)",
     )
     parser.add_argument(
-        "--timeout", type=float, default=30.0, metavar="SECONDS", help="read for at most so long (%(default)s)"
+        "--timeout",
+        type=argument(seconds(0.001, 86_400)),
+        default=30.0,
+        metavar="SECONDS",
+        help="read for at most so long (%(default)s)",
     )
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
 
 
 def options_of(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options of the source. Arguments replace what the file of properties says.
 
     Raises:
-        OptionError: the file cannot be read, or `--conf` is not of the form NAME=VALUE.
+        OptionError: the file cannot be read, or is no file of properties.
     """
     options = dict(_DEFAULTS)
     if arguments.properties is not None:
-        try:
-            text = arguments.properties.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            msg = f"--properties {arguments.properties}: {reason}"
-            raise OptionError(msg) from None
-        for name, value in _properties(text):
+        for name, value in _properties(_text_of(arguments.properties)):
             options[name if name.startswith(_KAFKA) else _KAFKA + name] = value
-    for item in arguments.conf:
-        name, equals, value = item.partition("=")
-        if not equals or not name.strip():
-            msg = "--conf takes NAME=VALUE, such as --conf kafka.security.protocol=SSL"
-            raise OptionError(msg)
-        options[name.strip()] = value
+    options.update(arguments.conf)
     options["kafka.bootstrap.servers"] = arguments.bootstrap_servers
-    if getattr(arguments, "topic", None):
-        options["subscribe"] = arguments.topic
+    options["subscribe"] = arguments.topic
     return options
+
+
+def _text_of(path: Path) -> str:
+    """Return the text of a file of properties. A pipe is one too, and a device without end is none."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST_PROPERTIES + 1)
+        text = data.decode()
+    except OSError as error:
+        reason = error.strerror
+    except UnicodeDecodeError:
+        reason = "it is not UTF-8"
+    else:
+        if len(data) <= _LARGEST_PROPERTIES:
+            return text
+        reason = "it has more than 1 MiB, so it is no file of properties"
+    msg = f"--properties {path}: {reason}"
+    raise OptionError(msg)
 
 
 def given_by_user(options: Mapping[str, str]) -> dict[str, str]:

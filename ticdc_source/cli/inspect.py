@@ -6,13 +6,12 @@ It reads all records of a small topic, and both ends of a large one.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
 from ticdc_source.cli.arguments import add_connection, add_limits, given_by_user, options_of
-from ticdc_source.cli.screen import moment, output, plain, print_json, progress_bar, table_of
+from ticdc_source.cli.screen import literal, moment, output, plain, print_json, progress_bar, table_of
 from ticdc_source.inspection.inspect import Limits, ScanProgress, inspect
 from ticdc_source.inspection.report import (
     Finding,
@@ -126,7 +125,7 @@ def _show_protocol(
     if messages.settings:
         table = table_of("setting", "value", "because", title=f"Settings of the changefeed ({messages.protocol})")
         for setting in messages.settings:
-            table.add_row(setting.name, f"[cyan]{setting.value}[/]", plain(setting.because))
+            table.add_row(setting.name, f"[cyan]{plain(setting.value)}[/]", plain(setting.because))
         console.print(table, "")
     tables = messages.tables if everything else sorted(messages.tables, key=lambda each: -each.events)[:_MOST_ROWS]
     if tables:
@@ -149,7 +148,7 @@ def _show_protocol(
         events = messages.ddl if everything else messages.ddl[-_MOST_ROWS:]
         table = table_of("time", "table", "kind", "statement", title=f"DDL ({len(messages.ddl)})")
         for event in events:
-            kind = f"[red]{event.kind}[/]" if event.removes_rows else event.kind
+            kind = f"[red]{plain(event.kind)}[/]" if event.removes_rows else plain(event.kind)
             statement = " ".join(event.query.split())
             if len(statement) > _LONGEST_STATEMENT and not everything:
                 statement = statement[:_LONGEST_STATEMENT] + "…"
@@ -178,7 +177,7 @@ def option_lines(table: TableReport, topic: str, inspection: Inspection) -> Iter
     for name, value in given.items():
         guessed = name == "timeZone" and name not in inspection.options
         comment = "  # a guess: no message says the --tz of the TiCDC server" if guessed else ""
-        yield f"    .option({json.dumps(name)}, {json.dumps(value, ensure_ascii=False)}){comment}"
+        yield f"    .option({literal(name)}, {literal(value)}){comment}"
     yield "    .load()"
     yield ")"
 

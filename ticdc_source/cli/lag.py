@@ -8,8 +8,6 @@ first event that the reader has not read has been committed.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +16,8 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ticdc_source.cli.arguments import add_connection, options_of
-from ticdc_source.cli.screen import errors, moment, output, plain, table_of
+from ticdc_source.cli.arguments import add_connection, argument, count, options_of, seconds, words
+from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
 from ticdc_source.errors import KafkaUnavailableError
 from ticdc_source.monitoring.topic_lag import LagReport, LagWatch, PartitionLag, Reader
 from ticdc_source.tso import duration
@@ -28,6 +26,7 @@ __all__ = ["SUMMARY", "add_arguments", "run"]
 
 SUMMARY = "how late topics are, and how far behind a stream or a consumer group is"
 _INTERVAL_S = 2.0
+_MOST_LAG_S = 10**9  # 30 years
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,18 +35,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reader = parser.add_mutually_exclusive_group()
     reader.add_argument(
         "--checkpoint",
+        type=argument(words),
         metavar="FOLDER",
         help="also show how far the stream with this checkpointLocation is (path, URI)",
     )
-    reader.add_argument("--group", help="also show how far this consumer group is (commitGroupOffsets)")
+    reader.add_argument(
+        "--group", type=argument(words), help="also show how far this consumer group is (commitGroupOffsets)"
+    )
     parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
     parser.add_argument(
-        "--interval", type=float, default=_INTERVAL_S, metavar="SECONDS", help="between two looks (%(default)s)"
+        "--interval",
+        type=argument(seconds(0, 86_400)),
+        default=_INTERVAL_S,
+        metavar="SECONDS",
+        help="between two looks (%(default)s)",
     )
-    parser.add_argument("--count", type=int, metavar="N", help="with --watch: end after so many looks")
+    parser.add_argument("--count", type=argument(count), metavar="N", help="with --watch: end after so many looks")
     parser.add_argument(
         "--max-lag",
-        type=float,
+        type=argument(seconds(0, _MOST_LAG_S)),
         metavar="SECONDS",
         help="return 1 if the watermark lag or the commit lag of a partition is larger, or if nothing tells how late "
         "it is; the age counts where there is neither lag",
@@ -94,17 +100,12 @@ def _screen(arguments: argparse.Namespace) -> Iterator[Callable[[LagReport], obj
     """Yield what shows a look: on a terminal in the place of the one before, else one below the other."""
     console = output()
     if arguments.json:
-        yield _print_line
+        yield lambda report: print_json(report.as_json(), indent=None)
     elif arguments.watch and console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
             yield lambda report: live.update(_shown(report), refresh=True)
     else:
         yield lambda report: console.print(_shown(report))
-
-
-def _print_line(report: LagReport) -> None:
-    sys.stdout.write(json.dumps(report.as_json()) + "\n")
-    sys.stdout.flush()
 
 
 def _shown(report: LagReport) -> RenderableType:

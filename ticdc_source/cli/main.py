@@ -21,8 +21,9 @@ from rich.text import Text
 
 from ticdc_source import __version__
 from ticdc_source.cli import capture, doctor, inspect, lag, options, replay, tail
-from ticdc_source.cli.screen import errors
-from ticdc_source.errors import KafkaUnavailableError, OptionError, TiCDCSourceError
+from ticdc_source.cli.arguments import WRONG_ARGUMENTS, ArgumentParser
+from ticdc_source.cli.screen import LogFormat, errors
+from ticdc_source.errors import KafkaUnavailableError, OptionError, TiCDCSourceError, once_per_query
 
 __all__ = ["COMMANDS", "main", "parser"]
 
@@ -37,7 +38,7 @@ COMMANDS = {
     "options": options,
 }
 
-_USAGE, _UNAVAILABLE, _OTHER, _INTERRUPTED = 2, 3, 4, 130
+_UNAVAILABLE, _OTHER, _INTERRUPTED = 3, 4, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,17 +47,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: what follows `ticdc-source`; that of this process by default.
     """
-    parsed = parser().parse_args(arguments)
+    parsed = _parsed(arguments)
     # The Kafka client logs each attempt to connect; the error says what came of them.
-    logging.basicConfig(level=logging.DEBUG if parsed.verbose else logging.CRITICAL, stream=sys.stderr)
+    log = logging.StreamHandler(sys.stderr)
+    log.setFormatter(LogFormat(logging.BASIC_FORMAT))
+    logging.basicConfig(level=logging.DEBUG if parsed.verbose else logging.CRITICAL, handlers=[log])
     warnings.showwarning = _show_warning
     try:
-        code: int = COMMANDS[parsed.command].run(parsed)
+        with once_per_query(set()):
+            code: int = COMMANDS[parsed.command].run(parsed)
         sys.stdout.flush()
     except TiCDCSourceError as error:
         errors().print(Text.assemble(("error:", "bold red"), f" {error}"))
         if isinstance(error, OptionError):
-            return _USAGE
+            return WRONG_ARGUMENTS
         return _UNAVAILABLE if isinstance(error, KafkaUnavailableError) else _OTHER
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -66,13 +70,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the arguments, or end with an error. Values of unknown ones may be secret: it does not repeat them."""
+    whole = parser()
+    parsed, unknown = whole.parse_known_args(arguments)
+    if unknown:
+        names = [each.partition("=")[0] for each in unknown if each.startswith("-")]
+        whole.error(f"unknown argument {names[0]}" if names else f"too many words after {parsed.command}")
+    return parsed
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    whole = argparse.ArgumentParser(prog="ticdc-source", description="See into topics that TiCDC writes to.")
+    # A shortened name may come to mean another argument; and argparse's error about one repeats its value.
+    whole = ArgumentParser(prog="ticdc-source", description="See into topics that TiCDC writes to.", allow_abbrev=False)
     whole.add_argument("--version", action="version", version=f"ticdc-source {__version__}")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in COMMANDS.items():
-        command = commands.add_parser(name, help=module.SUMMARY, description=module.__doc__)
+        command = commands.add_parser(name, help=module.SUMMARY, description=module.__doc__, allow_abbrev=False)
         command.formatter_class = argparse.RawDescriptionHelpFormatter
         command.add_argument("--verbose", action="store_true", help="log what the Kafka client does, to stderr")
         module.add_arguments(command)

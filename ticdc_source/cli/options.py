@@ -9,6 +9,7 @@ import argparse
 import difflib
 from dataclasses import asdict, dataclass
 
+from ticdc_source.cli.arguments import argument, words
 from ticdc_source.cli.screen import output, plain, print_json, table_of
 from ticdc_source.errors import OptionError
 from ticdc_source.options.kafka_client import REFUSED, SETTINGS, WITHOUT_EFFECT
@@ -39,7 +40,7 @@ class _Setting:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="a name, or a part of it")
+    parser.add_argument("name", nargs="?", type=argument(words), metavar="NAME", help="a name, or a part of it")
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
 
 

@@ -7,9 +7,8 @@ exist unless --create is given.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from ticdc_source.cli.arguments import add_connection, options_of
+from ticdc_source.cli.arguments import add_connection, argument, file_path, options_of
 from ticdc_source.cli.screen import errors
 from ticdc_source.inspection.capture import replay
 
@@ -20,8 +19,10 @@ SUMMARY = "the records of a capture, written to a topic"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="what `ticdc-source capture` has written")
-    add_connection(parser)
+    parser.add_argument(
+        "file", type=argument(file_path), metavar="FILE", help="what `ticdc-source capture` has written"
+    )
+    add_connection(parser, is_one_topic=True)
     parser.add_argument("--create", action="store_true", help="create the topic if it does not exist")
     parser.add_argument("--append", action="store_true", help="also write to a topic that has records")
 

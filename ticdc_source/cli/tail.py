@@ -10,16 +10,18 @@ import argparse
 import base64
 import binascii
 import json
-import sys
+import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
 from rich.text import Text
 
-from ticdc_source.cli.arguments import add_connection, options_of
-from ticdc_source.cli.screen import output
+from ticdc_source.cli.arguments import add_connection, argument, count, options_of, words
+from ticdc_source.cli.screen import output, print_json, visible
 from ticdc_source.errors import OptionError
 from ticdc_source.inspection.tail import CORRUPT, Event, Start, Tail
+from ticdc_source.options import parsers
+from ticdc_source.options.parsers import ParseError
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -49,15 +51,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from",
         dest="start",
-        type=_start,
+        type=argument(_start),
         default="-10",
         metavar="WHERE",
         help="earliest, latest, a time in ISO 8601 (UTC unless it says), or -N: N records before the end of each "
         "partition (%(default)s; write --from=-5)",
     )
-    parser.add_argument("--tables", metavar="DB.TABLE[,…]", help="only rows and DDL of these tables, such as shop.*")
-    parser.add_argument("--kind", type=_kinds, metavar="KIND[,…]", help=f"only these: {', '.join(_KINDS)}")
-    parser.add_argument("--max-events", type=int, metavar="N", help="end after so many events")
+    parser.add_argument(
+        "--tables",
+        type=argument(_tables),
+        metavar="DB.TABLE[,…]",
+        help="only rows and DDL of these tables, such as shop.*",
+    )
+    parser.add_argument(
+        "--kind", type=argument(parsers.subset_of(*_KINDS)), metavar="KIND[,…]", help=f"only these: {', '.join(_KINDS)}"
+    )
+    parser.add_argument("--max-events", type=argument(count), metavar="N", help="end after so many events")
     parser.add_argument(
         "--follow",
         action=argparse.BooleanOptionalAction,
@@ -73,19 +82,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _start(text: str) -> Start:
     if text in ("earliest", "latest"):
         return Start(earliest=text == "earliest")
-    if text[:1] == "-" and text[1:].isdigit():
+    if re.fullmatch(r"-[0-9]{1,18}", text):
         return Start(back=int(text[1:]))
-    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return Start(at_ms=round(moment.timestamp() * 1000))
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        at_ms = round(moment.replace(tzinfo=moment.tzinfo or timezone.utc).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        at_ms = -1
+    if at_ms < 0:
+        msg = "expected earliest, latest, -N, or a time since 1970 in ISO 8601, such as 2026-11-23T08:00:00Z"
+        raise ParseError(msg)
+    return Start(at_ms=at_ms)
 
 
-def _kinds(text: str) -> frozenset[str]:
-    kinds = frozenset(text.split(","))
-    if not kinds <= _KINDS.keys():
-        raise ValueError
-    return kinds
+def _tables(text: str) -> str:
+    parsers.tables(words(text))
+    return text
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -104,8 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.kind is not None and kind not in arguments.kind:
                 continue
             if arguments.json:
-                sys.stdout.write(json.dumps(event, default=_jsonable, ensure_ascii=False) + "\n")
-                sys.stdout.flush()
+                print_json(event, indent=None, default=_jsonable)
             else:
                 line = _line(event, kind, tail, full=arguments.full)
                 console.print(line, soft_wrap=True)
@@ -128,9 +139,9 @@ def _line(event: Event, kind: str, tail: Tail, *, full: bool) -> Text:
     line = Text(f"{time} {event['_topic']}-{event['_partition']}:{event['_offset']} ", style="bright_black")
     line.append(f"{kind:9} ", style=style)
     table = ".".join(str(event[part]) for part in ("_database", "_table") if event[part])
-    line.append(f"{_printable(table)} " if table else "", style="bold" if kind != "watermark" else style)
+    line.append(f"{visible(table)} " if table else "", style="bold" if kind != "watermark" else style)
     line.append(
-        _printable("".join(_details(event, kind, tail, full=full))),
+        visible("".join(_details(event, kind, tail, full=full))),
         style=style if kind in {"watermark", "corrupt"} else "",
     )
     return line
@@ -166,11 +177,6 @@ def _details(event: Event, kind: str, tail: Tail, *, full: bool) -> Iterator[str
         return
     row = after or before
     yield " " + pairs({name: value for name, value in row.items() if name not in key})
-
-
-def _printable(text: str) -> str:
-    """Return a text without characters that a terminal takes for commands."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def _row(text: object) -> dict[str, object]:

@@ -73,6 +73,7 @@ def batch_options(given: Mapping[str, str]) -> Options:
         OptionError: an option is wrong, or not supported in batch reads.
     """
     options = _parsed(given)
+    warn_of_unknown(options)
     validate(options, streaming=False)
     checked_protocol(options)
     check_types(options)
@@ -201,7 +202,6 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
         TiCDCSourceError: the brokers do not answer, requested offsets no longer exist, or the messages do not fit the
             options.
     """
-    warn_of_unknown(options)
     warn_of_missing(options.native_code)
     with KafkaCluster(options) as cluster:
         ranges = cluster.resolve_ranges()

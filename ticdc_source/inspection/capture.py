@@ -10,8 +10,10 @@ import base64
 import binascii
 import gzip
 import json
+import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +27,7 @@ from ticdc_source.kafka.api import WrittenRecord
 from ticdc_source.kafka.kafka_python.connect import writer
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.parsers import LARGEST_INT, LARGEST_LONG
 from ticdc_source.protocols import INSPECTIONS, recognized
 from ticdc_source.protocols.redaction import Redactor
 
@@ -40,6 +43,7 @@ __all__ = [
 ]
 
 _FORMAT, _VERSION = "ticdc-source capture", 1
+_MOST_PARTITIONS = 10_000  # of a topic to create: Kafka's own limit of one request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,28 @@ class Selection:
         end = offset_range.end if self.end is None else min(self.end, offset_range.end)
         return offset_range._replace(start=start, end=max(start, end))
 
+    def check(self, ranges: Sequence[OffsetRange]) -> None:
+        """Refuse what selects nothing of the topic partitions.
+
+        Raises:
+            OptionError: a partition does not exist, or no partition has one of the offsets.
+        """
+        existing = {each.partition for each in ranges}
+        absent = sorted((self.partitions or frozenset()) - existing)
+        if absent:
+            numbers = ", ".join(map(str, absent))
+            msg = f"{_topics_of(ranges)} has no partition {numbers}: there are {min(existing)} to {max(existing)}"
+            raise OptionError(msg)
+        if (self.start, self.end) != (None, None) and not any(self.of(each).size for each in ranges):
+            selected = [each for each in ranges if self.partitions is None or each.partition in self.partitions]
+            wanted = f"{'' if self.start is None else self.start}:{'' if self.end is None else self.end}"
+            msg = f"No partition has one of the offsets {wanted}; there are {', '.join(map(str, selected))}"
+            raise OptionError(msg)
+
+
+def _topics_of(ranges: Iterable[OffsetRange]) -> str:
+    return ", ".join(dict.fromkeys(f"Topic '{each.topic}'" for each in ranges))
+
 
 @dataclass(frozen=True, slots=True)
 class CaptureProgress:
@@ -110,7 +136,9 @@ def capture(
     """
     options = batch_options({**given, "outputFormat": "record"})  # with headers
     with KafkaCluster(options) as cluster:
-        ranges = [selection.of(each) for each in cluster.everything()]
+        everything = cluster.everything()
+    selection.check(everything)
+    ranges = [selection.of(each) for each in everything]
     later = sum(each.size for each in ranges)
     total, done = min(selection.most, later), 0
     if total <= 0:
@@ -170,6 +198,8 @@ def redacted(records: Iterable[CapturedRecord], salt: bytes) -> Iterator[Capture
 def write_capture(path: Path, records: Iterable[CapturedRecord], *, is_redacted: bool = False) -> int:
     """Write records to a file, and return their number. Until it is whole, it has another name, and an older one stays.
 
+    Only the user who writes it can read it, as it has the data of tables.
+
     Raises:
         OptionError: the file cannot be written.
     """
@@ -205,11 +235,15 @@ def _whole(path: Path) -> Iterator[BinaryIO]:
         return
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        with draft.open("wb") as file:
+        with open(draft, "xb", opener=_for_this_user) as file:  # Path.open has no opener
             yield file
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _for_this_user(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def read_capture(path: Path) -> Iterator[CapturedRecord]:
@@ -224,24 +258,48 @@ def read_capture(path: Path) -> Iterator[CapturedRecord]:
             head: object = json.loads(file.readline() or b"null")
             _check_head(head, path)
             for number, text in enumerate(file, 2):  # noqa: B007 (for the error)
-                line = json.loads(text)
-                yield CapturedRecord(
-                    topic=str(line["topic"]),
-                    partition=int(line["partition"]),
-                    offset=int(line["offset"]),
-                    timestamp=int(line["timestamp"]),
-                    key=_bytes(line["key"]),
-                    value=_bytes(line["value"]),
-                    headers=tuple((str(name), _bytes(value)) for name, value in line["headers"]),
-                )
+                yield _record(json.loads(text))
     except OptionError:
         raise
     except OSError as error:  # gzip.BadGzipFile is one
         msg = f"{path} cannot be read: {error.strerror or error}"
         raise OptionError(msg) from None
-    except (EOFError, KeyError, TypeError, ValueError, binascii.Error) as error:
+    except (EOFError, KeyError, TypeError, ValueError, RecursionError, binascii.Error, zlib.error) as error:
         msg = f"{path}, line {number}: it is no record of a capture, or the file is not whole ({type(error).__name__})"
         raise OptionError(msg) from None
+
+
+def _record(line: Mapping[str, object]) -> CapturedRecord:
+    """Return a record.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is none that Kafka can have.
+    """
+    headers = line["headers"]
+    if not isinstance(headers, list):
+        raise TypeError
+    return CapturedRecord(
+        topic=_words(line["topic"]),
+        partition=_number(line["partition"], 0, LARGEST_INT),
+        offset=_number(line["offset"], 0, LARGEST_LONG),
+        timestamp=_number(line["timestamp"], -1, LARGEST_LONG),  # -1: it has none
+        key=_bytes(line["key"]),
+        value=_bytes(line["value"]),
+        headers=tuple((_words(name), _bytes(value)) for name, value in headers),
+    )
+
+
+def _number(value: object, minimum: int, maximum: int) -> int:
+    if type(value) is not int or not minimum <= value <= maximum:  # to Python, a bool is an int
+        raise ValueError
+    return value
+
+
+def _words(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    value.encode()  # half of a surrogate pair has no UTF-8
+    return value
 
 
 def _check_head(head: object, path: Path) -> None:
@@ -280,6 +338,9 @@ def replay(given: Mapping[str, str], path: Path, *, topic: str, create: bool = F
         if not existing and not create:
             msg = f"Topic '{topic}' does not exist: --create creates it, with {most + 1} partitions"
             raise OptionError(msg)
+        if not existing and most >= _MOST_PARTITIONS:
+            msg = f"The records need a topic with {most + 1} partitions: --create creates at most {_MOST_PARTITIONS}"
+            raise OptionError(msg)
         if existing and most not in existing and most >= 0:
             msg = f"Topic '{topic}' has {len(existing)} partitions, and the records need {most + 1}"
             raise OptionError(msg)
@@ -297,5 +358,5 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
 
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text, validate=True)
+def _bytes(text: object) -> bytes | None:
+    return None if text is None else base64.b64decode(_words(text), validate=True)

@@ -309,6 +309,8 @@ def _failure_at(address: tuple[str, int]) -> str | None:
             return None
     except OSError as error:
         return f"{address[0]}:{address[1]} ({_reason(error)})"
+    except UnicodeError:  # DNS cannot have such a name
+        return f"{address[0]}:{address[1]} (no name of a host)"
 
 
 def _find(connection: _Connection) -> Outcome:

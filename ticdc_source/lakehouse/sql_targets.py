@@ -72,8 +72,8 @@ class _SqlTarget:
             if "DATA_SOURCE_NOT_FOUND" not in str(error):
                 raise
             msg = (
-                f"The target {self.name} cannot be created: this session has no {self.engine.title()}. Start it with the "
-                f"package, the extension and the catalog of {self.engine.title()}, as docs/guides/lakehouse.md shows"
+                f"The target {self.name} cannot be created: this session has no {self.engine.title()}. Start it with "
+                f"the package, the extension and the catalog of {self.engine.title()}, as docs/guides/lakehouse.md shows"
             )
             raise TargetError(msg) from None
 

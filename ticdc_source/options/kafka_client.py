@@ -62,18 +62,20 @@ class ClientSettings:
     default_api_timeout_ms: int = setting("default.api.timeout.ms", parsers.whole_number(1), default=30_000)
     bootstrap_timeout_ms: int = setting("bootstrap.timeout.ms", parsers.whole_number(1), default=30_000)
     socket_connection_setup_timeout_ms: int | None = setting(
-        "socket.connection.setup.timeout.ms", parsers.whole_number(1)
+        "socket.connection.setup.timeout.ms", parsers.whole_number(1, parsers.LARGEST_LONG)
     )
     socket_connection_setup_timeout_max_ms: int | None = setting(
-        "socket.connection.setup.timeout.max.ms", parsers.whole_number(1)
+        "socket.connection.setup.timeout.max.ms", parsers.whole_number(1, parsers.LARGEST_LONG)
     )
-    retry_backoff_ms: int | None = setting("retry.backoff.ms", parsers.whole_number(0))
-    reconnect_backoff_ms: int | None = setting("reconnect.backoff.ms", parsers.whole_number(0))
+    retry_backoff_ms: int | None = setting("retry.backoff.ms", parsers.whole_number(0, parsers.LARGEST_LONG))
+    reconnect_backoff_ms: int | None = setting("reconnect.backoff.ms", parsers.whole_number(0, parsers.LARGEST_LONG))
     reconnect_backoff_max_ms: int = setting(  # find a restarted broker again soon
-        "reconnect.backoff.max.ms", parsers.whole_number(0), default=1_000
+        "reconnect.backoff.max.ms", parsers.whole_number(0, parsers.LARGEST_LONG), default=1_000
     )
-    connections_max_idle_ms: int = setting("connections.max.idle.ms", parsers.whole_number(1), default=9 * 60_000)
-    metadata_max_age_ms: int | None = setting("metadata.max.age.ms", parsers.whole_number(1))
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms", parsers.whole_number(1, parsers.LARGEST_LONG), default=9 * 60_000
+    )
+    metadata_max_age_ms: int | None = setting("metadata.max.age.ms", parsers.whole_number(1, parsers.LARGEST_LONG))
     receive_buffer_bytes: int | None = setting("receive.buffer.bytes", parsers.buffer_bytes)
     send_buffer_bytes: int | None = setting("send.buffer.bytes", parsers.buffer_bytes)
     receive_message_max_bytes: int | None = setting(None, parsers.whole_number(1))

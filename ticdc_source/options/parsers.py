@@ -6,6 +6,7 @@ A parser raises `ParseError` without the option's name. The caller adds it, and 
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,8 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 __all__ = [
+    "LARGEST_INT",
+    "LARGEST_LONG",
     "ParseError",
     "PartitionLists",
     "PartitionNumbers",
@@ -50,12 +53,19 @@ Word = TypeVar("Word", bound=str)
 PartitionNumbers: TypeAlias = Mapping[str, Mapping[int, int]]  # offsets or times by topic and partition
 PartitionLists: TypeAlias = Mapping[str, Sequence[int]]  # partitions by topic
 
+LARGEST_INT = (1 << 31) - 1  # of Java, Kafka's messages and Arrow alike
+LARGEST_LONG = (1 << 63) - 1
+
 _INTEGER = re.compile(r"-?[0-9]{1,1000}")  # Python converts no more digits than 4300
 _NO_INTEGER = "Expected a single long value"
-_DURATION = re.compile(r"^(\d+)\s*(ms|s|m|min|h|d)?$")
+_DURATION = re.compile(r"([0-9]{1,19})\s*(ms|s|m|min|h|d)?")
+_LONGEST_MS = LARGEST_LONG // 1_000_000  # 292 years: clocks count nanoseconds
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
-_SIZE = re.compile(r"^(\d+)\s*(b|k|kb|m|mb|g|gb)?$")
+_SIZE = re.compile(r"([0-9]{1,19})\s*(b|k|kb|m|mb|g|gb)?")
 _SIZE_BYTES = {None: 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+_SERVER = re.compile(r"(?:[0-9A-Za-z%._-]*://)?(\[[^\]]*\]|[0-9A-Za-z._\x80-\U0010ffff-]+):([0-9]{1,5})")
+_SERVERS = "expected host:port, several separated by commas"
+_LARGEST_PORT = 65_535
 _FIXED_OFFSET = re.compile(r"^[+-](0\d|1[0-4]):[0-5]\d$")
 
 _ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[0,1]}'
@@ -182,7 +192,7 @@ def integer(minimum: int) -> Callable[[str], int]:
     """Return a parser of whole numbers that are at least `minimum`; the errors are in Spark's words."""
 
     def parse(value: str) -> int:
-        if not _INTEGER.fullmatch(value.strip()):
+        if not _INTEGER.fullmatch(value.strip()) or int(value) > LARGEST_LONG:
             raise ParseError(_NO_INTEGER)
         number = int(value)
         if number < minimum:
@@ -202,20 +212,22 @@ def resolved_or_integer(value: str) -> int | Literal["resolved"]:
 
 def duration_ms(value: str) -> int:
     """Parse a duration such as 500ms, 30s or 15m; return milliseconds. A bare number is milliseconds."""
-    match = _DURATION.match(value.strip().lower())
-    if match is None:
+    match = _DURATION.fullmatch(value.strip().lower())
+    milliseconds = None if match is None else int(match[1]) * _DURATION_MS[match[2]]
+    if milliseconds is None or milliseconds > _LONGEST_MS:
         msg = "expected a duration such as 500ms, 30s or 15m"
         raise ParseError(msg)
-    return int(match[1]) * _DURATION_MS[match[2]]
+    return milliseconds
 
 
 def size_bytes(value: str) -> int:
     """Parse a size such as 512k, 32m or 1g; return bytes. A bare number is bytes."""
-    match = _SIZE.match(value.strip().lower())
-    if match is None or int(match[1]) == 0:
+    match = _SIZE.fullmatch(value.strip().lower())
+    size = 0 if match is None else int(match[1]) * _SIZE_BYTES[match[2]]
+    if match is None or not 0 < size <= LARGEST_LONG:
         msg = "expected a size such as 512k, 32m or 1g"
         raise ParseError(msg)
-    return int(match[1]) * _SIZE_BYTES[match[2]]
+    return size
 
 
 # Names
@@ -342,7 +354,9 @@ def partition_lists(value: str) -> PartitionLists:
     """Parse JSON with a list of partitions for each topic."""
     by_topic: dict[str, list[int]] = {}
     for topic, partitions in _json_object(value, _ASSIGN_EXAMPLE).items():
-        if not isinstance(partitions, list) or not all(type(number) is int and number >= 0 for number in partitions):
+        if not isinstance(partitions, list) or not all(
+            type(number) is int and 0 <= number <= LARGEST_INT for number in partitions
+        ):
             raise _unexpected_json(_ASSIGN_EXAMPLE)
         by_topic[topic] = partitions
     return by_topic
@@ -358,8 +372,11 @@ def _partition_numbers(value: str, minimum: int, minimum_name: str, example: str
         numbers = by_topic.setdefault(topic, {})
         for partition, number in partitions.items():
             # "00" would be a second name of partition 0; to Python, a bool is an int.
-            if not partition.isdecimal() or str(int(partition)) != partition or type(number) is not int:
+            if not re.fullmatch(r"0|[1-9][0-9]{0,9}", partition) or type(number) is not int:
                 raise _unexpected_json(example)
+            if int(partition) > LARGEST_INT or number > LARGEST_LONG:
+                msg = f"{number} for {topic}-{partition} is larger than Kafka's numbers are"
+                raise ParseError(msg)
             if number < minimum:
                 msg = f"{number} for {topic}-{partition} is below {minimum_name}"
                 raise ParseError(msg)
@@ -370,7 +387,7 @@ def _partition_numbers(value: str, minimum: int, minimum_name: str, example: str
 def _json_object(value: str, example: str) -> dict[str, object]:
     try:
         parsed = json.loads(value)
-    except ValueError:  # no JSON, or a number of thousands of digits
+    except (ValueError, RecursionError):  # no JSON, or a number of thousands of digits, or as many brackets
         raise _unexpected_json(example) from None
     if not isinstance(parsed, dict):
         raise _unexpected_json(example)
@@ -384,14 +401,13 @@ def _unexpected_json(example: str) -> ParseError:
 # Settings of the Kafka client
 
 
-def whole_number(minimum: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers that are at least `minimum`."""
+def whole_number(minimum: int, maximum: int = LARGEST_INT) -> Callable[[str], int]:
+    """Return a parser of whole numbers from `minimum` to `maximum`."""
 
     def parse(value: str) -> int:
-        _refuse_if(
-            re.fullmatch(r"\s*-?\d+\s*", value) is None or int(value) < minimum,
-            f"expected a whole number, at least {minimum}",
-        )
+        is_number = _INTEGER.fullmatch(value.strip()) is not None
+        _refuse_if(not is_number or int(value) < minimum, f"expected a whole number, at least {minimum}")
+        _refuse_if(int(value) > maximum, f"expected a whole number, at most {maximum}")
         return int(value)
 
     return parse
@@ -404,13 +420,36 @@ def buffer_bytes(value: str) -> int | None:
 
 
 def servers(value: str) -> list[str]:
-    """Parse a list of `host:port`, separated by commas."""
+    """Parse a list of `host:port`, separated by commas, also in Java's form `SSL://host:port`.
+
+    Errors repeat no part of it: some write a password there.
+    """
     addresses = [server.strip() for server in value.split(",") if server.strip()]
-    _refuse_if(
-        not addresses or any(re.fullmatch(r".*[^:]:\d{1,5}", address) is None for address in addresses),
-        "expected host:port, several separated by commas",
-    )
-    return addresses
+    _refuse_if(not addresses, _SERVERS)
+    try:
+        return [_server(address) for address in addresses]
+    except ParseError as error:
+        if "@" not in value:
+            raise
+        msg = f"{error.expected}. A user and a password belong in kafka.sasl.jaas.config"
+        raise ParseError(msg) from None
+
+
+def _server(address: str) -> str:
+    match = _SERVER.fullmatch(address)
+    if match is None:
+        raise ParseError(_SERVERS)
+    host, port = match[1], int(match[2])
+    _refuse_if(not 0 < port <= _LARGEST_PORT, f"{_SERVERS}, and each port from 1 to {_LARGEST_PORT}")
+    try:
+        if host.startswith("["):
+            ipaddress.IPv6Address(host[1:-1])
+        else:
+            host.encode("idna")  # as DNS takes it
+    except ValueError:
+        msg = f"{_SERVERS}, and each host a name of DNS, or an address: 10.0.0.1, [2001:db8::1]"
+        raise ParseError(msg) from None
+    return f"{host}:{port}"
 
 
 def token_endpoint(value: str) -> str:

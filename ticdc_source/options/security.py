@@ -113,8 +113,12 @@ class LoginTimes:
 
     connect_timeout_ms: int = setting("sasl.login.connect.timeout.ms", parsers.whole_number(1), default=10_000)
     read_timeout_ms: int = setting("sasl.login.read.timeout.ms", parsers.whole_number(1), default=10_000)
-    retry_backoff_ms: int = setting("sasl.login.retry.backoff.ms", parsers.whole_number(0), default=100)
-    retry_backoff_max_ms: int = setting("sasl.login.retry.backoff.max.ms", parsers.whole_number(0), default=10_000)
+    retry_backoff_ms: int = setting(
+        "sasl.login.retry.backoff.ms", parsers.whole_number(0, parsers.LARGEST_LONG), default=100
+    )
+    retry_backoff_max_ms: int = setting(
+        "sasl.login.retry.backoff.max.ms", parsers.whole_number(0, parsers.LARGEST_LONG), default=10_000
+    )
 
 
 _STORE_TYPE: Callable[[str], StoreType] = parsers.one_of("JKS", "PKCS12", "PEM")

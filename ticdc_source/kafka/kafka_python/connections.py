@@ -176,6 +176,9 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         except socket.gaierror as error:
             msg = f"DNS lookup failed: {error.strerror}"
             raise kafka.errors.KafkaConnectionError(msg) from error
+        except UnicodeError as error:  # a broker tells its clients a name that DNS cannot have
+            msg = "DNS lookup failed: no name of a host"
+            raise kafka.errors.KafkaConnectionError(msg) from error
 
 
 class _ReceivesAnswers:

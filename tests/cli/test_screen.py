@@ -1,0 +1,103 @@
+"""What commands print: printable characters only, whatever names and values are made of."""
+
+import ast
+import io
+import json
+import logging
+import random
+import re
+import sys
+from collections.abc import Callable
+
+import pytest
+from rich.table import Table
+from rich.text import Text
+
+from ticdc_source.cli import screen
+from ticdc_source.cli.screen import LogFormat, errors, literal, output, plain, print_json, visible
+
+# Commands of terminals, marks that turn the order of text, what is in no Unicode text, and other ends of lines.
+HOSTILE = "\x00\x07\x08\t\x0b\x1b\x7f\x80\x85\x9b\x9d\u061c\u200b\u200e\u2028\u202e\u2066\ufeff\udcff\U000e0001"
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def texts(seed: int, count: int = 300) -> list[str]:
+    """Return texts of hostile and ordinary characters, and of those that mean something to rich and to Python."""
+    generator = random.Random(seed)
+    alphabet = f"{HOSTILE}\n\rab`\"'\\\\[[]]/:é例😀"
+    return ["".join(generator.choices(alphabet, k=generator.randrange(1, 12))) for _ in range(count)]
+
+
+def test_every_character_that_is_not_printable_has_an_escape() -> None:
+    """A text becomes printable, printable characters stay, and no two characters have the same escape."""
+    characters = list(map(chr, range(0x110000)))
+
+    escapes = list(map(visible, characters))
+
+    assert all(map(str.isprintable, escapes))
+    assert all(shown == each for each, shown in zip(characters, escapes, strict=True) if each.isprintable())
+    assert len(set(escapes)) == len(characters)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_pasted_means_the_same(seed: int) -> None:
+    """A literal is printable, and Python reads the same text from it; JSON is printable, and means the same."""
+    for text in texts(seed):
+        assert literal(text).isprintable()
+        assert ast.literal_eval(literal(text)) == text, f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_json_is_printable_and_means_the_same(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON for scripts has the same texts as before, each character that is not printable as an escape."""
+    value = {text: [text] for text in texts(seed)}
+
+    for indent in (None, 2):
+        print_json(value, indent=indent)
+        shown = capsys.readouterr().out
+        assert shown.replace("\n", "").isprintable(), f"seed {seed}"
+        assert json.loads(shown) == value
+
+
+PRINTED: dict[str, Callable[[str], object]] = {
+    "a string": plain,
+    "a text of rich": Text,
+    "a cell": lambda text: _table(plain(text)),
+    "a cell that forgets to escape": lambda text: _table(Text(text)),
+}
+
+
+def _table(cell: str | Text) -> Table:
+    table = screen.table_of("name", "other", title="title")
+    table.add_row(cell, "x")
+    return table
+
+
+@pytest.mark.parametrize("is_terminal", [False, True], ids=["pipe", "terminal"])
+@pytest.mark.parametrize("printed", PRINTED)
+def test_consoles_print_no_command(printed: str, is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is printed on a console, the only commands to the terminal are rich's colours."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("FORCE_COLOR", "1" if is_terminal else "")
+    for name, console in (("stdout", output), ("stderr", errors)):
+        monkeypatch.setattr(sys, name, file := io.StringIO())
+        for text in texts(1, 100):
+            console().print(PRINTED[printed](text), style="bold")
+        shown = file.getvalue()
+        assert ("\x1b[" in shown) == is_terminal
+        assert COLOURS.sub("", shown).replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_name_is_printed_as_it_is(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """What means something to rich, such as markup and names of emojis, is text."""
+    for text in [*(each.replace("\\", "") or " " for each in texts(seed)), ":warning:", "[red]", "[/x]"]:
+        output().print(plain(text), soft_wrap=True)
+        assert capsys.readouterr().out == f"{visible(text)}\n", f"seed {seed}: {text!r}"
+
+
+def test_log_lines_are_printable() -> None:
+    """A log line with --verbose has no command to the terminal, and a traceback keeps its lines."""
+    record = logging.LogRecord("kafka", logging.DEBUG, "", 0, "got %s\nand more", ("\x1b[2J\x9b\u202e",), None)
+
+    assert LogFormat("%(message)s").format(record) == "got \\x1b[2J\\x9b\\u202e\nand more"
