@@ -645,6 +645,19 @@ def test_a_log_that_is_truncated_after_planning_is_read_up_to_there() -> None:
         assert planner(cluster, fail=False).ranges(start, planned) == []
 
 
+def test_a_restart_without_the_start_of_the_stream_notices_a_truncated_log() -> None:
+    """PySpark 4.0 and 4.1: the micro-batch fails when its start is known; an election alone makes no new end."""
+    cluster = FakeCluster({T0: 0}, {T0: 9}, elections={T0: [(1, 0), (4, 3)]})
+    reader = Unlimited(plan := planner(cluster))
+    end = via_json(reader.latestOffset())
+    cluster.elections[T0].append((5, 9))
+
+    assert reader.latestOffset() == end
+    assert end == {"$init": {"t": {"0": 9}}, "$epochs": {"t": {"0": 4}}, "t": {"0": 9}}
+    with pytest.raises(DataLossError, match="t-0 at offset 3"):
+        plan.ranges({"$epochs": {"t": {"0": 1}}, "t": {"0": 5}}, end)
+
+
 def test_ends_that_are_looked_up_again_have_the_epochs_of_that_look() -> None:
     """An end that seemed to have gone back may come from a newer leader, and is not compared with the older one."""
     cluster = FakeCluster({T0: 0}, {T0: 3}, elections={T0: [(1, 0)]})
