@@ -3,13 +3,13 @@
 import json
 import random
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from ticdc_source.driver.streaming import IDS, INITIAL, StreamLimits, StreamPlanner, offsets_of
+from ticdc_source.driver.streaming import EPOCHS, IDS, INITIAL, StreamLimits, StreamPlanner, offsets_of
 from ticdc_source.errors import CheckpointError, DataLossError
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.topics import TopicPartition
@@ -26,6 +26,8 @@ class FakeCluster:
     last: dict[TopicPartition, int]
     begin_at: str = "latest"
     ids: dict[str, str] = field(default_factory=dict)
+    elections: dict[TopicPartition, list[tuple[int, int]]] = field(default_factory=dict)  # epochs and where they began
+    leaders: dict[TopicPartition, int] = field(default_factory=dict)  # their epochs, at the last look-up
     calls: list[str] = field(default_factory=list)
     known: list[list[TopicPartition]] = field(default_factory=list)
 
@@ -48,10 +50,21 @@ class FakeCluster:
         gone = [each for each in topic_partitions if each not in self.last]
         if gone:
             raise DataLossError(gone)
+        self.leaders.update({each: elections[-1][0] for each, elections in self.elections.items()})
         return {each: self.last[each] for each in topic_partitions}
 
     def topic_ids(self) -> dict[str, str]:
         return self.ids
+
+    def leader_epochs(self) -> dict[TopicPartition, int]:
+        return self.leaders
+
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        self.calls.append("ends_of_epochs")
+        return {
+            each: next((start for later, start in self.elections[each] if later > epoch), self.last[each])
+            for each, epoch in epochs.items()
+        }
 
 
 @dataclass
@@ -551,6 +564,187 @@ def test_a_look_up_without_topic_ids_is_told_once_and_fails_nothing(caplog: pyte
     ]
 
 
+TRUNCATED = "Truncated by the election of a leader that lacked records: t-0 at offset 3, where epoch 1 ends in the log"
+
+
+@pytest.mark.parametrize("last", [3, 5, 9])
+def test_a_truncated_log_is_data_loss_whatever_its_length(last: int) -> None:
+    """A log that a later leader has truncated fails the query although it has grown again; or is read from there on."""
+    cluster = FakeCluster({T0: 0, U0: 0}, {T0: last, U0: 7}, elections={T0: [(1, 0), (4, 3)], U0: [(2, 0)]})
+    offset = {"$epochs": {"t": {"0": 1}, "u": {"0": 2}}, "t": {"0": 5}, "u": {"0": 4}}
+
+    with pytest.raises(DataLossError, match=f"{TRUNCATED} of the leader of epoch 4, and offset 5 had been reached"):
+        planner(cluster).next(offset, None, 1000)  # at once, without waiting for a minimum
+
+    tolerant = planner(cluster, fail=False)
+    with pytest.warns(UserWarning, match=TRUNCATED):
+        end = via_json(tolerant.next(offset))
+    assert json.dumps(end) == (
+        f'{{"$epochs": {{"t": {{"0": 4}}, "u": {{"0": 2}}}}, "t": {{"0": {last}}}, "u": {{"0": 7}}}}'
+    )
+    for plan in (tolerant, planner(cluster, fail=False)):  # also after a crash
+        with pytest.warns(UserWarning, match=TRUNCATED):
+            ranges = plan.ranges(offset, end)
+        assert [each for each in ranges if each.topic == "t"] == [OffsetRange("t", 0, 3, last)][: last > 3]
+        assert [each for each in ranges if each.topic == "u"] == [OffsetRange("u", 0, 4, 7)]
+    assert tolerant.next(end) == end
+    with pytest.raises(DataLossError, match=TRUNCATED):
+        planner(cluster).ranges(offset, end)
+
+
+def test_an_election_that_loses_nothing_costs_one_request() -> None:
+    """A leader that has all records is asked once where the epoch ends, however often an idle stream looks."""
+    cluster = FakeCluster({T0: 0}, {T0: 5}, "earliest", elections={T0: [(1, 0)]})
+    plan = planner(cluster)
+    end = plan.next(plan.initial())
+    assert end["$epochs"] == {"t": {"0": 1}}
+    for epoch in (2, 5):
+        cluster.elections[T0].append((epoch, 5))
+        cluster.calls.clear()
+        for _ in range(20):
+            assert plan.next(end) == end
+        assert cluster.calls.count("ends_of_epochs") == 1
+
+    cluster.last[T0] = 8
+    later = plan.next(end)
+    cluster.calls.clear()
+
+    assert plan.ranges(end, later) == [OffsetRange("t", 0, 5, 8)]
+    assert plan.next(later) == later
+    assert "ends_of_epochs" not in cluster.calls
+
+
+@pytest.mark.parametrize("written", [{}, {"$epochs": {"t": {"0": 1}}}])
+def test_without_epochs_there_is_no_data_loss(written: dict[str, Any]) -> None:
+    """An offset without them, brokers without them, and a leader that cannot tell where one ends are no truncation."""
+    cluster = FakeCluster({T0: 0}, {T0: 9}, elections={T0: [(1, 0), (4, 3)]} if not written else {})
+    offset = {**written, "t": {"0": 5}}
+    assert planner(cluster).ranges(offset, planner(cluster).next(offset)) == [OffsetRange("t", 0, 5, 9)]
+
+    cluster.elections = {T0: [(1, 0), (4, 3)]}
+    cluster.ends_of_epochs = lambda epochs: dict.fromkeys(epochs, -1)  # type: ignore[method-assign]
+    assert planner(cluster).ranges(offset, planner(cluster).next(offset)) == [OffsetRange("t", 0, 5, 9)]
+
+
+def test_a_log_that_is_truncated_after_planning_is_read_up_to_there() -> None:
+    """A batch that was planned before a restart fails, or reads what is left of it; the next one reads the rest."""
+    cluster = FakeCluster({T0: 0}, {T0: 20}, elections={T0: [(1, 0), (2, 4)]})
+    start = {"$epochs": {"t": {"0": 1}}, "t": {"0": 2}}
+    planned = {"$epochs": {"t": {"0": 1}}, "t": {"0": 9}}
+
+    with pytest.raises(DataLossError, match="t-0 at offset 4"):
+        planner(cluster).ranges(start, planned)
+
+    plan = planner(cluster, fail=False)
+    with pytest.warns(UserWarning, match="t-0 at offset 4"):
+        assert plan.ranges(start, planned) == [OffsetRange("t", 0, 2, 4)]
+    with pytest.warns(UserWarning, match="t-0 at offset 4"):
+        assert plan.ranges(planned, plan.next(planned)) == [OffsetRange("t", 0, 4, 20)]
+    cluster.elections[T0] = [(0, 0), (2, 1)]  # all of the batch, and what was read before it
+    with pytest.warns(UserWarning, match="t-0 at offset 1"):
+        assert planner(cluster, fail=False).ranges(start, planned) == []
+
+
+def test_a_restart_without_the_start_of_the_stream_notices_a_truncated_log() -> None:
+    """PySpark 4.0 and 4.1: the micro-batch fails when its start is known; an election alone makes no new end."""
+    cluster = FakeCluster({T0: 0}, {T0: 9}, elections={T0: [(1, 0), (4, 3)]})
+    reader = Unlimited(plan := planner(cluster))
+    end = via_json(reader.latestOffset())
+    cluster.elections[T0].append((5, 9))
+
+    assert reader.latestOffset() == end
+    assert end == {"$init": {"t": {"0": 9}}, "$epochs": {"t": {"0": 4}}, "t": {"0": 9}}
+    with pytest.raises(DataLossError, match="t-0 at offset 3"):
+        plan.ranges({"$epochs": {"t": {"0": 1}}, "t": {"0": 5}}, end)
+
+
+def test_ends_that_are_looked_up_again_have_the_epochs_of_that_look() -> None:
+    """An end that seemed to have gone back may come from a newer leader, and is not compared with the older one."""
+    cluster = FakeCluster({T0: 0}, {T0: 3}, elections={T0: [(1, 0)]})
+    ends = cluster.latest
+
+    def latest(topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        answer = ends(topic_partitions)
+        cluster.last, cluster.elections = {T0: 8}, {T0: [(1, 0), (2, 6)]}
+        return answer
+
+    cluster.latest = latest  # type: ignore[method-assign]
+    plan = planner(cluster)
+
+    end = plan.next({"$epochs": {"t": {"0": 1}}, "t": {"0": 5}})
+
+    assert end == {"$epochs": {"t": {"0": 2}}, "t": {"0": 8}}
+    assert plan.next(end) == end
+
+
+@dataclass
+class ReplacedLog:
+    """A log whose records have numbers of their own, under leaders of which some lack the last of them."""
+
+    chooser: random.Random
+    records: list[int] = field(default_factory=list)
+    elections: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    written: int = 0
+
+    def write(self) -> None:
+        """Write some records."""
+        count = self.chooser.randint(1, 5)
+        self.records += range(self.written, self.written + count)
+        self.written += count
+
+    def elect(self, kept: int) -> None:
+        """Elect a leader that has the first records."""
+        del self.records[kept:]
+        epoch = self.elections[-1][0] + self.chooser.randint(1, 3)
+        self.elections = [(each, start) for each, start in self.elections if start < kept] + [(epoch, kept)]
+
+    def show(self, cluster: FakeCluster) -> None:
+        """Let a cluster have this log."""
+        cluster.last[T0], cluster.elections[T0] = len(self.records), self.elections
+
+
+@pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize("seed", range(200))
+def test_what_was_read_is_in_the_log_or_its_loss_is_told(seed: int, *, fail: bool) -> None:
+    """Random elections, limits and restarts: that a read record is gone is told, and what replaced it is read once."""
+    chooser = random.Random(seed)
+    log, cluster = ReplacedLog(chooser), FakeCluster({T0: 0}, {T0: 0}, "earliest")
+    log.show(cluster)
+    plan, read = planner(cluster, fail=fail), list[int]()
+    offset = plan.next(plan.initial())
+    for _ in range(40):
+        match chooser.choice(["write", "write", "clean", "unclean", "restart"]):
+            case "write":
+                log.write()
+            case "clean":
+                log.elect(len(log.records))
+            case "unclean":
+                log.elect(chooser.randint(0, len(log.records)))
+            case "restart":
+                plan = planner(cluster, fail=fail)
+        log.show(cluster)
+        is_lost = not set(read) <= set(log.records)
+        if fail and is_lost:
+            with pytest.raises(DataLossError, match="Truncated"):
+                plan.next(offset)
+            return
+        if chooser.random() < 0.5:
+            continue
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            end = via_json(plan.next(offset, chooser.choice([None, 2])))
+            if end != offset:
+                for offset_range in plan.ranges(offset, end):
+                    read += log.records[offset_range.start : offset_range.end]
+        told = any("Truncated" in str(warning.message) for warning in caught)
+        assert not (is_lost and not told), "a loss that nobody told"
+        assert not (told and not is_lost and fail), "a loss that was none"
+        read = [number for number in read if number in log.records]
+        assert read == sorted(set(read)), "read twice"
+        assert read == log.records[: offsets_of(end)[T0]], "skipped"
+        offset = end
+
+
 def test_small_ranges_share_a_task() -> None:
     """Small ranges share a task, big ones do not, every range is read once, and minPartitions is kept."""
     small = [OffsetRange("t", n, 0, 100) for n in range(16)]
@@ -570,6 +764,7 @@ def test_small_ranges_share_a_task() -> None:
         {"t": {"0": -5}}, {"t": {"0": 1.5}}, {"t": {"0": "5"}}, {"t": {"0": None}}, {"t": {"0": True}},
         {"t": {"0": 1 << 63}}, {"t": {"zero": 5}}, {"t": 5}, {"t": [5]}, [5], 5, None,
         {INITIAL: True, "t": {"0": -5}}, {IDS: 5, "t": {"0": 5}}, {IDS: {"t": 5}, "t": {"0": 5}},
+        {EPOCHS: 5, "t": {"0": 5}}, {EPOCHS: {"t": {"0": -1}}, "t": {"0": 5}},
     ],
 )  # fmt: skip
 def test_an_edited_checkpoint_is_an_error_that_names_it(offset: Any) -> None:

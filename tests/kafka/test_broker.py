@@ -16,11 +16,14 @@ import kafka.codec
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 
 from benchmarks.load import loader
 from examples.local_kafka import ExternalKafka, LocalKafka, create_topic, delete_topic, produce
 from tests.kafka.reading import fetch
+from tests.support.messages import canal
 from tests.support.record_batches import CODECS, changed, made, next_offset
+from ticdc_source.driver.load import batch_options, infer_schema, stream_options
 from ticdc_source.errors import DataLossError, DecodeError, KafkaUnavailableError, OptionError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka import FetchSettings, KafkaCluster, KafkaFetcher
@@ -30,6 +33,9 @@ from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.spark.schema import to_spark
+from ticdc_source.spark.source import TiCDCReader
+from ticdc_source.spark.stream import new_stream_reader
 
 pytestmark = pytest.mark.broker
 
@@ -306,6 +312,22 @@ class TestRanges:
                 cluster.latest(topic_partitions)
             assert cluster.topic_ids() == {}
         assert len(set(seen)) == 2
+
+    def test_leader_epochs_come_with_look_ups_of_ends(self, servers: str, topic: MakeTopic) -> None:
+        """The leader tells its epoch with the end of a log, and where an epoch ends; of a later one it cannot tell."""
+        name = topic()
+        produce(servers, name, values(3))
+        with KafkaCluster(options(servers, subscribe=name)) as cluster:
+            (partition,) = cluster.partitions()
+            cluster.earliest([partition])
+            assert cluster.leader_epochs() == {}
+            cluster.latest([partition])
+            epoch = cluster.leader_epochs()[partition]
+            assert cluster.ends_of_epochs({partition: epoch}) == {partition: 3}
+            assert cluster.ends_of_epochs({partition: epoch + 1}) == {partition: -1}
+            delete_topic(servers, name)
+            with pytest.raises(DataLossError, match=f"Partitions {name}-0 have been deleted"):
+                cluster.ends_of_epochs({partition: epoch})
 
     def test_a_topic_that_goes_away_is_data_loss(self, servers: str, topic: MakeTopic) -> None:
         """Partitions that are gone between two look-ups are named."""
@@ -734,3 +756,37 @@ class TestTrouble:
                 assert time.monotonic() - began < DEADLINE
             finally:
                 broker.resume()
+
+
+@pytest.mark.parametrize("is_stream", [True, pytest.param(False, marks=pytest.mark.slow("as a stream, once more"))])
+def test_a_topic_that_is_recreated_between_planning_and_reading(
+    servers: str, topic: MakeTopic, *, is_stream: bool
+) -> None:
+    """A task that was planned for the topic before fails, although the new one has the offsets too."""
+    name = topic()
+
+    def write(count: int) -> None:
+        rows = [canal("INSERT", [{"id": str(number)}], None, {"id": "int"}) for number in range(count)]
+        produce(servers, name, [(0, *row, [], None) for row in rows])
+
+    write(3)
+    given = {"kafka.bootstrap.servers": servers, "subscribe": name}
+    schema = to_spark(infer_schema(given))
+    reader: DataSourceReader | DataSourceStreamReader
+    if is_stream:
+        reader = new_stream_reader(schema, stream_options(given))
+        with KafkaCluster(stream_options(given)) as cluster:
+            cluster.partitions()
+            planned = {"$ids": dict(cluster.topic_ids()), name: {"0": 3}}
+        (task,) = reader.partitions({name: {"0": 0}}, planned)
+        reader.stop()
+    else:
+        reader = TiCDCReader(schema, batch_options(given))
+        (task,) = reader.partitions()
+    assert len(list(reader.read(task))) == 1
+    delete_topic(servers, name)
+    create_topic(servers, name)
+    write(5)
+
+    with pytest.raises(DataLossError, match=f"since this read was planned: topic {name} "):
+        list(reader.read(task))

@@ -82,10 +82,12 @@ class StubClient:
 
     servers, facts = "stub:1", ClientFacts("stub", None)
     topic_ids: Mapping[str, str] = MappingProxyType({})
+    leader_epochs: Mapping[TopicPartition, int] = MappingProxyType({})
 
     def __init__(self, consumer: Any, earliest: int = 0, latest: int = 1 << 40) -> None:
         self._consumer, self.bounds = consumer, {-2: earliest, -1: latest}
         self.lookups = 0
+        self.ids: list[str] = []  # of any topic, at one look after the other
 
     def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
         raise NotImplementedError
@@ -98,6 +100,16 @@ class StubClient:
         assert not patience.is_over
         self.lookups += 1
         return {topic_partition: self.bounds[at] for topic_partition, at in times.items()}
+
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        raise NotImplementedError
+
+    def topic_ids_at_leaders(
+        self, topic_partitions: Iterable[TopicPartition], patience: Patience
+    ) -> dict[TopicPartition, str]:
+        assert not patience.is_over
+        topic_id = self.ids.pop(0)
+        return dict.fromkeys(topic_partitions, topic_id) if topic_id else {}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         raise NotImplementedError
@@ -233,6 +245,37 @@ def test_a_truncated_log_is_data_loss() -> None:
     with pytest.warns(UserWarning, match="t-0 was truncated"):
         chunks = run(StubClient(Raising(error, times=1)), OffsetRange("t", 0, 3, 10), fail_on_data_loss=False)
     assert [offset for chunk in chunks for offset in chunk.offsets] == list(range(3, 10))
+
+
+def check(client: StubClient, planned: Mapping[TopicPartition, str], **how: Any) -> None:
+    """Compare the topics with what was planned, through the stand-in."""
+    settings = FetchSettings(**{"max_records": 7, "max_bytes": 1000, **how})
+    with KafkaFetcher(CONFIG, settings, connect=lambda *_: client) as fetcher:
+        fetcher.check_topics(planned)
+
+
+def test_a_topic_that_is_recreated_while_it_is_read_is_data_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another id at the end of a read, in five looks, fails it and names both ids; or is a warning."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    text = r"Deleted and created again since this read was planned: topic t \(its id was OLD and is NEW\)"
+    client = StubClient(None)
+    client.ids = ["NEW"] * 10
+    with pytest.raises(DataLossError, match=text):
+        check(client, {TopicPartition("t", 0): "OLD", TopicPartition("u", 0): "NEW"})
+    with pytest.warns(UserWarning, match=text):
+        check(client, {TopicPartition("t", 0): "OLD"}, fail_on_data_loss=False)
+    assert client.ids == []
+
+
+def test_a_topic_without_an_id_or_behind_a_broker_that_lags_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers before 2.8 tell no id, a broker may tell the one of before, and nothing is asked for nothing."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    client = StubClient(None)
+    client.ids = ["", "OLD", "OLD", "OLD", "OLD", "NEW"]
+    check(client, {TopicPartition("t", 0): "NEW"})
+    check(client, {TopicPartition("t", 0): "NEW"})
+    check(client, {})
+    assert client.ids == []
 
 
 def test_silence_is_an_error_in_sparks_words() -> None:

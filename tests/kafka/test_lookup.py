@@ -36,6 +36,7 @@ class StubClients:
 
     servers, facts = "b:1", ClientFacts("stub", None)
     topic_ids: Mapping[str, str] = MappingProxyType({})
+    leader_epochs: Mapping[TopicPartition, int] = MappingProxyType({})
 
     def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
         raise NotImplementedError
@@ -46,6 +47,14 @@ class StubClients:
             if self.errors:
                 raise self.errors.pop(0)
         return dict.fromkeys(times, 7)
+
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        raise NotImplementedError
+
+    def topic_ids_at_leaders(
+        self, topic_partitions: Iterable[TopicPartition], patience: Patience
+    ) -> dict[TopicPartition, str]:
+        raise NotImplementedError
 
     def reader(self, *_: object) -> PartitionReader:
         raise NotImplementedError

@@ -74,8 +74,9 @@ class Stream:
         return written_files(self.folder / "output")
 
     def offsets(self) -> list[Any]:
-        """Return the end offsets of all micro-batches, from the checkpoint, without the ids of the topics."""
-        return [{name: offset[name] for name in offset if name != "$ids"} for offset in self._offsets()]
+        """Return the end offsets of all micro-batches, from the checkpoint, without topic ids and leader epochs."""
+        left_out = {"$ids", "$epochs"}
+        return [{name: offset[name] for name in offset if name not in left_out} for offset in self._offsets()]
 
     def topic_id(self, topic: str) -> str:
         """Return the id of a topic as the last micro-batch has it in the checkpoint."""

@@ -206,6 +206,7 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
     with KafkaCluster(options) as cluster:
         ranges = cluster.resolve_ranges()
         ends = {offset_range.topic_partition: offset_range.end for offset_range in ranges}
+        topic_ids = dict(cluster.topic_ids())
         context = ReadContexts(schema, options, cluster.earliest).of(ranges, ends)
     non_empty = [offset_range.topic_partition for offset_range in ranges if offset_range.size]
     end = None
@@ -214,7 +215,9 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
             raise nothing_there(ranges)
         with driver_fetcher(options) as fetcher:
             end = resolved_until(ranges, fetcher.fetch, decoder_of(context.protocol, options))
-    scope = ReadScope(ddl_partitions=lowest_partitions(non_empty), partitions=len(ends), commit_end=end)
+    scope = ReadScope(
+        ddl_partitions=lowest_partitions(non_empty), partitions=len(ends), commit_end=end, topic_ids=topic_ids
+    )
     warn_of_missing_ddl(context, scope, options)
     return BatchPlan(pack(ranges, options.min_partitions, options.max_records_per_partition), context, scope)
 

@@ -1,13 +1,15 @@
 """Planning a stream: where the next micro-batch ends, and which ranges lie between two offsets.
 
 A stream's offset has the JSON layout of Spark's Kafka source, `{"topic": {"0": 42}}`; each number is the next offset to
-read. Three more members, whose names no topic can have, hold what that layout lacks (docs/design/0005-streams.md):
+read. Four more members, whose names no topic can have, hold what that layout lacks (docs/design/0005-streams.md):
 
     "$initial": true        marks what `initialOffset()` returned; Spark does not checkpoint it
     "$init": {"topic": …}   in the first end offset: where the stream started. After a crash in batch 0, or a restart
                             before any data, the stream starts there again and not at a newer "latest".
     "$ids": {"topic": "…"}  the ids of the topics, as far as they are known: a topic that is deleted and created again
                             has another one, and its offsets are those of other records.
+    "$epochs": {"topic": …} the epochs of the leaders that said where the partitions end, as far as they are known: from
+                            them a later leader tells whether its log was truncated before these offsets.
 """
 
 from __future__ import annotations
@@ -18,22 +20,33 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from ticdc_source.driver.leader_epochs import LeaderEpochs
 from ticdc_source.driver.topic_ids import TopicIds, changed_ids
 from ticdc_source.errors import DataLossError
+from ticdc_source.kafka.lookup import LOOKS_UNTIL_RECREATED
 from ticdc_source.options.offsets import OffsetRange, from_json_dict, ids_from_json, shares, to_json_dict
 from ticdc_source.options.topics import TopicPartition
 
-__all__ = ["IDS", "INITIAL", "Lookup", "OffsetJSON", "StreamLimits", "StreamPlanner", "offsets_of"]
+__all__ = [
+    "EPOCHS",
+    "IDS",
+    "INITIAL",
+    "Lookup",
+    "OffsetJSON",
+    "StreamLimits",
+    "StreamPlanner",
+    "offsets_of",
+    "topic_ids_of",
+]
 
 _log = logging.getLogger(__name__)
 
-INITIAL, START, IDS = "$initial", "$init", "$ids"
+INITIAL, START, IDS, EPOCHS = "$initial", "$init", "$ids", "$epochs"
 
 # The maximum age of the list of topics and partitions. New ones start at their first record, so none is missed.
 _LIST_EVERY_S = 10.0
-# A broker may lag behind the others. A topic has a new id, or listed partitions have no offsets, after so many looks.
+# A broker may lag behind the others. Listed partitions have no offsets after so many looks.
 _PAUSE_S = 0.5
-_LOOKS_UNTIL_RECREATED = 5
 _LOOKS_UNTIL_WITHOUT_OFFSETS = 10
 
 Offsets = dict[TopicPartition, int]
@@ -58,6 +71,12 @@ class Lookup(Protocol):
 
     def topic_ids(self) -> Mapping[str, str]:
         """Return the topic IDs from the last look-up, for the topics that have one."""
+
+    def leader_epochs(self) -> Mapping[TopicPartition, int]:
+        """Return the epochs of the leaders that answered the last look-ups of end offsets, where they tell them."""
+
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Return where a leader epoch of each partition ends in its leader's log; -1 where that is not known."""
 
 
 class StreamLimits(NamedTuple):
@@ -92,6 +111,7 @@ class StreamPlanner:
     _start: Offsets | None = None
     _latest: Offsets = field(default_factory=dict)
     _ids: TopicIds = field(default_factory=TopicIds)
+    _epochs: LeaderEpochs = field(init=False)
     _has_told_of_ids: bool = False
     _partitions: list[TopicPartition] = field(default_factory=list)
     _looked_at: float | None = None
@@ -100,6 +120,10 @@ class StreamPlanner:
     _stops_at_target: bool = False
     _target: Offsets | None = None
     _waiting_since: float | None = None
+
+    def __post_init__(self) -> None:
+        """Ask the same brokers for the ends of epochs."""
+        self._epochs = LeaderEpochs(self.lookup.ends_of_epochs)
 
     def initial(self) -> OffsetJSON:
         """Return where a new stream starts. It is resolved once."""
@@ -117,7 +141,8 @@ class StreamPlanner:
 
     def newest_end(self) -> OffsetJSON:
         """Return the ends of all partitions as the end of a micro-batch whose start is not known."""
-        return _with_ids(self._look(), self._ids.current)
+        ends = self._look()
+        return self._written(ends, self._ids.current)
 
     def ends(self) -> Offsets:
         """Return the ends of all topic partitions as of the last look-up."""
@@ -132,19 +157,22 @@ class StreamPlanner:
             min_offsets: the number of offsets to wait for; None for none.
 
         Raises:
-            DataLossError: partitions are gone, or their offsets went back, or a topic was deleted and created again.
+            DataLossError: partitions are gone, or their logs were truncated, or a topic was deleted and created again.
         """
         begins = started = offsets_of(start)
-        ids = self._ids.ids_of_offset(_ids_of(start), _topics(begins))
+        ids = self._ids.ids_of_offset(topic_ids_of(start), _topics(begins))
+        epochs = _epochs_of(start)
         first = bool(start.get(INITIAL))
         self._look(begins)
         recreated = self._recreated(ids)
-        self._ids.keep_unwritten(ids, _topics(begins) - _ids_of(start).keys())
+        self._ids.keep_unwritten(ids, _topics(begins) - topic_ids_of(start).keys())
         # Partitions of a recreated topic count as added: they start at their earliest record.
         begins = {tp: offset for tp, offset in begins.items() if tp.topic not in recreated}
+        truncated = self._truncated(begins, epochs)
+        begins.update(truncated)  # the offsets from there on are those of other records
         ends = self._target_of(begins) if self._stops_at_target else self._latest
         # Data loss is reported at once, without waiting for the minimum.
-        intact = not recreated and all(tp in ends and ends[tp] >= begins[tp] for tp in begins)
+        intact = not recreated and not truncated and all(tp in ends and ends[tp] >= begins[tp] for tp in begins)
         if min_offsets is not None and intact and not first and not self._stops_at_target:
             new = sum(ends[tp] - begins.get(tp, 0) for tp in ends)
             if self._must_wait(new, min_offsets):
@@ -156,23 +184,23 @@ class StreamPlanner:
         if max_offsets is not None and backlog > max_offsets:
             granted = shares(behind, max_offsets)
             ends = {tp: begins[tp] + granted[tp] if behind[tp] > 0 else ends[tp] for tp in ends}
-        if not first and not recreated and ends == started:
+        if not first and not recreated and not truncated and ends == started:
             return dict(start)
-        end = _with_ids(ends, {**ids, **self._ids.current})
+        end = self._written(ends, {**ids, **self._ids.current})
         return {START: {name: start[name] for name in start if name != INITIAL}, **end} if first else end
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
         """Return the offset ranges between two offsets, by topic and partition, without empty ones.
 
         Raises:
-            DataLossError: partitions are gone, or their offsets went back, or a topic was deleted and created again.
+            DataLossError: partitions are gone, or their logs were truncated, or a topic was deleted and created again.
         """
         ends, begins = offsets_of(end), _start_offsets(start, end)
-        planned = _ids_of(end)
-        started = self._ids.ids_of_offset(_ids_of(start), _topics(begins))
+        planned, planned_epochs = topic_ids_of(end), _epochs_of(end)
+        started = self._ids.ids_of_offset(topic_ids_of(start), _topics(begins))
         carried = {topic: started[topic] for topic in sorted(_topics(ends) - planned.keys()) if topic in started}
         self._ids.add_unwritten(carried)
-        if (planned or carried) and self._looked_at is None:  # a batch that was planned before a restart
+        if (planned or carried or planned_epochs) and self._looked_at is None:  # planned before a restart
             self._look(ends)
         # Topics recreated since the batch was planned: its records are gone, and the next batch reads the new topic.
         gone = self._recreated({**carried, **planned})
@@ -182,6 +210,10 @@ class StreamPlanner:
         self._ids.retire(old for old, _ in recreated.values())
         self._report_recreated(recreated)
         begins = {tp: offset for tp, offset in begins.items() if tp.topic not in recreated}
+        begins.update(self._truncated(begins, _epochs_of(start)))
+        # Logs truncated since the batch was planned: it reads up to there, and the next batch reads on from there.
+        truncated = self._truncated(ends, planned_epochs)
+        ends.update({tp: max(offset, begins.get(tp, 0)) for tp, offset in truncated.items()})
         begins = self._with_new_partitions(begins, ends)
         self._report_gone(begins, ends)
         self._report_went_back(begins, ends)
@@ -204,6 +236,7 @@ class StreamPlanner:
             self._idle = ends == self._latest
             self._latest = ends
             self._learn_ids()
+            self._epochs.learn(self.lookup.leader_epochs(), ends)
             self._looked_at = self.clock()
         return self._latest
 
@@ -234,7 +267,7 @@ class StreamPlanner:
 
     def _recreated(self, ids: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
         """Return the topics that now have other ids, with the old and the new id, and report them."""
-        for _ in range(_LOOKS_UNTIL_RECREATED - 1):
+        for _ in range(LOOKS_UNTIL_RECREATED - 1):
             if self._ids.is_explained(ids):
                 break
             self.sleep(_PAUSE_S)  # a broker that lags behind may have answered with the former ID
@@ -253,6 +286,22 @@ class StreamPlanner:
                 "records at the same offsets, such as a copy that was restored, start the query with a new checkpoint "
                 "and a new output, and with the last offset of the old checkpoint as 'startingOffsets'"
             )
+
+    def _truncated(self, offsets: Offsets, epochs: Offsets) -> Offsets:
+        """Return the partitions that lack offsets which they had, with the first that they lack, and report them."""
+        truncated = self._epochs.truncated(offsets, epochs)
+        if truncated:
+            texts = (
+                f"{tp} at offset {truncated[tp]}, where epoch {epochs[tp]} ends in the log of the leader of epoch "
+                f"{self._epochs.current[tp]}, and offset {offsets[tp]} had been reached"
+                for tp in sorted(truncated)
+            )
+            self.report_loss(
+                f"Truncated by the election of a leader that lacked records: {'; '.join(texts)}. The offsets from "
+                "there on are those of other records now. With failOnDataLoss=false the stream goes on where the log "
+                "was truncated. Such elections need unclean.leader.election.enable=true, or a disk that lost records"
+            )
+        return truncated
 
     def _list(self, now: float, checkpointed: Iterable[TopicPartition] = ()) -> None:
         self._partitions = self.lookup.partitions(missing=True, known=checkpointed)
@@ -296,8 +345,15 @@ class StreamPlanner:
         if back:
             # A follower may not know the newest records yet (KAFKA-7703): look again before believing it.
             ends = {**ends, **self.lookup.latest(back)}
+            self._epochs.learn(self.lookup.leader_epochs(), self._latest)
         self._report_went_back(begins, ends)
         return ends
+
+    def _written(self, ends: Offsets, ids: Mapping[str, str]) -> OffsetJSON:
+        """Return ends as checkpoint JSON, with the ids of their topics and the epochs of their leaders, where known."""
+        by_topic = {topic: ids[topic] for topic in sorted(_topics(ends)) if topic in ids}
+        epochs = to_json_dict({tp: epoch for tp, epoch in self._epochs.current.items() if tp in ends})
+        return {**({IDS: by_topic} if by_topic else {}), **({EPOCHS: epochs} if epochs else {}), **to_json_dict(ends)}
 
     def _report_gone(self, begins: Offsets, ends: Offsets) -> None:
         gone = sorted(set(begins) - set(ends))
@@ -338,15 +394,18 @@ def _start_offsets(start: OffsetJSON, end: OffsetJSON) -> Offsets:
     return offsets_of(end[START]) if start.get(INITIAL) and START in end else offsets
 
 
-def _ids_of(offset: OffsetJSON) -> dict[str, str]:
-    """Return the topic ids of an offset, by topic; none for an offset of an earlier release."""
+def topic_ids_of(offset: OffsetJSON) -> dict[str, str]:
+    """Return the topic ids of an offset, by topic; none for an offset of an earlier release.
+
+    Raises:
+        CheckpointError: it is not an offset of a checkpoint.
+    """
     return ids_from_json(offset.get(IDS, {}))
 
 
-def _with_ids(offsets: Offsets, ids: Mapping[str, str]) -> OffsetJSON:
-    """Return offsets as checkpoint JSON, with the known IDs of their topics."""
-    written = {topic: ids[topic] for topic in sorted(_topics(offsets)) if topic in ids}
-    return {**({IDS: written} if written else {}), **to_json_dict(offsets)}
+def _epochs_of(offset: OffsetJSON) -> Offsets:
+    """Return the leader epochs of an offset; none for an offset of an earlier release."""
+    return from_json_dict(offset.get(EPOCHS, {}))
 
 
 def _topics(topic_partitions: Iterable[TopicPartition]) -> set[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.topics import TopicPartition
 
 __all__ = ["ClientFacts", "FetchSettings", "Fetcher", "WrittenRecord"]
 
@@ -86,6 +87,21 @@ class Fetcher(AbstractContextManager["Fetcher"], Protocol):
             DataLossError: records of the range no longer exist, and `fail_on_data_loss` is on.
             DecodeError: a record batch is damaged, or its codec is not available.
             OptionError: the brokers refuse the login, or the user may not read the topic.
+        """
+        ...
+
+    def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:
+        """Report topics that were deleted and created again since it was planned to read them.
+
+        To be called when everything has been read: whatever came before belongs to the topics of then. A broker before
+        Kafka 2.8 has no topic ids, and nothing is noticed.
+
+        Args:
+            planned: the id that the topic of each partition that was read had.
+
+        Raises:
+            DataLossError: a topic has another id, and `fail_on_data_loss` is on.
+            KafkaUnavailableError: the brokers do not answer.
         """
         ...
 

@@ -136,11 +136,14 @@ class Client(Protocol):
         facts: which library this is.
         topic_ids: the id of each topic as the last answer about the topic has it, as Kafka's tools print it; without
             topics of which it has none (brokers before 2.8, a library that does not ask for ids, a deleted topic).
+        leader_epochs: the epoch of the leader that answered the last look-up of each partition's `LATEST`; without
+            those of which it has none (brokers before 2.1, a library that does not tell them).
     """
 
     servers: str
     facts: ClientFacts
     topic_ids: Mapping[str, str]
+    leader_epochs: Mapping[TopicPartition, int]
 
     def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
         """Return the topics with these names that exist (all visible topics for None), by name. Creates none.
@@ -163,6 +166,27 @@ class Client(Protocol):
 
         Raises:
             UnknownPartitionsError: some partitions do not exist.
+        """
+        ...
+
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        """Ask each partition's leader where a leader epoch ends in its log: where its first later one begins.
+
+        Returns:
+            the offsets, -1 where the leader does not know; without partitions about which the library cannot ask.
+
+        Raises:
+            UnknownPartitionsError: some partitions do not exist.
+        """
+        ...
+
+    def topic_ids_at_leaders(
+        self, topic_partitions: Iterable[TopicPartition], patience: Patience
+    ) -> dict[TopicPartition, str]:
+        """Ask for the topic's id the broker that each partition was read from: it knows whose records it has sent.
+
+        Returns:
+            the ids, without those that are not known; see `topic_ids`.
         """
         ...
 

@@ -8,7 +8,7 @@ data loss; silence for too long is an error.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
 from ticdc_source.errors import Address, DecodeError, KafkaUnavailableError, TiCDCSourceError
@@ -25,12 +25,13 @@ from ticdc_source.kafka.client import (
     UnknownPartitionsError,
 )
 from ticdc_source.kafka.kafka_python.connect import connect as connect_kafka_python
-from ticdc_source.kafka.lookup import LOOKS_UNTIL_GONE, SECOND_LOOK_SECONDS, report_loss
+from ticdc_source.kafka.lookup import LOOKS_UNTIL_GONE, LOOKS_UNTIL_RECREATED, SECOND_LOOK_SECONDS, report_loss
 from ticdc_source.kafka.patience import Cause, Limit, Patience
 from ticdc_source.kafka.retry import RetryingClient
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import EARLIEST, LATEST
+from ticdc_source.options.topics import TopicPartition
 
 __all__ = ["KafkaFetcher"]
 
@@ -84,6 +85,24 @@ class KafkaFetcher(AbstractContextManager["KafkaFetcher"]):
         if offset_range.size == 0:
             return
         yield from _RangeRead(self._brokers, offset_range, self._settings, self._size).chunks()
+
+    def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:
+        """Report topics that were deleted and created again; see `Fetcher.check_topics`."""
+        if not planned:
+            return
+        for look in range(LOOKS_UNTIL_RECREATED):
+            if look:
+                time.sleep(SECOND_LOOK_SECONDS)
+            ids = self._brokers.ask(lambda client, patience: client.topic_ids_at_leaders(planned, patience))
+            changed = {key.topic: (planned[key], ids[key]) for key in sorted(ids) if ids[key] != planned[key]}
+            if not changed:
+                return
+        topics = ", ".join(f"{topic} (its id was {old} and is {new})" for topic, (old, new) in changed.items())
+        report_loss(
+            f"Deleted and created again since this read was planned: topic {topics}. Rows of the new topic may have "
+            "been read at offsets of the old one. Run the query again",
+            fail=self._settings.fail_on_data_loss,
+        )
 
 
 class _FetchSize:

@@ -20,7 +20,14 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import EARLIEST, LATEST, Moment, by_partition, end_spec, start_spec
 from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicPartition, topic_choice
 
-__all__ = ["DATA_LOSS", "LOOKS_UNTIL_GONE", "SECOND_LOOK_SECONDS", "KafkaCluster", "report_loss"]
+__all__ = [
+    "DATA_LOSS",
+    "LOOKS_UNTIL_GONE",
+    "LOOKS_UNTIL_RECREATED",
+    "SECOND_LOOK_SECONDS",
+    "KafkaCluster",
+    "report_loss",
+]
 
 DATA_LOSS = (
     "Some data may have been lost because they are not available in Kafka any more; either the data was "
@@ -36,6 +43,8 @@ SECOND_LOOK_SECONDS = 0.5
 # A broker that has just started may know no topic for a while (Kafka 2.4 for 2.7 s, on a busy machine). Partitions that
 # were there before are gone after so many looks, half a second apart, that do not find them.
 LOOKS_UNTIL_GONE = 10
+# A broker may lag behind the others and answer with the ID of a topic's predecessor.
+LOOKS_UNTIL_RECREATED = 5
 
 Answer = TypeVar("Answer")
 
@@ -159,6 +168,23 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         client = self._brokers.client
         return {} if client is None else client.topic_ids
 
+    def leader_epochs(self) -> Mapping[TopicPartition, int]:
+        """Return the epochs of the leaders that answered the last look-ups of end offsets; this asks nothing.
+
+        An epoch rises with each election. Partitions without one are left out: brokers before Kafka 2.1 tell none, and
+        a client library may not.
+        """
+        client = self._brokers.client
+        return {} if client is None else client.leader_epochs
+
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return where a leader epoch of each partition ends in the log of its leader; -1 where that is not known.
+
+        Raises:
+            DataLossError: a partition no longer exists.
+        """
+        return self._of_existing(lambda client, patience: client.ends_of_epochs(epochs, patience))
+
     def by_timestamp(self, times: Mapping[TopicPartition, int], *, or_latest: bool) -> dict[TopicPartition, int]:
         """Return the offset of each partition's first record at or after a time.
 
@@ -263,8 +289,11 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return self.by_timestamp(times, or_latest=or_latest) if times else {}
 
     def _offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return self._of_existing(lambda client, patience: client.offsets(times, patience))
+
+    def _of_existing(self, ask: Callable[[Client, Patience], dict[TopicPartition, int]]) -> dict[TopicPartition, int]:
         try:
-            return self._look_up(lambda client, patience: client.offsets(times, patience))
+            return self._look_up(ask)
         except UnknownPartitionsError as error:
             deleted = ", ".join(map(str, error.topic_partitions))
             msg = f"{DATA_LOSS}Partitions {deleted} have been deleted."

@@ -70,11 +70,13 @@ class ReadScope:
             copy is kept; that of partition 0 for a topic which is not named here.
         partitions: how many topic partitions are read; None if that is not known.
         commit_end: the commit-ts to which `endingCommitTs=resolved` was resolved.
+        topic_ids: the ids of the topics when the read was planned, as far as they are known.
     """
 
     ddl_partitions: Mapping[str, int] = field(default_factory=dict)
     partitions: int | None = None
     commit_end: int | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 def lower_case(table: TableName) -> TableName:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from ticdc_source.driver.load import ReadContexts
 from ticdc_source.driver.read_context import lowest_partitions, warn_of_missing_ddl
-from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, offsets_of
+from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, offsets_of, topic_ids_of
 from ticdc_source.errors import DataLossError, OptionError, from_one_frame, once_per_query, warn
 from ticdc_source.kafka import KafkaCluster, report_loss
 from ticdc_source.kernels.native import warn_of_missing
@@ -118,7 +118,7 @@ class StreamReader(DataSourceStreamReader):
             # micro-batch is among them, though its rows come with the next one.
             covered.update(self.planner.lookup.partitions(missing=True))
         context = self._contexts.of(ranges, ends)
-        scope = ReadScope(ddl_partitions=lowest_partitions(ends), partitions=len(covered))
+        scope = ReadScope(ddl_partitions=lowest_partitions(ends), partitions=len(covered), topic_ids=topic_ids_of(end))
         if not self._warned:
             warn_of_missing_ddl(context, scope, self._options)
             self._warned = True

@@ -79,6 +79,11 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
                     native_fallback=why_general(options.native_code),
                 )
             )
+        # At the end: a topic that still has its id then had it while it was read.
+        topic_ids = partition.scope.topic_ids
+        fetcher.check_topics(
+            {each.topic_partition: topic_ids[each.topic] for each in partition.ranges if each.topic in topic_ids}
+        )
     if options.metrics_path:
         facts = _task_facts(task)
         query = facts.get("query")

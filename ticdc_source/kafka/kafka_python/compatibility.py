@@ -145,7 +145,13 @@ GUARDS: Mapping[str, Guard] = MappingProxyType({
             Expectation("kafka.net.connection:KafkaConnection", members=("init_future", "close_future")),
             Expectation(
                 "kafka.cluster:ClusterMetadata",
-                members=("brokers", "bootstrap_brokers", "broker_metadata", "start_refresh_loop"),
+                members=(
+                    "brokers",
+                    "bootstrap_brokers",
+                    "broker_metadata",
+                    "leader_for_partition",
+                    "start_refresh_loop",
+                ),
             ),
             Expectation("kafka.cluster:ClusterMetadata.DEFAULT_CONFIG", members=("allow_auto_create_topics",)),
             Expectation("kafka.cluster:ClusterMetadata.update_metadata", parameters=("self", "metadata")),
@@ -172,6 +178,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType({
                 "kafka.protocol.consumer:ListOffsetsRequest",
                 members=("ListOffsetsTopic", "min_version_for_isolation_level"),
             ),
+            Expectation("kafka.protocol.consumer:OffsetForLeaderEpochRequest", members=("OffsetForLeaderTopic",)),
             Expectation("kafka:IsolationLevel", members=("build_from",)),
             Expectation("kafka:KafkaConsumer.DEFAULT_CONFIG", members=("kafka_client",)),
             Expectation("kafka:KafkaConsumer.__init__", uses=("_client", "_manager", "_net", "start")),

@@ -19,9 +19,10 @@ from typing import Any
 
 import kafka.errors
 from kafka import IsolationLevel, KafkaConsumer
+from kafka import TopicPartition as KafkaTopicPartition
 from kafka.net.compat import KafkaNetClient
 from kafka.net.selector import NetworkSelector
-from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from ticdc_source.errors import OptionError
@@ -42,6 +43,7 @@ from ticdc_source.kafka.kafka_python.slicing import SliceLimits, slice_fetches
 from ticdc_source.kafka.patience import Patience
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.ranges import LATEST
 from ticdc_source.options.topics import TopicPartition
 
 __all__ = ["NetworkClient"]
@@ -53,6 +55,8 @@ _TRY_MS = 3_000.0
 _PAUSE_SECONDS = 0.2
 # A partition that is unknown for so long after a failure is gone; brokers that restart may not know it for a moment.
 _GONE_SECONDS = 3.0
+_NO_LEADER = -1  # where kafka-python knows of a partition that it has none
+_UNKNOWN_END = -1  # what a leader answers that cannot tell where an epoch ends
 
 
 class NetworkClient:
@@ -66,6 +70,8 @@ class NetworkClient:
         self.facts = facts()
         self._topic_ids: dict[str, str] = {}
         self.topic_ids: Mapping[str, str] = MappingProxyType(self._topic_ids)
+        self._leader_epochs: dict[TopicPartition, int] = {}
+        self.leader_epochs: Mapping[TopicPartition, int] = MappingProxyType(self._leader_epochs)
         self._timeout_ms = settings.default_api_timeout_ms
         self._protocol = settings.security_protocol
         self._isolation = IsolationLevel.build_from(settings.isolation_level)
@@ -194,17 +200,53 @@ class NetworkClient:
     def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
         """Look up offsets; see `Client.offsets`."""
         with our_errors(self.servers):
-            return self._offsets(times, patience)
+            return self._ask_leaders(self._list_offsets, times, patience)
 
-    def _offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        """Look up where epochs end; see `Client.ends_of_epochs`."""
+        with our_errors(self.servers):
+            return self._ask_leaders(self._ends_of_epochs, epochs, patience)
+
+    def topic_ids_at_leaders(
+        self, topic_partitions: Iterable[TopicPartition], patience: Patience
+    ) -> dict[TopicPartition, str]:
+        """Look up topic ids; see `Client.topic_ids_at_leaders`."""
+        by_leader = defaultdict(list)
+        for topic_partition in topic_partitions:
+            leader = self._manager.cluster.leader_for_partition(KafkaTopicPartition(*topic_partition))
+            by_leader[None if leader == _NO_LEADER else leader].append(topic_partition)
+        ids = {}
+        with our_errors(self.servers):
+            for leader, led in by_leader.items():
+                answer = self._ask(_metadata_request({key.topic for key in led}), patience, first=leader)
+                answered = {topic.name: topic_id for topic in answer.topics if (topic_id := _topic_id_of(topic))}
+                ids.update({key: answered[key.topic] for key in led if key.topic in answered})
+        return ids
+
+    def _ask_leaders(
+        self,
+        request: Callable[[int, Mapping[TopicPartition, int], Patience], dict[TopicPartition, int]],
+        asked: Mapping[TopicPartition, int],
+        patience: Patience,
+    ) -> dict[TopicPartition, int]:
+        """Ask the leader of each partition until all have answered.
+
+        Args:
+            request: asks a leader about its partitions; returns the offsets of those that it answered for.
+            asked: what to ask for, by partition.
+            patience: how long to wait.
+
+        Raises:
+            UnknownPartitionsError: some partitions do not exist.
+        """
         offsets: dict[TopicPartition, int] = {}
-        pending = dict(times)
+        pending = dict(asked)
         unknown_before: set[TopicPartition] = set()
         unknown_since = time.monotonic()
         while True:
             leaders, unknown = self._leaders(pending, patience)
             for leader, led in leaders.items():
-                offsets.update(self._list_offsets(leader, {key: pending[key] for key in led}, patience))
+                offsets.update(request(leader, {key: pending[key] for key in led}, patience))
             pending = {key: at for key, at in pending.items() if key not in offsets}
             if not pending:
                 patience.set_missing(None)
@@ -262,22 +304,70 @@ class NetworkClient:
             for partition in topic.partitions:
                 error = kafka.errors.for_code(partition.error_code)
                 if error is kafka.errors.NoError:
-                    offsets[TopicPartition(topic.name, partition.partition_index)] = partition.offset
+                    topic_partition = TopicPartition(topic.name, partition.partition_index)
+                    offsets[topic_partition] = partition.offset
+                    if times[topic_partition] == LATEST:
+                        self._keep_epoch(topic_partition, partition.leader_epoch)
                 elif issubclass(error, kafka.errors.AuthorizationError):
                     raise error(topic.name)
                 # Anything else is a leader that is moving: to be asked again.
         return offsets
 
-    def _ask(self, new_request: Callable[[], object], patience: Patience) -> Any:
+    def _keep_epoch(self, topic_partition: TopicPartition, epoch: int | None) -> None:
+        """Remember the epoch of the leader that said where a partition ends; older answers have none, or -1."""
+        if epoch is None or epoch < 0:
+            self._leader_epochs.pop(topic_partition, None)
+        else:
+            self._leader_epochs[topic_partition] = epoch
+
+    def _ends_of_epochs(
+        self, leader: int, epochs: Mapping[TopicPartition, int], patience: Patience
+    ) -> dict[TopicPartition, int]:
+        topic_class = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+        by_topic = defaultdict(list)
+        for topic_partition, epoch in epochs.items():
+            partition = topic_class.OffsetForLeaderPartition(
+                partition=topic_partition.partition,
+                # With it, a broker that does not know yet that it leads no longer refuses to answer.
+                current_leader_epoch=self._leader_epochs.get(topic_partition, -1),
+                leader_epoch=epoch,
+            )
+            by_topic[topic_partition.topic].append(partition)
+        request = OffsetForLeaderEpochRequest(replica_id=-1, topics=list(by_topic.items()))
+        try:
+            response = self._send(request, leader, patience.limited_to(max(_TRY_MS, patience.left_ms / 2)))
+        except _NodeFailedError:
+            return {}  # to be asked again
+        except (kafka.errors.IncompatibleBrokerVersion, kafka.errors.UnsupportedVersionError):
+            return dict.fromkeys(epochs, _UNKNOWN_END)
+        ends = {}
+        for topic in response.topics:
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.topic, partition.partition)
+                error = kafka.errors.for_code(partition.error_code)
+                if error is kafka.errors.NoError:
+                    ends[topic_partition] = partition.end_offset
+                elif error is kafka.errors.FencedLeaderEpochError:
+                    self._leader_epochs.pop(topic_partition, None)  # a later leader: its answer is as good
+                elif not error.retriable:  # whoever may read may ask; but not every broker is Kafka's
+                    ends[topic_partition] = _UNKNOWN_END
+                # Anything else is a leader that is moving: to be asked again.
+        return ends
+
+    def _ask(
+        self, new_request: Callable[[], object], patience: Patience, *, first: library.NodeId | None = None
+    ) -> Any:
         """Return any broker's answer: each is asked in turn, those last that failed, until the time is over.
 
         Args:
             new_request: makes the request; each broker gets one in the version that it knows.
             patience: how long to wait.
+            first: the broker to ask before the others.
         """
         try_ms = _TRY_MS
         while True:
             nodes = self._manager.nodes()
+            nodes.sort(key=lambda node: node != first)
             for place, node in enumerate(nodes):
                 # A server that is silent takes no more than its share of the time.
                 share = min(try_ms, patience.left_ms / (len(nodes) - place)) if len(nodes) > 1 else patience.left_ms

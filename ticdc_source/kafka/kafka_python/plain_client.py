@@ -4,7 +4,8 @@ It returns the same rows. It lacks what `network_client.py` adds. No public name
 server is looked at with a connection of our own first (`kafka.probe`), and a login that fails without a reason can only
 be suspected. A request goes to the broker that the library chooses, also to one that is frozen, which delays a read by
 up to half a minute or ends it. Every look-up lists all topics. A topic that is deleted while it is read is created
-anew, if the brokers create topics on request. And no public name of `KafkaConsumer` tells the ids of topics.
+anew, if the brokers create topics on request. And no public name of `KafkaConsumer` tells the ids of topics, or the
+epochs of leaders.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class PlainClient:
         self.servers = ",".join(settings.bootstrap_servers)
         self.facts = facts()
         self.topic_ids: Mapping[str, str] = {}
+        self.leader_epochs: Mapping[TopicPartition, int] = {}
         self._timeout_ms = settings.default_api_timeout_ms
         self._protocol = settings.security_protocol
         self._settings = consumer_settings(settings)
@@ -257,6 +259,18 @@ class PlainClient:
         except KeyError as error:  # kafka-python's own, for a partition without a leader
             msg = f"no leader for {', '.join(f'{key.topic}-{key.partition}' for key in topic_partitions)}"
             raise kafka.errors.LeaderNotAvailableError(msg) from error
+
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        """Return nothing; see `Client.ends_of_epochs`."""
+        del epochs, patience
+        return {}
+
+    def topic_ids_at_leaders(
+        self, topic_partitions: Iterable[TopicPartition], patience: Patience
+    ) -> dict[TopicPartition, str]:
+        """Return nothing; see `Client.topic_ids_at_leaders`."""
+        del topic_partitions, patience
+        return {}
 
     def _check_existing(self, topic_partitions: Iterable[TopicPartition], patience: Patience) -> None:
         """Fail for partitions that do not exist: kafka-python would look them up until the time is over."""
