@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from tests.lakehouse.changes import TARGET, Change, Writer, ddl, frame_of
+from tests.lakehouse.changes import OPEN, PRICE, TARGET, Change, Writer, ddl, frame_of
 from tests.lakehouse.memory import CrashError, Lake
 from ticdc_source.errors import OptionError, SchemaError, TargetError
 from ticdc_source.lakehouse import MergeReport, commits_of, merge_into, purge_deleted, resolved_ts_of
@@ -100,6 +100,50 @@ def test_rows_that_the_engine_would_skip_are_an_error(lake: Lake) -> None:
 
     with pytest.raises(TargetError, match="does not know the commit any more"):
         writer.merge(2, HISTORY[1:2])
+
+
+def test_the_target_decides_the_type_of_a_column_with_nulls_only(lake: Lake) -> None:
+    """NULLs of a column whose type is not decided take any type that the target has: no error, and no widening."""
+    writer = Writer(lake)
+    writer.merge(0, [("insert", 10, 1, Decimal("1.50"), b"a")], "id int, price decimal(10,2), note binary")
+
+    report = writer.merge(1, [("insert", 11, 2, None, None), ("update_postimage", 12, 1, None, None)], OPEN)
+
+    assert (report.widened, report.added, report.undecided) == ((), (), ())
+    types = {field.name: field.dataType.simpleString() for field in lake.tables[TARGET].schema}
+    assert (types["price"], types["note"]) == ("decimal(10,2)", "binary")
+    assert lake.rows(TARGET, "id", "price", "note") == [(1, None, None), (2, None, None)]
+
+
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+def test_a_target_does_not_get_a_column_before_a_value_tells_its_type(lake: Lake, deletes: str) -> None:
+    """A column with NULLs only is left out of the target, and comes with the type of its first value."""
+    writer = Writer(lake, deletes=deletes)
+    first = writer.merge(0, [("insert", 10, 1, None, None)], OPEN)
+    names = [*lake.tables[TARGET].schema.names]
+    second = writer.merge(1, [("insert", 11, 2, Decimal("1.50"))], "id int, price decimal(38,2)")
+
+    assert (first.created, first.undecided) == (True, ("price", "note"))
+    assert not {"price", "note"} & set(names)
+    assert second.added == ("price",)
+    assert lake.rows(TARGET, "id", "price") == [(1, None), (2, Decimal("1.50"))]
+
+
+def test_values_that_the_sample_did_not_have_are_kept(lake: Lake) -> None:
+    """If the changes have values in such a column, the target's type must hold them, and a new one has the default."""
+    value = Decimal("1.500000000000000001")
+    report = Writer(lake).merge(0, [("insert", 10, 1, value)], PRICE)
+
+    assert report.undecided == ()
+    assert lake.rows(TARGET, "id", "price") == [(1, value)]
+    lake.tables.clear()
+    writer = Writer(lake)
+    writer.merge(0, [("insert", 10, 1, Decimal("1.50"))], "id int, price decimal(10,2)")
+    fits = writer.merge(1, [("insert", 11, 2, Decimal("2.50"))], PRICE)
+    assert (fits.widened, lake.rows(TARGET, "price")) == ((), [(Decimal("1.50"),), (Decimal("2.50"),)])
+    too_long = writer.merge(2, [("insert", 12, 3, value), ("insert", 12, 4, Decimal(123456789))], PRICE)
+    assert too_long.widened == ("price",)
+    assert [value, Decimal(123456789)] == [price for _, price in lake.rows(TARGET, "id", "price")][2:]
 
 
 def test_columns_come_and_widen_and_stay(lake: Lake) -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "NO_FACTS",
     "PROTOCOL",
     "TABLE",
+    "UNDECIDED",
     "VERSIONS",
     "WRITTEN",
     "Column",
@@ -40,6 +41,7 @@ TABLE = "ticdc.table"
 PROTOCOL = "ticdc.protocol"
 VERSIONS = "ticdc.versions"
 WRITTEN = "ticdc.written"
+UNDECIDED = "ticdc.undecided"
 
 # Spark's own key for the comment of a column.
 COMMENT = "comment"
@@ -55,6 +57,7 @@ FIELD_METADATA: tuple[tuple[str, str], ...] = (
     ("ticdc.generated", "`true` or `false`: whether it is a generated column"),
     ("ticdc.default", "its default, as DDL or the message writes it, without quotes; absent also if it has none"),
     (COMMENT, "its comment, under Spark's own key; absent also if it has none"),
+    (UNDECIDED, "`true` if only values could tell the Spark type, and the sample has only NULLs; otherwise absent"),
     (TABLE, "the table"),
 )
 
@@ -157,6 +160,15 @@ class Column:
     def is_open(self) -> bool:
         """Whether the messages leave open which type this is: `type` must not be stated as the column's type."""
         return self.vague and bool(self.behind)
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether only values could tell its Arrow type, and the sample has none: whoever knows the type decides it."""
+        if self.type is None:
+            return self.json_type is None
+        if self.type.family == "text" and self.is_open and self.written is Written.UNKNOWN:
+            return any(TYPES[name].family == "binary" for name in self.behind)
+        return self.type.is_blank and not self.conflict
 
     @property
     def readings(self) -> list[pa.DataType]:
