@@ -2,6 +2,7 @@
 
 import random
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from tests.lakehouse.changes import OPEN, PRICE, TARGET, Change, Writer, ddl, frame_of
 from tests.lakehouse.memory import CrashError, Lake
+from tests.support.messages import TSO, Message, canal
+from ticdc_source import SyncState, tables
 from ticdc_source.errors import OptionError, SchemaError, TargetError
 from ticdc_source.lakehouse import MergeReport, commits_of, merge_into, purge_deleted, resolved_ts_of
 from ticdc_source.lakehouse.sql_targets import deleted_keys_of
@@ -144,6 +147,35 @@ def test_values_that_the_sample_did_not_have_are_kept(lake: Lake) -> None:
     too_long = writer.merge(2, [("insert", 12, 3, value), ("insert", 12, 4, Decimal(123456789))], PRICE)
     assert too_long.widened == ("price",)
     assert [value, Decimal(123456789)] == [price for _, price in lake.rows(TARGET, "id", "price")][2:]
+
+
+@pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
+def test_micro_batches_agree_on_a_type_and_a_key(lake: Lake, tmp_path: Path) -> None:
+    """From messages to a target: a decimal comes with its first value and keeps its type, and DDL states the key."""
+    create = "CREATE TABLE t (id int NOT NULL UNIQUE, price decimal)"
+    made = canal("CREATE", None, None, None, isDdl=True, sql=create, _tidb={"commitTs": TSO - 9})
+    undeclared = {"id": "int", "price": "decimal", "rate": "decimal"}  # DDL tells the type of the price
+
+    def message(number: int, rate: str | None) -> Message:
+        row = {"id": str(number), "price": None, "rate": rate}
+        return canal("INSERT", [row], None, undeclared, None, pkNames=[], _tidb={"commitTs": TSO + number})
+
+    state = SyncState(str(tmp_path))
+    reports = []
+    for batch_id, messages in enumerate([[made, message(1, None)], [message(2, "1.50")], [message(3, None)]]):
+        records = lake.spark.createDataFrame(
+            [(value, "topic", 0, 10 * batch_id + offset) for offset, (_, value) in enumerate(messages)],
+            "value binary, topic string, partition int, offset bigint",
+        )
+        changes = tables(records, state=state, batch_id=batch_id)
+        reports.append(merge_into(changes["test.t"], TARGET, app_id="me", batch_id=batch_id))
+
+    assert [report.undecided for report in reports] == [("rate",), (), ()]
+    assert (reports[1].added, reports[2].widened) == (("rate",), ())
+    types = {field.name: field.dataType.simpleString() for field in lake.tables[TARGET].schema}
+    assert (types["price"], types["rate"]) == ("decimal(10,0)", "decimal(38,2)")
+    assert lake.tables[TARGET].properties["ticdc.keys"] == '["id"]'
+    assert lake.rows(TARGET, "id", "rate") == [(1, None), (2, Decimal("1.50")), (3, None)]
 
 
 def test_columns_come_and_widen_and_stay(lake: Lake) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -25,11 +26,13 @@ __all__ = [
     "WRITTEN",
     "Column",
     "ColumnFacts",
+    "Key",
     "ReadField",
     "TableSchema",
     "TypeVersions",
     "Written",
     "check_names",
+    "handle_key",
     "merge_schemas",
 ]
 
@@ -106,6 +109,41 @@ class ColumnFacts:
 
 
 NO_FACTS = ColumnFacts()
+
+
+class Key(NamedTuple):
+    """A key of a table, or another index.
+
+    Attributes:
+        name: its name in lower case; "" if TiDB names it.
+        columns: its columns; "" stands for an expression.
+        unique: whether no two rows have the same values in it.
+        primary: whether it is the primary key.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    unique: bool = False
+    primary: bool = False
+
+
+def handle_key(keys: Iterable[Key], unfit: Collection[str]) -> frozenset[str]:
+    """Return the columns by which TiCDC identifies a row; none for a table without a suitable key.
+
+    The primary key; otherwise the unique key that has the fewest columns, and of those the oldest one. All of its
+    columns must be NOT NULL, and none may be virtual (docs/wire.md, item 52; `findHandleIndex` in TiCDC's table info).
+
+    Args:
+        keys: the indexes of the table, the oldest first.
+        unfit: the columns that may be NULL, and those that are virtual.
+    """
+    fit: list[Key] = []
+    for key in keys:
+        if key.primary:
+            return frozenset(key.columns)
+        if key.unique and not {*unfit, ""}.intersection(key.columns):
+            fit.append(key)
+    return frozenset(min(fit, key=lambda key: len(key.columns)).columns) if fit else frozenset()
 
 
 class Written(IntEnum):
