@@ -151,3 +151,12 @@ def test_a_value_a_type_and_an_option_each_decide() -> None:
     for messages in ((DECIMAL, exact), (exact, DECIMAL)):
         assert undecided(*messages) == []
         assert str(Captured.of(*messages).schema().field("c").type) == "decimal128(10, 2)"
+
+
+def test_nulls_of_a_decimal_and_integers_are_read_as_a_decimal() -> None:
+    """A column that was a DECIMAL with only NULLs and is an INT now has values: its type is a guess, with a warning."""
+    now = message({"id": "2", "c": "7"}, {"id": "int", "c": "int"})
+
+    assert undecided(DECIMAL, now) == []
+    with pytest.warns(UserWarning, match="c is read as decimal\\(38,18\\)"):
+        assert str(Captured.of(DECIMAL, now).schema().field("c").type) == "decimal128(38, 18)"

@@ -231,7 +231,7 @@ def _arrow(
         return VARIANT
     if _has_several_spark_types(column):
         doubts.append(_UncertainType(column.name, seen_type(column), natural))
-    elif column.type.is_blank:
+    elif column.type.is_unspecified and column.type.scale is None:
         doubts.append(_UncertainType(column.name, "DECIMAL without precision, only NULLs in the sample", natural))
     elif column.type.is_unspecified and pa.types.is_string(natural):
         why = "DECIMAL of more than 38 digits, which Spark does not have"
