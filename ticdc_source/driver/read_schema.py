@@ -61,7 +61,7 @@ def read_schema(
         table: what inference found.
         decoder: the decoder of its protocol.
         options: the options.
-        earlier: the types that earlier messages have shown (`column_types`), for columns that these leave undecided.
+        earlier: the types that earlier messages have shown (`column_types`). They decide for undecided columns.
 
     Raises:
         OptionError: a hint or `columns` names an unknown column, or a table column has the name of a metadata column.
