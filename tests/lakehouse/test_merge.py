@@ -1,12 +1,13 @@
 """merge_into over tables in memory: which rows win, what is repeated, and what DDL does to older rows."""
 
 import random
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
 from tests.lakehouse.changes import OPEN, PRICE, TARGET, Change, Writer, ddl, frame_of
 from tests.lakehouse.memory import CrashError, Lake
@@ -108,14 +109,17 @@ def test_rows_that_the_engine_would_skip_are_an_error(lake: Lake) -> None:
 def test_the_target_decides_the_type_of_a_column_with_nulls_only(lake: Lake) -> None:
     """NULLs of a column whose type is not decided take any type that the target has: no error, and no widening."""
     writer = Writer(lake)
-    writer.merge(0, [("insert", 10, 1, Decimal("1.50"), b"a")], "id int, price decimal(10,2), note binary")
+    columns = "id int, price decimal(10,2), note binary, day date"
+    writer.merge(0, [("insert", 10, 1, Decimal("1.50"), b"a", date(2026, 1, 2))], columns)
+    day = StructField("day", DecimalType(38, 18), metadata={"ticdc.undecided": "true"})
 
-    report = writer.merge(1, [("insert", 11, 2, None, None), ("update_postimage", 12, 1, None, None)], OPEN)
+    nulls: list[Change] = [("insert", 11, 2, None, None, None), ("update_postimage", 12, 1, None, None, None)]
+    report = writer.merge(1, nulls, StructType([*OPEN, day]))
 
     assert (report.widened, report.added, report.undecided) == ((), (), ())
     types = {field.name: field.dataType.simpleString() for field in lake.tables[TARGET].schema}
-    assert (types["price"], types["note"]) == ("decimal(10,2)", "binary")
-    assert lake.rows(TARGET, "id", "price", "note") == [(1, None, None), (2, None, None)]
+    assert (types["price"], types["note"], types["day"]) == ("decimal(10,2)", "binary", "date")
+    assert lake.rows(TARGET, "id", "price", "note", "day") == [(1, None, None, None), (2, None, None, None)]
 
 
 @pytest.mark.parametrize("deletes", ["soft", "hard"])

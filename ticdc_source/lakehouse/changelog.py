@@ -17,6 +17,7 @@ from ticdc_source.schema.model import COMMENT, KEY, MYSQL_TYPE, TABLE, UNDECIDED
 __all__ = [
     "Changelog",
     "Images",
+    "as_decided",
     "comment_of",
     "is_undecided",
     "keys_as_text",
@@ -117,7 +118,8 @@ class Images:
         if not types:
             return self
         old = {name: F.col(f"c{number}") for number, name in enumerate(self.others)}
-        cast = {name: old[name].cast(type_) for name, type_ in types.items() if type_ is not None}
+        given = {name: self.frame.schema[f"c{number}"].dataType for number, name in enumerate(self.others)}
+        cast = {name: as_decided(old[name], given[name], type_) for name, type_ in types.items() if type_ is not None}
         others = tuple(name for name in self.others if types.get(name, name) is not None)
         values = [{**old, **cast}[name].alias(f"c{number}") for number, name in enumerate(others)]
         own = [*(f"k{number}" for number in range(len(self.keys))), "seq", "gone", "bare"]
@@ -178,10 +180,21 @@ def lost_values(column: str, given: DataType, wanted: DataType | None) -> Column
         given: its type.
         wanted: the other type; None for leaving the column out.
     """
-    if not isinstance(given, DecimalType) or not isinstance(wanted, DecimalType):
+    if not _are_decimals(given, wanted):
         return F.count(F.expr(column))
+    assert wanted is not None  # noqa: S101 (for mypy)
     back = f"try_cast(try_cast({column} AS {wanted.simpleString()}) AS {given.simpleString()})"
     return F.expr(f"count_if({column} IS NOT NULL AND NOT coalesce({back} = {column}, false))")
+
+
+def as_decided(column: Column, given: DataType, wanted: DataType) -> Column:
+    """Return an undecided column as the type that a target decides, by which no value is lost (`lost_values`)."""
+    # There are only NULLs otherwise, which not every type can be cast from.
+    return column.cast(wanted) if _are_decimals(given, wanted) else F.lit(None).cast(wanted)
+
+
+def _are_decimals(given: DataType, wanted: DataType | None) -> bool:
+    return isinstance(given, DecimalType) and isinstance(wanted, DecimalType)
 
 
 def comment_of(field: StructField) -> str | None:

@@ -14,6 +14,7 @@ from ticdc_source.errors import SchemaError, TargetError
 from ticdc_source.events import DDLEvent
 from ticdc_source.lakehouse.changelog import (
     Changelog,
+    as_decided,
     comment_of,
     is_undecided,
     keys_as_text,
@@ -169,7 +170,12 @@ def _settled(changelog: Changelog, log: Target, existing: Mapping[str, DataType]
     decided = {
         field.name: type_ for number, (field, type_) in enumerate(zip(columns, wanted, strict=True)) if not row[number]
     }
-    cast = {name: changelog.column(name).cast(type_) for name, type_ in decided.items() if type_ is not None}
+    given = {field.name: field.dataType for field in columns}
+    cast = {
+        name: as_decided(changelog.column(name), given[name], type_)
+        for name, type_ in decided.items()
+        if type_ is not None
+    }
     left_out = tuple(name for name, type_ in decided.items() if type_ is None)
     frame = changelog.frame.withColumns(cast)
     fields = tuple(
