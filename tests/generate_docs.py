@@ -51,7 +51,7 @@ _FORMS: dict[str, tuple[tuple[str, ColumnType], ...]] = {
             "decimal without precision in the messages, value 1.50 in the sample",
             ColumnType("decimal", whole=1, scale=2),
         ),
-        ("decimal without precision in the messages, only NULL in the sample", ColumnType("decimal")),
+        ("decimal without precision in the messages, only NULL in the sample: a default", ColumnType("decimal")),
     ),
     "bit": (
         ("bit(1)", parse_type("bit(1)")),

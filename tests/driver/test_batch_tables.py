@@ -1,8 +1,11 @@
 """The tables, columns and DDL that a micro-batch of records has."""
 
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from tests.support.captured import Captured, rows_of
 from tests.support.messages import TSO, Message, canal
@@ -16,13 +19,17 @@ NOTHING = pa.RecordBatch.from_pylist([], schema=RECORD)
 
 
 def found(
-    *messages: Message, before: pa.RecordBatch = NOTHING, known: tuple[str, ...] = (), **given: str
+    *messages: Message,
+    before: pa.RecordBatch = NOTHING,
+    known: tuple[str, ...] = (),
+    types: Mapping[str, Mapping[str, str]] = {},
+    **given: str,
 ) -> FoundTables:
     """Return what a micro-batch has."""
     options = frame_options(given)
     kept = pa.Table.from_batches(survey([rows_of(Captured.of(*messages))], options), RECORD).combine_chunks()
     (records,) = kept.to_batches() or [NOTHING]
-    return find_tables(records, before, options, [TableName("shop", name) for name in known])
+    return find_tables(records, before, options, [TableName("shop", name) for name in known], types)
 
 
 def row(table: str, **cells: str) -> Message:
@@ -75,3 +82,43 @@ def test_a_table_has_one_name() -> None:
 
     assert list(map(str, there.schemas)) == list(texts(there)) == ["shop.a"]
     assert list(map(str, found(row("A", id="1"), known=("a",)).schemas)) == ["shop.a"]
+
+
+def price(value: str | None, mysql: str = "decimal", table: str = "a") -> Message:
+    """Return an insert with a decimal."""
+    return canal("INSERT", [{"id": "1", "price": value}], None, {"id": "int", "price": mysql}, database="shop",
+                 table=table, _tidb={"commitTs": TSO})  # fmt: skip
+
+
+def type_of_price(batch: FoundTables) -> tuple[str, bool]:
+    """Return the type of the decimal, and whether it is marked as undecided."""
+    field = batch.schemas[TableName("shop", "a")].field("price")
+    return str(field.type), b"ticdc.undecided" in field.metadata
+
+
+def test_an_earlier_micro_batch_decides_for_one_with_nulls_only() -> None:
+    """A column with only NULLs has the type that values had in the last micro-batch with any, however long ago."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        first = found(price("1.50"))
+        between = found(row("a", id="1"), row("b", id="1"), types=first.column_types)
+        last = found(price(None), types=between.column_types)
+        nothing = found(types=last.column_types)
+
+    assert type_of_price(first) == type_of_price(last) == ("decimal128(38, 2)", False)
+    assert nothing.column_types == {"shop.a": {"id": "int", "price": "decimal(38,2)"}, "shop.b": {"id": "int"}}
+
+
+def test_who_knows_a_type_better_than_an_earlier_micro_batch_decides() -> None:
+    """Messages, DDL and options decide before an earlier micro-batch, and a default is no type to remember."""
+    types = {"shop.a": {"price": "decimal(38,2)"}}
+    alter = ddl("a", "ALTER TABLE a MODIFY price decimal(12,3)", commit_ts=TSO - 1)
+
+    assert type_of_price(found(price(None, "decimal(10,4)"), types=types)) == ("decimal128(10, 4)", False)
+    assert type_of_price(found(alter, price(None), types=types)) == ("decimal128(12, 3)", False)
+    assert type_of_price(found(price(None), types=types, unspecifiedDecimal="string")) == ("string", False)
+    with pytest.warns(UserWarning, match="only NULLs"):
+        of_another_kind = found(price(None), types={"shop.a": {"price": "date"}})
+    assert type_of_price(of_another_kind) == ("decimal128(38, 18)", True)
+    with pytest.warns(UserWarning, match="only NULLs"):
+        assert "price" not in found(price(None)).column_types["shop.a"]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.captured import Captured, make_options
-from tests.support.messages import TSO, Message, canal, debezium
+from tests.support.messages import TSO, Message, canal, cell, debezium, open_message, open_row
 from ticdc_source.errors import DecodeError, SchemaError
 from ticdc_source.pipeline.context import ReadContext
 from ticdc_source.pipeline.layout import Layout
@@ -105,3 +105,58 @@ def test_types_in_errors_are_sparks() -> None:
         Layout.of(wrong, make_options())
     with pytest.raises(SchemaError, match=r"can be read as int, or as boolean, .*tinyint to bigint, string"):
         Captured.of(message()).schema(schemaHints="id date")
+
+
+def undecided(*messages: Message, **options: str) -> list[str]:
+    """Return the columns whose metadata says that their type is not decided."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        schema = Captured.of(*messages).schema(**options)
+    return [field.name for field in schema if (field.metadata or {}).get(b"ticdc.undecided") == b"true"]
+
+
+NULLS: dict[str, Message] = {  # the column c has only NULLs
+    "canal-json, decimal": message({"id": "1", "c": None}, {"id": "int", "c": "decimal"}),
+    "canal-json, sqlType of a decimal": canal("INSERT", [{"id": "1", "c": None}], None, None, {"id": 4, "c": 3}),
+    "canal-json, no type": canal("INSERT", [{"id": "1", "c": None}], None, {"id": "int"}, {"id": 4}),
+    "open-protocol, decimal": open_message(open_row({"u": {"id": cell(3, 1, 11), "c": cell(246, None, 65)}})),
+    "open-protocol, type Null": open_message(open_row({"u": {"id": cell(3, 1, 11), "c": cell(6, None, 65)}})),
+    "open-protocol, string without flags": open_message(
+        open_row({"u": {"id": cell(3, 1, None), "c": cell(15, None, None)}})
+    ),
+    "debezium without schema": debezium("c", None, {"id": 1, "c": None}),
+}
+DECIMAL = NULLS["canal-json, decimal"]
+
+
+@pytest.mark.parametrize("form", NULLS)
+def test_only_nulls_decide_no_type(form: str) -> None:
+    """A column whose type only values could tell, and that has only NULLs, is marked; `tableDDL` decides its type."""
+    given = {"tableDDL": "CREATE TABLE t (id int, c decimal(10,2))"} if "string" not in form else {}
+
+    assert undecided(NULLS[form]) == ["c"]
+    assert undecided(NULLS[form], schemaHints="c string") == []
+    assert undecided(NULLS[form], **given) == ([] if given else ["c"])
+
+
+def test_a_value_a_type_and_an_option_each_decide() -> None:
+    """A column is not marked if one row has a value, if messages have the exact type, or if an option names a type."""
+    value = message({"id": "2", "c": "1.50"}, {"id": "int", "c": "decimal"})
+    exact = message({"id": "2", "c": None}, {"id": "int", "c": "decimal(10,2)"})
+    base64 = open_message(open_row({"u": {"id": cell(3, 1, None), "c": cell(252, None, None)}}))
+
+    assert undecided(DECIMAL, value) == undecided(value, DECIMAL) == []
+    assert undecided(DECIMAL, unspecifiedDecimal="decimal(20,4)") == []
+    assert undecided(base64) == []  # of TEXT and BLOB, bytes hold both
+    for messages in ((DECIMAL, exact), (exact, DECIMAL)):
+        assert undecided(*messages) == []
+        assert str(Captured.of(*messages).schema().field("c").type) == "decimal128(10, 2)"
+
+
+def test_nulls_of_a_decimal_and_integers_are_read_as_a_decimal() -> None:
+    """A column that was a DECIMAL with only NULLs and is an INT now has values: its type is a guess, with a warning."""
+    now = message({"id": "2", "c": "7"}, {"id": "int", "c": "int"})
+
+    assert undecided(DECIMAL, now) == []
+    with pytest.warns(UserWarning, match="c is read as decimal\\(38,18\\)"):
+        assert str(Captured.of(DECIMAL, now).schema().field("c").type) == "decimal128(38, 18)"

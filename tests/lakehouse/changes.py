@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
 from tests.lakehouse.memory import Lake
 from ticdc_source.events import DDLEvent, TableName
@@ -13,6 +13,12 @@ from ticdc_source.lakehouse import MergeReport, merge_into
 Change: TypeAlias = tuple[Any, ...]  # change type, commit-ts, then the values of the columns
 SEQUENCE = "struct<commit_ts:bigint,rank:int,partition:int,offset:bigint,index:int>"
 TARGET = "lake.shop.t"
+# Columns whose types are defaults, because a sample had only NULLs.
+_MARK = {"ticdc.undecided": "true"}
+PRICE = StructType(
+    [StructField("id", IntegerType()), StructField("price", DecimalType(38, 18), metadata=_MARK)],
+)
+OPEN = StructType([*PRICE, StructField("note", StringType(), metadata=_MARK)])
 _GONE = ("delete", "update_preimage")
 
 
@@ -49,7 +55,11 @@ class Writer:
         self.options: dict[str, Any] = {"keys": ["id"], "app_id": "me", "on_destructive_ddl": "apply", **options}
 
     def merge(
-        self, batch_id: int, changes: Sequence[Change], columns: str = "id int, v string", **options: Any
+        self,
+        batch_id: int,
+        changes: Sequence[Change],
+        columns: str | StructType = "id int, v string",
+        **options: Any,
     ) -> MergeReport:
         """Merge a micro-batch; without changes it has no columns, as DDL alone."""
         frame = frame_of(self.lake.spark, changes, columns if changes else "")

@@ -1,10 +1,12 @@
 """append_log and scd2_view over tables in memory: all changes, and every version of every row."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
-from tests.lakehouse.changes import Change, ddl, frame_of
+from tests.lakehouse.changes import OPEN, PRICE, Change, ddl, frame_of
 from tests.lakehouse.memory import Lake
 from ticdc_source.errors import SchemaError, TargetError
 from ticdc_source.lakehouse import LogReport, append_log, scd2_view
@@ -19,7 +21,7 @@ FIRST: list[Change] = [
 
 
 def append(
-    lake: Lake, batch_id: int, changes: list[Change], columns: str = "id int, v string", **options: Any
+    lake: Lake, batch_id: int, changes: list[Change], columns: str | StructType = "id int, v string", **options: Any
 ) -> LogReport:
     """Append a micro-batch to the log."""
     return append_log(frame_of(lake.spark, changes, columns), LOG, app_id="me", batch_id=batch_id, **options)
@@ -47,6 +49,19 @@ def test_each_version_of_a_row_is_there_once(lake: Lake) -> None:
     assert "_change" not in view.columns
     with pytest.raises(SchemaError, match="without a key"):
         scd2_view(lake.spark, LOG)
+
+
+def test_only_nulls_decide_no_type_of_a_log(lake: Lake) -> None:
+    """A log gets a column whose type is not decided with its first value; once it has it, the log's type decides."""
+    first = append(lake, 0, [("insert", 10, 1, None, None)], OPEN)
+    append(lake, 1, [("insert", 11, 2, Decimal("1.50"), b"a")], "id int, price decimal(10,2), note binary")
+    third = append(lake, 2, [("insert", 12, 3, None, None)], OPEN)
+    value = append(lake, 3, [("insert", 13, 4, Decimal("0.125"))], PRICE)
+
+    assert (first.undecided, third.undecided, third.widened) == (("price", "note"), (), ())
+    assert value.widened == ("price",)
+    prices = [None, Decimal("1.50"), None, Decimal("0.125")]
+    assert [row["price"] for row in lake.tables[LOG].rows] == prices
 
 
 def test_preimages_are_kept_if_they_are_wanted(lake: Lake) -> None:

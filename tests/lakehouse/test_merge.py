@@ -1,14 +1,18 @@
 """merge_into over tables in memory: which rows win, what is repeated, and what DDL does to older rows."""
 
 import random
+from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
-from tests.lakehouse.changes import TARGET, Change, Writer, ddl, frame_of
+from tests.lakehouse.changes import OPEN, PRICE, TARGET, Change, Writer, ddl, frame_of
 from tests.lakehouse.memory import CrashError, Lake
+from tests.support.messages import TSO, Message, canal
+from ticdc_source import SyncState, tables
 from ticdc_source.errors import OptionError, SchemaError, TargetError
 from ticdc_source.lakehouse import MergeReport, commits_of, merge_into, purge_deleted, resolved_ts_of
 from ticdc_source.lakehouse.sql_targets import deleted_keys_of
@@ -100,6 +104,82 @@ def test_rows_that_the_engine_would_skip_are_an_error(lake: Lake) -> None:
 
     with pytest.raises(TargetError, match="does not know the commit any more"):
         writer.merge(2, HISTORY[1:2])
+
+
+def test_the_target_decides_the_type_of_a_column_with_nulls_only(lake: Lake) -> None:
+    """NULLs of a column whose type is not decided take any type that the target has: no error, and no widening."""
+    writer = Writer(lake)
+    columns = "id int, price decimal(10,2), note binary, day date"
+    writer.merge(0, [("insert", 10, 1, Decimal("1.50"), b"a", date(2026, 1, 2))], columns)
+    day = StructField("day", DecimalType(38, 18), metadata={"ticdc.undecided": "true"})
+
+    nulls: list[Change] = [("insert", 11, 2, None, None, None), ("update_postimage", 12, 1, None, None, None)]
+    report = writer.merge(1, nulls, StructType([*OPEN, day]))
+
+    assert (report.widened, report.added, report.undecided) == ((), (), ())
+    types = {field.name: field.dataType.simpleString() for field in lake.tables[TARGET].schema}
+    assert (types["price"], types["note"], types["day"]) == ("decimal(10,2)", "binary", "date")
+    assert lake.rows(TARGET, "id", "price", "note", "day") == [(1, None, None, None), (2, None, None, None)]
+
+
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+def test_a_target_does_not_get_a_column_before_a_value_tells_its_type(lake: Lake, deletes: str) -> None:
+    """A column with NULLs only is left out of the target, and comes with the type of its first value."""
+    writer = Writer(lake, deletes=deletes)
+    first = writer.merge(0, [("insert", 10, 1, None, None)], OPEN)
+    names = [*lake.tables[TARGET].schema.names]
+    second = writer.merge(1, [("insert", 11, 2, Decimal("1.50"))], "id int, price decimal(38,2)")
+
+    assert (first.created, first.undecided) == (True, ("price", "note"))
+    assert not {"price", "note"} & set(names)
+    assert second.added == ("price",)
+    assert lake.rows(TARGET, "id", "price") == [(1, None), (2, Decimal("1.50"))]
+
+
+def test_values_that_the_sample_did_not_have_are_kept(lake: Lake) -> None:
+    """If the changes have values in such a column, the target's type must hold them, and a new one has the default."""
+    value = Decimal("1.500000000000000001")
+    report = Writer(lake).merge(0, [("insert", 10, 1, value)], PRICE)
+
+    assert report.undecided == ()
+    assert lake.rows(TARGET, "id", "price") == [(1, value)]
+    lake.tables.clear()
+    writer = Writer(lake)
+    writer.merge(0, [("insert", 10, 1, Decimal("1.50"))], "id int, price decimal(10,2)")
+    fits = writer.merge(1, [("insert", 11, 2, Decimal("2.50"))], PRICE)
+    assert (fits.widened, lake.rows(TARGET, "price")) == ((), [(Decimal("1.50"),), (Decimal("2.50"),)])
+    too_long = writer.merge(2, [("insert", 12, 3, value), ("insert", 12, 4, Decimal(123456789))], PRICE)
+    assert too_long.widened == ("price",)
+    assert [value, Decimal(123456789)] == [price for _, price in lake.rows(TARGET, "id", "price")][2:]
+
+
+@pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
+def test_micro_batches_agree_on_a_type_and_a_key(lake: Lake, tmp_path: Path) -> None:
+    """From messages to a target: a decimal comes with its first value and keeps its type, and DDL states the key."""
+    create = "CREATE TABLE t (id int NOT NULL UNIQUE, price decimal)"
+    made = canal("CREATE", None, None, None, isDdl=True, sql=create, _tidb={"commitTs": TSO - 9})
+    undeclared = {"id": "int", "price": "decimal", "rate": "decimal"}  # DDL tells the type of the price
+
+    def message(number: int, rate: str | None) -> Message:
+        row = {"id": str(number), "price": None, "rate": rate}
+        return canal("INSERT", [row], None, undeclared, None, pkNames=[], _tidb={"commitTs": TSO + number})
+
+    state = SyncState(str(tmp_path))
+    reports = []
+    for batch_id, messages in enumerate([[made, message(1, None)], [message(2, "1.50")], [message(3, None)]]):
+        records = lake.spark.createDataFrame(
+            [(value, "topic", 0, 10 * batch_id + offset) for offset, (_, value) in enumerate(messages)],
+            "value binary, topic string, partition int, offset bigint",
+        )
+        changes = tables(records, state=state, batch_id=batch_id)
+        reports.append(merge_into(changes["test.t"], TARGET, app_id="me", batch_id=batch_id))
+
+    assert [report.undecided for report in reports] == [("rate",), (), ()]
+    assert (reports[1].added, reports[2].widened) == (("rate",), ())
+    types = {field.name: field.dataType.simpleString() for field in lake.tables[TARGET].schema}
+    assert (types["price"], types["rate"]) == ("decimal(10,0)", "decimal(38,2)")
+    assert lake.tables[TARGET].properties["ticdc.keys"] == '["id"]'
+    assert lake.rows(TARGET, "id", "rate") == [(1, None), (2, Decimal("1.50")), (3, None)]
 
 
 def test_columns_come_and_widen_and_stay(lake: Lake) -> None:

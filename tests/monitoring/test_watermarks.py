@@ -1,5 +1,8 @@
 """The resolved ts: watermarks of topic partitions, folded over micro-batches."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from ticdc_source.errors import CheckpointError
@@ -56,9 +59,12 @@ def test_a_partition_far_behind_is_named() -> None:
 def test_it_is_read_as_it_was_written() -> None:
     """Progress survives its JSON, and other text is an error."""
     progress = Progress(batch_id=3, watermarks={A: 5, B: None}, partitions=2, resolved_ts=4,
-                        skipped={"shop.a": (2, "why")}, tables=frozenset({"shop.a", "shop.b"}))  # fmt: skip
+                        skipped={"shop.a": (2, "why")}, tables=frozenset({"shop.a", "shop.b"}),
+                        column_types={"shop.a": {"price": "decimal(38,2)"}})  # fmt: skip
 
     assert Progress.of_json(progress.as_json()) == progress
+    before = {name: value for name, value in json.loads(progress.as_json()).items() if name != "column_types"}
+    assert Progress.of_json(json.dumps(before)) == replace(progress, column_types={})  # of an earlier release
     for text in ("{}", "no JSON", '{"version": 2}'):
         with pytest.raises(CheckpointError):
             Progress.of_json(text)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import pyarrow as pa
 
 from ticdc_source.driver.frame_sample import sample_of_records, schema_of_sample
 from ticdc_source.driver.inference import Sample
+from ticdc_source.driver.read_schema import column_types
 from ticdc_source.errors import DecodeError, TiCDCSourceError
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.options.options import Options
@@ -26,6 +28,8 @@ class FoundTables:
 
     Attributes:
         schemas: the read schema of each table with rows.
+        column_types: the types of the columns of each table, of this micro-batch and of earlier ones, as far as one of
+            them has shown them; by the table's name.
         errors: why a table with rows cannot be read.
         ddl: the DDL events of this micro-batch, by table, oldest first; each once, and none of an earlier one.
         ddl_records: the records of these events and of all earlier ones.
@@ -34,6 +38,7 @@ class FoundTables:
     """
 
     schemas: dict[TableName, pa.Schema] = field(default_factory=dict)
+    column_types: dict[str, Mapping[str, str]] = field(default_factory=dict)
     errors: dict[TableName, TiCDCSourceError] = field(default_factory=dict)
     ddl: dict[TableName, list[DDLEvent]] = field(default_factory=dict)
     ddl_records: pa.RecordBatch
@@ -42,7 +47,11 @@ class FoundTables:
 
 
 def find_tables(
-    records: pa.RecordBatch, earlier_ddl: pa.RecordBatch, options: Options, earlier_tables: Iterable[TableName] = ()
+    records: pa.RecordBatch,
+    earlier_ddl: pa.RecordBatch,
+    options: Options,
+    earlier_tables: Iterable[TableName] = (),
+    earlier_types: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> FoundTables:
     """Return which tables a micro-batch has.
 
@@ -51,6 +60,7 @@ def find_tables(
         earlier_ddl: the records with DDL of earlier micro-batches.
         options: the options.
         earlier_tables: the tables of earlier micro-batches.
+        earlier_types: the types of their columns, which decide for columns that have only NULLs now.
 
     Raises:
         OptionError: the protocol cannot be detected.
@@ -59,7 +69,7 @@ def find_tables(
     before, lowest = sample_of_records([earlier_ddl], options)
     now, lowest_now = sample_of_records([records], options)
     if now is None:
-        return FoundTables(ddl_records=earlier_ddl, ddl_partitions=lowest)
+        return FoundTables(ddl_records=earlier_ddl, ddl_partitions=lowest, column_types=dict(earlier_types))
     if now.corrupt is not None and options.mode == "FAILFAST":
         raise now.corrupt.error
     returned = {_identity(event) for event in before.ddl} if before is not None else set()
@@ -68,6 +78,7 @@ def find_tables(
     result = FoundTables(
         ddl_records=_with_ddl(records, earlier_ddl, {_identity(event) for event in new}, options),
         ddl_partitions={**lowest_now, **{topic: min(n, lowest_now.get(topic, n)) for topic, n in lowest.items()}},
+        column_types=dict(earlier_types),
     )
     if now.corrupt is not None:
         result.corrupt = now.corrupt.error
@@ -77,10 +88,13 @@ def find_tables(
             if now.tables.matches_ddl(table):
                 result.ddl.setdefault(table, []).append(event)
     for name in names:
+        types = earlier_types.get(str(name), {})
         try:
-            result.schemas[name] = schema_of_sample(_only(now, name), options)
+            schema = result.schemas[name] = schema_of_sample(_only(now, name), options, types)
         except TiCDCSourceError as error:
             result.errors[name] = error
+        else:
+            result.column_types[str(name)] = {**types, **column_types(schema)}
     return result
 
 

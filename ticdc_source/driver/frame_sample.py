@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -109,8 +110,15 @@ def sample_of_records(records: Iterable[pa.RecordBatch], options: Options) -> Fr
     return FrameSample(sample, lowest)
 
 
-def schema_of_sample(sample: Sample | None, options: Options) -> pa.Schema:
+def schema_of_sample(
+    sample: Sample | None, options: Options, earlier: Mapping[str, str] = MappingProxyType({})
+) -> pa.Schema:
     """Return the read schema that inference finds in a sample.
+
+    Args:
+        sample: the sample; None if there is no record.
+        options: the options.
+        earlier: the types that earlier records have shown; see `read_schema`.
 
     Raises:
         SchemaError: there is no sample, or no row in it.
@@ -128,7 +136,7 @@ def schema_of_sample(sample: Sample | None, options: Options) -> pa.Schema:
         )
         raise SchemaError(msg)
     table = infer_table(sample)
-    return read_schema(table, sample.decoder, options)
+    return read_schema(table, sample.decoder, options, earlier)
 
 
 def needs_sample(schema: pa.Schema | None, options: Options) -> bool:

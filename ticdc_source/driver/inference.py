@@ -19,7 +19,15 @@ from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoder
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema.ddl import ddl_types, ddl_types_of_tables, lack_types, with_ddl_facts, with_table_ddl
+from ticdc_source.schema.ddl import (
+    ddl_types,
+    ddl_types_of_tables,
+    lack_types,
+    tells_no_key,
+    with_ddl_facts,
+    with_handle_key,
+    with_table_ddl,
+)
 from ticdc_source.schema.ddl_kinds import is_too_long
 from ticdc_source.schema.model import TableSchema, TypeVersions, check_names, merge_schemas
 
@@ -316,7 +324,7 @@ def _lacks_details(sample: Sample) -> bool:
         return False
     tables = {event.table for event in sample.ddl if event.query}
     return any(
-        lack_types(schema.columns)
+        lack_types(schema.columns) or tells_no_key(schema.columns)
         for table, parts in sample.rows.items()
         if any(table.is_same(name) for name in tables)
         for schema in sample.decoder.describe(parts[0])
@@ -371,7 +379,8 @@ def infer_table(sample: Sample) -> TableSchema:
     merged = merge_schemas(schemas)
     if merged is None:  # no row can be read: decoding says what is wrong with the first
         raise _first_failure(sample, names[0])
-    return with_table_ddl(with_ddl_facts(merged, sample.ddl, whole=sample.whole), sample.table_ddl)
+    described = with_table_ddl(with_ddl_facts(merged, sample.ddl, whole=sample.whole), sample.table_ddl)
+    return with_handle_key(described, sample.ddl, sample.table_ddl, whole=sample.whole)
 
 
 def _with_address(error: SchemaError, sample: Sample, shown: TableSchema) -> SchemaError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -15,10 +16,21 @@ from ticdc_source.options.options import Options
 from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMAT_COLUMNS, JSON_COLUMNS, RESCUED_DATA, metadata_columns
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.schema.ddl import check_table_ddl, seen_type
-from ticdc_source.schema.model import KEY, MYSQL_TYPE, PROTOCOL, TABLE, VERSIONS, WRITTEN, Column, TableSchema, Written
+from ticdc_source.schema.model import (
+    KEY,
+    MYSQL_TYPE,
+    PROTOCOL,
+    TABLE,
+    UNDECIDED,
+    VERSIONS,
+    WRITTEN,
+    Column,
+    TableSchema,
+    Written,
+)
 from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, category_of
 
-__all__ = ["check_types", "format_schema", "read_schema"]
+__all__ = ["check_types", "column_types", "format_schema", "read_schema"]
 
 
 class _UncertainType(NamedTuple):
@@ -37,7 +49,9 @@ class _UncertainType(NamedTuple):
     ddl_helps: bool = True
 
 
-def read_schema(table: TableSchema, decoder: Decoder, options: Options) -> pa.Schema:
+def read_schema(
+    table: TableSchema, decoder: Decoder, options: Options, earlier: Mapping[str, str] = MappingProxyType({})
+) -> pa.Schema:
     """Return the read schema of a table for `outputFormat=changelog` or `envelope`.
 
     Each table column carries field metadata: the public keys of `model.FIELD_METADATA`, and for the reader
@@ -47,6 +61,7 @@ def read_schema(table: TableSchema, decoder: Decoder, options: Options) -> pa.Sc
         table: what inference found.
         decoder: the decoder of its protocol.
         options: the options.
+        earlier: the types that earlier messages have shown (`column_types`). They decide for undecided columns.
 
     Raises:
         OptionError: a hint or `columns` names an unknown column, or a table column has the name of a metadata column.
@@ -60,7 +75,8 @@ def read_schema(table: TableSchema, decoder: Decoder, options: Options) -> pa.Sc
     columns = [column for column in table.columns if chosen is None or column.name.lower() in chosen]
     doubts: list[_UncertainType] = []
     data = [
-        _field(column, hints.get(column.name.lower()), table, decoder.facts.name, options, doubts) for column in columns
+        _field(column, _asked_type(column, hints, earlier, options), table, decoder.facts.name, options, doubts)
+        for column in columns
     ]
     if doubts:
         warn(_doubts_message(table, doubts, options))
@@ -80,6 +96,18 @@ def read_schema(table: TableSchema, decoder: Decoder, options: Options) -> pa.Sc
         extra.append(pa.field(options.rescued_data_column, RESCUED_DATA))
     _refuse_collisions([*core, *extra], data, options)
     return pa.schema([*core, *data, *extra])
+
+
+def column_types(schema: pa.Schema) -> dict[str, str]:
+    """Return the Spark types of the table columns of a read schema, by lower-case name, without undecided ones."""
+    metadata = {field.name: field.metadata or {} for field in schema}
+    return {
+        field.name.lower(): spark_name(field.type)
+        for field in schema
+        if TABLE.encode() in metadata[field.name]
+        and UNDECIDED.encode() not in metadata[field.name]
+        and field.type != VARIANT  # which no hint can name, and is never undecided
+    }
 
 
 def format_schema(options: Options, row: pa.DataType | None = None) -> pa.Schema:
@@ -133,6 +161,21 @@ def check_types(options: Options) -> None:
         parse_hint_type(options.unspecified_decimal, "unspecifiedDecimal")
 
 
+def _asked_type(
+    column: Column, hints: Mapping[str, pa.DataType], earlier: Mapping[str, str], options: Options
+) -> pa.DataType | None:
+    """Return the type that somebody else decides for a column; None if its messages do."""
+    name = column.name.lower()
+    if name in hints:
+        return hints[name]
+    if column.type is not None and column.type.is_unspecified and options.unspecified_decimal:
+        return parse_hint_type(options.unspecified_decimal, "unspecifiedDecimal")
+    if column.is_undecided and name in earlier:
+        arrow = parse_hint_type(earlier[name], "schemaHints")
+        return arrow if column.is_readable_as(arrow) else None
+    return None
+
+
 def _field(
     column: Column,
     hint: pa.DataType | None,
@@ -148,6 +191,8 @@ def _field(
     if column.key:
         metadata[KEY] = "true"
     metadata |= column.facts.as_metadata()
+    if hint is None and column.is_undecided:
+        metadata[UNDECIDED] = "true"
     if column.written is not Written.UNKNOWN:
         metadata[WRITTEN] = column.written.name.lower()
     if len(column.versions) > 1:
@@ -168,8 +213,6 @@ def _arrow(
         msg = f"{where}: type {column.type} is not supported; {string_hint(column.name)}"
         raise UnsupportedTypeError(msg)
     natural = column.type.arrow
-    if column.type.is_unspecified and hint is None and options.unspecified_decimal:
-        hint = parse_hint_type(options.unspecified_decimal, "unspecifiedDecimal")
     if hint is not None:
         if not column.is_readable_as(hint):
             categories = sorted({"string"}.union(*(CONVERSIONS.get(category_of(each), ()) for each in column.readings)))

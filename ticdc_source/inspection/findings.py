@@ -112,7 +112,8 @@ def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[Finding]:
     for table in messages.tables:
         if table.columns and not table.keys:
             message = (
-                f"The messages of {table.table} name no key: changes cannot be merged by key. Give the table a primary "
-                "key, or append its changes to a log"
+                f"The messages of {table.table} name no key: changes cannot be merged by key. If it has a unique key "
+                "of NOT NULL columns, set tableDDL to its SHOW CREATE TABLE; otherwise give the table a primary key, "
+                "or append its changes to a log"
             )
             yield Finding(code="no-key", message=message, topic=topic, table=table.table)

@@ -38,7 +38,7 @@ FINDINGS: Mapping[str, str] = {
     "refused": "`load()` refuses a table with these options; the finding gives the reason",
     "types-uncertain": "messages do not fully say the types of columns: precision, length, members of ENUM or SET",
     "timestamp-shifted": "TIMESTAMP columns differ from the commit times as time zones do: the `timeZone` to try",
-    "no-key": "the messages of a table name no key: its changes cannot be merged",
+    "no-key": "neither the messages of a table nor DDL name its key: its changes cannot be merged",
     "no-commit-ts": "messages have no commit-ts",
     "no-watermarks": "partitions have no watermark: `endingCommitTs=resolved` does not work, and lag is not known",
     "no-old-rows": "the changefeed sends no old rows: updates have no `update_preimage`",
@@ -121,9 +121,9 @@ class TableReport:
         table: its name, as the option `tables` takes it.
         insert, update, delete: the number of row events of each kind.
         sent_again: how many of them have the kind, key and commit-ts of an earlier one, as after a restart of TiCDC;
-            0 if the messages name no key.
+            0 if no key is known.
         first_commit_ts, last_commit_ts, first_time, last_time: as in `PartitionReport`.
-        keys: the columns of the handle key, if the messages tell.
+        keys: the columns of the handle key, if the messages or DDL tell.
         columns: its columns; empty if no row can be read.
         schema: the table's columns as Spark's DDL, for `.schema(…)`; empty if no row can be read.
         options: the options that read it.

@@ -23,7 +23,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.protocols.base import Decoder, Learned
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema.ddl import lack_types, with_table_ddl
+from ticdc_source.schema.ddl import lack_types, with_handle_key, with_table_ddl
 from ticdc_source.schema.model import MYSQL_TYPE, TABLE, TableSchema, TypeVersions, merge_schemas
 from ticdc_source.schema.types import TIMESTAMP
 from ticdc_source.tso import physical_ms_each, utc
@@ -162,7 +162,8 @@ def _load_schema(
                 merged = merge_schemas(schemas)
                 if merged is None:
                     break
-                described = with_table_ddl(merged, sample.table_ddl, required=False)
+                typed = with_table_ddl(merged, sample.table_ddl, required=False)
+                described = with_handle_key(typed, sample.ddl, sample.table_ddl, whole=sample.whole)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # findings report it instead
                 return _Load(described, read_schema(described, sample.decoder, tried), tried, refused)

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
-from pyspark.sql.types import DayTimeIntervalType, StructField, StructType
+from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, StructField, StructType
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.pipeline.metadata import METADATA
-from ticdc_source.schema.model import COMMENT, KEY, MYSQL_TYPE, TABLE
+from ticdc_source.schema.model import COMMENT, KEY, MYSQL_TYPE, TABLE, UNDECIDED
 
-__all__ = ["Changelog", "Images", "comment_of", "keys_as_text", "newest_images", "read_changelog", "stored_column"]
+__all__ = [
+    "Changelog",
+    "Images",
+    "as_decided",
+    "comment_of",
+    "is_undecided",
+    "keys_as_text",
+    "lost_values",
+    "newest_images",
+    "read_changelog",
+    "stored_column",
+]
 
 _SEQUENCE, _CHANGE_TYPE = "sequence", "change_type"
 _SEQUENCE_FIELDS = ("commit_ts", "rank", "partition", "offset", "index")
@@ -102,6 +113,18 @@ class Images:
     keys: tuple[str, ...]
     others: tuple[str, ...]
 
+    def settled(self, types: Mapping[str, DataType | None]) -> Images:
+        """Return the images with other types of some columns, and without those whose type is None."""
+        if not types:
+            return self
+        old = {name: F.col(f"c{number}") for number, name in enumerate(self.others)}
+        given = {name: self.frame.schema[f"c{number}"].dataType for number, name in enumerate(self.others)}
+        cast = {name: as_decided(old[name], given[name], type_) for name, type_ in types.items() if type_ is not None}
+        others = tuple(name for name in self.others if types.get(name, name) is not None)
+        values = [{**old, **cast}[name].alias(f"c{number}") for number, name in enumerate(others)]
+        own = [*(f"k{number}" for number in range(len(self.keys))), "seq", "gone", "bare"]
+        return Images(self.frame.select(*own, *values), self.keys, others)
+
 
 def newest_images(changes: Changelog, keys: Sequence[str]) -> Images:
     """Return the newest image of each key, by `_sequence`; one shuffle.
@@ -139,6 +162,39 @@ def stored_column(changes: Changelog, field: StructField) -> Column:
     minutes += F.extract(F.lit("MINUTE"), column)
     seconds = (F.extract(F.lit("SECOND"), column) * 1_000_000).cast("bigint")
     return minutes.cast("bigint") * 60_000_000 + seconds
+
+
+def is_undecided(field: StructField) -> bool:
+    """Return whether the type of a column is a default, because a sample had only NULLs (`Column.is_undecided`)."""
+    return (field.metadata or {}).get(UNDECIDED) == "true"
+
+
+def lost_values(column: str, given: DataType, wanted: DataType | None) -> Column:
+    """Return an aggregate: how many values of an undecided column another type would lose.
+
+    A frame may have values though its sample had none, and they need the default type: text is JSON, and a decimal may
+    have more digits.
+
+    Args:
+        column: the column, as SQL.
+        given: its type.
+        wanted: the other type; None for leaving the column out.
+    """
+    if not _are_decimals(given, wanted):
+        return F.count(F.expr(column))
+    assert wanted is not None  # noqa: S101 (for mypy)
+    back = f"try_cast(try_cast({column} AS {wanted.simpleString()}) AS {given.simpleString()})"
+    return F.expr(f"count_if({column} IS NOT NULL AND NOT coalesce({back} = {column}, false))")
+
+
+def as_decided(column: Column, given: DataType, wanted: DataType) -> Column:
+    """Return an undecided column as the type that a target decides, by which no value is lost (`lost_values`)."""
+    # There are only NULLs otherwise, which not every type can be cast from.
+    return column.cast(wanted) if _are_decimals(given, wanted) else F.lit(None).cast(wanted)
+
+
+def _are_decimals(given: DataType, wanted: DataType | None) -> bool:
+    return isinstance(given, DecimalType) and isinstance(wanted, DecimalType)
 
 
 def comment_of(field: StructField) -> str | None:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
-from pyspark.sql.types import DataType, StringType, TimestampType
+from pyspark.sql.types import DataType, StringType, StructField, TimestampType
 
 from ticdc_source.errors import SchemaError, TargetError
 from ticdc_source.events import DDLEvent
-from ticdc_source.lakehouse.changelog import Changelog, comment_of, keys_as_text, read_changelog, stored_column
+from ticdc_source.lakehouse.changelog import (
+    Changelog,
+    as_decided,
+    comment_of,
+    is_undecided,
+    keys_as_text,
+    lost_values,
+    read_changelog,
+    stored_column,
+)
 from ticdc_source.lakehouse.merge import KEYS, PREFIX, TABLE
 from ticdc_source.lakehouse.repeats import check_table, has_batch
 from ticdc_source.lakehouse.sql_targets import open_target
@@ -39,6 +48,7 @@ class LogReport:
         created: whether it was created.
         added: the columns that were added.
         widened: the columns whose type was widened.
+        undecided: the columns that the log does not get yet: they have had only NULLs, which do not tell their type.
         missing: whether nothing was done, because the log does not exist and only DDL came.
     """
 
@@ -46,6 +56,7 @@ class LogReport:
     created: bool = False
     added: tuple[str, ...] = ()
     widened: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
     missing: bool = False
 
 
@@ -112,8 +123,10 @@ def append_log(
         check_table(log, remembered.get(TABLE, ""), changelog.table)
         if has_batch(log, facts):
             return LogReport(target=target)
+    existing = log.columns() if exists else {}
+    changelog, undecided = _settled(changelog, log, existing)
     wanted = _wanted(changelog, log, prefix)
-    add, widen = _to_change(log, wanted, log.columns() if exists else {})
+    add, widen = _to_change(log, wanted, existing)
     if exists:
         for column in add:
             log.add_column(column)
@@ -131,7 +144,46 @@ def append_log(
         created=not exists,
         added=tuple(column.name for column in add) if exists else (),
         widened=tuple(name for name, _ in widen),
+        undecided=undecided,
     )
+
+
+def _settled(changelog: Changelog, log: Target, existing: Mapping[str, DataType]) -> tuple[Changelog, tuple[str, ...]]:
+    """Return the changes with the log's types of undecided columns, without columns that the log is not to get yet.
+
+    The log decides as a target of `merge_into` does. Whether a column has values takes another pass over the changes.
+    """
+    types = {name.lower(): type_ for name, type_ in existing.items()}
+    columns = [
+        field
+        for field in changelog.columns
+        if is_undecided(field) and types.get(field.name.lower()) != log.stored(field.dataType)
+    ]
+    if not columns:
+        return changelog, ()
+    wanted = [types.get(field.name.lower()) for field in columns]
+    counts = [
+        lost_values(quoted(field.name), field.dataType, type_).alias(f"lost{number}")
+        for number, (field, type_) in enumerate(zip(columns, wanted, strict=True))
+    ]
+    row = changelog.frame.agg(*counts).collect()[0]
+    decided = {
+        field.name: type_ for number, (field, type_) in enumerate(zip(columns, wanted, strict=True)) if not row[number]
+    }
+    given = {field.name: field.dataType for field in columns}
+    cast = {
+        name: as_decided(changelog.column(name), given[name], type_)
+        for name, type_ in decided.items()
+        if type_ is not None
+    }
+    left_out = tuple(name for name, type_ in decided.items() if type_ is None)
+    frame = changelog.frame.withColumns(cast)
+    fields = tuple(
+        StructField(field.name, decided.get(field.name) or field.dataType, metadata=field.metadata)
+        for field in changelog.columns
+        if field.name not in left_out
+    )
+    return replace(changelog, frame=frame, columns=fields), left_out
 
 
 def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:

@@ -23,7 +23,9 @@ from ticdc_source.lakehouse.changelog import (
     Changelog,
     Images,
     comment_of,
+    is_undecided,
     keys_as_text,
+    lost_values,
     newest_images,
     read_changelog,
 )
@@ -50,6 +52,7 @@ class MergeReport:
         created: whether it was created.
         added: the columns that were added.
         widened: the columns whose type was widened.
+        undecided: the columns that the target does not get yet: they have had only NULLs, which do not tell their type.
         images: how many keys the changes have.
         rows: how many rows of the target were changed; None if the engine does not tell.
         repeated: whether the rows were left as they are, because the target has this micro-batch already.
@@ -59,6 +62,7 @@ class MergeReport:
     created: bool = False
     added: tuple[str, ...] = ()
     widened: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
     images: int = 0
     rows: int | None = None
     repeated: bool = False
@@ -252,21 +256,23 @@ class _Merge:
         repeated: bool,
     ) -> MergeReport:
         images = newest_images(self.changes, keys)
-        plan = self._plan(images, self._prefix(remembered), deletes, exists=exists)
         # Computed once, although several statements read them. Not `persist`: Spark 4.1 cannot plan a MERGE from a view
         # if an Iceberg table is among what the changes come from, also behind a cache.
         images = replace(images, frame=images.frame.localCheckpoint())
-        count, gone = self._counted(images)
+        existing = self.target.columns() if exists else {}
+        count, gone, decided = self._counted(images, existing)
+        plan = self._plan(images, self._prefix(remembered), deletes, existing, decided)
+        images = images.settled(decided)
         tombstones = self._tombstones(images, plan, deletes, old_rows) if deletes == _HARD else None
         if exists:
             self._alter(plan)
             own_deleted = plan.deleted if deletes == _SOFT else None
-            more = {KEYS: keys_as_text(keys), **self._types(old_rows)}
+            more = {KEYS: keys_as_text(keys), **self._types(old_rows, decided)}
             if self.changes.table and not old_rows.state.table:  # until now it only has had DDL
                 more[TABLE] = self.changes.table
             old_rows.in_target(plan.sequence, own_deleted, self.facts, more)
         else:
-            filled = {**old_rows.properties([column.name for column in plan.add]), **self._types(old_rows)}
+            filled = {**old_rows.properties([column.name for column in plan.add]), **self._types(old_rows, decided)}
             self._create(self.target, plan.add, {KEYS: keys_as_text(keys), **filled}, deletes, plan.prefix)
         if tombstones is not None and gone and not repeated:
             self._bury(images, tombstones, plan)
@@ -278,15 +284,16 @@ class _Merge:
             created=not exists,
             added=tuple(column.name for column in plan.add) if exists else (),
             widened=tuple(name for name, _ in plan.widen),
+            undecided=tuple(name for name, type_ in decided.items() if type_ is None),
             images=count,
             rows=merged.rows,
             repeated=repeated,
         )
 
-    def _types(self, old_rows: OldRows) -> dict[str, str]:
+    def _types(self, old_rows: OldRows, decided: Mapping[str, DataType | None]) -> dict[str, str]:
         """Return the property with the MySQL types of all columns, as far as field metadata has told them."""
         now = {one.name.lower(): str(one.metadata[MYSQL_TYPE]) for one in self.changes.columns
-               if MYSQL_TYPE in (one.metadata or {})}  # fmt: skip
+               if MYSQL_TYPE in (one.metadata or {}) and one.name not in decided}  # fmt: skip
         types = {**dict(old_rows.state.types), **now}
         return {COLUMN_TYPES: json.dumps(types, separators=(",", ":"))} if types else {}
 
@@ -352,7 +359,14 @@ class _Merge:
             raise TargetError(msg)
         return tuple(names[name.lower()] for name in wanted)
 
-    def _plan(self, images: Images, prefix: str, deletes: str, *, exists: bool) -> _Plan:
+    def _plan(
+        self,
+        images: Images,
+        prefix: str,
+        deletes: str,
+        existing: Mapping[str, DataType],
+        decided: Mapping[str, DataType | None],
+    ) -> _Plan:
         names = (f"{prefix}sequence", f"{prefix}is_deleted")
         own = names if deletes == _SOFT else names[:1]
         for field in self.changes.columns:
@@ -362,13 +376,12 @@ class _Merge:
                     "Give another column_prefix, for example column_prefix='_ticdc_'"
                 )
                 raise TargetError(msg)
-        fields = {field.name: field for field in self.changes.columns}
+        fields = {field.name: field for field in self.changes.columns if field.name not in decided}
         stored = {name: self.target.stored(field.dataType) for name, field in fields.items()}
         types = {**stored, names[0]: images.frame.schema["seq"].dataType}
         if deletes == _SOFT:
             types[names[1]] = BooleanType()
-        existing = self.target.columns() if exists else {}
-        if exists:
+        if existing:
             self._check_own(existing, own)
         columns = {name.lower(): (name, type_) for name, type_ in existing.items()}
         add, widen = [], []
@@ -455,12 +468,30 @@ class _Merge:
         old_rows.in_tombstones(tombstones, images.keys, plan.sequence, self.facts)
         return tombstones
 
-    def _counted(self, images: Images) -> tuple[int, int]:
-        """Return how many images there are, and how many of them say that the row is gone."""
+    def _counted(self, images: Images, existing: Mapping[str, DataType]) -> tuple[int, int, dict[str, DataType | None]]:
+        """Return how many images there are, how many of them say that the row is gone, and what the target decides.
+
+        It decides the type of an undecided column whose values, if there are any, are values of its own type. It does
+        not get a column of which there is no value: values that come later would not fit a default type.
+
+        Args:
+            images: the images.
+            existing: the columns of the target.
+
+        Returns:
+            At last, by the name of such a column, the type that the target has; None if it lacks the column.
+        """
+        types = {name.lower(): type_ for name, type_ in existing.items()}
+        given = {field.name: field.dataType for field in self.changes.columns if is_undecided(field)}
+        undecided = {name: number for number, name in enumerate(images.others) if name in given}
         row = images.frame.agg(
             F.count(F.lit(1)).alias("all"),
             F.count_if("gone").alias("gone"),
             F.count_if(F.col("seq").isNull()).alias("unordered"),
+            *(
+                lost_values(f"c{number}", given[name], types.get(name.lower())).alias(f"lost{number}")
+                for name, number in undecided.items()
+            ),
         ).first()
         if row is None or row["unordered"]:
             msg = (
@@ -468,7 +499,8 @@ class _Merge:
                 "_sequence, by which changes are ordered. Keep the column as the source gives it"
             )
             raise SchemaError(msg)
-        return row["all"], row["gone"]
+        decided = {name: types.get(name.lower()) for name, number in undecided.items() if not row[f"lost{number}"]}
+        return row["all"], row["gone"], decided
 
     def _bury(self, images: Images, tombstones: Target, plan: _Plan) -> None:
         """Write the keys of deleted rows into the table of tombstones."""

@@ -28,6 +28,7 @@ class Progress:
             partition has had no watermark. It never decreases.
         skipped: the tables that could not be read, and are left out since: the number of the micro-batch, and why.
         tables: the names of all tables so far.
+        column_types: the types of their columns that messages have shown: by table, by column.
     """
 
     batch_id: int = -1
@@ -36,6 +37,7 @@ class Progress:
     resolved_ts: int | None = None
     skipped: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     tables: frozenset[str] = frozenset()
+    column_types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def after(
         self, batch_id: int, watermarks: Iterable[tuple[TopicPartition, int | None]], partitions: int | None
@@ -96,6 +98,7 @@ class Progress:
                 "resolved_ts": self.resolved_ts,
                 "skipped": {name: list(skip) for name, skip in self.skipped.items()},
                 "tables": sorted(self.tables),
+                "column_types": {name: dict(columns) for name, columns in self.column_types.items()},
             }
         )
 
@@ -118,6 +121,7 @@ class Progress:
                 resolved_ts=saved["resolved_ts"],
                 skipped={name: (int(number), str(why)) for name, (number, why) in saved["skipped"].items()},
                 tables=frozenset(saved["tables"]),
+                column_types={name: dict(columns) for name, columns in saved.get("column_types", {}).items()},
             )
         except (KeyError, TypeError, ValueError) as error:
             msg = f"It is not what a SyncState writes: {type(error).__name__}: {error}"

@@ -15,7 +15,16 @@ import pyarrow as pa
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.schema.model import Column, ColumnFacts, TableSchema, TypeVersions
-from ticdc_source.schema.mysql_ddl import Create, Step, facts_of, steps, versions_of, versions_of_tables
+from ticdc_source.schema.mysql_ddl import (
+    Create,
+    Step,
+    facts_of,
+    handle_key_of,
+    handle_key_of_create,
+    steps,
+    versions_of,
+    versions_of_tables,
+)
 from ticdc_source.schema.types import TYPES, ColumnType, merge_types
 
 __all__ = [
@@ -27,8 +36,10 @@ __all__ = [
     "lack_types",
     "seen_type",
     "table_ddl_types",
+    "tells_no_key",
     "version_at",
     "with_ddl_facts",
+    "with_handle_key",
     "with_table_ddl",
 ]
 
@@ -236,15 +247,7 @@ def with_table_ddl(schema: TableSchema, text: str | None, *, required: bool = Tr
     if not text:
         return schema
     tables = declared_tables(text)
-    database, table = (part.lower() for part in schema.table)
-    declared = next(
-        (
-            created
-            for name, created in tables.items()
-            if name.table.lower() == table and name.database.lower() in ("", database)
-        ),
-        None,
-    )
+    declared = _created(tables, schema.table)
     if declared is None and not required:
         return schema
     if declared is None:
@@ -252,6 +255,19 @@ def with_table_ddl(schema: TableSchema, text: str | None, *, required: bool = Tr
         msg = f"Option 'tableDDL' creates {names}, and the table read is {schema.table}"
         raise OptionError(msg)
     return TableSchema(schema.table, tuple(_declared(column, declared, schema.table) for column in schema.columns))
+
+
+def _created(tables: Mapping[TableName, Create], table: TableName) -> Create | None:
+    """Return what creates a table; None if nothing does."""
+    wanted = TableName(table.database.lower(), table.table.lower())
+    return next(
+        (
+            created
+            for name, created in tables.items()
+            if name.table.lower() == wanted.table and name.database.lower() in ("", wanted.database)
+        ),
+        None,
+    )
 
 
 def _declared(column: Column, declared: Create, table: TableName) -> Column:
@@ -331,3 +347,41 @@ def _is_narrower(exact: ColumnType, merged: ColumnType) -> bool:
         and (exact.family, exact.unsigned, exact.name) != (merged.family, merged.unsigned, merged.name)
         and exact.family == "number"
     )
+
+
+# The handle key
+
+
+def tells_no_key(columns: Iterable[Column]) -> bool:
+    """Return whether the messages leave open what the handle key is."""
+    return all(column.facts.handle_key is None and not column.key for column in columns)
+
+
+def with_handle_key(schema: TableSchema, ddl: Iterable[DDLEvent], text: str | None, *, whole: bool) -> TableSchema:
+    """Return the table with the handle key that DDL states, if its messages leave it open.
+
+    A key of which messages lack a column is not marked: what is left of it identifies no row.
+
+    Args:
+        schema: the table.
+        ddl: DDL events of any table.
+        text: the option `tableDDL`, which takes precedence.
+        whole: whether these are all DDL events of the range; if not, one that changes the key may be missing.
+    """
+    if not tells_no_key(schema.columns):
+        return schema
+    names = {column.name.lower() for column in schema.columns}
+    created = _created(declared_tables(text), schema.table) if text else None
+    if created is not None:
+        key = handle_key_of_create(created, names)
+    else:
+        key = handle_key_of(ddl, schema.table, names) if whole else None
+    if key is None or not key <= names:
+        return schema
+    return replace(
+        schema, columns=tuple(_with_key(column, is_key=column.name.lower() in key) for column in schema.columns)
+    )
+
+
+def _with_key(column: Column, *, is_key: bool) -> Column:
+    return replace(column, key=is_key, facts=replace(column.facts, handle_key=is_key))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -20,15 +21,18 @@ __all__ = [
     "NO_FACTS",
     "PROTOCOL",
     "TABLE",
+    "UNDECIDED",
     "VERSIONS",
     "WRITTEN",
     "Column",
     "ColumnFacts",
+    "Key",
     "ReadField",
     "TableSchema",
     "TypeVersions",
     "Written",
     "check_names",
+    "handle_key",
     "merge_schemas",
 ]
 
@@ -40,6 +44,7 @@ TABLE = "ticdc.table"
 PROTOCOL = "ticdc.protocol"
 VERSIONS = "ticdc.versions"
 WRITTEN = "ticdc.written"
+UNDECIDED = "ticdc.undecided"
 
 # Spark's own key for the comment of a column.
 COMMENT = "comment"
@@ -55,6 +60,7 @@ FIELD_METADATA: tuple[tuple[str, str], ...] = (
     ("ticdc.generated", "`true` or `false`: whether it is a generated column"),
     ("ticdc.default", "its default, as DDL or the message writes it, without quotes; absent also if it has none"),
     (COMMENT, "its comment, under Spark's own key; absent also if it has none"),
+    (UNDECIDED, "`true` if only values could tell the Spark type, and the sample has only NULLs; otherwise absent"),
     (TABLE, "the table"),
 )
 
@@ -103,6 +109,41 @@ class ColumnFacts:
 
 
 NO_FACTS = ColumnFacts()
+
+
+class Key(NamedTuple):
+    """A key of a table, or another index.
+
+    Attributes:
+        name: its name in lower case; "" if TiDB names it.
+        columns: its columns; "" stands for an expression.
+        unique: whether no two rows have the same values in it.
+        primary: whether it is the primary key.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    unique: bool = False
+    primary: bool = False
+
+
+def handle_key(keys: Iterable[Key], unfit: Collection[str]) -> frozenset[str]:
+    """Return the columns by which TiCDC identifies a row; none for a table without a suitable key.
+
+    The primary key; otherwise the unique key that has the fewest columns, and of those the oldest one. All of its
+    columns must be NOT NULL, and none may be virtual (docs/wire.md, item 52; `findHandleIndex` in TiCDC's table info).
+
+    Args:
+        keys: the indexes of the table, the oldest first.
+        unfit: the columns that may be NULL, and those that are virtual.
+    """
+    fit: list[Key] = []
+    for key in keys:
+        if key.primary:
+            return frozenset(key.columns)
+        if key.unique and not {*unfit, ""}.intersection(key.columns):
+            fit.append(key)
+    return frozenset(min(fit, key=lambda key: len(key.columns)).columns) if fit else frozenset()
 
 
 class Written(IntEnum):
@@ -157,6 +198,15 @@ class Column:
     def is_open(self) -> bool:
         """Whether the messages leave open which type this is: `type` must not be stated as the column's type."""
         return self.vague and bool(self.behind)
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether only values could tell its Arrow type, and the sample has none: whoever knows the type decides it."""
+        if self.type is None:
+            return self.json_type is None
+        if self.type.family == "text" and self.is_open and self.written is Written.UNKNOWN:
+            return any(TYPES[name].family == "binary" for name in self.behind)
+        return self.type.is_blank and not self.conflict
 
     @property
     def readings(self) -> list[pa.DataType]:

@@ -189,6 +189,11 @@ class ColumnType:
         """Whether this is a DECIMAL without a known precision."""
         return self.name == "decimal" and self.length is None
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether this is a DECIMAL of which nothing is known, as if a sample has only NULLs."""
+        return self.is_unspecified and self.scale is None and self.whole is None
+
     def refined_by(self, other: ColumnType | None) -> ColumnType:
         """Return this type, completed by `other`: the same type from another source; itself if it is another type."""
         if other is None or other.name != self.name:
@@ -407,6 +412,9 @@ def _merge_numbers(first: ColumnType, second: ColumnType) -> ColumnType:
 
 
 def _merge_decimals(first: ColumnType, second: ColumnType) -> ColumnType:
+    for blank, other in ((first, second), (second, first)):
+        if blank.is_blank and other.name == "decimal":
+            return other
     whole, scale, has_precision = 0, 0, True
     for type_ in (first, second):
         if type_.name != "decimal":
@@ -418,6 +426,6 @@ def _merge_decimals(first: ColumnType, second: ColumnType) -> ColumnType:
             whole, scale = max(whole, type_.whole or 0), max(scale, type_.scale or 0)
     if has_precision:
         return ColumnType("decimal", length=whole + scale, scale=scale)
-    if not any(type_.name == "decimal" and type_.scale is not None for type_ in (first, second)):  # only NULLs
-        return ColumnType("decimal")
+    if first.is_blank or second.is_blank:  # the other one is an integer
+        return ColumnType("decimal", whole=whole)
     return ColumnType("decimal", whole=whole, scale=scale)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
 from ticdc_source.events import TableName
 from ticdc_source.options.table_filter import parse_table
-from ticdc_source.schema.model import KEY, MYSQL_TYPE, TABLE, ColumnFacts
+from ticdc_source.schema.model import KEY, MYSQL_TYPE, TABLE, ColumnFacts, Key, handle_key
 from ticdc_source.schema.types import TYPES, ColumnType, parse_type
 from ticdc_source.tso import of_ms
 
@@ -261,7 +261,7 @@ def described(table: TableName, rows: Sequence[Mapping[str, Fact]], at: int) -> 
     ordered = [by_position[position] for position in sorted(by_position)]
     virtual = {str(row["column_name"]) for row in ordered if "VIRTUAL GENERATED" in str(row["extra"]).upper()}
     keys = _unique_keys(rows)
-    handle = _handle_key(rows, keys, virtual)
+    handle = handle_key(keys, virtual | {str(row["column_name"]) for row in rows if row["is_nullable"] == "YES"})
     columns: list[SnapshotColumn] = []
     for row in ordered:
         column = str(row["column_name"])
@@ -280,40 +280,25 @@ def _type(text: str, table: TableName, column: str) -> ColumnType:
     return type_
 
 
-Keys = Mapping[tuple[int, str], frozenset[str]]
-
-
-def _unique_keys(rows: Iterable[Mapping[str, Fact]]) -> Keys:
-    """Return the columns of each unique key, by the key's number and name."""
-    keys: dict[tuple[int, str], frozenset[str]] = {}
+def _unique_keys(rows: Iterable[Mapping[str, Fact]]) -> list[Key]:
+    """Return the unique keys, the oldest first: their numbers grow."""
+    keys: dict[tuple[int, str], list[str]] = {}
     for row in rows:
         if row["key_name"] is not None and not int(row["non_unique"] or 0):
             key = int(row["index_id"] or 0), str(row["key_name"])
-            keys[key] = keys.get(key, frozenset()) | {str(row["column_name"])}
-    return keys
+            keys.setdefault(key, []).append(str(row["column_name"]))
+    return [
+        Key(name, tuple(columns), unique=True, primary=name == "PRIMARY") for (_, name), columns in sorted(keys.items())
+    ]
 
 
-def _handle_key(rows: Iterable[Mapping[str, Fact]], keys: Keys, virtual: set[str]) -> frozenset[str]:
-    """Return the columns by which TiCDC identifies a row; none for a table without a suitable key.
-
-    The primary key; otherwise the unique key of NOT NULL columns that has the fewest, and of those the oldest
-    (`findHandleIndex` in TiCDC's table info).
-    """
-    unfit = virtual | {str(row["column_name"]) for row in rows if row["is_nullable"] == "YES"}
-    primary = [columns for (_, name), columns in keys.items() if name == "PRIMARY"]
-    fit = sorted((len(columns), number) for (number, _), columns in keys.items() if not columns & unfit)
-    if primary or not fit:
-        return primary[0] if primary else frozenset()
-    return next(columns for (number, _), columns in keys.items() if number == fit[0][1])
-
-
-def _facts(row: Mapping[str, Fact], keys: Keys, handle: frozenset[str]) -> ColumnFacts:
+def _facts(row: Mapping[str, Fact], keys: Sequence[Key], handle: frozenset[str]) -> ColumnFacts:
     name = str(row["column_name"])
     default, comment = row["column_default"], row["column_comment"]
     return ColumnFacts(
-        primary_key=any(name in columns for (_, key), columns in keys.items() if key == "PRIMARY"),
+        primary_key=any(name in key.columns for key in keys if key.primary),
         handle_key=name in handle,
-        unique_key=any(name in columns for (_, key), columns in keys.items() if key != "PRIMARY"),
+        unique_key=any(name in key.columns for key in keys if not key.primary),
         nullable=row["is_nullable"] == "YES",
         generated="GENERATED" in str(row["extra"]).replace("DEFAULT_GENERATED", "").upper(),
         default=None if default is None else str(default),

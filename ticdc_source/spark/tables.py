@@ -99,8 +99,8 @@ def tables(
 
     Args:
         frame: the records, as for `decode`.
-        state: what one micro-batch leaves for the next: watermarks, DDL (which tells types and labels), held-back
-            records and skipped tables. Without it, each micro-batch stands alone.
+        state: what one micro-batch leaves for the next: watermarks, DDL (which tells types and labels), the types that
+            values have shown, held-back records and skipped tables. Without it, each micro-batch stands alone.
         batch_id: the number of the micro-batch, which Spark passes to `foreachBatch`; required with `state`.
         consistency: `latest` returns all changes of the micro-batch. `resolved` returns only changes up to the resolved
             ts and keeps the rest for a later micro-batch: after each micro-batch, the changes returned so far add up to
@@ -147,7 +147,12 @@ def tables(
         result.resolved_ts = progress.resolved_ts
         batch.fill(result, content, on_table_error, skipped)
         skipped |= {name: (batch_id, str(error)) for name, error in result.errors.items() if name not in skipped}
-        progress = replace(progress, skipped=skipped, tables=progress.tables | result.keys() | result.errors.keys())
+        progress = replace(
+            progress,
+            skipped=skipped,
+            tables=progress.tables | result.keys() | result.errors.keys(),
+            column_types=content.column_types,
+        )
         state.save(frame.sparkSession, Leftover(progress, content.ddl_records, batch.held()))
     except BaseException:
         result.close()
@@ -262,7 +267,7 @@ class _MicroBatch:
         undecoded, _ = records_of(self._records, self._options)
         earlier_tables = [parse_table(name) for name in sorted(self._before.tables)]
         records = surveyed(undecoded, self._options, self._held_from)
-        content = find_tables(records, earlier_ddl, self._options, earlier_tables)
+        content = find_tables(records, earlier_ddl, self._options, earlier_tables, self._before.column_types)
         if content.corrupt is not None:
             warn(f"mode=DROPMALFORMED: {content.corrupt}")
         return content

@@ -32,7 +32,8 @@ from ticdc_source.schema.types import ColumnType, type_of
 
 __all__ = ["OpenProtocol"]
 
-# Flags of a column (docs/wire.md, item 61). A read does not need flag 32.
+# Flags of a column (docs/wire.md, item 61). Flag 32 does not say which index a column is part of, nor whether it is
+# unique, so it is left out (docs/reference/types.md).
 _BINARY, _HANDLE_KEY, _GENERATED, _PRIMARY_KEY, _UNIQUE_KEY, _NULLABLE, _UNSIGNED = 1, 2, 4, 8, 16, 64, 128
 
 # Type codes (pingcap/tidb pkg/parser/mysql/type.go). 15, 249-252, 253 and 254 are binary if flag 1 is set.

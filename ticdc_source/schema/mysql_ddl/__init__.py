@@ -1,6 +1,21 @@
 """Column types, keys, defaults and comments from DDL texts."""
 
-from ticdc_source.schema.mysql_ddl.history import facts_of, versions_of, versions_of_tables
+from ticdc_source.schema.mysql_ddl.history import (
+    facts_of,
+    handle_key_of,
+    handle_key_of_create,
+    versions_of,
+    versions_of_tables,
+)
 from ticdc_source.schema.mysql_ddl.statements import Create, Step, steps
 
-__all__ = ["Create", "Step", "facts_of", "steps", "versions_of", "versions_of_tables"]
+__all__ = [
+    "Create",
+    "Step",
+    "facts_of",
+    "handle_key_of",
+    "handle_key_of_create",
+    "steps",
+    "versions_of",
+    "versions_of_tables",
+]

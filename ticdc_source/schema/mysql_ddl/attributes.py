@@ -142,11 +142,10 @@ def _word(token: Token, reader: Reader) -> Default:
 
 
 def key_columns(reader: Reader) -> Iterator[str]:
-    """Yield the columns, in lower case, between the next brackets: of a key; parts that are expressions have none."""
+    """Yield the columns, in lower case, between the next brackets: of a key; "" for an expression."""
     while reader.next is not END and not (reader.next.type == "sign" and reader.next.text == "("):
         reader.take()
     if reader.next is END:
         return
     for part in reader.bracket().parts():
-        if part.next.type in ("word", "name"):
-            yield part.column()
+        yield part.column() if part.next.type in ("word", "name") else ""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.schema.ddl_kinds import is_too_long
-from ticdc_source.schema.model import NO_FACTS, ColumnFacts, TypeVersions
+from ticdc_source.schema.model import NO_FACTS, ColumnFacts, Key, TypeVersions, handle_key
 from ticdc_source.schema.mysql_ddl.statements import (
     Add,
+    AddKey,
     Create,
     Describe,
     Drop,
@@ -20,6 +21,7 @@ from ticdc_source.schema.mysql_ddl.statements import (
     Forget,
     Like,
     Rename,
+    RenameIndex,
     RenameKey,
     RenameTable,
     SetDefault,
@@ -28,7 +30,7 @@ from ticdc_source.schema.mysql_ddl.statements import (
 )
 from ticdc_source.schema.types import TYPES, ColumnType
 
-__all__ = ["facts_of", "versions_of", "versions_of_tables"]
+__all__ = ["facts_of", "handle_key_of", "handle_key_of_create", "versions_of", "versions_of_tables"]
 
 _log = logging.getLogger(__name__)
 _Key = tuple[str, str]
@@ -42,11 +44,13 @@ class _History:
         columns: the present types.
         versions: all types so far, each with the commit-ts after which it began.
         facts: what is known beside the types; of a column that ended, what was known last.
+        keys: its indexes, the oldest first; None if not all of them are known.
     """
 
     columns: dict[str, ColumnType] = field(default_factory=dict)
     versions: dict[str, list[tuple[int, ColumnType]]] = field(default_factory=dict)
     facts: dict[str, ColumnFacts] = field(default_factory=dict)
+    keys: list[Key] | None = None
 
     def set(self, column: str, type_: ColumnType, commit_ts: int, *, new: bool) -> None:
         """Set a column's type. A new column has no older rows, so rows with the DDL's own commit-ts have its type."""
@@ -68,8 +72,32 @@ class _History:
         merged = facts.or_else(before)
         self.facts[column] = replace(merged, nullable=False) if merged.primary_key else merged
 
-    def drop_key(self, *, primary: bool) -> None:
+    def begin_column(self, column: str) -> None:
+        """Begin a new column. Indexes of an earlier one of its name ended with it, unless the two exchange names."""
+        self.facts.pop(column, None)
+        if self.keys is not None:
+            kept = [key for key in self.keys if column not in key.columns]
+            self.keys = None if len(kept) < len(self.keys) and column in self.columns else kept
+
+    def add_keys(self, keys: Iterable[Key]) -> None:
+        """Add indexes; those without a name get the one that TiDB gives them."""
+        if self.keys is not None:
+            self.keys += _named(tuple(keys), self.keys)
+
+    def rename_in_keys(self, column: str, to: str) -> None:
+        """Let indexes have the new name of a column. Those of two columns that exchange names are not known then."""
+        if self.keys is not None and any(to in key.columns for key in self.keys):
+            self.keys = None
+        if self.keys is not None:
+            self.keys = [
+                key._replace(columns=tuple(to if name == column else name for name in key.columns)) for key in self.keys
+            ]
+
+    def drop_key(self, name: str, *, primary: bool) -> None:
         """End the primary key, or an index: of which columns, its name alone does not say."""
+        if self.keys is not None and (primary or name):
+            kept = [key for key in self.keys if not (key.primary if primary else key.name == name)]
+            self.keys = kept if len(kept) < len(self.keys) else None  # an index of which nothing was known
         if primary:
             self.facts = {name: replace(facts, primary_key=False) for name, facts in self.facts.items()}
         else:
@@ -81,6 +109,39 @@ class _History:
     def drop(self, column: str) -> None:
         """End a column; its old rows keep their types."""
         self.columns.pop(column, None)
+
+    def handle_key(self, sent: Collection[str]) -> frozenset[str] | None:
+        """Return the columns of the handle key; None if it is not known.
+
+        Args:
+            sent: the columns that messages have. A generated column that they lack is virtual.
+        """
+        if self.keys is None:
+            return None
+        keys = [key for key in self.keys if all(name in self.columns or not name for name in key.columns)]
+        unfit = {
+            name
+            for name in self.columns
+            if (facts := self.facts.get(name, NO_FACTS)).nullable is not False or (facts.generated and name not in sent)
+        }
+        return handle_key(keys, unfit)
+
+
+def _named(keys: Sequence[Key], existing: Iterable[Key]) -> list[Key]:
+    """Return new indexes with their names: that of the first column, with a number if it is taken.
+
+    Source: pingcap/tidb, `setEmptyConstraintName` in pkg/ddl.
+    """
+    taken = {key.name for key in (*existing, *keys)}
+    named = []
+    for key in keys:
+        first = "expression_index" if "" in key.columns else "".join(key.columns[:1])
+        name, number = key.name or first, 2
+        while not key.name and (name in taken or name == "primary"):
+            name, number = f"{first}_{number}", number + 1
+        taken.add(name)
+        named.append(key._replace(name=name))
+    return named
 
 
 def _key(table: TableName) -> _Key:
@@ -99,24 +160,29 @@ class _Histories:
     def take(self, step: Step, commit_ts: int) -> None:
         history = self.of(step.table)
         match step:
-            case Create(_, columns, facts):
-                self._begin(history, columns, facts, commit_ts)
+            case Create(_, columns, facts, keys):
+                self._begin(history, columns, facts, _named(keys, ()), commit_ts)
             case Like(_, source):
                 columns = dict(self.of(source).columns)
                 if columns:
-                    self._begin(history, columns, self.of(source).facts, commit_ts)
+                    self._begin(history, columns, self.of(source).facts, self.of(source).keys, commit_ts)
                 else:
                     self.forget(step.table)
             case Add(_, column, type_, new):
                 if new:
-                    history.facts.pop(column, None)
+                    history.begin_column(column)
                 history.set(column, type_, commit_ts, new=new)
             case Describe(_, column, facts, defines):
                 history.describe(column, facts, defines=defines)
             case SetDefault(_, column, default):
                 history.facts[column] = replace(history.facts.get(column, NO_FACTS), default=default)
-            case DropKey(_, primary):
-                history.drop_key(primary=primary)
+            case AddKey(_, key):
+                history.add_keys([key])
+            case DropKey(_, primary, name):
+                history.drop_key(name, primary=primary)
+            case RenameIndex(_, name, to):
+                if history.keys is not None:
+                    history.keys = [key._replace(name=to) if key.name == name else key for key in history.keys]
             case Drop(_, column):
                 history.drop(column)
             case Rename(_, column, to):
@@ -127,28 +193,37 @@ class _Histories:
                 else:
                     history.versions.pop(to, None)
                 history.facts.pop(to, None)
+                history.rename_in_keys(column, to)
                 if column_facts is not None:
                     history.facts[to] = column_facts
             case RenameKey(_, column, to):
                 dropped = history.facts.get(column, NO_FACTS)
                 history.facts[to] = ColumnFacts(primary_key=dropped.primary_key, unique_key=dropped.unique_key)
+                history.rename_in_keys(column, to)
             case RenameTable(_, to):
                 if not history.columns:
                     self.forget(to)
                 else:
-                    self._begin(self.of(to), dict(history.columns), history.facts, commit_ts)
+                    self._begin(self.of(to), dict(history.columns), history.facts, history.keys, commit_ts)
                     history.columns.clear()
+                    history.keys = None
             case DropTable():
                 history.columns.clear()
+                history.keys = None
             case Forget():
                 self.forget(step.table)
 
     @staticmethod
     def _begin(
-        history: _History, columns: dict[str, ColumnType], facts: Mapping[str, ColumnFacts], commit_ts: int
+        history: _History,
+        columns: dict[str, ColumnType],
+        facts: Mapping[str, ColumnFacts],
+        keys: Iterable[Key] | None,
+        commit_ts: int,
     ) -> None:
         history.columns.clear()
         history.facts = dict(facts)
+        history.keys = None if keys is None else [*keys]
         for column, type_ in columns.items():
             history.set(column, type_, commit_ts, new=True)
 
@@ -181,6 +256,22 @@ def versions_of_tables(events: Iterable[DDLEvent]) -> dict[TableName, dict[str, 
 def facts_of(events: Iterable[DDLEvent], table: TableName) -> Mapping[str, ColumnFacts]:
     """Return, by lower-case name, what DDL texts say of a table's columns beside the types, after the last of them."""
     return _histories(events, logging.DEBUG).of(table).facts
+
+
+def handle_key_of(events: Iterable[DDLEvent], table: TableName, sent: Collection[str]) -> frozenset[str] | None:
+    """Return the columns of a table's handle key after DDL texts; None if they do not tell all of its indexes.
+
+    Args:
+        events: DDL events of any table.
+        table: the table.
+        sent: the columns that messages have, in lower case.
+    """
+    return _histories(events, logging.DEBUG).of(table).handle_key(sent)
+
+
+def handle_key_of_create(create: Create, sent: Collection[str]) -> frozenset[str] | None:
+    """Return the columns of the handle key of a table that a `CREATE TABLE` creates."""
+    return _History(create.columns, facts=create.facts, keys=[*create.keys]).handle_key(sent)
 
 
 def _histories(events: Iterable[DDLEvent], level: int) -> _Histories:

@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 from ticdc_source.events import TableName
 from ticdc_source.schema.lexer import END, Reader, Token, tokens_of
-from ticdc_source.schema.model import ColumnFacts
+from ticdc_source.schema.model import ColumnFacts, Key
 from ticdc_source.schema.mysql_ddl.attributes import NO_KEY, SERIAL, Default, default_value, described, key_columns
 from ticdc_source.schema.types import ColumnType, parse_type, quote_labels
 
 __all__ = [
     "Add",
+    "AddKey",
     "Create",
     "Describe",
     "Drop",
@@ -22,6 +23,7 @@ __all__ = [
     "Forget",
     "Like",
     "Rename",
+    "RenameIndex",
     "RenameKey",
     "RenameTable",
     "SetDefault",
@@ -31,11 +33,12 @@ __all__ = [
 
 
 class Create(NamedTuple):
-    """A table begins, with these columns by lower-case name."""
+    """A table begins, with these columns by lower-case name, and these indexes."""
 
     table: TableName
     columns: dict[str, ColumnType]
     facts: dict[str, ColumnFacts]
+    keys: tuple[Key, ...]
 
 
 class Like(NamedTuple):
@@ -89,11 +92,32 @@ class SetDefault(NamedTuple):
     default: str | None
 
 
+class AddKey(NamedTuple):
+    """A table gets a key, or another index."""
+
+    table: TableName
+    key: Key
+
+
 class DropKey(NamedTuple):
-    """A table loses its primary key, or another index."""
+    """A table loses its primary key, or another index.
+
+    Attributes:
+        primary: whether it is the primary key.
+        name: the name of another index, in lower case; "" for a constraint, which is no index in TiDB.
+    """
 
     table: TableName
     primary: bool
+    name: str
+
+
+class RenameIndex(NamedTuple):
+    """An index gets another name."""
+
+    table: TableName
+    name: str
+    to: str
 
 
 class Drop(NamedTuple):
@@ -139,7 +163,7 @@ class Forget(NamedTuple):
 
 
 _ColumnStep = Add | Fill | Describe | SetDefault | Drop | Rename | RenameKey
-Step = _ColumnStep | Create | Like | DropKey | RenameTable | DropTable | Forget
+Step = _ColumnStep | Create | Like | AddKey | DropKey | RenameIndex | RenameTable | DropTable | Forget
 
 
 # What begins an element of a table that is not a column (unquoted; all but the last two are reserved words).
@@ -148,6 +172,9 @@ _NO_COLUMN = frozenset(
      "STATS_EXTENDED", "LIKE"}
 )  # fmt: skip
 _KEYS = frozenset({"PRIMARY", "KEY", "INDEX", "CONSTRAINT"})  # what DROP may end that made a column a key
+_UNIQUE = frozenset({"UNIQUE"})
+_SPECIAL_KEYS = _UNIQUE | {"FULLTEXT", "SPATIAL"}
+_USING = frozenset({"USING"})
 _INDEX_WORDS = frozenset({"VECTOR", "COLUMNAR"})  # …INDEX: not reserved words, so they may name a column too
 _LONG_NAMES = {
     ("DOUBLE", "PRECISION"): "double", ("LONG", "VARCHAR"): "mediumtext", ("LONG", "VARBINARY"): "mediumblob",
@@ -245,43 +272,84 @@ class _Columns(NamedTuple):
     types: dict[str, ColumnType]
     facts: dict[str, ColumnFacts]
     defaults: dict[str, Default | None]
+    keys: tuple[Key, ...]
 
 
 def _columns(inside: Reader, *, binary: bool) -> _Columns:
     columns: dict[str, ColumnType] = {}
     facts: dict[str, ColumnFacts] = {}
     defaults: dict[str, Default | None] = {}
-    keys: list[tuple[str, ColumnFacts]] = []
+    keys: list[Key] = []
     for element in inside.parts():
         if element.next is END:
             continue
         if _is_index(element):
-            keys += _key(element)
+            key = _index(element)
+            keys += [] if key is None else [key]
         else:
             name = element.column()
             columns[name], facts[name], defaults[name] = _definition(element, binary=binary)
-    for name, key in keys:
-        facts[name] = key.or_else(facts.get(name, ColumnFacts()))
-    return _Columns(columns, {name: column.or_else(NO_KEY) for name, column in facts.items()}, defaults)
+    # TiDB makes the indexes that have an element of their own first.
+    all_keys = (*keys, *(key for name, column in facts.items() for key in _own_keys(name, column)))
+    for key in keys:
+        for name, said in _facts_of_key(key):
+            facts[name] = said.or_else(facts.get(name, ColumnFacts()))
+    return _Columns(columns, {name: column.or_else(NO_KEY) for name, column in facts.items()}, defaults, all_keys)
 
 
-def _key(element: Reader) -> list[tuple[str, ColumnFacts]]:
-    """Return what a key of a table says about its columns; nothing if it is neither the primary key nor unique."""
+def _own_keys(column: str, facts: ColumnFacts) -> Iterator[Key]:
+    """Yield the keys that the definition of a column makes."""
+    if facts.primary_key:
+        yield Key("primary", (column,), unique=True, primary=True)
+    if facts.unique_key:
+        yield Key("", (column,), unique=True)
+
+
+def _index(element: Reader) -> Key | None:
+    """Return the index that an element of a table makes; None for a foreign key, a check and the like."""
+    symbol = ""
     if element.skip("CONSTRAINT") and not element.is_word(_NO_COLUMN):
-        element.take()
+        symbol = element.name().lower()
     if element.skip("PRIMARY", "KEY"):
-        return [(name, ColumnFacts(primary_key=True, nullable=False)) for name in key_columns(element)]
-    if element.skip("UNIQUE"):
-        return [(name, ColumnFacts(unique_key=True)) for name in key_columns(element)]
-    return []
+        return Key("primary", tuple(key_columns(element)), unique=True, primary=True)
+    unique = element.is_word(_UNIQUE)
+    is_special = element.is_word(_SPECIAL_KEYS | _INDEX_WORDS)
+    if is_special:
+        element.take()
+    if not (element.skip("KEY") or element.skip("INDEX") or is_special):
+        return None
+    return Key(symbol or _index_name(element), tuple(key_columns(element)), unique=unique)
+
+
+def _index_name(reader: Reader) -> str:
+    """Step over the name of an index, if there is one; return it in lower case."""
+    reader.skip("IF", "NOT", "EXISTS")
+    reader.skip("IF", "EXISTS")
+    has_name = reader.next.type in ("word", "name") and not reader.is_word(_USING)
+    return reader.name().lower() if has_name else ""
+
+
+def _facts_of_key(key: Key) -> list[tuple[str, ColumnFacts]]:
+    """Return what a key says about its columns; nothing if it is neither the primary key nor unique."""
+    if not key.unique:
+        return []
+    facts = ColumnFacts(primary_key=True, nullable=False) if key.primary else ColumnFacts(unique_key=True)
+    return [(name, facts) for name in key.columns if name]
+
+
+def _adding(table: TableName, key: Key) -> Iterator[Step]:
+    """Yield what a new index of a table that exists does."""
+    yield AddKey(table, key)
+    for name, facts in _facts_of_key(key):
+        yield Describe(table, name, facts, defines=False)
 
 
 def _create(reader: Reader) -> Iterator[Step]:
     reader.skip("OR", "REPLACE")
     reader.skip("GLOBAL")
     reader.skip("TEMPORARY")
-    if reader.skip("UNIQUE", "INDEX"):
-        yield from _create_unique(reader)
+    if reader.is_word(_SPECIAL_KEYS | _INDEX_WORDS | {"INDEX"}):
+        yield from _create_index(reader)
         return
     if not reader.skip("TABLE"):
         return
@@ -292,14 +360,18 @@ def _create(reader: Reader) -> Iterator[Step]:
         return
     inside = reader.bracket()
     columns = _columns(inside, binary=_charset(reader) == "BINARY")
-    yield Create(table, columns.types, columns.facts)
+    yield Create(table, columns.types, columns.facts, columns.keys)
 
 
-def _create_unique(reader: Reader) -> Iterator[Step]:
+def _create_index(reader: Reader) -> Iterator[Step]:
+    unique = reader.is_word(_UNIQUE)
+    if not reader.skip("INDEX"):
+        reader.take()
+        reader.need("INDEX")
+    name = _index_name(reader)
     reader.seek("ON")
     table = reader.table()
-    for column in key_columns(reader):
-        yield Describe(table, column, ColumnFacts(unique_key=True), defines=False)
+    yield from _adding(table, Key(name, tuple(key_columns(reader)), unique=unique))
 
 
 def _alter(reader: Reader) -> Iterator[Step]:
@@ -322,11 +394,14 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
                 yield Add(table, name, type_, new=True)
                 yield Fill(table, name, columns.defaults.get(name), columns.facts[name])
                 yield Describe(table, name, columns.facts[name], defines=True)
+            for key in columns.keys:
+                yield AddKey(table, key)
         elif column or not _is_index(action):
             yield from _defined(action, table, action.column(), new=True)
         else:
-            for name, key in _key(action):
-                yield Describe(table, name, key, defines=False)
+            new_key = _index(action)
+            if new_key is not None:
+                yield from _adding(table, new_key)
     elif action.skip("MODIFY"):
         action.skip("COLUMN")
         action.skip("IF", "EXISTS")
@@ -342,13 +417,17 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
         if old != new:
             yield RenameKey(table, old, new)
         yield Describe(table, new, facts, defines=True)
+        for key in _own_keys(new, facts):
+            yield AddKey(table, key)
     elif action.skip("DROP"):
         column = action.skip("COLUMN")
         action.skip("IF", "EXISTS")
         if column or not _is_index(action):
             yield Drop(table, action.column())
         elif action.is_word(_KEYS):
-            yield DropKey(table, primary=action.next.text == "PRIMARY")
+            word = action.take().text
+            name = _index_name(action) if word in ("KEY", "INDEX") else ""
+            yield DropKey(table, primary="PRIMARY" in (word, name.upper()), name=name)
     elif action.skip("ALTER"):
         if action.skip("COLUMN") or not action.is_word(_NO_COLUMN):
             yield from _default(action, table, action.column())
@@ -357,7 +436,11 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
         action.need("TO")
         yield Rename(table, old, action.column())
     elif action.skip("RENAME"):
-        if not action.is_word(frozenset({"INDEX", "KEY"})):
+        if action.skip("INDEX") or action.skip("KEY"):
+            name = _index_name(action)
+            action.need("TO")
+            yield RenameIndex(table, name, _index_name(action))
+        else:
             _ = action.skip("TO") or action.skip("AS") or action.skip("=")
             yield RenameTable(table, action.table())
     elif action.skip("CONVERT", "TO") and _charset(action) == "BINARY":
@@ -370,6 +453,8 @@ def _defined(action: Reader, table: TableName, column: str, *, new: bool) -> Ite
     if new:
         yield Fill(table, column, default, facts)
     yield Describe(table, column, facts.or_else(NO_KEY) if new else facts, defines=True)
+    for key in _own_keys(column, facts):
+        yield AddKey(table, key)
 
 
 def _default(action: Reader, table: TableName, column: str) -> Iterator[Step]:
@@ -390,12 +475,13 @@ def _rename(reader: Reader) -> Iterator[Step]:
 def _drop(reader: Reader) -> Iterator[Step]:
     reader.skip("TEMPORARY")
     if reader.skip("INDEX"):
+        name = _index_name(reader)
         reader.seek("ON")
-        yield DropKey(reader.table(), primary=False)
+        yield DropKey(reader.table(), primary=name == "primary", name=name)
     elif reader.skip("TABLE"):
         reader.skip("IF", "EXISTS")
-        for name in reader.parts():
-            yield DropTable(name.table())
+        for dropped in reader.parts():
+            yield DropTable(dropped.table())
 
 
 def steps(sql: str, database: str, *, printed: bool = False) -> list[Step]:
