@@ -73,7 +73,7 @@ class _SqlTarget:
                 raise
             msg = (
                 f"The target {self.name} cannot be created: this session has no {self.engine.title()}. Start it with "
-                f"the package, the extension and the catalog of {self.engine.title()}, as docs/guides/lakehouse.md shows"
+                f"{self.engine.title()}'s package, extension and catalog, as docs/guides/lakehouse.md shows"
             )
             raise TargetError(msg) from None
 
