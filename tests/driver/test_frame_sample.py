@@ -36,7 +36,7 @@ def decoded(rows: pa.RecordBatch, given: dict[str, str], tasks: int = 1) -> pa.T
     found = sample_of_records(kept, options)
     schema = schema_of_sample(found.sample, options)
     context = context_of_records(schema, found, options)
-    scope = ReadScope(ddl_partitions=found.ddl_partitions)
+    scope = ReadScope(ddl_copies=found.ddl_copies)
     read = [batch for piece in pieces for batch in decode_rows(batches_of(piece), schema, options, context, scope)]
     return pa.Table.from_batches(read, schema)
 
