@@ -19,10 +19,11 @@ from ticdc_source.driver.ddl_copies import (
     lower_partitions,
 )
 from ticdc_source.driver.read_schema import format_schema
-from ticdc_source.events import Chunk
+from ticdc_source.errors import CheckpointError
+from ticdc_source.events import Chunk, DDLEvent, TableName
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.context import DDLCopies, ReadContext, ReadScope
+from ticdc_source.pipeline.context import DDLCopies, DDLCoverage, ReadContext, ReadScope
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.protocols import decoder_of
@@ -224,6 +225,49 @@ def test_no_ddl_is_lost_where_too_little_is_left_to_tell(wire: Wire) -> None:
         rows = ddl_rows(stream.log, stream.ranges, stream.copies, wire)
 
         assert {query for _, query in rows} == set(ddl_inside(stream.log, stream.ranges, wire)), f"seed {seed}"
+
+
+def test_an_offset_names_no_more_ddl_than_a_checkpoint_should_hold() -> None:
+    """Of very many DDL events around a start the offset names the newest, and the others may come twice."""
+    table = TableName("db", "t")
+    events = [
+        DDLEvent(position=0, index=0, commit_ts=TSO + number, table=table, query=f"q{number}", type="")
+        for number in range(2000)
+    ]
+    names = [event.identity for event in events]
+    full = DDLCoverage(after=TSO + 500, inside=frozenset(names[:500:2]), outside=frozenset(names[501:1500:2]))
+    key = TopicPartition(T, 0)
+
+    written = coverage_to_json({key: full})
+    (kept,) = coverage_from_json(json.loads(json.dumps(written))).values()
+
+    assert len(json.dumps(written)) < 20_000
+    assert not [event for event in events if kept.has(event) and not full.has(event)]
+    assert all(kept.has(event) for event in events[1500:])
+
+
+@pytest.mark.parametrize(
+    "member", [[], {"t": 1}, {"t": {"x": {}}}, {"t": {"0": {"after": "1"}}}, {"t": {"0": {"inside": [1]}}}]
+)
+def test_an_edited_member_is_an_error(member: Any) -> None:
+    """What no release has written is an error that names the checkpoint."""
+    with pytest.raises(CheckpointError, match="checkpoint of the query"):
+        coverage_from_json(member)
+
+
+def test_a_copy_that_a_producer_sent_late_is_looked_for() -> None:
+    """A record that waited for minutes in its producer does not hide a DDL event that lies before it."""
+    wire, minute = Wire("open-protocol"), 60_000
+    ddl = (BEGIN + 3 * minute, wire.ddl(of_ms(BEGIN + 3 * minute), "truncate table t"))
+    late = (BEGIN, wire.row(TSO))
+    times = range(BEGIN + 3 * minute, BEGIN + 3 * minute + 600)
+    after = [(time, wire.watermark(of_ms(time))) for time in times]
+    log = {0: [ddl, late, *after], 1: [ddl, *after]}
+    ranges = [OffsetRange(T, 0, 1, 602), OffsetRange(T, 1, 0, 601)]
+
+    rows = ddl_rows(log, ranges, batch_of(log, ranges, wire, first={0: 1}), wire)
+
+    assert rows == [(1, "truncate table t")]
 
 
 def partitions_of(log: Log) -> list[TopicPartition]:

@@ -32,6 +32,7 @@ from ticdc_source.tso import of_ms, physical_ms
 __all__ = ["DDLEdges", "by_topic", "coverage_from_json", "coverage_to_json", "lower_partitions"]
 
 _FIRST = 256  # offsets to read at once; the next windows are larger
+_NEIGHBOURS = 16  # records whose latest timestamp counts as the time of the first
 _NEWEST = 64  # offsets at the end of a partition, for the time of its newest record
 # DDL events of each kind that an offset in a checkpoint names, at most. What it does not name may come twice.
 _MOST_NAMED = 200
@@ -87,7 +88,9 @@ class _Scan:
         """Add the records of a chunk."""
         self.records += len(chunk)
         times = [pair for pair in zip(chunk.offsets, chunk.timestamps, strict=True) if pair[1] >= 0]
-        self._add_times(times[:1] + times[-1:])
+        if times:  # a record that a producer sent late is older than its neighbours
+            first = times[0][0], max(time for _, time in times[:_NEIGHBOURS])
+            self._add_times([first, times[-1]])
         for split in splits_of(decoder, chunk):
             for event in split.ddl:
                 self.ddl[event.identity] = event.commit_ts
@@ -297,7 +300,9 @@ def coverage_to_json(coverage: Coverage) -> dict[str, Any]:
 
 
 def _as_json(copies: DDLCoverage) -> dict[str, Any]:
-    inside, outside = (sorted(names, key=_ts_of) for names in (copies.inside, copies.outside))
+    inside, outside = (
+        sorted(names, key=lambda name: (_ts_of(name), name)) for names in (copies.inside, copies.outside)
+    )
     after = copies.after
     if len(outside) > _MOST_NAMED:
         *_, largest = dropped = outside[:-_MOST_NAMED]
