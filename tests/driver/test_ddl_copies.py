@@ -106,14 +106,16 @@ def batch_of(log: Log, ranges: Iterable[OffsetRange], wire: Wire, first: Mapping
 def changefeed(wire: Wire, seed: int, partitions: int = 3, seconds: int = 400) -> dict[int, list[tuple[int, Message]]]:
     """Return a topic: rows in any partition, and every few seconds a DDL event and a watermark in each.
 
-    The partitions get them at different moments, as they are different brokers'.
+    The partitions get them at different moments, as they are different brokers'. The clock of the records may be slow;
+    watermarks show it.
     """
     random_ = random.Random(seed)
+    slow = random_.choice((0, 600_000)) if wire.has_watermarks else 0
     log: dict[int, list[tuple[int, Message]]] = {partition: [] for partition in range(partitions)}
     committed = 0
     for second in range(seconds):
         now = BEGIN + second * 1000
-        committed = max(committed + 1, of_ms(now - random_.randrange(200, 3000)))
+        committed = max(committed + 1, of_ms(now + slow - random_.randrange(200, 3000)))
         broadcast = [wire.ddl(committed, f"truncate table t /* {second} */")] if random_.random() < 0.05 else []
         if wire.has_watermarks:
             broadcast.append(wire.watermark(committed))

@@ -224,19 +224,16 @@ class DDLEdges:
         before = self._backward(OffsetRange(*topic_partition, min(log_start, start), start), _is_long_ago)
         if before.is_whole and log_start == 0:  # DDL events that TiCDC sent again are inside all the same
             return DDLCoverage(outside=frozenset(before.ddl))
-        after = before.bound
-        behind = self._forward(OffsetRange(*topic_partition, start, end), lambda scan: scan.has_passed(after))
-        bounds = (
-            after,
-            behind.bound,
-            self._newest(topic_partition.topic, latest) if after is behind.bound is None else None,
-        )
-        limit = next((bound for bound in bounds if bound is not None), -1)
-        inside = [key for key, ts in behind.ddl.items() if ts is None or ts <= limit or key in before.ddl]
-        outside = [key for key, ts in before.ddl.items() if ts is not None and ts > limit and key not in behind.ddl]
-        return DDLCoverage(after=limit, inside=frozenset(inside), outside=frozenset(outside))
+        behind = self._forward(OffsetRange(*topic_partition, start, end), lambda scan: scan.has_passed(before.bound))
+        before.ahead_ms = behind.ahead_ms = max(before.ahead_ms, behind.ahead_ms)
+        after = behind.bound if before.bound is None else before.bound
+        if after is None:
+            after = self._newest(topic_partition.topic, latest)
+        inside = [key for key, ts in behind.ddl.items() if ts is None or ts <= after or key in before.ddl]
+        outside = [key for key, ts in before.ddl.items() if ts is not None and ts > after and key not in behind.ddl]
+        return DDLCoverage(after=after, inside=frozenset(inside), outside=frozenset(outside))
 
-    def _newest(self, topic: str, latest: Mapping[TopicPartition, int]) -> int | None:
+    def _newest(self, topic: str, latest: Mapping[TopicPartition, int]) -> int:
         """Return the commit-ts that no DDL event exceeds which any partition of a topic has now."""
         scans = [
             self._backward(OffsetRange(*topic_partition, max(0, end - _NEWEST), end), _always)
@@ -246,7 +243,7 @@ class DDLEdges:
         newest = [scan.times[1][1] for scan in scans if scan.times]
         if newest:
             return of_ms(max(newest) + max(scan.ahead_ms for scan in scans) + CLOCKS_DIFFER_MS)
-        return _UNBOUNDED if any(scan.records for scan in scans) else None
+        return _UNBOUNDED if any(scan.records for scan in scans) else -1
 
     def _backward(self, offset_range: OffsetRange, is_enough: Callable[[_Scan], bool]) -> _Scan:
         return self._scan(windows_from_end(offset_range, self._fetch, _FIRST), is_enough)
