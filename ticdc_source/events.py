@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias, overload
 
 import pyarrow as pa
@@ -377,6 +378,13 @@ class DDLEvent:
     table_changes: TableChanges | None = None
     build_ts: int | None = None
     cluster_id: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """What its copies in other topic partitions, and those that TiCDC sends again, have in common."""
+        text = f"{self.table.database}\0{self.table.table}\0{self.query}"
+        digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
+        return f"{self.commit_ts}-{digest.hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)

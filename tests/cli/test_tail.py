@@ -13,7 +13,7 @@ from examples.local_kafka import produce
 from examples.local_kafka.topics import Record
 from tests.cli.conftest import Command, Done
 from tests.conftest import ROOT, Kafka
-from tests.support.messages import TSO, Message, canal
+from tests.support.messages import TSO, Message, canal, open_message
 
 pytestmark = pytest.mark.broker
 
@@ -216,3 +216,21 @@ class _LineReader:
         """Return the line if it has come, else an empty text."""
         self._thread.join(seconds)
         return self._lines[0] if self._lines else ""
+
+
+def test_ddl_of_every_partition_is_shown_once(
+    broker: Kafka, topic: Callable[..., str], tail: Callable[..., Done]
+) -> None:
+    """A DDL event is shown once, whichever partitions of the chosen records have a copy."""
+    name = topic(3)
+    first, second = (
+        open_message(({"ts": TSO + number, "scm": "test", "tbl": "t", "t": 2}, {"q": f"{query} table t", "t": 11}))
+        for number, query in enumerate(("truncate", "drop"))
+    )
+    written = [(1, first), (2, first), (0, second), (1, second), (2, second)]
+    records: list[Record] = [(partition, *message, [], None) for partition, message in written]
+    produce(broker.bootstrap_servers, name, records)
+
+    shown = tail(name).out
+
+    assert [shown.count(f"{query} table t") for query in ("truncate", "drop")] == [1, 1]

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support.captured import Captured, rows_of
-from tests.support.messages import TSO, Message, canal
+from tests.support.captured import Captured, Record, rows_of
+from tests.support.messages import TSO, Message, canal, debezium_ddl, open_message
 from ticdc_source.driver.batch_tables import FoundTables, find_tables
 from ticdc_source.driver.frame_sample import frame_options
 from ticdc_source.events import TableName
@@ -65,6 +65,23 @@ def test_ddl_comes_once_and_in_order() -> None:
 
     assert texts(first) == {"shop.a": queries}
     assert texts(second) == {}
+
+
+@pytest.mark.parametrize("protocol", ["open-protocol", "debezium"])
+def test_ddl_comes_from_any_partition(protocol: str) -> None:
+    """A DDL event whose only copy of a micro-batch is in partition 1 comes with it, and a later copy does not."""
+    copy = debezium_ddl(TSO, "truncate table t", [])
+    if protocol == "open-protocol":
+        copy = open_message(({"ts": TSO, "scm": "test", "tbl": "t", "t": 2}, {"q": "truncate table t", "t": 11}))
+    options, kept = frame_options({"protocol": protocol}), NOTHING
+    per_batch = []
+    for partition in (1, 0, 2):
+        (records,) = survey([rows_of(Captured({}, {partition: [Record(*copy)]}))], options)
+        there = find_tables(records, kept, options)
+        per_batch.append(texts(there))
+        kept = there.ddl_records
+
+    assert per_batch == [{"test.t": ["truncate table t"]}, {}, {}]
 
 
 def test_ddl_reaches_every_table_that_it_concerns() -> None:

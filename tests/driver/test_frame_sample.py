@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from tests.corpus.test_corpus import MATRICES, STREAMS, VARIANTS, options_of, quoted
-from tests.support.captured import in_order, load, rows_of, whole
+from tests.support.captured import Captured, Record, in_order, load, rows_of, whole
+from tests.support.messages import TSO, debezium_ddl, open_message
 from tests.support.truth import tables_with_rows
 from ticdc_source.driver.frame_sample import context_of_records, frame_options, sample_of_records, schema_of_sample
 from ticdc_source.errors import OptionError, SchemaError
@@ -36,7 +37,7 @@ def decoded(rows: pa.RecordBatch, given: dict[str, str], tasks: int = 1) -> pa.T
     found = sample_of_records(kept, options)
     schema = schema_of_sample(found.sample, options)
     context = context_of_records(schema, found, options)
-    scope = ReadScope(ddl_partitions=found.ddl_partitions)
+    scope = ReadScope(ddl_copies=found.ddl_copies)
     read = [batch for piece in pieces for batch in decode_rows(batches_of(piece), schema, options, context, scope)]
     return pa.Table.from_batches(read, schema)
 
@@ -51,6 +52,26 @@ def facts_of(schema: pa.Schema) -> list[tuple[str, pa.DataType, dict[bytes, byte
         (field.name, field.type, {name: value for name, value in (field.metadata or {}).items() if name != regrouped})
         for field in schema
     ]
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.parametrize("protocol", ["open-protocol", "debezium"])
+def test_a_frame_has_each_ddl_of_which_it_has_a_copy(protocol: str, tasks: int) -> None:
+    """A DDL event comes from the lowest partition that has a copy in the frame, however tasks share the records."""
+
+    def ddl(commit_ts: int, query: str) -> Record:
+        if protocol == "debezium":
+            return Record(*debezium_ddl(commit_ts, query, []))
+        head = {"ts": commit_ts, "scm": "test", "tbl": "t", "t": 2}
+        return Record(*open_message((head, {"q": query, "t": 11})))
+
+    truncate, drop, create = ddl(TSO, "truncate table t"), ddl(TSO + 1, "drop table t"), ddl(TSO + 2, "create table t")
+    captured = Captured({}, {1: [drop], 2: [truncate, drop, create], 3: [truncate, drop]})
+
+    table = decoded(rows_of(captured), {"outputFormat": "event", "protocol": protocol}, tasks)
+
+    rows = [(row["_sequence"]["partition"], row["ddl_query"]) for row in table.to_pylist()]
+    assert sorted(rows) == [(1, "drop table t"), (2, "create table t"), (2, "truncate table t")]
 
 
 @pytest.mark.parametrize("name", [

@@ -13,6 +13,7 @@ from ticdc_source.driver.streaming import EPOCHS, IDS, INITIAL, StreamLimits, St
 from ticdc_source.errors import CheckpointError, DataLossError
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.pipeline.context import DDLCoverage
 from ticdc_source.spark.stream import UnlimitedStreamReader
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -743,6 +744,84 @@ def test_what_was_read_is_in_the_log_or_its_loss_is_told(seed: int, *, fail: boo
         assert read == sorted(set(read)), "read twice"
         assert read == log.records[: offsets_of(end)[T0]], "skipped"
         offset = end
+
+
+Looks = list[dict[TopicPartition, int]]
+
+
+def with_ddl(cluster: FakeCluster, looks: Looks, *, fail: bool = True) -> StreamPlanner:
+    """Return a planner of a stream with DDL events; `looks` gets the starts around which it looks for copies."""
+
+    def look(starts: dict[TopicPartition, int], _: object) -> dict[TopicPartition, DDLCoverage]:
+        looks.append(dict(starts))
+        return {each: DDLCoverage(after=1000 + start, inside=frozenset({"7-a"})) for each, start in starts.items()}
+
+    plan = planner(cluster, fail=fail)
+    plan.ddl_coverage, plan.allows_loss = look, not fail
+    return plan
+
+
+def test_which_ddl_a_stream_has_is_looked_up_when_it_starts_and_kept() -> None:
+    """Every offset tells which DDL events lie before the start of a lower partition, and a restart knows it still."""
+    looks: Looks = []
+    cluster = FakeCluster({T0: 0, T1: 0, U0: 0}, {T0: 20, T1: 0, U0: 5})
+    plan = with_ddl(cluster, looks)
+    first = via_json(plan.next(via_json(plan.initial())))
+    cluster.last[T0] = 30
+    later = via_json(with_ddl(cluster, looks).next(first))
+
+    assert looks == [{T0: 20}]  # no other partition asks what T1 and U0 have
+    assert first["$ddl"] == later["$ddl"] == {"t": {"0": {"after": 1020, "inside": ["7-a"]}}}
+    for start, end in ((plan.initial(), first), (first, later)):
+        assert plan.coverage_between(start, end) == {T0: DDLCoverage(after=1020, inside=frozenset({"7-a"}))}
+    assert plan.next(later) == later
+
+
+def test_a_stream_from_the_first_records_has_all_ddl() -> None:
+    """Nothing is looked up, and no member is written, where a stream starts at offset 0 or an offset is an old one."""
+    looks: Looks = []
+    cluster = FakeCluster({T0: 0, T1: 0}, {T0: 20, T1: 20}, "earliest")
+    plan = with_ddl(cluster, looks)
+    new, old = plan.next(plan.initial()), plan.next({"t": {"0": 3, "1": 4}})
+
+    assert looks == []
+    assert "$ddl" not in {**new, **old}
+    assert plan.coverage_between({"t": {"0": 3, "1": 4}}, old) == {}
+
+
+def test_lost_records_and_added_partitions_are_looked_at() -> None:
+    """With failOnDataLoss=false, DDL events are looked for where a partition goes on, as where a stream starts."""
+    looks: Looks = []
+    cluster = FakeCluster({T0: 0, T1: 0}, {T0: 20, T1: 20}, "earliest")
+    plan = with_ddl(cluster, looks, fail=False)
+    first = plan.next(plan.initial())
+    cluster.first[T0], cluster.last[T0] = 40, 50
+    lost = plan.next(first)
+    cluster.last |= {TopicPartition("t", 2): 90, TopicPartition("t", 3): 90}
+    cluster.first |= {TopicPartition("t", 2): 60, TopicPartition("t", 3): 0}
+    with pytest.warns(UserWarning, match="t-2 at 60"):
+        added = with_ddl(cluster, looks, fail=False).next(lost)
+
+    assert looks == [{T0: 40}, {TopicPartition("t", 2): 60}]
+    assert set(lost["$ddl"]["t"]) == {"0"}
+    assert set(added["$ddl"]["t"]) == {"0", "2"}
+
+
+@pytest.mark.parametrize("begin_at", ["latest", "gone"])
+def test_a_restart_without_the_start_of_the_stream_keeps_which_ddl_it_has(begin_at: str) -> None:
+    """PySpark 4.0 and 4.1 plan the first end without the start; the start then tells what the stream has."""
+    cluster = FakeCluster({T0: 0, T1: 0}, {T0: 90, T1: 90})
+    if begin_at == "gone":
+        cluster.starts = lambda _: strict("gone")  # type: ignore[method-assign, assignment, return-value]
+    plan = with_ddl(cluster, [])
+    reader, start = Unlimited(plan), {"$ddl": {"t": {"0": {"after": 5}}}, "t": {"0": 20, "1": 20}}
+
+    end = via_json(reader.latestOffset())
+    cluster.last[T0] = 95
+    covered = plan.coverage_between(start, end)
+    later = reader.latestOffset()
+
+    assert covered == plan.coverage_between(end, later) == {T0: DDLCoverage(after=5)}
 
 
 def test_small_ranges_share_a_task() -> None:

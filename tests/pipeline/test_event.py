@@ -14,13 +14,14 @@ import pytest
 from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, dump, open_message
 from tests.support.truth import expected, is_true
+from ticdc_source.driver.ddl_copies import by_topic
 from ticdc_source.driver.inference import take_sample
-from ticdc_source.driver.read_context import lowest_partitions, warn_of_absent_tables, warn_of_missing_ddl
+from ticdc_source.driver.read_context import warn_of_absent_tables, warn_of_missing_ddl
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.events import TableName
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.context import ReadContext, ReadScope
+from ticdc_source.pipeline.context import DDLCoverage, ReadContext, ReadScope
 
 SEED = 20261122
 INT = {"id": "int", "v": "varchar"}
@@ -436,7 +437,7 @@ def test_the_lowest_partition_of_each_topic_keeps_ddl() -> None:
     """A broadcast DDL event is kept from the lowest partition that is read of each topic."""
     topic_partitions = [TopicPartition("a", 2), TopicPartition("a", 1), TopicPartition("b", 0)]
 
-    assert lowest_partitions(topic_partitions) == {"a": 1, "b": 0}
+    assert by_topic(topic_partitions, {}) == {"a": {1: DDLCoverage()}, "b": {0: DDLCoverage()}}
 
 
 def test_a_read_without_partition_0_warns_of_missing_ddl() -> None:
@@ -445,10 +446,10 @@ def test_a_read_without_partition_0_warns_of_missing_ddl() -> None:
     context = ReadContext(protocol="canal-json")
 
     with pytest.warns(UserWarning, match="Partition 0 of t is not read; canal-json has its DDL in partition 0 only"):
-        warn_of_missing_ddl(context, ReadScope(ddl_partitions={"t": 1}), options)
+        warn_of_missing_ddl(context, ReadScope(ddl_copies={"t": {1: DDLCoverage()}}), options)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_missing_ddl(context, ReadScope(ddl_partitions={"t": 0}), options)
+        warn_of_missing_ddl(context, ReadScope(ddl_copies={"t": {0: DDLCoverage()}}), options)
 
 
 def test_broadcast_ddl_is_collapsed() -> None:

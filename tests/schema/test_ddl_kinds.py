@@ -6,10 +6,12 @@ import re
 
 import pytest
 
-from tests.support.captured import Captured, load
+from tests.support.captured import Captured, Record, load, make_options
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, open_message, open_row
 from ticdc_source.errors import DataLossError
 from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.spec import ReadState
 from ticdc_source.schema.ddl_kinds import KINDS, LONGEST_TEXT, ddl_kind, removes_rows_of
 from ticdc_source.schema.mysql_ddl.statements import steps
 
@@ -166,6 +168,27 @@ def test_a_destructive_ddl_warns_by_default(caplog: pytest.LogCaptureFixture) ->
 
     assert "TRUNCATE TABLE t has removed rows of test.t upstream" in caplog.text
     assert "offset=1" in caplog.text
+
+
+@pytest.mark.parametrize("copies", [(0, 1), (1,)])
+def test_a_copy_in_any_partition_warns_once(copies: tuple[int, ...], caplog: pytest.LogCaptureFixture) -> None:
+    """A read of rows reports a DDL event from any partition, and each task reports and counts it once."""
+    row = open_message(open_row({"u": {"id": {"t": 3, "h": True, "f": 11, "v": 1}}}))
+    ddl = open_message(({"ts": TSO, "scm": "test", "tbl": "t", "t": 2}, {"q": "DROP TABLE t", "t": 4}))
+    partitions = {each: [Record(*row), *([Record(*ddl)] if each in copies else [])] for each in (0, 1)}
+    captured = Captured({}, partitions)
+    schema, options = captured.schema(), make_options()
+    spec = captured.spec(schema, options, captured.context(schema, options), captured.ranges()[0])
+    state = ReadState.of(spec)
+
+    with caplog.at_level(logging.WARNING):
+        rows = [
+            row for each in captured.ranges() for batch in read(captured.fetch(each), spec, state) for row in batch[0]
+        ]
+
+    assert len(rows) == 2
+    assert caplog.text.count("DROP TABLE t has removed rows of test.t") == 1
+    assert state.counters.destructive_ddl == 1
 
 
 def test_a_destructive_ddl_can_fail_the_read_or_be_ignored(caplog: pytest.LogCaptureFixture) -> None:

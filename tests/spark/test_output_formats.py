@@ -1,5 +1,6 @@
 """`outputFormat` event and envelope, and reads that end at a watermark, through Spark and a real broker."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from examples.local_kafka import Record, produce
-from tests.spark.conftest import MakeTopic
+from tests.spark.conftest import MakeStream, MakeTopic
 from tests.support.captured import Captured, events_of, load
-from tests.support.messages import TSO, canal, dump, open_message
+from tests.support.messages import TSO, canal, debezium_ddl, dump, open_message
 
 Read = Callable[..., DataFrame]
 OPS = {"insert": "c", "update": "u", "delete": "d"}
@@ -216,6 +217,42 @@ def test_a_destructive_ddl_fails_the_query(batch: Read, servers: str, topic: Mak
     with pytest.raises(PySparkException, match=r"TRUNCATE TABLE `t` has removed rows of test\.t"):
         batch(name, onDestructiveDDL="fail").collect()
     assert batch(name).count() == 1
+
+
+@pytest.mark.parametrize("protocol", [
+    "open-protocol", pytest.param("debezium", marks=pytest.mark.slow("the same with another protocol")),
+])  # fmt: skip
+def test_each_ddl_of_which_a_read_has_a_copy_comes_once(
+    batch: Read, stream: MakeStream, servers: str, topic: MakeTopic, protocol: str
+) -> None:
+    """A TRUNCATE that only partition 1 has behind its start is a row, and after restarts no DDL event comes twice."""
+    name = topic(2)
+
+    def write_ddl(commit_ts: int, query: str, *partitions: int) -> None:
+        head = {"ts": commit_ts, "scm": "test", "tbl": "t", "t": 2}
+        message = open_message((head, {"q": query, "t": 11}))
+        message = debezium_ddl(commit_ts, query, []) if protocol == "debezium" else message
+        produce(servers, name, [(partition, *message, [], None) for partition in partitions])
+
+    def queries(frame: DataFrame) -> list[str]:
+        return sorted(row["ddl_query"] for row in frame.where("_event_type = 'ddl'").collect())
+
+    write_ddl(TSO, "truncate table t", 0, 1)
+    write_ddl(TSO + 1, "create table t", 0, 1)
+    options = {"outputFormat": "event", "startingOffsets": json.dumps({name: {"0": 1, "1": 0}})}
+    one = stream(name, **options)
+    read = batch(name, **options)
+    assert queries(read) == ["create table t", "truncate table t"]
+
+    one.finish()
+    write_ddl(TSO + 2, "drop table t", 1)  # a micro-batch ends before partition 0 has its copy
+    one.finish()
+    write_ddl(TSO + 2, "drop table t", 0)
+    one.finish()
+
+    written = one.spark.read.parquet(str(one.folder / "output"))
+    assert queries(written) == ["create table t", "drop table t", "truncate table t"]
+    assert all(offset["$ddl"][name].keys() == {"0"} for offset in one.offsets())
 
 
 def test_records_come_as_they_were_written(

@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tests.support.corpus import scenario
+from ticdc_source.driver.ddl_copies import by_topic
 from ticdc_source.driver.inference import find_protocol, take_sample
 from ticdc_source.driver.load import schema_of_ranges
 from ticdc_source.driver.read_context import context_of_sample, context_of_schema
 from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
+from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import ReadContext, ReadScope
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.rows import RECORD
@@ -151,8 +153,8 @@ class Captured:
 
     def spec(self, schema: pa.Schema, options: Options, context: ReadContext, offset_range: OffsetRange) -> ReadSpec:
         """Return the spec of a range; of DDL that every partition has, only the lowest partition keeps it."""
-        lowest = {offset_range.topic: min(self.partitions)}
-        return read_spec(schema, options, context, ReadScope(ddl_partitions=lowest))
+        copies = by_topic((TopicPartition(offset_range.topic, partition) for partition in self.partitions), {})
+        return read_spec(schema, options, context, ReadScope(ddl_copies=copies))
 
 
 def rows_of(captured: Captured) -> pa.RecordBatch:

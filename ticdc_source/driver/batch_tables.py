@@ -33,7 +33,6 @@ class FoundTables:
         errors: why a table with rows cannot be read.
         ddl: the DDL events of this micro-batch, by table, oldest first; each once, and none of an earlier one.
         ddl_records: the records of these events and of all earlier ones.
-        ddl_partitions: the lowest partition of each topic.
         corrupt: why the first record that cannot be read, so that its table is unknown, cannot be read.
     """
 
@@ -42,7 +41,6 @@ class FoundTables:
     errors: dict[TableName, TiCDCSourceError] = field(default_factory=dict)
     ddl: dict[TableName, list[DDLEvent]] = field(default_factory=dict)
     ddl_records: pa.RecordBatch
-    ddl_partitions: Mapping[str, int]
     corrupt: DecodeError | None = None
 
 
@@ -66,18 +64,16 @@ def find_tables(
         OptionError: the protocol cannot be detected.
         DecodeError: a record cannot be read, so that no one knows its table, and the mode is FAILFAST.
     """
-    before, lowest = sample_of_records([earlier_ddl], options)
-    now, lowest_now = sample_of_records([records], options)
+    before, now = (sample_of_records([each], options).sample for each in (earlier_ddl, records))
     if now is None:
-        return FoundTables(ddl_records=earlier_ddl, ddl_partitions=lowest, column_types=dict(earlier_types))
+        return FoundTables(ddl_records=earlier_ddl, column_types=dict(earlier_types))
     if now.corrupt is not None and options.mode == "FAILFAST":
         raise now.corrupt.error
-    returned = {_identity(event) for event in before.ddl} if before is not None else set()
-    new = [event for event in _each_once(now.ddl) if _identity(event) not in returned]
+    returned = {event.identity for event in before.ddl} if before is not None else set()
+    new = [event for event in _each_once(now.ddl) if event.identity not in returned]
     now.ddl = [*(before.ddl if before is not None else ()), *new]
     result = FoundTables(
-        ddl_records=_with_ddl(records, earlier_ddl, {_identity(event) for event in new}, options),
-        ddl_partitions={**lowest_now, **{topic: min(n, lowest_now.get(topic, n)) for topic, n in lowest.items()}},
+        ddl_records=_with_ddl(records, earlier_ddl, {event.identity for event in new}, options),
         column_types=dict(earlier_types),
     )
     if now.corrupt is not None:
@@ -105,21 +101,14 @@ def _concerned(event: DDLEvent, names: Iterable[TableName]) -> list[TableName]:
     return list(dict.fromkeys([own, *others]))
 
 
-def _identity(event: DDLEvent) -> tuple[int | None, TableName, str]:
-    """Return what copies of a DDL event in other topic partitions have in common."""
-    return event.commit_ts, event.table, event.query
-
-
 def _each_once(ddl: Iterable[DDLEvent]) -> list[DDLEvent]:
-    first: dict[tuple[int | None, TableName, str], DDLEvent] = {}
+    first: dict[str, DDLEvent] = {}
     for event in ddl:
-        first.setdefault(_identity(event), event)
+        first.setdefault(event.identity, event)
     return sorted(first.values(), key=lambda event: event.commit_ts or 0)  # of one commit-ts: as they were written
 
 
-def _with_ddl(
-    records: pa.RecordBatch, earlier: pa.RecordBatch, new: set[tuple[int | None, TableName, str]], options: Options
-) -> pa.RecordBatch:
+def _with_ddl(records: pa.RecordBatch, earlier: pa.RecordBatch, new: set[str], options: Options) -> pa.RecordBatch:
     """Return the records with earlier DDL, and one record of each new DDL event."""
     kept: list[pa.RecordBatch] = [earlier]
     wanted = set(new)
@@ -127,8 +116,8 @@ def _with_ddl(
         if not wanted:
             break
         alone = records.slice(row, 1)
-        sample, _ = sample_of_records([alone], options)
-        told = {_identity(event) for event in sample.ddl} & wanted if sample is not None else set()
+        sample = sample_of_records([alone], options).sample
+        told = {event.identity for event in sample.ddl} & wanted if sample is not None else set()
         if told:
             wanted -= told
             kept.append(alone)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ticdc_source.driver.inference import Sample, infer_table
-from ticdc_source.driver.read_context import context_of_sample, context_of_schema, context_of_table, lowest_partitions
+from ticdc_source.driver.read_context import context_of_sample, context_of_schema, context_of_table
 from ticdc_source.driver.read_schema import check_types, format_schema, read_schema
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.kernels.native import warn_of_missing
@@ -22,8 +22,7 @@ from ticdc_source.options.names import refuse_misspelt, warn_of_unknown
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import warn_of_implausible_times
 from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.context import ReadContext
+from ticdc_source.pipeline.context import DDLCopies, DDLCoverage, ReadContext
 from ticdc_source.pipeline.record_frames import record_chunks
 from ticdc_source.pipeline.rows import RECORD
 from ticdc_source.protocols import checked_protocol, decoder_of, detect_protocol
@@ -83,11 +82,11 @@ class FrameSample(NamedTuple):
 
     Attributes:
         sample: the sample; None if there is no record and the protocol is not set.
-        ddl_partitions: the lowest partition of each topic.
+        ddl_copies: which DDL events the records of each topic partition have: `survey` keeps all.
     """
 
     sample: Sample | None
-    ddl_partitions: Mapping[str, int]
+    ddl_copies: DDLCopies
 
 
 def sample_of_records(records: Iterable[pa.RecordBatch], options: Options) -> FrameSample:
@@ -99,15 +98,24 @@ def sample_of_records(records: Iterable[pa.RecordBatch], options: Options) -> Fr
     keys = [(name, "ascending") for name in ("topic", "partition", "offset")]
     table = pa.Table.from_batches(list(records), RECORD).sort_by(keys).combine_chunks()
     chunks = list(record_chunks(table.to_batches(), options))
-    lowest = lowest_partitions(TopicPartition(chunk.topic, chunk.partition) for chunk in chunks)
     protocol = detect_protocol(chunks) if options.protocol == "auto" else options.protocol
     if protocol is None:
-        return FrameSample(None, lowest)
+        return FrameSample(None, {})
     decoder, tables = decoder_of(protocol, options), TableFilter(options.tables or ())
     sample = Sample(decoder, tables, table_ddl=options.table_ddl, most_unpacked=math.inf)  # each says something new
+    copies: dict[str, dict[int, set[str]]] = {}
     for chunk in chunks:
+        before = len(sample.ddl)
         sample.add(chunk)
-    return FrameSample(sample, lowest)
+        identities = copies.setdefault(chunk.topic, {}).setdefault(chunk.partition, set())
+        identities.update(event.identity for event in sample.ddl[before:])
+    return FrameSample(
+        sample,
+        {
+            topic: {partition: DDLCoverage.of_only(identities) for partition, identities in of_topic.items()}
+            for topic, of_topic in copies.items()
+        },
+    )
 
 
 def schema_of_sample(

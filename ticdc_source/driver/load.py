@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from ticdc_source.driver.ddl_copies import Coverage, DDLEdges, by_topic, lower_partitions
 from ticdc_source.driver.inference import (
     Fetch,
     Sample,
@@ -44,7 +45,7 @@ from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import validate, warn_of_implausible_times
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.context import ReadContext, ReadScope
+from ticdc_source.pipeline.context import DDLCopies, ReadContext, ReadScope
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.protocols import PROTOCOLS, checked_protocol, decoder_of
 from ticdc_source.schema.model import TableSchema
@@ -53,6 +54,7 @@ __all__ = [
     "BatchPlan",
     "ReadContexts",
     "batch_options",
+    "coverage_of_starts",
     "driver_fetcher",
     "fetch_settings",
     "infer_schema",
@@ -208,18 +210,62 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
         ends = {offset_range.topic_partition: offset_range.end for offset_range in ranges}
         topic_ids = dict(cluster.topic_ids())
         context = ReadContexts(schema, options, cluster.earliest).of(ranges, ends)
-    non_empty = [offset_range.topic_partition for offset_range in ranges if offset_range.size]
+        copies = _ddl_copies(cluster, ranges, context, options)
     end = None
     if options.ending_commit_ts == "resolved":
         if context.protocol is None:
             raise nothing_there(ranges)
         with driver_fetcher(options) as fetcher:
             end = resolved_until(ranges, fetcher.fetch, decoder_of(context.protocol, options))
-    scope = ReadScope(
-        ddl_partitions=lowest_partitions(non_empty), partitions=len(ends), commit_end=end, topic_ids=topic_ids
-    )
+    scope = ReadScope(ddl_copies=copies, partitions=len(ends), commit_end=end, topic_ids=topic_ids)
     warn_of_missing_ddl(context, scope, options)
     return BatchPlan(pack(ranges, options.min_partitions, options.max_records_per_partition), context, scope)
+
+
+def _ddl_copies(
+    cluster: KafkaCluster, ranges: Sequence[OffsetRange], context: ReadContext, options: Options
+) -> DDLCopies:
+    """Return which copies of DDL events a batch has."""
+    non_empty = [offset_range for offset_range in ranges if offset_range.size]
+    topic_partitions = [offset_range.topic_partition for offset_range in non_empty]
+    lower = lower_partitions(topic_partitions)
+    if not lower or not _has_ddl_copies(context.protocol, options):
+        return by_topic(topic_partitions, {})
+    earliest, latest = cluster.earliest(topic_partitions), cluster.latest(topic_partitions)
+    with driver_fetcher(options) as fetcher:
+        edges = DDLEdges(fetcher.fetch, decoder_of(context.protocol or "", options), options, len(lower))
+        return by_topic(topic_partitions, edges.of_batch(non_empty, earliest, latest))
+
+
+def _has_ddl_copies(protocol: str | None, options: Options) -> bool:
+    """Return whether the read outputs DDL events, and every partition has a copy of them."""
+    if options.output_format != "event" or protocol is None:
+        return False
+    return PROTOCOLS[protocol].facts.ddl_partition is None
+
+
+def coverage_of_starts(
+    cluster: KafkaCluster, options: Options
+) -> Callable[[Mapping[TopicPartition, int], Mapping[TopicPartition, int]], Coverage] | None:
+    """Return what tells which DDL events a stream has from partitions, given where it starts in them and all ends."""
+    if options.output_format != "event" or not (
+        options.protocol == "auto" or _has_ddl_copies(options.protocol, options)
+    ):
+        return None
+
+    def coverage(starts: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> Coverage:
+        topics = {topic for topic, _ in starts}
+        ends = {tp: end for tp, end in latest.items() if tp.topic in topics}
+        earliest = cluster.earliest(ends)
+        ranges = [OffsetRange(*tp, min(earliest[tp], end), end) for tp, end in ends.items()]
+        with driver_fetcher(options) as fetcher:
+            protocol = find_protocol(ranges, fetcher.fetch, options)
+            if protocol is None or not _has_ddl_copies(protocol, options):
+                return {}
+            edges = DDLEdges(fetcher.fetch, decoder_of(protocol, options), options, len(starts))
+            return edges.of_starts(starts, earliest, ends)
+
+    return coverage
 
 
 class ReadContexts:

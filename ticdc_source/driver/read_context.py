@@ -181,7 +181,7 @@ def warn_of_missing_ddl(context: ReadContext, scope: ReadScope, options: Options
     """Warn if the read outputs DDL events but not partition 0, which may be the only partition with DDL events."""
     if options.output_format != "event":
         return
-    without = [topic for topic, partition in scope.ddl_partitions.items() if partition != 0]
+    without = [topic for topic, of_topic in scope.ddl_copies.items() if 0 not in of_topic]
     if without:
         decoder = PROTOCOLS.get(context.protocol or "")
         alone = decoder is not None and decoder.facts.ddl_partition == 0

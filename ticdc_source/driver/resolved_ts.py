@@ -17,7 +17,14 @@ from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.tso import of_ms, physical_ms
 
-__all__ = ["CLOCKS_DIFFER_MS", "Fetch", "holds_no_larger_watermark", "resolved_until", "windows_from_end"]
+__all__ = [
+    "CLOCKS_DIFFER_MS",
+    "Fetch",
+    "holds_no_larger_watermark",
+    "resolved_until",
+    "windows_from_end",
+    "windows_from_start",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +54,21 @@ def windows_from_end(offset_range: OffsetRange, fetch: Fetch, first: int = _LARG
         start = max(offset_range.start, end - size)
         yield fetch(OffsetRange(offset_range.topic, offset_range.partition, start, end))
         end, size = start, min(_LARGEST, size * _GROW)
+
+
+def windows_from_start(offset_range: OffsetRange, fetch: Fetch, first: int = _LARGEST) -> Iterator[Iterable[Chunk]]:
+    """Yield the chunks of the first offsets, then those of the offsets behind them, up to the end.
+
+    Args:
+        offset_range: the offset range.
+        fetch: yields the records of a range.
+        first: the number of offsets of the first window; those after it are larger.
+    """
+    start, size = offset_range.start, first
+    while start < offset_range.end:
+        end = min(offset_range.end, start + size)
+        yield fetch(OffsetRange(offset_range.topic, offset_range.partition, start, end))
+        start, size = end, min(_LARGEST, size * _GROW)
 
 
 def holds_no_larger_watermark(oldest_ms: int | None, watermark: int | None) -> bool:

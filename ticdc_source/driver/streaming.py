@@ -1,7 +1,7 @@
 """Planning a stream: where the next micro-batch ends, and which ranges lie between two offsets.
 
 A stream's offset has the JSON layout of Spark's Kafka source, `{"topic": {"0": 42}}`; each number is the next offset to
-read. Four more members, whose names no topic can have, hold what that layout lacks (docs/design/0005-streams.md):
+read. Five more members, whose names no topic can have, hold what that layout lacks (docs/design/0005-streams.md):
 
     "$initial": true        marks what `initialOffset()` returned; Spark does not checkpoint it
     "$init": {"topic": …}   in the first end offset: where the stream started. After a crash in batch 0, or a restart
@@ -10,6 +10,8 @@ read. Four more members, whose names no topic can have, hold what that layout la
                             has another one, and its offsets are those of other records.
     "$epochs": {"topic": …} the epochs of the leaders that said where the partitions end, as far as they are known: from
                             them a later leader tells whether its log was truncated before these offsets.
+    "$ddl": {"topic": {"0": …}}   which DDL events the stream has from a partition, if it starts behind records that
+                            may have held some (`ddl_copies`)
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from ticdc_source.driver.ddl_copies import Coverage, coverage_from_json, coverage_to_json, lower_partitions
 from ticdc_source.driver.leader_epochs import LeaderEpochs
 from ticdc_source.driver.topic_ids import TopicIds, changed_ids
 from ticdc_source.errors import DataLossError
@@ -41,7 +44,7 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-INITIAL, START, IDS, EPOCHS = "$initial", "$init", "$ids", "$epochs"
+INITIAL, START, IDS, EPOCHS, DDL = "$initial", "$init", "$ids", "$epochs", "$ddl"
 
 # The maximum age of the list of topics and partitions. New ones start at their first record, so none is missed.
 _LIST_EVERY_S = 10.0
@@ -99,6 +102,9 @@ class StreamPlanner:
         lookup: the brokers.
         limits: how long to wait.
         report_loss: called with a reason if records or partitions are gone; it raises unless `failOnDataLoss` is off.
+        ddl_coverage: returns which DDL events the stream has from topic partitions that it reads from these offsets on,
+            given the ends of all partitions; None if it has no DDL events, or each in one partition only.
+        allows_loss: whether `failOnDataLoss` is off.
         clock: a monotonic clock, in seconds.
         sleep: waits for so many seconds.
     """
@@ -106,6 +112,8 @@ class StreamPlanner:
     lookup: Lookup
     limits: StreamLimits
     report_loss: Callable[[str], None]
+    ddl_coverage: Callable[[Offsets, Offsets], Coverage] | None = field(default=None, kw_only=True)
+    allows_loss: bool = field(default=False, kw_only=True)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     _start: Offsets | None = None
@@ -120,6 +128,7 @@ class StreamPlanner:
     _stops_at_target: bool = False
     _target: Offsets | None = None
     _waiting_since: float | None = None
+    _blind: tuple[OffsetJSON, OffsetJSON] | None = None  # an end that was planned without its start, and its start
 
     def __post_init__(self) -> None:
         """Ask the same brokers for the ends of epochs."""
@@ -186,8 +195,46 @@ class StreamPlanner:
             ends = {tp: begins[tp] + granted[tp] if behind[tp] > 0 else ends[tp] for tp in ends}
         if not first and not recreated and not truncated and ends == started:
             return dict(start)
-        end = self._written(ends, {**ids, **self._ids.current})
+        end = {**self._ddl_member(start, begins, recreated), **self._written(ends, {**ids, **self._ids.current})}
         return {START: {name: start[name] for name in start if name != INITIAL}, **end} if first else end
+
+    def _ddl_member(self, start: OffsetJSON, begins: Offsets, recreated: Iterable[str]) -> OffsetJSON:
+        """Return the member that tells which DDL events the stream has from each partition, if some lack any.
+
+        Args:
+            start: the offset of the previous batch.
+            begins: where the next batch begins in each topic partition, new ones included.
+            recreated: the topics that were deleted and created again.
+        """
+        blind, its_start = self._blind or ({}, {})
+        earlier = coverage_of(its_start if start == blind else start)
+        coverage = {tp: copies for tp, copies in earlier.items() if tp in begins and tp.topic not in recreated}
+        if self.ddl_coverage is not None:
+            edges = self._new_edges(start, begins, recreated)
+            coverage |= self.ddl_coverage(edges, self._latest) if edges else {}
+        member = coverage_to_json(coverage)
+        return {DDL: member} if member else {}
+
+    def _new_edges(self, start: OffsetJSON, begins: Offsets, recreated: Iterable[str]) -> Offsets:
+        """Return the topic partitions that begin behind records which the stream has not read, and where."""
+        asked = lower_partitions(tp for tp in begins if tp in self._latest)
+        continued = set() if start.get(INITIAL) else {tp for tp in offsets_of(start) if tp.topic not in recreated}
+        edges = {tp: begins[tp] for tp in asked if tp not in continued and begins[tp]}
+        if self.allows_loss and (read_on := [tp for tp in asked if tp in continued]):
+            earliest = self.lookup.earliest(read_on)
+            edges |= {tp: earliest[tp] for tp in read_on if earliest[tp] > begins[tp]}
+        return edges
+
+    def coverage_between(self, start: OffsetJSON, end: OffsetJSON) -> Coverage:
+        """Return which DDL events the stream has from each partition, as far as some lack any.
+
+        Before PySpark 4.2 the first end of a restarted process is planned without knowing where the stream is. Then the
+        start tells it, also for what follows.
+        """
+        if not start.get(INITIAL) and (START in end or DDL not in end):
+            self._blind = (end, start)
+            return coverage_of(start)
+        return coverage_of(end)
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
         """Return the offset ranges between two offsets, by topic and partition, without empty ones.
@@ -386,6 +433,11 @@ def offsets_of(offset: OffsetJSON) -> Offsets:
     if isinstance(offset, dict):  # other JSON is refused by `from_json_dict`
         offset = {name: value for name, value in offset.items() if not name.startswith("$")}
     return from_json_dict(offset)
+
+
+def coverage_of(offset: OffsetJSON) -> Coverage:
+    """Return which DDL events the stream has from each partition; offsets of earlier releases say nothing."""
+    return coverage_from_json(offset.get(DDL, {}))
 
 
 def _start_offsets(start: OffsetJSON, end: OffsetJSON) -> Offsets:

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from ticdc_source.driver.inference import no_row_of
 from ticdc_source.driver.load import ReadContexts, batch_options, driver_fetcher, infer_schema
-from ticdc_source.driver.read_context import lowest_partitions
 from ticdc_source.errors import warn
 from ticdc_source.events import Chunk, TableName
 from ticdc_source.kafka import KafkaCluster
@@ -74,6 +73,7 @@ class Tail(AbstractContextManager["Tail"]):
         self._described: set[TableName] = set()
         self._scanned = 0
         self._has_said_what_is_absent = False
+        self._ddl_shown: dict[tuple[object, ...], object] = {}  # the topic partition of each DDL event
         self.binary: dict[tuple[str, str], set[str]] = {}
 
     def __exit__(self, *_: object) -> None:
@@ -133,7 +133,7 @@ class Tail(AbstractContextManager["Tail"]):
         context = self._contexts.of(ranges, ends)
         if context.protocol is None:
             return
-        scope = ReadScope(ddl_partitions=lowest_partitions(ends))
+        scope = ReadScope(ddl_copies={topic: {} for topic, _ in ends})  # all copies: one process reads them all
         spec = read_spec(self._schema, self._options, context, scope)
         self._state = self._state or ReadState.of(spec)
         self._state.plans.clear()  # DDL may have said more
@@ -142,7 +142,16 @@ class Tail(AbstractContextManager["Tail"]):
             chunks = self._describing(self._fetcher.fetch(offset_range), spec.decoder)
             waiting.append(deque(event for batch in read(chunks, spec, self._state) for event in batch.to_pylist()))
         while waiting := [events for events in waiting if events]:
-            yield min(waiting, key=lambda events: _commit_ts(events[0])).popleft()
+            event = min(waiting, key=lambda events: _commit_ts(events[0])).popleft()
+            if not self._is_copy(event):
+                yield event
+
+    def _is_copy(self, event: Event) -> bool:
+        """Return whether another topic partition has shown a DDL event; one that TiCDC sends again is shown again."""
+        if event["_event_type"] != "ddl" or event["_commit_version"] is None:
+            return False
+        identity = tuple(event[name] for name in ("_topic", "_commit_version", "_database", "_table", "ddl_query"))
+        return self._ddl_shown.setdefault(identity, event["_partition"]) != event["_partition"]
 
     def _describing(self, chunks: Iterator[Chunk], decoder: Decoder) -> Iterator[Chunk]:
         """Pass chunks on, after a look at the columns of tables that are new."""

@@ -22,6 +22,7 @@ __all__ = [
     "shares",
     "split_ranges",
     "to_json_dict",
+    "unreadable",
 ]
 
 # A task costs about as much as reading this many records (28 ms at 100,000 a second, rounded up).
@@ -203,11 +204,11 @@ def from_json_dict(by_topic: Mapping[str, Mapping[str, int]]) -> dict[TopicParti
             for partition, offset in offsets.items()
         }
     except (AttributeError, ValueError):
-        raise _unreadable(json.dumps(by_topic)) from None
+        raise unreadable(json.dumps(by_topic)) from None
     for topic_partition, offset in parsed.items():
         if type(offset) is not int or not 0 <= offset < _2_63:
             content = f"{json.dumps(offset)} for {topic_partition}"
-            raise _unreadable(content)
+            raise unreadable(content)
     return parsed
 
 
@@ -218,11 +219,12 @@ def ids_from_json(ids: object) -> dict[str, str]:
         CheckpointError: they do not have that form; somebody has edited them.
     """
     if not isinstance(ids, dict) or not all(isinstance(topic_id, str) for topic_id in ids.values()):
-        raise _unreadable(json.dumps(ids))
+        raise unreadable(json.dumps(ids))
     return ids
 
 
-def _unreadable(content: str) -> CheckpointError:
+def unreadable(content: str) -> CheckpointError:
+    """Return the error that an offset of a checkpoint is not one of ours."""
     return CheckpointError(
         f"The checkpoint of the query (the folder 'offsets' of its checkpointLocation) holds {content:.200}, and "
         'expected are offsets such as {"topic": {"0": 42}}. Has somebody edited it? Restore the file; or start the '

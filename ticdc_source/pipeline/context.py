@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ticdc_source.events import TableName
+from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.schema.model import TypeVersions, Written
 from ticdc_source.schema.types import ColumnType
 
-__all__ = ["ColumnContext", "ReadContext", "ReadScope", "lower_case"]
+__all__ = ["ColumnContext", "DDLCopies", "DDLCoverage", "ReadContext", "ReadScope", "lower_case"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,18 +62,57 @@ class ReadContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DDLCoverage:
+    """Which DDL events the read has from one topic partition, if every partition gets a copy: all, by default.
+
+    Where it is not known whether a copy lies inside the read, it counts as outside: the DDL event then comes from
+    another partition too, twice rather than never.
+
+    Attributes:
+        after: the copies of DDL events with a larger commit-ts lie behind the start; None if none lies before it.
+        until: the copies of DDL events up to this commit-ts lie before the end; None if none lies behind it.
+        inside: the identities of other DDL events whose copies lie inside.
+        outside: the identities of DDL events whose copies do not, although `after` and `until` say so.
+    """
+
+    after: int | None = None
+    until: int | None = None
+    inside: frozenset[str] = frozenset()
+    outside: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_only(cls, identities: Iterable[str]) -> DDLCoverage:
+        """Return that the read has the copies of these DDL events and of no others."""
+        return cls(until=-1, inside=frozenset(identities))
+
+    def has(self, event: DDLEvent) -> bool:
+        """Return whether the read surely has the partition's copy of a DDL event."""
+        identity, commit_ts = event.identity, event.commit_ts
+        if identity in self.inside or identity in self.outside:
+            return identity in self.inside
+        if commit_ts is None:
+            return self.after is None and self.until is None
+        return (self.after is None or commit_ts > self.after) and (self.until is None or commit_ts <= self.until)
+
+
+# For each topic, what the read has from each of its partitions. Partitions that are not named have no copy, or come
+# after one that has all.
+DDLCopies = Mapping[str, Mapping[int, DDLCoverage]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadScope:
     """What a batch or a micro-batch covers. It is sent to the workers beside the context.
 
     Attributes:
-        ddl_partitions: for each topic, the lowest partition that is read. Of a DDL event in all partitions, only its
-            copy is kept; that of partition 0 for a topic which is not named here.
+        ddl_copies: which DDL events the read has from each partition. Of the copies of a DDL event, that of the lowest
+            partition is kept; that of partition 0 for a topic which is not named here.
         partitions: how many topic partitions are read; None if that is not known.
         commit_end: the commit-ts to which `endingCommitTs=resolved` was resolved.
         topic_ids: the ids of the topics when the read was planned, as far as they are known.
     """
 
-    ddl_partitions: Mapping[str, int] = field(default_factory=dict)
+    ddl_copies: DDLCopies = field(default_factory=dict)
     partitions: int | None = None
     commit_end: int | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)

@@ -157,7 +157,7 @@ def _table_events(images: Rows, table: TableName) -> Rows:
 
 
 def _ddl_events(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
-    events = [event for event in split.ddl if spec.keeps_ddl_of(chunk) and spec.tables.matches_ddl(event.table)]
+    events = [event for event in split.ddl if spec.tables.matches_ddl(event.table) and spec.keeps_ddl(chunk, event)]
     rows = _rows_of_events(chunk, DDL, events, [event.commit_ts for event in events], spec)
     return _with_columns(rows, {
         "database": pa.array([event.table.database or None for event in events], pa.string()),

@@ -89,7 +89,7 @@ METRICS = (
         "events.destructive_ddl",
         "bigint",
         _EVENTS,
-        "DDL events that removed rows of what is read without delete events",
+        "DDL events that removed rows of what is read without delete events; each once in a task",
     ),
     Metric("events.watermark", "bigint", _EVENTS, "watermarks"),
     Metric("events.other_tables", "bigint", _EVENTS, "row events of tables that are not read"),
@@ -136,7 +136,7 @@ class Counters:
         general: row images that the general path parsed, one by one.
         native: row images that the native path read.
         ddl, watermarks: events of each.
-        destructive_ddl: DDL events that removed rows of what is read without delete events.
+        destructive_ddl: DDL events that removed rows of what is read without delete events; each once in a task.
         other_rows: row events of other tables.
         claim_checks: events whose rows were read from claim-check storage.
         key_only: events that came with their key columns only.

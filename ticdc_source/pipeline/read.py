@@ -87,9 +87,8 @@ def _record_batches(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState
     if spec.commits:
         rows = _within_commit_range(rows, spec)
     state.counters.count_rows(rows.change_types, rows.commit_ts)
-    if spec.keeps_ddl_of(chunk):
-        for event in split.ddl:
-            _report_destruction(chunk, event, spec, state)
+    for event in split.ddl:
+        _report_destruction(chunk, event, spec, state)
     corrupt = _apply_mode([*split.corrupt, *failed], spec, state)
     if len(rows) or corrupt:
         for portion, bad in portions(rows, corrupt, spec.layout, spec.max_bytes):
@@ -143,11 +142,19 @@ def _within_commit_range(rows: Rows, spec: ReadSpec) -> Rows:
 
 
 def _report_destruction(chunk: Chunk, event: DDLEvent, spec: ReadSpec, state: ReadState) -> None:
-    """Report a DDL event that removes rows of the table that is read (of any table, with `outputFormat=event`)."""
+    """Report a DDL event that removes rows of the table that is read (of any table, with `outputFormat=event`).
+
+    With `event`, the copy that is a row is reported. Otherwise nobody has looked up which copies the read has, and each
+    task reports the first one that it meets.
+    """
     if event.commit_ts is not None and not spec.commits.contains(event.commit_ts):
+        return
+    if spec.layout.output == "event" and not spec.keeps_ddl(chunk, event):
         return
     table = event.table if spec.layout.output == "event" else state.table
     where = chunk.address(event.position, event.table)
+    if event.commit_ts is not None and event.identity in state.destructive:
+        return
     if table is not None and removes_rows_of(event, table):
         state.counters.destructive_ddl += 1
         statement = shorten(event.query or event.type, _SHOWN)
@@ -156,6 +163,7 @@ def _report_destruction(chunk: Chunk, event: DDLEvent, spec: ReadSpec, state: Re
         reason = f"A DDL text of {len(event.query)} characters is not looked into: whether it removes rows is not known"
     else:
         return
+    state.destructive.add(event.identity)
     if spec.on_destructive_ddl == "fail":
         msg = (
             f"{reason} ({where}, commit-ts {event.commit_ts}). Read on with onDestructiveDDL=warn; then do the same to "

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import Chunk, Corrupt, TableEvents, TableName, as_indices, merged, taken
+from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName, as_indices, merged, taken
 from ticdc_source.kernels.native import refuse_missing
 from ticdc_source.kernels.wire import Settings
 from ticdc_source.options.options import Options
@@ -71,10 +71,17 @@ class ReadSpec:
     claim_checks: bool
     scope: ReadScope
 
-    def keeps_ddl_of(self, chunk: Chunk) -> bool:
-        """Return whether to keep the DDL events of a chunk. If every partition has a copy, the lowest one's is kept."""
-        lowest = self.scope.ddl_partitions.get(chunk.topic, 0)
-        return self.decoder.facts.ddl_partition is not None or chunk.partition in (lowest, UNKNOWN_PARTITION)
+    def keeps_ddl(self, chunk: Chunk, event: DDLEvent) -> bool:
+        """Return whether to keep a DDL event of a chunk. Of copies, the one in the lowest partition is kept.
+
+        It is decided here for each copy alone, because tasks read partitions in parallel.
+        """
+        if self.decoder.facts.ddl_partition is not None or chunk.partition == UNKNOWN_PARTITION:
+            return True
+        of_topic = self.scope.ddl_copies.get(chunk.topic)
+        if of_topic is None:
+            return chunk.partition == 0
+        return not any(copies.has(event) for partition, copies in of_topic.items() if partition < chunk.partition)
 
 
 @dataclass(slots=True)
@@ -86,12 +93,14 @@ class ReadState:
         plans: with `outputFormat=event`, the plan of each table seen so far.
         learned: what the decoder keeps about messages, to decode later ones faster.
         counters: the counts of the current offset range.
+        destructive: the identities of the DDL events that were reported because they remove rows.
     """
 
     table: TableName | None = None
     plans: dict[TableName, Plan] = field(default_factory=dict)
     learned: Learned = field(default_factory=Learned)
     counters: Counters = field(default_factory=Counters)
+    destructive: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, spec: ReadSpec) -> ReadState:

@@ -94,7 +94,7 @@ def decoded(
 ) -> DataFrame:
     """Return the decoded records, given what the driver has found out about them."""
     context = context_of_records(schema, sampled, options)
-    scope = ReadScope(ddl_partitions={} if sampled is None else sampled.ddl_partitions)
+    scope = ReadScope(ddl_copies={} if sampled is None else sampled.ddl_copies)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return decode_rows(batches, schema, options, context, scope, unknown)

@@ -14,8 +14,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ticdc_source.driver.load import ReadContexts
-from ticdc_source.driver.read_context import lowest_partitions, warn_of_missing_ddl
+from ticdc_source.driver.ddl_copies import by_topic
+from ticdc_source.driver.load import ReadContexts, coverage_of_starts
+from ticdc_source.driver.read_context import warn_of_missing_ddl
 from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, offsets_of, topic_ids_of
 from ticdc_source.errors import DataLossError, OptionError, from_one_frame, once_per_query, warn
 from ticdc_source.kafka import KafkaCluster, report_loss
@@ -92,6 +93,8 @@ class StreamReader(DataSourceStreamReader):
                 self._cluster,
                 StreamLimits(options.max_trigger_delay / 1000, options.fetch_offset_min_interval_ms / 1000),
                 lambda reason: report_loss(reason, fail=options.fail_on_data_loss),
+                ddl_coverage=coverage_of_starts(self._cluster, options),
+                allows_loss=not options.fail_on_data_loss,
             )
         return self._planner
 
@@ -118,7 +121,8 @@ class StreamReader(DataSourceStreamReader):
             # micro-batch is among them, though its rows come with the next one.
             covered.update(self.planner.lookup.partitions(missing=True))
         context = self._contexts.of(ranges, ends)
-        scope = ReadScope(ddl_partitions=lowest_partitions(ends), partitions=len(covered), topic_ids=topic_ids_of(end))
+        copies = by_topic(ends, self.planner.coverage_between(start, end))
+        scope = ReadScope(ddl_copies=copies, partitions=len(covered), topic_ids=topic_ids_of(end))
         if not self._warned:
             warn_of_missing_ddl(context, scope, self._options)
             self._warned = True

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from ticdc_source.driver.batch_tables import FoundTables, find_tables, metadata_schema
-from ticdc_source.driver.frame_sample import FrameSample, frame_options
+from ticdc_source.driver.frame_sample import frame_options
 from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError, from_one_frame, warn
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.monitoring.watermarks import Progress
@@ -314,8 +314,7 @@ class _MicroBatch:
         frames = []
         for part, its_options in parts:
             undecoded, unknown = records_of(part, its_options)
-            sample = FrameSample(None, content.ddl_partitions)
-            frames.append(decoded(undecoded, content.schemas[name], sample, its_options, unknown))
+            frames.append(decoded(undecoded, content.schemas[name], None, its_options, unknown))
         return reduce(DataFrame.union, frames)
 
     def held(self) -> DataFrame:

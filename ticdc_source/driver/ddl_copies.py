@@ -1,0 +1,337 @@
+"""Which copies of DDL events a read has, if TiCDC sends every DDL event to each partition of its topic.
+
+A read from the first record of a topic has all copies. One that starts or ends elsewhere may have only some of them,
+because the partitions begin and end at different moments. The records around these edges tell which: all copies of a
+DDL event are equal, a watermark says that no DDL event up to it comes behind it, and no record is older than its
+commit-ts (docs/wire.md, items 29, 99 and 101; docs/design/0009-output-formats.md).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ticdc_source.driver.resolved_ts import (
+    CLOCKS_DIFFER_MS,
+    Fetch,
+    windows_from_end,
+    windows_from_start,
+)
+from ticdc_source.errors import DataLossError, DecodeError
+from ticdc_source.events import Chunk
+from ticdc_source.options.offsets import OffsetRange, unreadable
+from ticdc_source.options.options import Options
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.pipeline.context import DDLCoverage
+from ticdc_source.protocols.base import Decoder, splits_of
+from ticdc_source.tso import of_ms, physical_ms
+
+__all__ = ["DDLEdges", "by_topic", "coverage_from_json", "coverage_to_json", "lower_partitions"]
+
+_FIRST = 256  # offsets to read at once; the next windows are larger
+_NEIGHBOURS = 16  # records whose latest timestamp counts as the time of the first
+_NEWEST = 64  # offsets at the end of a partition, for the time of its newest record
+# DDL events of each kind that an offset in a checkpoint names, at most. What it does not name may come twice.
+_MOST_NAMED = 200
+
+Coverage = Mapping[TopicPartition, DDLCoverage]
+ALL = DDLCoverage()
+_UNBOUNDED = (1 << 63) - 1
+
+
+def by_topic(topic_partitions: Iterable[TopicPartition], coverage: Coverage) -> dict[str, dict[int, DDLCoverage]]:
+    """Return the coverage of the partitions of each topic, up to the first that has all copies.
+
+    Args:
+        topic_partitions: the topic partitions that are read.
+        coverage: what is known of some; the read has all copies of the others.
+    """
+    copies: dict[str, dict[int, DDLCoverage]] = {}
+    for topic_partition in sorted(topic_partitions):
+        of_topic = copies.setdefault(topic_partition.topic, {})
+        if ALL not in of_topic.values():
+            of_topic[topic_partition.partition] = coverage.get(topic_partition, ALL)
+    return copies
+
+
+def lower_partitions(topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Return all partitions but the highest of each topic: no other partition asks what that one has."""
+    topic_partitions = sorted(topic_partitions)
+    highest = {topic_partition.topic: topic_partition for topic_partition in topic_partitions}
+    return [each for each in topic_partitions if each != highest[each.topic]]
+
+
+@dataclass
+class _Scan:
+    """What some records of a topic partition say.
+
+    Attributes:
+        ddl: the commit-ts of each DDL event, by its identity.
+        watermark: the largest watermark.
+        times: offset and timestamp, in ms since 1970, of the first and of the last record that has one.
+        records: how many records there are.
+        ahead_ms: by how much a commit-ts is ahead of its record, at most: 0, unless clocks differ.
+        is_whole: whether all records of the range were read.
+    """
+
+    ddl: dict[str, int | None] = field(default_factory=dict)
+    watermark: int | None = None
+    times: list[tuple[int, int]] = field(default_factory=list)
+    records: int = 0
+    ahead_ms: int = 0
+    is_whole: bool = False
+
+    def add(self, chunk: Chunk, decoder: Decoder) -> None:
+        """Add the records of a chunk."""
+        self.records += len(chunk)
+        times = [pair for pair in zip(chunk.offsets, chunk.timestamps, strict=True) if pair[1] >= 0]
+        if times:  # a record that a producer sent late is older than its neighbours
+            first = times[0][0], max(time for _, time in times[:_NEIGHBOURS])
+            self._add_times([first, times[-1]])
+        for split in splits_of(decoder, chunk):
+            for event in split.ddl:
+                self.ddl[event.identity] = event.commit_ts
+            for mark in split.watermarks:
+                self.watermark = mark.ts if self.watermark is None else max(self.watermark, mark.ts)
+            for position, ts in (
+                *((event.position, event.commit_ts) for event in split.ddl),
+                *((mark.position, mark.ts) for mark in split.watermarks),
+            ):
+                if ts is not None and chunk.timestamps[position] >= 0:
+                    self.ahead_ms = max(self.ahead_ms, physical_ms(ts) - chunk.timestamps[position])
+
+    def merge(self, other: _Scan) -> None:
+        """Add what other records of the same topic partition say."""
+        self.ddl |= other.ddl
+        marks = [mark for mark in (self.watermark, other.watermark) if mark is not None]
+        self.watermark = max(marks, default=None)
+        self._add_times(other.times)
+        self.records += other.records
+        self.ahead_ms = max(self.ahead_ms, other.ahead_ms)
+
+    def _add_times(self, times: Sequence[tuple[int, int]]) -> None:
+        both = sorted([*self.times, *times])
+        self.times = both[:1] + both[-1:]
+
+    @property
+    def bound(self) -> int | None:
+        """The commit-ts that no DDL event before the first record exceeds, unless clocks differ by too much."""
+        return of_ms(self.times[0][1] + self.ahead_ms + CLOCKS_DIFFER_MS) if self.times else None
+
+    @property
+    def span_ms(self) -> int:
+        """The time between the first and the last record."""
+        return self.times[1][1] - self.times[0][1] if self.times else 0
+
+    def has_passed(self, bound: int | None) -> bool:
+        """Return whether no first copy of a DDL event up to a commit-ts comes behind the last record."""
+        bound = self.bound if bound is None else bound
+        if bound is None:
+            return False
+        if self.watermark is not None:
+            return self.watermark >= bound
+        return self.times != [] and self.times[1][1] >= physical_ms(bound) + self.ahead_ms + CLOCKS_DIFFER_MS
+
+
+class DDLEdges:
+    """Reads the records around the edges of a read.
+
+    Args:
+        fetch: yields the records of an offset range.
+        decoder: the decoder of the protocol.
+        options: `inferSchema.maxScannedRecords` and `inferSchema.timeoutMs` limit what is read beside a first window of
+            each edge.
+        partitions: how many topic partitions share these limits.
+    """
+
+    def __init__(self, fetch: Fetch, decoder: Decoder, options: Options, partitions: int) -> None:
+        self._fetch = fetch
+        self._decoder = decoder
+        self._limit = options.infer_schema_max_scanned_records // max(1, partitions)
+        self._deadline = time.monotonic() + options.infer_schema_timeout_ms / 1000
+
+    def of_batch(
+        self,
+        ranges: Sequence[OffsetRange],
+        earliest: Mapping[TopicPartition, int],
+        latest: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, DDLCoverage]:
+        """Return the coverage of the offset ranges of a batch, those of the highest partitions left out.
+
+        Args:
+            ranges: the offset ranges, without empty ones.
+            earliest: the log start of each topic partition.
+            latest: the end of each topic partition, looked up after the ranges.
+        """
+        by_partition = {offset_range.topic_partition: offset_range for offset_range in ranges}
+        return {
+            topic_partition: self._of_range(by_partition[topic_partition], earliest, latest)
+            for topic_partition in lower_partitions(by_partition)
+        }
+
+    def of_starts(
+        self,
+        starts: Mapping[TopicPartition, int],
+        earliest: Mapping[TopicPartition, int],
+        latest: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, DDLCoverage]:
+        """Return the coverage of topic partitions that a stream reads without an end.
+
+        Args:
+            starts: where it starts in each.
+            earliest: the log start of each.
+            latest: the end of each topic partition of the topics.
+        """
+        return {
+            topic_partition: self._of_start(topic_partition, start, latest[topic_partition], earliest, latest)
+            for topic_partition, start in starts.items()
+            if start
+        }
+
+    def _of_range(
+        self, offset_range: OffsetRange, earliest: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
+    ) -> DDLCoverage:
+        topic_partition, start, end = offset_range.topic_partition, offset_range.start, offset_range.end
+        tail = self._backward(offset_range, _has_late_watermark)
+        if tail.is_whole:
+            return DDLCoverage.of_only(tail.ddl)
+        begin = self._of_start(topic_partition, start, end, earliest, latest) if start else ALL
+        inside, outside, until = set(begin.inside), set(begin.outside), tail.watermark
+        inside |= {identity for identity, ts in tail.ddl.items() if until is None or ts is None or ts > until}
+        if until is None:
+            behind = self._forward(OffsetRange(*topic_partition, end, max(end, latest[topic_partition])), _never)
+            if behind.is_whole:
+                outside |= behind.ddl.keys()
+            else:  # nothing tells what lies before the end
+                until = -1
+        return DDLCoverage(
+            after=begin.after, until=until, inside=frozenset(inside), outside=frozenset(outside - inside)
+        )
+
+    def _of_start(
+        self,
+        topic_partition: TopicPartition,
+        start: int,
+        end: int,
+        earliest: Mapping[TopicPartition, int],
+        latest: Mapping[TopicPartition, int],
+    ) -> DDLCoverage:
+        """Return the coverage of a topic partition from an offset on; nothing behind `end` is looked at."""
+        log_start = earliest[topic_partition]
+        before = self._backward(OffsetRange(*topic_partition, min(log_start, start), start), _is_long_ago)
+        if before.is_whole and log_start == 0:  # DDL events that TiCDC sent again are inside all the same
+            return DDLCoverage(outside=frozenset(before.ddl))
+        behind = self._forward(OffsetRange(*topic_partition, start, end), lambda scan: scan.has_passed(before.bound))
+        before.ahead_ms = behind.ahead_ms = max(before.ahead_ms, behind.ahead_ms)
+        after = behind.bound if before.bound is None else before.bound
+        if after is None:
+            after = self._newest(topic_partition.topic, latest)
+        inside = [key for key, ts in behind.ddl.items() if ts is None or ts <= after or key in before.ddl]
+        outside = [key for key, ts in before.ddl.items() if ts is not None and ts > after and key not in behind.ddl]
+        return DDLCoverage(after=after, inside=frozenset(inside), outside=frozenset(outside))
+
+    def _newest(self, topic: str, latest: Mapping[TopicPartition, int]) -> int:
+        """Return the commit-ts that no DDL event exceeds which any partition of a topic has now."""
+        scans = [
+            self._backward(OffsetRange(*topic_partition, max(0, end - _NEWEST), end), _always)
+            for topic_partition, end in latest.items()
+            if topic_partition.topic == topic and end
+        ]
+        newest = [scan.times[1][1] for scan in scans if scan.times]
+        if newest:
+            return of_ms(max(newest) + max(scan.ahead_ms for scan in scans) + CLOCKS_DIFFER_MS)
+        return _UNBOUNDED if any(scan.records for scan in scans) else -1
+
+    def _backward(self, offset_range: OffsetRange, is_enough: Callable[[_Scan], bool]) -> _Scan:
+        return self._scan(windows_from_end(offset_range, self._fetch, _FIRST), is_enough)
+
+    def _forward(self, offset_range: OffsetRange, is_enough: Callable[[_Scan], bool]) -> _Scan:
+        return self._scan(windows_from_start(offset_range, self._fetch, _FIRST), is_enough)
+
+    def _scan(self, windows: Iterable[Iterable[Chunk]], is_enough: Callable[[_Scan], bool]) -> _Scan:
+        scan = _Scan()
+        for number, window in enumerate(windows):
+            if number and (is_enough(scan) or scan.records >= self._limit or time.monotonic() >= self._deadline):
+                return scan
+            of_window = _Scan()
+            try:
+                for chunk in window:
+                    of_window.add(chunk, self._decoder)
+            except (DataLossError, DecodeError):  # if the read wants these records, it will say so itself
+                return scan
+            scan.merge(of_window)
+        scan.is_whole = True
+        return scan
+
+
+def _never(_: _Scan) -> bool:
+    return False
+
+
+def _always(_: _Scan) -> bool:
+    return True
+
+
+def _has_late_watermark(scan: _Scan) -> bool:
+    """Return whether no DDL event before the first record exceeds the watermark, or there seems to be no watermark."""
+    if scan.watermark is None:  # TiCDC would write one each second
+        return scan.span_ms > CLOCKS_DIFFER_MS
+    return scan.times != [] and physical_ms(scan.watermark) >= scan.times[0][1] + scan.ahead_ms
+
+
+def _is_long_ago(scan: _Scan) -> bool:
+    """Return whether the first record is so old that `bound` is older than what TiCDC sends late."""
+    return scan.span_ms > 2 * CLOCKS_DIFFER_MS + scan.ahead_ms
+
+
+def coverage_to_json(coverage: Coverage) -> dict[str, Any]:
+    """Return the coverage of a stream's topic partitions as a member of an offset; partitions with all copies lack."""
+    members: dict[str, Any] = {}
+    for (topic, partition), copies in sorted(coverage.items(), key=lambda item: item[0]):
+        if copies != ALL:
+            members.setdefault(topic, {})[str(partition)] = _as_json(copies)
+    return members
+
+
+def _as_json(copies: DDLCoverage) -> dict[str, Any]:
+    inside, outside = (
+        sorted(names, key=lambda name: (_ts_of(name), name)) for names in (copies.inside, copies.outside)
+    )
+    after = copies.after
+    if len(outside) > _MOST_NAMED:
+        *_, largest = dropped = outside[:-_MOST_NAMED]
+        after = max(_ts_of(largest), -1 if after is None else after)
+        outside = outside[len(dropped) :]
+    named = {"after": after, "inside": inside[-_MOST_NAMED:], "outside": outside}
+    return {name: value for name, value in named.items() if value not in (None, [])}
+
+
+def _ts_of(identity: str) -> int:
+    commit_ts = identity.partition("-")[0]
+    return int(commit_ts) if commit_ts.isdigit() else -1
+
+
+def coverage_from_json(members: object) -> dict[TopicPartition, DDLCoverage]:
+    """Return the coverage that `coverage_to_json` has written.
+
+    Raises:
+        CheckpointError: it does not have that form; somebody has edited it.
+    """
+    try:
+        return {
+            TopicPartition(topic, int(partition)): _of_json(copies)
+            for topic, of_topic in members.items()  # type: ignore[attr-defined]
+            for partition, copies in of_topic.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise unreadable(json.dumps(members)) from None
+
+
+def _of_json(copies: Mapping[str, Any]) -> DDLCoverage:
+    after, inside, outside = copies.get("after"), copies.get("inside", []), copies.get("outside", [])
+    if not (after is None or type(after) is int) or not all(isinstance(name, str) for name in (*inside, *outside)):
+        raise ValueError
+    return DDLCoverage(after=after, inside=frozenset(inside), outside=frozenset(outside))
