@@ -322,8 +322,8 @@ class _Topic:
         """Report records that came before the first one of a protocol, or that no protocol recognizes."""
         for chunk, position in self._unknown:
             value = chunk.values[position]
-            if value is None and len(self._messages) <= 1:
-                continue  # a tombstone
+            if not value and len(self._messages) <= 1:
+                continue  # it carries no event
             self._report.unknown += 1
             self._add_bad("", describe_unknown((value or b"")[:_SHOWN]), str(chunk.address(position)))
 

@@ -101,7 +101,7 @@ def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
             if name is not None:
                 if name not in seen:
                     seen[name] = str(chunk.address(position))
-            elif unknown is None and value is not None:
+            elif unknown is None and value:  # a null or empty value says nothing
                 unknown = str(chunk.address(position)), value
     if len(seen) > 1:
         listed = "; ".join(f"{name} at {where}" for name, where in seen.items())

@@ -122,7 +122,6 @@ class Debezium(RowDecoder):
             _classify,
             "a debezium message",
             compression=self.settings.compression,
-            tombstones=True,
             wants=wants,
             learned=learned,
         )
