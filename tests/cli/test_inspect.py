@@ -306,7 +306,7 @@ def test_records_of_no_protocol_are_reported() -> None:
     report = of_messages((None, b"\x00\x00\x00\x00\x07avro"), (None, None))
 
     assert [each.code for each in report.findings] == ["bad-records", "unknown-protocol"]
-    assert "Avro" in report.findings[0].message
+    assert "it looks like avro with a Confluent registry" in report.findings[0].message
 
 
 @pytest.mark.parametrize("value", [None, b""])

@@ -186,8 +186,8 @@ def split_by_prefix(
 ) -> Split:
     """Split a chunk whose messages are one event each; see `Decoder.split`.
 
-    A value that is null or empty carries no event: the tombstones of native Debezium, and what TiCDC v4.0.8 wrote
-    while nothing changed (docs/wire.md, items 34 and 87).
+    A value that is null or empty carries no event: it is a tombstone, or what TiCDC v4.0.8 wrote while nothing changed
+    (docs/wire.md, items 34 and 87).
 
     Args:
         chunk: the records.
@@ -258,7 +258,7 @@ def _parse(
     compression: Compression,
 ) -> None:
     """Add the event of a message whose first bytes, as Kafka holds them, do not identify its table."""
-    value = chunk.values[position] or b""
+    plain = value = chunk.values[position] or b""
     try:
         plain = compression.decompressed(value)
         if not plain:
@@ -274,7 +274,7 @@ def _parse(
             classify(split, chunk, position, plain)
     except MALFORMED as error:
         # No name for the new error: with one, this frame and the text in it would wait for the garbage collector.
-        split.corrupt.append(Corrupt(position, 0, parse_failure(error, what).at(chunk.address(position))))
+        split.corrupt.append(Corrupt(position, 0, parse_failure(error, what, plain).at(chunk.address(position))))
 
 
 def object_bytes(value: bytes | None, compression: Compression) -> bytes:
