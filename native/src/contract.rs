@@ -106,6 +106,8 @@ from_python! {
     pub enum Slot {
         "Slot" {
             CommitTs = "COMMIT_TS",
+            /// Of the transaction.
+            StartTs = "START_TS",
             /// When the event was encoded, in ms.
             BuildTs = "BUILD_TS",
             /// When it happened, in ms.
@@ -321,6 +323,8 @@ pub struct Scanned {
     /// Of each accepted message, its commit-ts, and when it was encoded in ms; each -1 if it lacks it; int64.
     pub commit_ts: Py<PyBytes>,
     pub build_ts: Py<PyBytes>,
+    /// Likewise; None if all lack it.
+    pub start_ts: Option<Py<PyBytes>>,
     /// Of each image, its change type (int8) and the index of its message (int32).
     pub change_types: Py<PyBytes>,
     pub events: Py<PyBytes>,

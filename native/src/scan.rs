@@ -13,6 +13,13 @@ use crate::template::Contents;
 
 const LOGICAL_BITS: u32 = 18;
 
+/// The times in a message; -1 for one that it lacks.
+struct Times {
+    commit_ts: i64,
+    start_ts: i64,
+    build_ts: i64,
+}
+
 /// Reads the messages of one version of one table into columns.
 #[pyclass(module = "ticdc_source.kernels._native", frozen)]
 pub struct Scanner {
@@ -38,7 +45,7 @@ struct Inner {
 impl Inner {
     /// Reads one message. Returns None if it does not fit; the columns may then hold a part of it: `truncate` them.
     #[inline]
-    fn read(&mut self, event: i32, message: &[u8]) -> Option<(i64, i64)> {
+    fn read(&mut self, event: i32, message: &[u8]) -> Option<Times> {
         if !self.program.read(message, &mut self.contents) {
             return None;
         }
@@ -51,7 +58,8 @@ impl Inner {
         if commit_ts >= 0 && (commit_ts <= self.after || commit_ts > self.last) {
             return None;
         }
-        let times = (commit_ts, contents.number(Slot::BuildTs));
+        let (start_ts, build_ts) = (contents.number(Slot::StartTs), contents.number(Slot::BuildTs));
+        let times = Times { commit_ts, start_ts, build_ts };
         let operation = contents.operation;
         if !self.operations[operation as usize] {
             return Some(times);
@@ -134,15 +142,17 @@ impl Scanner {
         }
         let (mut accepted, mut declined) = (Vec::<i32>::with_capacity(rows), Vec::<i32>::new());
         let (mut commit_ts, mut build_ts) = (Vec::<i64>::with_capacity(rows), Vec::<i64>::with_capacity(rows));
+        let mut start_ts = Vec::<i64>::with_capacity(rows);
         for event in tried {
             let number = i32::try_from(event)?;
             let images = inner.events.len();
             let read = inner.read(number, messages.get(event)?);
             match read {
-                Some((commit, build)) => {
+                Some(times) => {
                     accepted.push(number);
-                    commit_ts.push(commit);
-                    build_ts.push(build);
+                    commit_ts.push(times.commit_ts);
+                    start_ts.push(times.start_ts);
+                    build_ts.push(times.build_ts);
                 }
                 None => {
                     inner.truncate(images);
@@ -157,6 +167,11 @@ impl Scanner {
             declined: bytes(py, &declined, i32::to_ne_bytes)?.unbind(),
             commit_ts: bytes(py, &commit_ts, i64::to_ne_bytes)?.unbind(),
             build_ts: bytes(py, &build_ts, i64::to_ne_bytes)?.unbind(),
+            start_ts: if start_ts.iter().any(|&start| start >= 0) {
+                Some(bytes(py, &start_ts, i64::to_ne_bytes)?.unbind())
+            } else {
+                None
+            },
             change_types: bytes(py, &inner.change_types, i8::to_ne_bytes)?.unbind(),
             events: bytes(py, &inner.events, i32::to_ne_bytes)?.unbind(),
         };

@@ -144,6 +144,7 @@ def _nothing(plan: Plan, count: int) -> Decoded:
         indexes=pa.nulls(0, pa.int32()),
         columns=columns,
         commit_ts=no_numbers,
+        start_ts=no_numbers,
         build_ts=no_numbers,
         cluster_id=pa.nulls(count, pa.string()),
     )

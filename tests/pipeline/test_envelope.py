@@ -50,7 +50,7 @@ def test_source_says_where_an_event_comes_from() -> None:
     assert round(moment.timestamp() * 1000) == TSO >> 18
     assert source == {
         "version": "2.4.0.Final", "connector": "TiCDC", "name": "default", "ts_ms": TSO >> 18, "snapshot": "false",
-        "db": "test", "table": "t", "commit_ts": TSO, "cluster_id": "default", "protocol": "debezium",
+        "db": "test", "table": "t", "commit_ts": TSO, "start_ts": None, "cluster_id": "default", "protocol": "debezium",
         "topic": "captured", "partition": 0, "offset": 0, "index": 0, "database": "test",
     }  # fmt: skip
 

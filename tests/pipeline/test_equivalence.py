@@ -133,7 +133,7 @@ def test_ticdcs_own_messages_take_the_native_path(work: str) -> None:
     assert general.parsed == len(general.change_types) == sum(message.rows for message in messages)
     assert not found.parsed
     assert found.columns == general.columns
-    for attribute in ("change_types", "events", "indexes", "commit_ts", "build_ts", "cluster_id"):
+    for attribute in ("change_types", "events", "indexes", "commit_ts", "start_ts", "build_ts", "cluster_id"):
         assert getattr(found, attribute) == getattr(general, attribute)
 
 
@@ -334,9 +334,9 @@ def _outcome_of(decoded: Decoded | str) -> object:
     if isinstance(decoded, str):
         return decoded
     failures = {event: str(error) for event, error in decoded.failures.items()}
-    stamps, built = (array.take(decoded.events) for array in (decoded.commit_ts, decoded.build_ts))
+    times = [array.take(decoded.events) for array in (decoded.commit_ts, decoded.start_ts, decoded.build_ts)]
     images = (decoded.change_types, decoded.events, decoded.indexes, decoded.columns)
-    return images, decoded.replaced, failures, stamps, built
+    return images, decoded.replaced, failures, times
 
 
 def with_unsigned(chooser: random.Random, number: int) -> bytes:

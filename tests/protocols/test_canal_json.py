@@ -164,8 +164,6 @@ def test_escaped_names_are_the_same_table() -> None:
 
 
 @pytest.mark.parametrize(("message", "reason"), [
-    ((b"", None), "the value is empty"),
-    ((b"", b""), "the value is empty"),
     ((b"", b"\xff\xfe garbage"), "does not begin as JSON"),
     (canal("MERGE", [{"id": "1"}], None, ID), "message type 'MERGE'"),
     (canal("INSERT", None, None, ID), "without 'data'"),

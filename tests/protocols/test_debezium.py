@@ -2,6 +2,8 @@
 
 import base64
 import datetime
+import json
+import random
 from decimal import Decimal
 from typing import Any
 
@@ -10,7 +12,11 @@ import pytest
 from tests.support.captured import Captured, rows
 from tests.support.messages import TSO, Message, debezium, debezium_ddl, declared, dump
 from ticdc_source.errors import DecodeError
+from ticdc_source.events import TableName
+from ticdc_source.protocols.debezium.column_types import declared_columns
+from ticdc_source.schema.types import ColumnType, quote_labels
 
+SEED = 20261123
 ID = {"type": "int32", "optional": False, "field": "id"}
 
 
@@ -95,6 +101,68 @@ def test_a_decimal_has_the_scale_that_ddl_declares() -> None:
     assert [row["c"] for row in decoded] == [
         Decimal("129012.12"), Decimal("-9999999999999999.99"), Decimal("5.00"), Decimal("7.10"), None,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "labels"), [
+    (["'e1'", "'e2'"], ("e1", "e2")),
+    (["e1", "it's", "a,b"], ("e1", "it's", "a,b")),
+    ("['e1', 'e2']", ("e1", "e2")),
+    (" [ 'e1','e2' ] ", ("e1", "e2")),
+    ("'e1', 'e2'", ("e1", "e2")),
+    ('["e1", "e2"]', ("e1", "e2")),
+    ("['a,b', 'c, d', '']", ("a,b", "c, d", "")),
+    ("['it''s', 'x'', ''y']", ("it's", "x', 'y")),
+    ("['it's', 'b']", ("it's", "b")),
+    ("['it'', '[x]', ')(']", ("it'", "[x]", ")(")),
+    ("['back\\slash', '日本']", ("back\\slash", "日本")),
+    ("[]", ()),
+    ("", ()),
+    (None, ()),
+])  # fmt: skip
+@pytest.mark.parametrize("type_name", ["ENUM", "SET"])
+def test_labels_are_a_list_or_its_text(type_name: str, written: object, labels: tuple[str, ...]) -> None:
+    """`enumValues` as a list, and as the text that TiCDC's documentation shows, give the same labels."""
+    changes = [{"id": '"test"."t"', "table": {"columns": [declared("c", type_name, enumValues=written)]}}]
+
+    assert declared_columns(changes, TableName("test", "t")) == {"c": ColumnType(type_name.lower(), labels=labels)}
+
+
+def test_labels_in_text_come_back() -> None:
+    """Labels with any commas, quotes and blanks come back from a text in which quotes are doubled."""
+    chooser = random.Random(SEED)
+    for _ in range(500):
+        labels = tuple("".join(chooser.choices("ab,' []()\\é", k=chooser.randrange(6))) for _ in range(3))
+        written = f"[{', '.join(quote_labels((label,)) for label in labels)}]"
+        changes = [{"id": '"test"."t"', "table": {"columns": [declared("c", "SET", enumValues=written)]}}]
+
+        assert declared_columns(changes, TableName("test", "t"))["c"].labels == labels, (SEED, written)
+
+
+@pytest.mark.parametrize("written", ["e1, e2", "['e1", "'", 5, {"a": 1}, [1], "5"])
+def test_labels_in_no_known_form_are_not_guessed(written: object) -> None:
+    """Other `enumValues` make the description of the table broken: it says nothing, and fails no read."""
+    ddl = debezium_ddl(TSO - 1, "CREATE", [declared("id", "INT"), declared("c", "ENUM", enumValues=written)])
+
+    with pytest.raises((TypeError, ValueError)):
+        declared_columns(debezium_changes(ddl), TableName("test", "t"))
+
+    assert [row["c"] for row in rows(ddl, debezium("c", None, {"id": 1, "c": "e1"}, [ID, field("string")]))] == ["e1"]
+
+
+def debezium_changes(ddl: Message) -> Any:
+    """Return the `tableChanges` of a DDL message."""
+    return json.loads(ddl[1] or b"")["payload"]["tableChanges"]
+
+
+@pytest.mark.parametrize(("type_name", "value", "number"), [("ENUM", "a,b", 2), ("SET", "e1,it's", 5)])
+def test_rows_have_the_labels_of_a_text(type_name: str, value: str, number: int) -> None:
+    """Rows without schema have the labels that DDL gives as text, and the numbers that stand for them."""
+    labels = "['e1', 'a,b', 'it''s']" if type_name == "ENUM" else "['e1', 'x', 'it''s']"
+    ddl = debezium_ddl(TSO - 1, "CREATE", [declared("id", "INT"), declared("c", type_name, enumValues=labels)])
+    row = debezium("c", None, {"id": 1, "c": value})
+
+    assert [found["c"] for found in rows(ddl, row)] == [value]
+    assert [found["c"] for found in rows(ddl, row, schemaHints="c int")] == [number]
 
 
 def test_updates_and_deletes() -> None:

@@ -9,10 +9,13 @@ from typing import Any
 import cramjam
 import pytest
 
+from tests.support.captured import Captured, make_options, rows
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, open_message, open_row
 from tests.support.mutations import mangled
 from ticdc_source.events import Chunk, Split, TableName, every_table
-from ticdc_source.protocols import PROTOCOLS, prefix_match
+from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.spec import ReadState
+from ticdc_source.protocols import PROTOCOLS, decoder_of, detect_protocol, prefix_match
 from ticdc_source.protocols.base import Learned
 
 SEED = 20261121
@@ -168,6 +171,40 @@ def test_a_message_that_differs_from_the_others_keeps_its_position(protocol: str
             values: list[bytes | None] = [make(number) for number in range(15)]
             values[position] = other
             assert_same(protocol, values)
+
+
+@pytest.mark.parametrize("protocol", MAKERS)
+def test_values_without_bytes_are_no_event(protocol: str) -> None:
+    """Null and empty values, also compressed ones, are counted and not corrupt, alone and beside events."""
+    make = MAKERS[protocol][0]
+    nothing: list[bytes | None] = [None, b"", None]
+    for values, tables in ((nothing, 0), ([b"", make(0), None, make(1), b""], 1), ([*nothing, b"{"], 0)):
+        split = assert_same(protocol, values)
+        assert (split.skipped, len(split.tables)) == (3, tables)
+        assert len(split.corrupt) == values.count(b"{")
+
+    compressed = decoder_of(protocol, make_options(valueCompression="snappy"))
+    split = compressed.split(chunk_of([bytes(cramjam.snappy.compress_raw(b"")), None, b""]))
+    assert (split.skipped, split.corrupt) == (3, [])
+
+
+@pytest.mark.parametrize("protocol", MAKERS)
+def test_a_topic_that_begins_with_values_without_bytes_is_read(protocol: str) -> None:
+    """They tell no protocol, contradict none, and fail no read, whose metrics count them."""
+    nothing: list[Message] = [(None, b""), (b"", None), (b"", b"")]
+    row = (b"", MAKERS[protocol][0](5))
+
+    assert detect_protocol([chunk_of([value for _, value in nothing])]) is None
+    assert detect_protocol([chunk_of([b"", row[1]])]) == protocol
+    assert [found["id"] for found in rows(*nothing, row, row, schemaHints="id int")] == [5, 5]
+    captured = Captured.of(*nothing, row, *nothing)
+    assert captured.read(outputFormat="record")["_event_types"].to_pylist() == [*[[]] * 3, ["row"], *[[]] * 3]
+    schema, options = captured.schema(schemaHints="id int"), make_options(schemaHints="id int")
+    (offset_range,) = captured.ranges()
+    spec = captured.spec(schema, options, captured.context(schema, options), offset_range)
+    state = ReadState.of(spec)
+    assert sum(batch.num_rows for batch in read(captured.fetch(offset_range), spec, state)) == 1
+    assert state.counters.skipped == 6
 
 
 @pytest.mark.parametrize("protocol", MAKERS)

@@ -2,10 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+import ticdc_source
 import ticdc_source.protocols
 from tests.support.captured import make_options
 from ticdc_source.driver.resolved_ts import resolved_until
@@ -125,6 +129,25 @@ def test_the_source_refuses_an_unknown_protocol(load: Callable[[TiCDCDataSource]
 
     with pytest.raises(OptionError, match="Option 'protocol': expected one of auto, "):
         load(source)
+
+
+TOPIC = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+BATCH, STREAM = (cast(DataFrame, SimpleNamespace(isStreaming=is_stream)) for is_stream in (False, True))
+
+
+@pytest.mark.parametrize("name", ["avro", "canal", "simple", ""])
+@pytest.mark.parametrize("door", [
+    lambda protocol: ticdc_source.decode(BATCH, protocol=protocol),
+    lambda protocol: ticdc_source.decode(BATCH, "id int", protocol=protocol, outputFormat="event"),
+    lambda protocol: ticdc_source.decode(STREAM, "id int", protocol=protocol),
+    lambda protocol: ticdc_source.tables(BATCH, protocol=protocol),
+    lambda protocol: ticdc_source.infer_schema(BATCH, protocol=protocol),
+    lambda protocol: ticdc_source.infer_schema({**TOPIC, "protocol": protocol}),
+], ids=["decode", "decode-event", "decode-stream", "tables", "infer_schema", "infer_schema-topic"])  # fmt: skip
+def test_every_door_refuses_an_unknown_protocol(door: Callable[[str], object], name: str) -> None:
+    """A wrong name fails on the driver, with the reader's error, before Spark is asked for anything."""
+    with pytest.raises(OptionError, match=f"^Option 'protocol': expected one of auto, .*, got '{name}'"):
+        door(name)
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,8 @@ def test_other_names_lead_to_the_table() -> None:
             "set('x,y','it''s',')(','back\\slash','')",
             ColumnType("set", labels=("x,y", "it's", ")(", "back\\slash", "")),
         ),
+        ("TiDBVectorFloat32", ColumnType("vector")),
+        ("TiDBVectorFloat32(3)", ColumnType("vector", length=3)),
         ("enum('unsigned') ", ColumnType("enum", labels=("unsigned",))),
         ("set(64)", ColumnType("set", wide=True)),
         ("Geometry", ColumnType("geometry")),

@@ -109,7 +109,7 @@ def test_metadata_headers_and_prefix(load: Callable[..., DataFrame], write: Call
     assert frame.columns == [
         "cdc_change_type", "cdc_commit_version", "cdc_commit_timestamp", "cdc_sequence", "id", "cdc_topic",
         "cdc_partition", "cdc_offset", "cdc_timestamp", "cdc_key", "cdc_database", "cdc_table", "cdc_protocol",
-        "cdc_build_ts", "cdc_cluster_id", "cdc_value", "cdc_headers",
+        "cdc_start_ts", "cdc_build_ts", "cdc_cluster_id", "cdc_value", "cdc_headers",
     ]  # fmt: skip
     assert (found["cdc_topic"], found["cdc_database"], found["cdc_table"], found["cdc_protocol"]) == (
         name,

@@ -59,6 +59,8 @@ def frame_options(given: Mapping[str, str], *, is_stream: bool = False) -> Optio
     """
     refuse_misspelt(given)
     options = Options.of(given, from_kafka=False)
+    checked_protocol(options)
+    check_types(options)
     kafka = [f"kafka.{name}" for name in options.kafka]
     about_kafka = [option.name for option in OPTIONS.values() if option.name in _OF_KAFKA]
     refused = kafka + [name for name in about_kafka if options.is_given(name)]
@@ -133,8 +135,6 @@ def schema_of_sample(
         OptionError: there are several tables, or an option contradicts the messages.
         DecodeError: no row can be read.
     """
-    checked_protocol(options)
-    check_types(options)
     if not options.is_typed:
         return format_schema(options)
     if sample is None or not sample.scanned:

@@ -39,7 +39,6 @@ from ticdc_source.tso import seconds, utc
 
 __all__ = ["Limits", "ScanProgress", "inspect", "inspect_chunks", "scan"]
 
-_SHOWN = 60  # characters of a value that no protocol recognizes
 _MOST_BYTES = 256 << 20  # of keys and values, which stay in memory
 
 
@@ -322,10 +321,10 @@ class _Topic:
         """Report records that came before the first one of a protocol, or that no protocol recognizes."""
         for chunk, position in self._unknown:
             value = chunk.values[position]
-            if value is None and len(self._messages) <= 1:
-                continue  # a tombstone
+            if not value and len(self._messages) <= 1:
+                continue  # it carries no event
             self._report.unknown += 1
-            self._add_bad("", describe_unknown((value or b"")[:_SHOWN]), str(chunk.address(position)))
+            self._add_bad("", describe_unknown(value or b""), str(chunk.address(position)))
 
     def _finish_protocol(self, protocol: str, messages: _Messages) -> list[Finding]:
         report, sample = messages.report, messages.sample

@@ -20,6 +20,7 @@ class Scanned:
     accepted: bytes  # the indexes of the messages that fit, rising; int32
     declined: bytes  # the indexes of the others; int32
     commit_ts: bytes  # of each accepted message; -1 if it lacks it; int64
+    start_ts: bytes | None  # likewise; None if all lack it
     build_ts: bytes  # when it was encoded, in ms; -1 if it lacks it; int64
     change_types: bytes  # of each image; int8
     events: bytes  # of each image, the index of its message; int32

@@ -52,6 +52,7 @@ class Slot(Enum):
     """Where a number in a message is kept."""
 
     COMMIT_TS = auto()
+    START_TS = auto()  # of the transaction
     BUILD_TS = auto()  # when the event was encoded, in ms
     EVENT_TIME = auto()  # when the change was committed, in ms; stands in for a missing commit-ts
     IGNORED = auto()

@@ -192,7 +192,7 @@ class Options:
         "includeMetadata",
         parsers.one_of("core", "kafka", "all"),
         "`kafka` adds `_topic _partition _offset _timestamp _key`; `all` also adds "
-        "`_database _table _protocol _build_ts _cluster_id _value`",
+        "`_database _table _protocol _start_ts _build_ts _cluster_id _value`",
         default="core",
         outputs=DECODED,
     )

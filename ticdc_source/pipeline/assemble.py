@@ -50,6 +50,7 @@ ROW_FACTS = pa.schema(
         pa.field("index", pa.int32()),
         pa.field("change_type", pa.int8()),
         pa.field("commit_ts", pa.int64()),
+        pa.field("start_ts", pa.int64()),
         pa.field("build_ts", pa.int64()),
         pa.field("cluster_id", pa.string()),
     ]
@@ -222,6 +223,7 @@ _FILL: dict[str, Callable[[Rows], pa.Array]] = {
     "database": lambda rows: rows.repeated(rows.table.database if rows.table else None, pa.string()),
     "table": lambda rows: rows.repeated(rows.table.table if rows.table else None, pa.string()),
     "protocol": lambda rows: rows.repeated(rows.protocol, pa.string()),
+    "start_ts": lambda rows: rows.facts.column("start_ts"),
     "build_ts": lambda rows: rows.facts.column("build_ts"),
     "cluster_id": lambda rows: rows.facts.column("cluster_id"),
     "headers": _headers,

@@ -192,6 +192,7 @@ def _rows_of_events(
         pa.array([event.index for event in events], pa.int32()),
         repeated(change_type, pa.int8(), count),
         pa.array(commit_ts, pa.int64()),
+        repeated(None, pa.int64(), count),  # TiCDC writes it for rows only
         pa.array([event.build_ts for event in events], pa.int64()),
         pa.array([event.cluster_id for event in events], pa.string()),
     ]

@@ -48,6 +48,7 @@ SOURCE = pa.struct(
         pa.field("table", pa.string()),
         pa.field("commit_ts", pa.int64()),
         pa.field("commit_timestamp", TIMESTAMP),
+        pa.field("start_ts", pa.int64()),
         pa.field("cluster_id", pa.string()),
         pa.field("protocol", pa.string()),
         pa.field("topic", pa.string()),
@@ -95,6 +96,8 @@ METADATA: tuple[MetadataColumn, ...] = (
     MetadataColumn("database", pa.string(), "all", "database of the table"),
     MetadataColumn("table", pa.string(), "all", "name of the table"),
     MetadataColumn("protocol", pa.string(), "all", "protocol of the message"),
+    MetadataColumn("start_ts", pa.int64(), "all", "start-ts (TSO) of the row's transaction, which the rows of no other "
+                   "transaction have; NULL if the message does not carry it"),
     MetadataColumn("build_ts", pa.int64(), "all", "when TiCDC wrote the message, in milliseconds since the epoch"),
     MetadataColumn("cluster_id", pa.string(), "all", "TiCDC's cluster id; NULL if the protocol does not carry it"),
     MetadataColumn("value", pa.binary(), "all", "Kafka value"),
@@ -165,6 +168,7 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
         _own("table", pa.string(), "table of the row or DDL; NULL for DDL on a database", prefixed=True),
         _common("commit_version", "commit-ts of a row or DDL; for a watermark, the watermark itself"),
         _common("commit_timestamp"),
+        _common("start_ts"),
         _common(
             "sequence",
             "sortable, and unique within a topic; `rank` is 0 for a delete, 1 for an insert or update, 2 for DDL, 3 "

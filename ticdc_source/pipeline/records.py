@@ -112,6 +112,7 @@ def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
         repeated(INSERT, pa.int8(), count),
         commit_ts.array(),
         pa.nulls(count, pa.int64()),
+        pa.nulls(count, pa.int64()),
         pa.nulls(count, pa.string()),
     ]
     rows = Rows(

@@ -258,6 +258,7 @@ def rows_of(table_events: TableEvents, decoded: Decoded, spec: ReadSpec, state: 
         decoded.indexes,
         decoded.change_types,
         taken(decoded.commit_ts, events),
+        taken(decoded.start_ts, events),
         taken(decoded.build_ts, events),
         taken(decoded.cluster_id, events),
     ]

@@ -18,6 +18,8 @@ from ticdc_source.protocols.decoding import DecoderSettings, RowDecoder
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.open_protocol import inspection as open_protocol
 from ticdc_source.protocols.open_protocol.decoder import OpenProtocol
+from ticdc_source.protocols.other_formats import looks_like
+from ticdc_source.protocols.prefix_match import object_bytes
 
 __all__ = [
     "DECODERS",
@@ -101,7 +103,7 @@ def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
             if name is not None:
                 if name not in seen:
                     seen[name] = str(chunk.address(position))
-            elif unknown is None and value is not None:
+            elif unknown is None and value:  # a null or empty value says nothing
                 unknown = str(chunk.address(position)), value
     if len(seen) > 1:
         listed = "; ".join(f"{name} at {where}" for name, where in seen.items())
@@ -111,17 +113,17 @@ def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
         return next(iter(seen))
     if unknown is not None:
         where, value = unknown
-        msg = f"The protocol of the messages is none of {', '.join(PROTOCOLS)}: {describe_unknown(value)} ({where})"
+        reads = f"this version reads {', '.join(PROTOCOLS)}"
+        msg = f"The protocol of the messages is not known: {describe_unknown(value)}; {reads} ({where})"
         raise OptionError(msg)
     return None
 
 
 def describe_unknown(value: bytes) -> str:
     """Return what a value looks like that no decoder recognizes, for an error."""
-    if b'"commitTs":' in value and b'"schemaVersion":' in value:
-        return "it looks like TiCDC's simple protocol, which this release does not read"
+    other = looks_like(value) or looks_like(object_bytes(value, Compression()))
+    if other is not None:
+        return f"it looks like {other}"
     if looks_compressed(value):
         return "it looks compressed by TiCDC's large-message-handle-compression: pip install cramjam"
-    if value[:1] == b"\x00" and len(value) > 5:  # noqa: PLR2004 (magic byte and schema id)
-        return "it looks like Avro from a schema registry, which this release does not read"
     return f"the value begins {value[:40]!r}"

@@ -55,6 +55,7 @@ class Decoded:
         indexes: per image, the index of its event in the message, from 0; int32.
         columns: per field of the read schema, one array with a value for each image.
         commit_ts: per event, int64; NULL if the event could not be read.
+        start_ts: per event, the start-ts of its transaction; int64, NULL if messages lack it.
         build_ts: per event, the time when TiCDC encoded it, in ms since the epoch; int64, NULL if messages lack it.
         cluster_id: per event, string; NULL if messages lack it.
         failures: the errors of events that could not be read, by event. No image of these events is here.
@@ -70,6 +71,7 @@ class Decoded:
     indexes: pa.Array
     columns: dict[str, pa.Array]
     commit_ts: pa.Array
+    start_ts: pa.Array
     build_ts: pa.Array
     cluster_id: pa.Array
     failures: dict[int, DecodeError] = field(default_factory=dict)

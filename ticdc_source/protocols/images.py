@@ -102,12 +102,13 @@ class Parsed:
 
     Attributes:
         images: the row images.
-        commit_ts, build_ts, cluster_id: per event, as in `Decoded`; None until the event is parsed.
+        commit_ts, start_ts, build_ts, cluster_id: per event, as in `Decoded`; None until the event is parsed.
         failures, empty, claimed, key_only: as in `Decoded`.
     """
 
     images: Images
     commit_ts: list[int | None]
+    start_ts: list[int | None]
     build_ts: list[int | None]
     cluster_id: list[str | None]
     failures: dict[int, DecodeError] = field(default_factory=dict)
@@ -118,7 +119,13 @@ class Parsed:
     @classmethod
     def of(cls, count: int) -> Parsed:
         """Return the state before the first of `count` events is parsed."""
-        return cls(images=Images(), commit_ts=[None] * count, build_ts=[None] * count, cluster_id=[None] * count)
+        return cls(
+            images=Images(),
+            commit_ts=[None] * count,
+            start_ts=[None] * count,
+            build_ts=[None] * count,
+            cluster_id=[None] * count,
+        )
 
     def decoded(self, columns: dict[str, pa.Array]) -> Decoded:
         """Return the lists as arrays, with these columns of the images."""
@@ -129,6 +136,7 @@ class Parsed:
             indexes=pa.array(images.indexes, pa.int32()),
             columns=columns,
             commit_ts=pa.array(self.commit_ts, pa.int64()),
+            start_ts=pa.array(self.start_ts, pa.int64()),
             build_ts=pa.array(self.build_ts, pa.int64()),
             cluster_id=pa.array(self.cluster_id, pa.string()),
             failures=self.failures,

@@ -181,11 +181,13 @@ def split_by_prefix(
     what: str,
     *,
     compression: Compression,
-    tombstones: bool,
     wants: Wants,
     learned: Learned | None,
 ) -> Split:
     """Split a chunk whose messages are one event each; see `Decoder.split`.
+
+    A value that is null or empty carries no event: it is a tombstone, or what TiCDC v4.0.8 wrote while nothing changed
+    (docs/wire.md, items 34 and 87).
 
     Args:
         chunk: the records.
@@ -193,7 +195,6 @@ def split_by_prefix(
         classify: the general path.
         what: what a message should be, for errors.
         compression: how messages are decompressed.
-        tombstones: whether a null value is a tombstone, which carries no event. If not, it is an error.
         wants: which tables are wanted.
         learned: what the read has learned so far.
     """
@@ -211,9 +212,6 @@ def split_by_prefix(
         """Yield the events, up to those that are too large together."""
         split, start = Split(others=others), 0
         for position in rest:
-            if tombstones and chunk.values[position] is None:
-                split.skipped += 1
-                continue
             _parse(split, chunk, position, prefix, classify, what, compression)
             if split.unpacked >= compression.max_together:
                 yield finished(split, start, position)
@@ -260,9 +258,12 @@ def _parse(
     compression: Compression,
 ) -> None:
     """Add the event of a message whose first bytes, as Kafka holds them, do not identify its table."""
-    value = chunk.values[position] or b""
+    plain = value = chunk.values[position] or b""
     try:
         plain = compression.decompressed(value)
+        if not plain:
+            split.skipped += 1
+            return
         match = None
         if plain is not value:
             split.unpacked += len(plain)
@@ -273,7 +274,7 @@ def _parse(
             classify(split, chunk, position, plain)
     except MALFORMED as error:
         # No name for the new error: with one, this frame and the text in it would wait for the garbage collector.
-        split.corrupt.append(Corrupt(position, 0, parse_failure(error, what).at(chunk.address(position))))
+        split.corrupt.append(Corrupt(position, 0, parse_failure(error, what, plain).at(chunk.address(position))))
 
 
 def object_bytes(value: bytes | None, compression: Compression) -> bytes:

@@ -197,7 +197,6 @@ class _Reader:
                 refused.update(range(images))
                 array = pa.nulls(images, column.field.arrow)
             columns[column.field.name] = array
-        build_ts = numbers_of(pa.int64(), scanned.build_ts)
         if isinstance(events.positions, range) or not any(events.indexes):
             indexes = repeated(0, pa.int32(), images)
         else:
@@ -210,7 +209,8 @@ class _Reader:
                 indexes=indexes,
                 columns=columns,
                 commit_ts=numbers_of(pa.int64(), scanned.commit_ts),
-                build_ts=pc.if_else(pc.less(build_ts, 0), _NO_TIME, build_ts),
+                start_ts=_times(scanned.start_ts, len(own)),
+                build_ts=_times(scanned.build_ts, len(own)),
                 cluster_id=repeated(self._template.cluster_id, pa.string(), len(own)),
             ),
         )
@@ -354,6 +354,14 @@ def _array_of(arrow: pa.DataType, buffers: ColumnBuffers) -> pa.Array:
     return pa.Array.from_buffers(arrow, buffers.length, [validity, *offsets, pa.py_buffer(buffers.data)], buffers.nulls)
 
 
+def _times(numbers: bytes | None, count: int) -> pa.Int64Array:
+    """Return times of native code, in which -1 stands for none; None if there is none at all."""
+    if numbers is None:
+        return repeated(None, pa.int64(), count)
+    times = numbers_of(pa.int64(), numbers)
+    return pc.if_else(pc.less(times, 0), _NO_TIME, times)
+
+
 def _merged_sorted(some: pa.Int32Array, others: pa.Int32Array) -> pa.Int32Array:
     both = pa.concat_arrays([some, others])
     return both.take(pc.sort_indices(both))
@@ -378,6 +386,7 @@ def _taken(part: _Part, events: pa.Array, images: pa.Array) -> _Part:
         indexes=decoded.indexes.take(images),
         columns={name: array.take(images) for name, array in decoded.columns.items()},
         commit_ts=decoded.commit_ts.take(events),
+        start_ts=decoded.start_ts.take(events),
         build_ts=decoded.build_ts.take(events),
         cluster_id=decoded.cluster_id.take(events),
     )
@@ -393,6 +402,7 @@ def _merged(parts: Sequence[_Part]) -> Decoded:
         indexes=pa.concat_arrays([part.indexes for part in decoded]),
         columns={name: pa.concat_arrays([part.columns[name] for part in decoded]) for name in decoded[0].columns},
         commit_ts=pa.concat_arrays([part.commit_ts for part in decoded]),
+        start_ts=pa.concat_arrays([part.start_ts for part in decoded]),
         build_ts=pa.concat_arrays([part.build_ts for part in decoded]),
         cluster_id=pa.concat_arrays([part.cluster_id for part in decoded]),
         failures={event: error for part in decoded for event, error in part.failures.items()},

@@ -120,6 +120,7 @@ ALIASES = {
     "nvarchar": "varchar",
     "var_string": "varchar",
     "datetime2": "datetime",
+    "tidbvectorfloat32": "vector",  # in TiCDC's documentation (docs/wire.md, item 72)
 }
 
 

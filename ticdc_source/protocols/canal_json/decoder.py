@@ -123,7 +123,6 @@ class CanalJSON(RowDecoder):
             _classify,
             "a canal-json message",
             compression=self.settings.compression,
-            tombstones=False,
             wants=wants,
             learned=learned,
         )
@@ -199,9 +198,6 @@ _EXTENSION, _LONGEST_EXTENSION = r'"_tidb":\{"commitTs":(?P<n>[1-9]\d{0,17})[,}]
 
 def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
     """Parse a message and add its event to the split."""
-    if not value:
-        msg = "the value is empty"
-        raise ValueError(msg)
     message = parse_object(value)
     message_type = message["type"]
     if message["isDdl"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -63,6 +64,7 @@ _PLAIN_NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint",
 _PLAIN_TEXTS = frozenset({"char", "varchar", "enum", "set"})
 _2_53 = 1 << 53
 _ENUM_COMMA = re.compile(r"(?<!\\),")
+_BETWEEN_LABELS = re.compile(r"'\s*,\s*'")
 
 
 def wire_column(name: str, field: JSONObject | None, *, native: bool = False) -> Column:
@@ -199,8 +201,7 @@ def _declared_type(column: JSONObject) -> ColumnType:
     length, scale = (_whole(column.get(member)) for member in ("length", "scale"))
     match type_.name:
         case "enum" | "set":
-            labels = tuple(_bare_label(text(label)) for label in column.get("enumValues") or ())
-            return replace(type_, labels=labels)
+            return replace(type_, labels=_declared_labels(column.get("enumValues")))
         case "decimal":
             return replace(type_, length=length if length is not None else 10, scale=scale or 0)
         case "bit":
@@ -213,6 +214,40 @@ def _declared_type(column: JSONObject) -> ColumnType:
             return replace(type_, length=length)
         case _:
             return type_
+
+
+def _declared_labels(declared: object) -> tuple[str, ...]:
+    """Return the labels of an ENUM or a SET: a list of them, or the text `['e1', 'e2']` (docs/wire.md, item 84).
+
+    Quotes within a label are doubled in that text, or as they are. As they are, a label cannot have a comma between
+    two quotes: that is where the next label begins.
+
+    Raises:
+        ValueError, TypeError: it is neither.
+    """
+    if not declared:
+        return ()
+    if isinstance(declared, str):
+        try:
+            declared = json.loads(declared)  # the text of a JSON list
+        except ValueError:
+            return _labels_in_text(text(declared).strip())
+    if not isinstance(declared, list):
+        msg = f"labels {declared!r:.40}"
+        raise TypeError(msg)
+    return tuple(_bare_label(text(label)) for label in declared)
+
+
+def _labels_in_text(listed: str) -> tuple[str, ...]:
+    if listed[:1] == "[" and listed[-1:] == "]":
+        listed = listed[1:-1].strip()
+    if len(listed) < 2 or not listed[0] == listed[-1] == "'":  # noqa: PLR2004 (two quotes)
+        msg = f"labels {listed!r:.40}"
+        raise ValueError(msg)
+    try:
+        return parse_type(f"enum({listed})").labels or ()
+    except ValueError:  # quotes within a label are not doubled
+        return tuple(_BETWEEN_LABELS.split(listed[1:-1]))
 
 
 def _bare_label(label: str) -> str:

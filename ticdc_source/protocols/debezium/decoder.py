@@ -122,7 +122,6 @@ class Debezium(RowDecoder):
             _classify,
             "a debezium message",
             compression=self.settings.compression,
-            tombstones=True,
             wants=wants,
             learned=learned,
         )
@@ -183,6 +182,7 @@ class Debezium(RowDecoder):
             message = parse_object(value)
             payload = payload_of(message)
             commit_ts = parsed.commit_ts[event] = _commit_ts(payload)
+            parsed.start_ts[event] = _start_ts(payload)
             parsed.build_ts[event], cluster_id = _written(payload)
             parsed.cluster_id[event] = cluster_id
             op, before, after = payload["op"], payload.get("before"), payload.get("after")
@@ -293,6 +293,12 @@ def _commit_ts(payload: JSONObject) -> int | None:
         return tso(source["commit_ts"])
     event_time = milliseconds(source.get("ts_ms"))
     return None if event_time is None else of_ms(event_time)
+
+
+def _start_ts(payload: JSONObject) -> int | None:
+    """Return the start-ts of the transaction (docs/wire.md, item 78); None if the message lacks it, or has 0."""
+    start_ts = payload["source"].get("start_ts")
+    return None if start_ts is None else tso(start_ts) or None
 
 
 def _written(payload: JSONObject) -> tuple[int | None, str | None]:

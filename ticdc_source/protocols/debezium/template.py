@@ -67,7 +67,7 @@ def template_of(value: bytes, names: Iterable[str], cluster_id: str | None) -> T
     heads = heads_of(names)
 
     def program(_variants: Sequence[Sequence[bytes]]) -> Program:
-        started: list[Step] = [Const(to_start), Number(Slot.IGNORED, MOST_TSO)] if start else []
+        started: list[Step] = [Const(to_start), Number(Slot.START_TS, MOST_TSO)] if start else []
         steps = [
             Const(begin),
             Number(Slot.IGNORED, MOST_TSO),

@@ -1,0 +1,146 @@
+"""The start-ts of a row's transaction: `_start_ts`, and `source.start_ts` of `outputFormat=envelope`."""
+
+import json
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from benchmarks.corpus import messages as benchmark_messages
+from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
+from tests.support.messages import TSO, debezium
+from ticdc_source.driver.read_context import context_of_schema
+from ticdc_source.errors import DecodeError
+from ticdc_source.pipeline.spec import read_spec
+from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols.base import Learned
+
+SEED = 20261123
+WITH, WITHOUT = "debezium.include-start-ts", "debezium.default"
+ID = [{"type": "int32", "optional": False, "field": "id"}]
+PATHS = pytest.mark.parametrize("native_code", ["auto", "off"])
+
+
+def stated(captured: Captured, row: dict[str, Any]) -> int | None:
+    """Return the start-ts in the message of a row."""
+    at = row["_sequence"]
+    message = json.loads(captured.partitions[at["partition"]][at["offset"]].value or b"")
+    start_ts: int | None = message["payload"]["source"].get("start_ts")
+    return start_ts
+
+
+def mixed(table: str) -> Captured:
+    """Return the rows of a table, every other one as a changefeed without `debezium-include-start-ts` wrote it."""
+    each = [load(f"{scenario}.types").only("types_a", table).partitions for scenario in (WITH, WITHOUT)]
+    both = [[record for records in parts.values() for record in records] for parts in each]
+    return Captured(load(f"{WITH}.types").header, {0: [record for pair in zip(*both, strict=True) for record in pair]})
+
+
+@PATHS
+@pytest.mark.parametrize("sizes", [whole, single, random_sizes(SEED)], ids=["whole", "single", "random"])
+@pytest.mark.parametrize("name", ["t_num", "t_time"])
+def test_each_row_has_the_start_ts_of_its_message(name: str, sizes: Sizes, native_code: str) -> None:
+    """Each image of a row has the start-ts in its message, and NULL if there is none, on both paths."""
+    captured = mixed(name)
+
+    rows = captured.read(sizes=sizes, includeMetadata="all", nativeCode=native_code).to_pylist()
+
+    assert [row["_start_ts"] for row in rows] == [stated(captured, row) for row in rows]
+    assert {row["_start_ts"] is None for row in rows} == {True, False}
+    assert all(row["_start_ts"] is None or row["_start_ts"] < row["_commit_version"] for row in rows)
+
+
+@pytest.mark.usefixtures("native_path")
+@pytest.mark.parametrize("work", ["debezium, no schema", "debezium, schema"])
+def test_messages_with_a_start_ts_take_the_native_path(work: str) -> None:
+    """Once templates are learned, native code reads them all, and makes the array of the general path."""
+    values = [message.value or b"" for message in islice(benchmark_messages(work), 300)]
+    starts = [b',"start_ts":%d,"cluster_id":' % (TSO + number) for number in range(300)]
+    captured = Captured.of(
+        *((None, value.replace(b',"cluster_id":', start, 1)) for value, start in zip(values, starts, strict=True))
+    )
+    options, schema = make_options(), captured.schema()
+    context = context_of_schema(schema, options)
+    assert context is not None
+    plan, decoder, learned = read_spec(schema, options, context).plan, PROTOCOLS["debezium"], Learned()
+    (chunk,) = captured.fetch(captured.ranges()[0])
+    (table_events,) = decoder.split(chunk).tables.values()
+
+    general = decoder.decode(table_events, replace(plan, native_path=False))
+    decoder.decode(table_events, plan, learned)
+    native = decoder.decode(table_events, plan, learned)
+
+    assert not native.parsed
+    assert native.start_ts == general.start_ts
+    assert native.start_ts.to_pylist() == [TSO + position for position in table_events.positions]
+
+
+@pytest.mark.parametrize("output", ["event", "envelope"])
+def test_other_outputs_have_it(output: str) -> None:
+    """Row events have `_start_ts`, rows of an envelope `source.start_ts`; DDL and watermarks carry none."""
+    captured = load(f"{WITH}.ops").only("ops", "acct")
+
+    rows = captured.read(outputFormat=output, tables="ops.acct").to_pylist()
+
+    found = [row["_start_ts"] if output == "event" else row["source"]["start_ts"] for row in rows]
+    assert found == [stated(captured, row) for row in rows]
+    is_row = [row.get("_event_type", "row") == "row" for row in rows]
+    assert [start_ts is not None for start_ts in found] == is_row
+    assert any(is_row)
+
+
+@pytest.mark.parametrize("scenario", ["open-protocol.default", "canal-json.tidb-extension", WITHOUT])
+def test_a_protocol_without_it_has_null(scenario: str) -> None:
+    """The column is there, a bigint, and NULL in each row."""
+    rows = load(f"{scenario}.ops").read(includeMetadata="all", tables="ops.acct")
+
+    assert rows.schema.field("_start_ts").type == pa.int64()
+    assert rows["_start_ts"].null_count == len(rows) > 0
+
+
+def test_it_tells_transactions_of_one_commit_ts_apart() -> None:
+    """Two transactions may share a commit-ts (docs/wire.md, item 98); their rows have two start-ts."""
+    starts = {1: TSO - 9, 2: TSO - 8, 3: TSO - 9}
+    messages = [debezium("c", None, {"id": id_}, ID, {"start_ts": start}) for id_, start in starts.items()]
+
+    rows = Captured.of(*messages).read(includeMetadata="all").to_pylist()
+
+    assert {row["_commit_version"] for row in rows} == {TSO}
+    assert {row["id"]: row["_start_ts"] for row in rows} == starts
+
+
+def test_a_schema_of_the_users_may_have_it() -> None:
+    """A schema without `includeMetadata` gets the column by its name, under any prefix."""
+    captured = Captured.of(debezium("c", None, {"id": 1}, ID, {"start_ts": 5}))
+    schema = pa.schema([("cdc_start_ts", pa.int64()), captured.schema().field("id")])
+
+    table = captured.read(schema=schema, metadataColumnPrefix="cdc_")
+
+    assert table.to_pylist() == [{"cdc_start_ts": 5, "id": 1}]
+
+
+@PATHS
+@pytest.mark.parametrize(("written", "start_ts"), [
+    (b"null", None), (b"0", None), (b"1", 1), (b"%d" % (2**63 - 1), 2**63 - 1),
+    (b"-1", "a timestamp -1"), (b"%d" % 2**63, "a timestamp 9223372036854775808"), (b'"5"', "a timestamp '5'"),
+    (b"1.0", "a timestamp 1.0"), (b"true", "a timestamp True"),
+])  # fmt: skip
+def test_what_is_no_start_ts_is_an_error(written: bytes, start_ts: int | str | None, native_code: str) -> None:
+    """Null and 0 stand for none; what is no TSO makes the message a bad record with its address."""
+    good = load(f"{WITH}.types").only("types_a", "t_num")
+    records = [record for records in good.partitions.values() for record in records][:4]
+    value = records[-1].value or b""
+    own = json.loads(value)["payload"]["source"]["start_ts"]
+    changed = value.replace(b'"start_ts":%d,' % own, b'"start_ts":%b,' % written)
+    captured = Captured(good.header, {0: [*records, Record(records[-1].key, changed), *records[:2]]})
+    schema = Captured(good.header, {0: records}).schema(includeMetadata="all")
+
+    if isinstance(start_ts, str):
+        with pytest.raises(DecodeError, match=start_ts) as raised:
+            captured.read(schema=schema, includeMetadata="all", nativeCode=native_code)
+        assert raised.value.address.offset == 4
+    else:
+        rows = captured.read(schema=schema, includeMetadata="all", nativeCode=native_code).to_pylist()
+        assert {row["_start_ts"] for row in rows if row["_offset"] == 4} == {start_ts}
