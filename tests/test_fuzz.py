@@ -17,6 +17,7 @@ from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadSpec
 from ticdc_source.protocols import plan as plans
 from ticdc_source.protocols.canal_json import template
+from ticdc_source.protocols.open_protocol import decoder
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -115,3 +116,14 @@ def test_what_native_code_should_not_accept_is_found(lax: str, monkeypatch: pyte
     reports = native_fuzzing.fuzz("canal-json", 20_000, SEED, size=500)
 
     assert any(report.faults for report in reports)
+
+
+@pytest.mark.usefixtures("native_path")
+def test_what_depends_on_the_message_before_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A general path that takes a column's flags 64.0 for 64 if the message before had 64 is found out."""
+    monkeypatch.setattr(decoder, "exact", lambda value: value)
+    monkeypatch.setattr(native_fuzzing, "_ALONE", 5)
+
+    reports = native_fuzzing.fuzz("open-protocol", 20_000, SEED, size=200)
+
+    assert any("otherwise behind" in fault for report in reports for fault in report.faults)

@@ -94,6 +94,8 @@ pub struct RecordRun {
     pub count: usize,
     /// The offset that theirs are relative to.
     pub offset: i64,
+    /// The highest that one of them may have.
+    pub highest_offset: i64,
     /// The time that theirs are relative to.
     pub timestamp: i64,
     /// The broker's own time, if that is what the topic keeps.

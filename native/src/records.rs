@@ -132,8 +132,8 @@ pub fn walk(data: &[u8], at: usize, end: usize, max_records: usize, max_bytes: u
     walked
 }
 
-/// Find the parts of records; None if some record is damaged or unusual.
-pub fn cut(data: &[u8], runs: &[RecordRun], wants_headers: bool) -> Option<Columns> {
+/// Find the parts of records; None if some record is damaged or unusual. `previous` is the offset of the record before.
+pub fn cut(data: &[u8], runs: &[RecordRun], mut previous: i64, wants_headers: bool) -> Option<Columns> {
     let mut columns = Columns::default();
     let count = runs.iter().try_fold(0usize, |sum, run| sum.checked_add(run.count))?;
     if count > data.len() {
@@ -160,13 +160,15 @@ pub fn cut(data: &[u8], runs: &[RecordRun], wants_headers: bool) -> Option<Colum
             columns.values.push(cursor.bytes()?);
             if wants_headers {
                 columns.headers.push(headers(&mut cursor)?);
-            } else if cursor.byte()? != 0 {
-                cursor.at = at; // they are skipped
+            } else {
+                pass_headers(&mut cursor)?;
             }
-            if cursor.at != at {
+            let offset = run.offset.checked_add(offset)?;
+            if cursor.at != at || offset <= previous || offset < run.offset || offset > run.highest_offset {
                 return None;
             }
-            columns.offsets.push(run.offset.checked_add(offset)?);
+            previous = offset;
+            columns.offsets.push(offset);
             columns.timestamps.push(match run.append_time {
                 Some(time) => time,
                 None => run.timestamp.checked_add(time)?,
@@ -186,6 +188,17 @@ fn headers(cursor: &mut Cursor) -> Option<Vec<Header>> {
     Some(headers)
 }
 
+/// Pass over headers that nobody wants: a record that lies about them is damaged all the same.
+#[inline]
+fn pass_headers(cursor: &mut Cursor) -> Option<()> {
+    for _ in 0..cursor.length()? {
+        let length = cursor.length()?;
+        cursor.span(length)?;
+        cursor.bytes()?;
+    }
+    Some(())
+}
+
 /// Find records by their lengths.
 #[pyfunction]
 pub fn walk_records(data: &Bound<'_, PyBytes>, at: usize, end: usize, max_records: usize, max_bytes: usize) -> Walked {
@@ -194,10 +207,15 @@ pub fn walk_records(data: &Bound<'_, PyBytes>, at: usize, end: usize, max_record
 
 /// Cut records into their parts; None if some record is damaged or unusual.
 #[pyfunction]
-pub fn cut_runs(data: &Bound<'_, PyBytes>, runs: Vec<RecordRun>, wants_headers: bool) -> PyResult<Option<CutRecords>> {
+pub fn cut_runs(
+    data: &Bound<'_, PyBytes>,
+    runs: Vec<RecordRun>,
+    previous: i64,
+    wants_headers: bool,
+) -> PyResult<Option<CutRecords>> {
     let py = data.py();
     let bytes = data.as_bytes();
-    let Some(columns) = cut(bytes, &runs, wants_headers) else {
+    let Some(columns) = cut(bytes, &runs, previous, wants_headers) else {
         return Ok(None);
     };
     let mut values = columns.values.as_slice();

@@ -19,8 +19,25 @@ struct Written {
 fn written() -> impl Strategy<Value = Written> {
     let bytes = || prop::option::of(prop::collection::vec(any::<u8>(), 0..200));
     let headers = prop::collection::vec((".{0,9}", bytes()), 0..3);
-    (-(1i64 << 54)..1 << 54, 0i64..1 << 40, bytes(), bytes(), headers)
-        .prop_map(|(time, offset, key, value, headers)| Written { time, offset, key, value, headers })
+    (-(1i64 << 54)..1 << 54, bytes(), bytes(), headers).prop_map(|(time, key, value, headers)| Written {
+        time,
+        offset: 0,
+        key,
+        value,
+        headers,
+    })
+}
+
+/// Records of one batch: their offsets rise, with gaps where others were compacted away.
+fn batch(most: usize) -> impl Strategy<Value = Vec<Written>> {
+    prop::collection::vec((written(), 1i64..1 << 40), 1..most).prop_map(|records| {
+        let mut next = -1;
+        let with_offset = |(record, step): (Written, i64)| {
+            next += step;
+            Written { offset: next, ..record }
+        };
+        records.into_iter().map(with_offset).collect()
+    })
 }
 
 fn varint(number: i64, into: &mut Vec<u8>) {
@@ -57,7 +74,7 @@ fn encoded(records: &[Written]) -> Vec<u8> {
 }
 
 fn run(count: usize) -> RecordRun {
-    RecordRun { begin: 0, count, offset: 5, timestamp: 1 << 40, append_time: None }
+    RecordRun { begin: 0, count, offset: 5, highest_offset: i64::MAX, timestamp: 1 << 40, append_time: None }
 }
 
 fn at<'a>(data: &'a [u8], span: &Option<Span>) -> Option<&'a [u8]> {
@@ -66,11 +83,11 @@ fn at<'a>(data: &'a [u8], span: &Option<Span>) -> Option<&'a [u8]> {
 
 proptest! {
     #[test]
-    fn what_was_written_is_found(records in prop::collection::vec(written(), 1..20), wants_headers: bool) {
+    fn what_was_written_is_found(records in batch(20), wants_headers: bool) {
         let data = encoded(&records);
         let walked = walk(&data, 0, data.len(), records.len(), usize::MAX);
         prop_assert_eq!((walked.count, walked.after, walked.missing), (records.len(), data.len(), 0));
-        let columns = cut(&data, &[run(records.len())], wants_headers).unwrap();
+        let columns = cut(&data, &[run(records.len())], 4, wants_headers).unwrap();
         for (index, record) in records.iter().enumerate() {
             prop_assert_eq!(columns.offsets[index], 5 + record.offset);
             prop_assert_eq!(columns.timestamps[index], (1 << 40) + record.time);
@@ -87,7 +104,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_cut_off_says_how_much_is_missing(records in prop::collection::vec(written(), 1..5), part in 0.0..1.0) {
+    fn what_is_cut_off_says_how_much_is_missing(records in batch(5), part in 0.0..1.0) {
         let data = encoded(&records);
         let end = (data.len() as f64 * part) as usize;
         let walked = walk(&data[..end], 0, end, records.len(), usize::MAX);
@@ -98,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn no_more_is_taken_than_allowed(records in prop::collection::vec(written(), 1..20), most in 0usize..25, size in 0usize..3000) {
+    fn no_more_is_taken_than_allowed(records in batch(20), most in 0usize..25, size in 0usize..3000) {
         let data = encoded(&records);
         let walked = walk(&data, 0, data.len(), most, size);
         prop_assert!(walked.count <= most && walked.after <= size);
@@ -114,25 +131,54 @@ proptest! {
         end in 0usize..500,
         count in prop_oneof![0usize..20, Just(usize::MAX)],
         offset: i64,
+        highest_offset: i64,
         timestamp: i64,
         append_time: Option<i64>,
         wants_headers: bool,
     ) {
         let walked = walk(&data, begin, end, count, 300);
         prop_assert!(walked.count == 0 || walked.after <= data.len().min(end));
-        let walked_over = RecordRun { begin, count: walked.count, offset, timestamp, append_time };
+        let walked_over = RecordRun { begin, count: walked.count, offset, highest_offset, timestamp, append_time };
         let wild = RecordRun { count, ..walked_over };
         for runs in [&[walked_over][..], &[wild], &[walked_over, wild]] {
-            if let Some(columns) = cut(&data, runs, wants_headers) {
+            if let Some(columns) = cut(&data, runs, -1, wants_headers) {
                 let spans = columns.keys.iter().chain(&columns.values);
+                prop_assert!(columns.offsets.windows(2).all(|pair| pair[0] < pair[1]));
                 prop_assert!(spans.flatten().all(|span| span.begin <= span.end && span.end as usize <= data.len()));
             }
         }
     }
 
     #[test]
+    fn a_record_that_lies_is_declined(
+        records in batch(20),
+        index: prop::sample::Index,
+        lie in 0..4,
+        step in 0i64..9,
+        wants_headers: bool,
+    ) {
+        let mut records = records;
+        let liar = index.index(records.len());
+        let mut run = run(records.len());
+        let mut previous = 4;
+        match lie {
+            0 if liar > 0 => records[liar].offset = records[liar - 1].offset - step,
+            0 => previous = 5 + records[0].offset + step,
+            1 => records[0].offset = -1 - step,
+            2 => run.highest_offset = 4 + records[records.len() - 1].offset - step,
+            _ => (),
+        }
+        let mut data = encoded(&records);
+        if lie == 3 {
+            let before = encoded(&records[..liar]).len();
+            data[before] ^= 2; // a length by one too large, or too small
+        }
+        prop_assert!(cut(&data, &[run], previous, wants_headers).is_none());
+    }
+
+    #[test]
     fn a_changed_byte_keeps_the_parts_in_their_records(
-        records in prop::collection::vec(written(), 1..8),
+        records in batch(8),
         index: prop::sample::Index,
         byte: u8,
         wants_headers: bool,
@@ -141,7 +187,7 @@ proptest! {
         let changed = index.index(data.len());
         data[changed] = byte;
         let walked = walk(&data, 0, data.len(), records.len(), usize::MAX);
-        if let Some(columns) = cut(&data, &[run(walked.count)], wants_headers) {
+        if let Some(columns) = cut(&data, &[run(walked.count)], 4, wants_headers) {
             let mut least = 0;
             for span in columns.keys.iter().zip(&columns.values).flat_map(|(key, value)| [key, value]).flatten() {
                 prop_assert!(least < span.begin && span.begin <= span.end);

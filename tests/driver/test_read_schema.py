@@ -1,15 +1,27 @@
 """What load() tells the user about the types of a table: one warning, with lines to paste."""
 
+import json
 import re
 import warnings
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tests.support.captured import Captured, make_options
-from tests.support.messages import TSO, Message, canal, cell, debezium, open_message, open_row
-from ticdc_source.errors import DecodeError, SchemaError
+from tests.support.messages import (
+    TSO,
+    Message,
+    canal,
+    cell,
+    debezium,
+    debezium_ddl,
+    declared,
+    open_message,
+    open_row,
+)
+from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.pipeline.context import ReadContext
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.pipeline.read import read
@@ -160,3 +172,83 @@ def test_nulls_of_a_decimal_and_integers_are_read_as_a_decimal() -> None:
     assert undecided(DECIMAL, now) == []
     with pytest.warns(UserWarning, match="c is read as decimal\\(38,18\\)"):
         assert str(Captured.of(DECIMAL, now).schema().field("c").type) == "decimal128(38, 18)"
+
+
+def _with_ddl(*columns: str) -> list[Message]:
+    """Return a DDL event that creates test.t, and a row of which only NULL is known of column c."""
+    query = f"CREATE TABLE `t` (`id` int NOT NULL PRIMARY KEY, {', '.join(columns)})"
+    ddl = ({"ts": TSO - 5, "scm": "test", "tbl": "t", "t": 2}, {"q": query, "t": 3})
+    return [open_message(ddl), open_message(open_row({"u": {"id": cell(3, 1, 11), "c": cell(6, None, 64)}}))]
+
+
+def _of_debezium(value: Any, field: dict[str, Any]) -> Message:
+    return debezium(after={"id": 1, "c": value}, fields=[{"type": "int32", "field": "id"}, {"field": "c", **field}])
+
+
+_ROW = open_message(open_row({"u": {"id": cell(3, 1, 11), "c": cell(246, "1.50", 64)}}))
+_CONNECT = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal"}
+_IMPOSSIBLE: dict[str, tuple[list[Message], dict[str, Any]]] = {
+    "schemaHints": ([_ROW], {"schemaHints": "c decimal(0,0)"}),
+    "schemaHints with a scale": ([_ROW], {"schemaHints": "`c` decimal(2,5)"}),
+    "tableDDL": ([_ROW], {"tableDDL": "CREATE TABLE t (id int PRIMARY KEY, c decimal(0,0))"}),
+    "tableDDL without arguments": ([_ROW], {"tableDDL": "CREATE TABLE test.t (id int PRIMARY KEY, c numeric(0))"}),
+    "DDL": (_with_ddl("`c` decimal(0,0)"), {}),
+    "DDL with a scale": (_with_ddl("`c` decimal(2, 5) DEFAULT NULL"), {}),
+    "DDL that alters": (
+        [
+            _with_ddl("`c` int")[0],
+            open_message(({"ts": TSO - 4, "scm": "test", "tbl": "t", "t": 2},
+                          {"q": "ALTER TABLE t DROP COLUMN c, ADD COLUMN c dec(0) NULL", "t": 61})),
+            _with_ddl("`c` int")[1],
+        ],
+        {},
+    ),
+    "mysqlType": (
+        [canal(data=[{"id": "1", "c": "1"}], mysql_type={"id": "int", "c": "decimal(0,0)"}, sql_type={"c": 3})],
+        {},
+    ),
+    "tidb_type": ([_of_debezium(1.0, {"type": "double", "tidb_type": "decimal(0,0)"})], {}),
+    "tableChanges": (
+        [
+            debezium_ddl(TSO - 5, "", [declared("id", "INT"), declared("c", "DECIMAL", length=0, scale=0)]),
+            _of_debezium(1.0, {"type": "double"}),
+        ],
+        {},
+    ),
+    "Connect's parameters": (
+        [_of_debezium("AQ==", {**_CONNECT, "parameters": {"scale": "0", "connect.decimal.precision": "0"}})],
+        {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("native_code", ["off", "auto"])
+@pytest.mark.parametrize("source", _IMPOSSIBLE)
+def test_a_decimal_without_digits_is_an_error_that_names_the_column(source: str, native_code: str) -> None:
+    """Whoever says decimal(0,0), or more digits behind the point than there are: a hint, `tableDDL`, DDL, a message."""
+    messages, options = _IMPOSSIBLE[source]
+    expected = OptionError if options else SchemaError
+    with pytest.raises(expected, match=r"[Cc]olumn c( of t| of test\.t)?: .*decimal\([02],[05]\)"):
+        Captured.of(*messages).read(nativeCode=native_code, **options)
+
+
+@pytest.mark.parametrize("native_code", ["off", "auto"])
+@pytest.mark.parametrize("source", [name for name, (_, options) in _IMPOSSIBLE.items() if not options])
+def test_a_hint_reads_what_has_such_a_type(source: str, native_code: str) -> None:
+    """The values are there all the same: a hint reads their text, on both paths, and outputFormat=event has them."""
+    messages, _ = _IMPOSSIBLE[source]
+    captured = Captured.of(*messages, *messages[-1:] * 3)
+
+    values = captured.read(schemaHints="c string", nativeCode=native_code)["c"].to_pylist()
+    documents = captured.read(outputFormat="event", nativeCode=native_code)["after"].drop_null().to_pylist()
+
+    assert {None if value is None else Decimal(value) for value in values} <= {None, Decimal(1)}
+    assert [Decimal(json.loads(text)["c"] or 0) for text in documents] == [Decimal(value or 0) for value in values]
+
+
+@pytest.mark.parametrize("scale", ["-3", "1000000000"])
+def test_a_connect_decimal_of_an_impossible_scale_is_no_value(scale: str) -> None:
+    """It is a bad value, and no other number, also where a hint reads it."""
+    message = _of_debezium("AQ==", {**_CONNECT, "parameters": {"scale": scale, "connect.decimal.precision": "5"}})
+    with pytest.raises(DecodeError, match=f"a decimal of scale {scale}, .*column=c"):
+        Captured.of(message).read(schemaHints="c string")

@@ -6,22 +6,25 @@ A mutant is one message with one change. What must hold of each, in all output f
 * a read returns rows or raises a TiCDCSourceError, and never anything else;
 * PERMISSIVE, FAILFAST and DROPMALFORMED agree: FAILFAST fails if and only if PERMISSIVE has a bad record, and
   DROPMALFORMED returns the other rows;
-* among thousands of good messages it gives the same rows or bad records as alone, and the good ones stay as they are.
+* among thousands of good messages it gives the same rows or bad records as alone, and the good ones stay as they are,
+  with the native path and without.
 """
 
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tests.support.captured import Captured, Record, load, make_options, random_sizes, whole
-from tests.support.mutations import MUTATIONS
+from tests.support.messages import framed
+from tests.support.mutations import MUTATIONS, Mutation
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadSpec, read_spec
+from ticdc_source.protocols.open_protocol.split import VERSION, frames
 
 SCENARIOS = (
     "open-protocol.default",
@@ -69,10 +72,13 @@ class Reader:
             schema = captured.schema(mode=mode, **given)
             self.specs[mode] = read_spec(schema, options, captured.context(schema, options))
 
-    def read(self, records: list[Record], mode: str, seed: int | None = None) -> pa.Table | str:
+    def read(
+        self, records: list[Record], mode: str, seed: int | None = None, *, native_path: bool = True
+    ) -> pa.Table | str:
         """Return the rows, or the name of the error; with a seed, the records come in random chunks."""
         captured = Captured({}, {0: records})
         spec = self.specs[mode]
+        spec = replace(spec, plan=replace(spec.plan, native_path=native_path))
         sizes = whole if seed is None else random_sizes(seed)
         try:
             batches = list(read(captured.fetch(captured.ranges()[0], sizes), spec))
@@ -84,12 +90,25 @@ class Reader:
 
 
 def mutant(chooser: random.Random, records: list[Record]) -> Record:
-    """Return a message with one change."""
+    """Return a message with one change; mostly inside a frame, if it has frames, so that these still add up."""
     record = chooser.choice(records)
     change = chooser.choice(MUTATIONS)
+    is_framed = (record.key or b"").startswith(VERSION) and chooser.random() < 0.8
     if record.key and chooser.random() < 0.3:
-        return Record(change(record.key, chooser), record.value)
-    return Record(record.key, change(record.value or b" ", chooser))
+        start = len(VERSION) if is_framed else 0
+        key = record.key[start:]
+        changed = _with_other_frame(key, change, chooser) if is_framed else change(key, chooser)
+        return Record(record.key[:start] + changed, record.value)
+    value = record.value or b" "
+    changed = _with_other_frame(value, change, chooser) if is_framed and record.value else change(value, chooser)
+    return Record(record.key, changed)
+
+
+def _with_other_frame(data: bytes, change: Mutation, chooser: random.Random) -> bytes:
+    parts = frames(data, 0, "value")
+    index = chooser.randrange(len(parts))
+    parts[index] = change(parts[index] or b" ", chooser)
+    return framed(*parts)
 
 
 def choices_of(scenario: str, seed: int) -> list[tuple[str, str, str]]:
@@ -129,7 +148,8 @@ def fuzz(scenario: str, mutants: int, seed: int, *, around: int = GOOD) -> Itera
         made = [mutant(chooser, of_table if chooser.random() < 0.8 else records) for _ in range(count)]
         alone = [_alone(reader, each, report) for each in made]
         hidden = [(each, found) for each, found in zip(made, alone, strict=True) if isinstance(found, pa.Table)]
-        _among_good(reader, hidden, good, of_good, chooser, report)
+        for native_path in (True, False):
+            _among_good(reader, hidden, good, of_good, chooser, report, native_path=native_path)
         report.faults = [f"{scenario}, {table}, {output}, {drift}, round {number}: {fault}" for fault in report.faults]
         yield report
 
@@ -164,6 +184,8 @@ def _among_good(
     of_good: pa.Table,
     chooser: random.Random,
     report: Report,
+    *,
+    native_path: bool,
 ) -> None:
     """Read mutants among good messages, and compare both with what they give apart."""
     offsets = sorted(chooser.sample(range(len(good) + len(hidden)), len(hidden)))
@@ -171,7 +193,7 @@ def _among_good(
     for offset, (record, _) in zip(offsets, hidden, strict=True):
         records.insert(offset, record)
     try:
-        together = reader.read(records, "PERMISSIVE", chooser.randrange(2**31))
+        together = reader.read(records, "PERMISSIVE", chooser.randrange(2**31), native_path=native_path)
     except Exception as error:  # noqa: BLE001 (that is what is looked for)
         report.faults.append(f"among good messages {type(error).__name__}: {error}: offsets {offsets}")
         return

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tests.support.mutations import MUTATIONS
+from tests.support.mutations import MUTATIONS, in_another_form
 
 _MEMBER = re.compile(rb'"((?:[^"\\]|\\.)*)":("(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|null|true|false)')
 _DATE, _TIME = re.compile(rb'"\d{4}-\d\d-\d\d'), re.compile(rb'"-?\d+:\d\d')
@@ -51,7 +51,8 @@ OTHERS = [b"null", b"true", b"false", b"[]", b"{}", b"[1]", b'{"t":1}', b'""', b
           b"1 ", b'"a" ', b"", b'"a","b"', b'"a":1', b"{},"]  # fmt: skip
 CODES = [b"-7", b"-6", b"5", b"4", b"-5", b"3", b"7", b"8", b"1", b"12", b"2005", b"2004", b"91", b"92", b"93", b"0",
          b"1111"]  # fmt: skip
-FLAGS = [b"0", b"1", b"11", b"64", b"65", b"66", b"128", b"192", b"193", b"203", b"null", b"true", b"1.0"]  # fmt: skip
+FLAGS = [b"0", b"1", b"11", b"64", b"65", b"66", b"128", b"192", b"193", b"203", b"null", b"true", b"1.0",
+         b"64.0", b"6.4e1", b"-0"]  # fmt: skip
 
 _CODES = 0.4  # of the numbers outside of rows, how many get a `sqlType`
 _BLOBS = 0.4  # of the `sqlType` that are changed, how many become that of binary columns
@@ -127,13 +128,15 @@ class Mutator:
         if value.name in _TIMES:
             return chooser.choice(self._times) if chance < 0.7 else _tweaked(own, chooser)
         if value.name in (b"t", b"f", b"h") and chance < 0.6:
-            return chooser.choice(FLAGS)
+            return chooser.choice(FLAGS) if chance < 0.3 else in_another_form(own, chooser)
         donors = self._donors[value.name]
         like = own if own != b"null" or not donors else chooser.choice(donors)
         if chance < 0.25 and donors:
             return chooser.choice(donors)
-        if chance < 0.55:
+        if chance < 0.5:
             return _tweaked(like, chooser)
+        if chance < 0.55:
+            return in_another_form(like, chooser)
         if chance < 0.92:
             return _like(like, chooser)
         return chooser.choice(OTHERS)

@@ -3,7 +3,8 @@
 Native code leaves what it declines to the general path, so only what it accepts can be wrong. Thousands of mutants go
 through the templates of one table in one chunk, with a general path that only notes the events it is given. The real
 general path then reads exactly the others: it must have no failure for them, and the same values, bit for bit. Native
-code must also tell the tables of all mutants apart as Python does.
+code must also tell the tables of all mutants apart as Python does. And as the general path gets what is left, it must
+read some of those behind the messages that they were made of as it reads them alone.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ _ONE_EVENT = frozenset({"canal-json", "debezium"})  # protocols whose messages a
 ROUND = 2500  # mutants that go through templates in one chunk
 _LEARNED_MUTANTS = 12  # of which templates are learned in every second round
 _SHOWN = 5  # faults of a round
+_ALONE = 100  # of so many mutants, one is read alone
 # Of the types that a column may be read as.
 _TARGETS = {
     "string": pa.string(),
@@ -312,6 +314,37 @@ class _Case:
             return accepted, [f"the general path raises {type(error).__name__}: {error}"]
         return accepted, _differences(found, expected, accepted)
 
+    def check_order(self, events: TableEvents, behind: Sequence[tuple[EventKey, bytes]]) -> list[str]:
+        """Return which events the general path reads otherwise behind others, which are before each, than alone."""
+        alone: dict[int, list[object]] = {}
+        for event in range(len(events)):
+            try:
+                read = self._decoder.decode(events.picked([event]), self._slow, self._general)
+            except TiCDCSourceError:  # it would end the read of all
+                continue
+            alone[event] = _of_event(read, 0)
+        pairs = [
+            pair for event in alone for pair in (behind[event], (events.event_keys[event], events.payloads[event]))
+        ]
+        if not pairs:
+            return []
+        keys, payloads = zip(*pairs, strict=True)
+        together = self._decoder.decode(_events(events, list(payloads), list(keys)), self._slow, self._general)
+        return [
+            f"the general path reads it otherwise behind {behind[event][1]!r}: "
+            f"key {events.event_keys[event]!r} payload {events.payloads[event]!r}"
+            for number, (event, own) in enumerate(alone.items())
+            if _of_event(together, 2 * number + 1) != own
+        ]
+
+
+def _of_event(decoded: Decoded, event: int) -> list[object]:
+    """Return what was read of one event."""
+    is_own = pc.equal(decoded.events, event)
+    columns = [array.filter(is_own) for array in (decoded.change_types, *decoded.columns.values())]
+    failure = decoded.failures.get(event)
+    return [failure and failure.reason, *(bits for column in columns for bits in _bits(column))]
+
 
 def _round(subject: Subject, plan: Plan, count: int, chooser: random.Random) -> Report:
     mutator, keys = subject.mutator, subject.events.event_keys
@@ -334,9 +367,13 @@ def _round(subject: Subject, plan: Plan, count: int, chooser: random.Random) -> 
             picked = mutants.picked(accepted)
             _, wrong = other.check(_events(picked, picked.payloads, list(picked.event_keys)))
         wrong += splits.check(mutants)
+        left = sorted(set(range(count)) - set(accepted))
+        few = sorted(chooser.sample(left, min(len(left), -(-count // _ALONE))))
+        behind = [(keys[made[event][0]], mutator.bases[made[event][0]].payload) for event in few]
+        depending = case.check_order(mutants.picked(few), behind)
     except Exception as error:  # noqa: BLE001 (that is what is looked for)
-        accepted, wrong = [], [f"{type(error).__name__}: {error}"]
-    report = Report(count, len(accepted))
+        accepted, wrong, depending = [], [f"{type(error).__name__}: {error}"], []
+    report = Report(count, len(accepted), depending)
     if not wrong:
         return report
     for key, payload in zip(mutants.event_keys, mutants.payloads, strict=True):

@@ -43,7 +43,7 @@ def mutants(rng: random.Random) -> Iterator[bytes]:
 def one_by_one(batch: RecordBatch, data: bytes, count: int, *, headers: bool) -> tuple[Chunk, int, int]:
     """Cut records as the specification says: the chunk, the index behind them, and how many bytes are missing."""
     chunk = Chunk("t", 0, headers=[] if headers else None)
-    after, missing = cut_records(batch, chunk, data, 0, len(data), max_records=count, max_bytes=len(data))
+    after, missing = cut_records(batch, chunk, data, 0, len(data), previous=-1, max_records=count, max_bytes=len(data))
     return chunk, after, missing
 
 
@@ -60,7 +60,7 @@ def test_what_the_native_path_takes_is_what_the_specification_reads(native_path:
             body=0,
             end=len(data),
             offset=base,
-            next_offset=base + 1,
+            next_offset=base + (1 << 40),
             attributes=flags,
             first_timestamp=time,
             max_timestamp=7,
@@ -69,7 +69,7 @@ def test_what_the_native_path_takes_is_what_the_specification_reads(native_path:
         count, after, missing = walked.count, walked.after, walked.missing
         assert after <= len(data)
         chunk = Chunk("t", 0, headers=[] if headers else None)
-        if not count or not add_runs(native_path, [Run(batch, data, 0, after, count)], chunk):
+        if not count or not add_runs(native_path, [Run(batch, data, 0, after, count)], chunk, -1):
             declined += 1
             assert len(chunk) == 0
             continue
@@ -87,7 +87,7 @@ def test_what_the_native_path_takes_is_what_the_specification_reads(native_path:
 def cut_rest(batch: RecordBatch, data: bytes, at: int) -> tuple[Chunk, int, int]:
     """Cut the next record, as the specification says."""
     chunk = Chunk("t", 0)
-    return chunk, *cut_records(batch, chunk, data, at, len(data), max_records=1, max_bytes=len(data))
+    return chunk, *cut_records(batch, chunk, data, at, len(data), previous=-1, max_records=1, max_bytes=len(data))
 
 
 @pytest.mark.parametrize("headers", [False, True])
@@ -101,10 +101,10 @@ def test_a_chunk_of_several_pieces(native_path: ModuleType, *, headers: bool) ->
     ]
     chunk, expected = (Chunk("t", 0, headers=[] if headers else None) for _ in range(2))
     for batch, body in zip(batches, bodies, strict=True):
-        cut_records(batch, expected, body, 0, len(body), max_records=20, max_bytes=len(body))
+        cut_records(batch, expected, body, 0, len(body), previous=-1, max_records=20, max_bytes=len(body))
     runs = [Run(batch, body, 0, len(body), 20) for batch, body in zip(batches, bodies, strict=True)]
-    assert add_runs(native_path, runs[:1], chunk)
-    assert add_runs(native_path, runs[1:], chunk)
+    assert add_runs(native_path, runs[:1], chunk, -1)
+    assert add_runs(native_path, runs[1:], chunk, 19)
     assert list(chunk.offsets) == expected.offsets == list(range(80))
     assert (chunk.timestamps, chunk.keys, list(chunk.values), chunk.headers) == (
         expected.timestamps,
@@ -122,7 +122,7 @@ def test_a_header_that_is_not_utf8_is_left_to_the_specification(native_path: Mod
     chunk = Chunk("t", 0, headers=[])
     walked = native_path.walk_records(data, 0, len(data), 5, 100)
     assert (walked.count, walked.after, walked.missing) == (1, len(data), 1)
-    assert not add_runs(native_path, [Run(batch, data, 0, len(data), 1)], chunk)
+    assert not add_runs(native_path, [Run(batch, data, 0, len(data), 1)], chunk, -1)
     with pytest.raises(DecodeError, match="not UTF-8"):
         one_by_one(batch, data, 1, headers=True)
-    assert add_runs(native_path, [Run(batch, data, 0, len(data), 1)], Chunk("t", 0))
+    assert add_runs(native_path, [Run(batch, data, 0, len(data), 1)], Chunk("t", 0), -1)

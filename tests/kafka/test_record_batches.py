@@ -18,13 +18,26 @@ from kafka.record.util import decode_varint
 
 from tests.support.captured import Captured, make_options
 from tests.support.messages import canal
-from tests.support.record_batches import CODECS, CONTROL, HEADER, LOG_APPEND_TIME, at_offset, changed, made, next_offset
+from tests.support.record_batches import (
+    CODECS,
+    CONTROL,
+    HEADER,
+    LOG_APPEND_TIME,
+    at_offset,
+    batch_of,
+    changed,
+    made,
+    next_offset,
+    record_of,
+)
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka.batches import cut as cutting
 from ticdc_source.kafka.batches.cut import ChunkLimits, chunks_of
 from ticdc_source.kafka.batches.record_batches import Fetched, record_batches
+from ticdc_source.kafka.kafka_python.readers import RecordReader
 from ticdc_source.kafka.kafka_python.slicing import Slice, SliceLimits
+from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.pipeline.read import read
 
 TOPIC_PARTITION = TopicPartition("t", 3)
@@ -171,7 +184,7 @@ def test_records_that_are_declined_are_the_same(seed: int, monkeypatch: pytest.M
 def test_offsets_at_the_end_of_all_numbers() -> None:
     """Offsets and times that 64 bits hardly hold are those that the general path gives."""
     batch = bytearray(made(random.Random(5), (1 << 63) - 1_000, count=300, headers=False))
-    struct.pack_into(">q", batch, 27, -(1 << 63))
+    struct.pack_into(">q", batch, 27, -(1 << 63) + 2 * 10**9)
     data = changed(bytes(batch))
     expected, _, _ = general(data, 0)
     rows, _, error = cut(data, 0, limits_of(1000, include_headers=False))
@@ -281,6 +294,111 @@ def test_damage_keeps_what_comes_before_it() -> None:
     assert rows == general(one, 0)[0]
     assert isinstance(error, DecodeError)
     assert f"t-3 at offset {next_offset(one)} failed crc check" in str(error)
+
+
+GOOD = [record_of(delta) for delta in range(6)]
+LIES = {
+    "a value that reaches into the next record": (record_of(3, value_length=4), GOOD[4], GOOD[5]),
+    "a value that reaches behind the batch": (GOOD[3], GOOD[4], record_of(5, value_length=100)),
+    "a value that reaches into its own headers": (record_of(3, value_length=2, headers=b"\2\2h\2x"), GOOD[4], GOOD[5]),
+    "no count of headers": (record_of(3, headers=b""), GOOD[4], GOOD[5]),
+    "no count of headers at the end": (GOOD[3], GOOD[4], record_of(5, headers=b"")),
+    "more headers than there are": (record_of(3, headers=b"\4\2h\1"), GOOD[4], GOOD[5]),
+    "fewer headers than there are": (record_of(3, headers=b"\0\2h\1"), GOOD[4], GOOD[5]),
+    "a negative count of headers": (record_of(3, headers=b"\1"), GOOD[4], GOOD[5]),
+    "a header whose name has a negative length": (record_of(3, headers=b"\2\1\1"), GOOD[4], GOOD[5]),
+    "a record that is longer than its parts": (record_of(3, longer=1), GOOD[4], GOOD[5]),
+    "a record that is shorter than its parts": (record_of(3, longer=-1), GOOD[4], GOOD[5]),
+    "a record of negative length": (b"\1" + GOOD[3][1:], GOOD[4], GOOD[5]),
+    "a number of more than 64 bits": (record_of(3, headers=b"\x80" * 10 + b"\0"), GOOD[4], GOOD[5]),
+    "a time of more than 64 bits": (record_of(3, time_delta=(1 << 63) - 1), GOOD[4], GOOD[5]),
+    "an offset that is there already": (record_of(2), GOOD[4], GOOD[5]),
+    "an offset that falls": (record_of(0), GOOD[3], GOOD[5]),
+    "an offset before the batch": (record_of(-1), GOOD[4], GOOD[5]),
+    "an offset behind the batch": (record_of(6), GOOD[4], GOOD[5]),
+    "an offset far behind the batch": (record_of(1 << 62), GOOD[4], GOOD[5]),
+    "a last offset behind the batch": (GOOD[3], GOOD[4], record_of(6)),
+}
+
+
+@pytest.mark.parametrize("codec", [None, "zstd"])
+@pytest.mark.parametrize("lie", LIES)
+def test_a_record_that_lies_is_an_error(lie: str, codec: str | None) -> None:
+    """Behind a valid checksum too, a wrong length or offset is an error: the same for all limits, on both paths."""
+    records = [*GOOD[:3], *LIES[lie]]
+    first_lie = next(index for index, pair in enumerate(zip(records, GOOD, strict=True)) if pair[0] != pair[1])
+    compacted = batch_of([record_of(0), record_of(2)], 10, 4)
+    lying = changed(batch_of(records, 15, 5), codec=codec)
+    reasons = set()
+    for start, data in ((10, compacted + lying), (12, compacted + lying), (16, lying)):
+        expected = [offset for offset in (10, 12, *range(15, 15 + first_lie)) if offset >= start]
+        for sizes in ((1, 1), (1, 1000), (2, 1000), (3, 1000), (4, 1000), (1000, 20), (1000, 1000)):
+            for headers in (False, True):
+                rows, _, error = cut(data, start, limits_of(*sizes, include_headers=headers))
+                assert isinstance(error, DecodeError)
+                assert [row[0] for row in rows] == expected
+                reasons.add(error.reason)
+    (reason,) = reasons
+    assert ("Record batch at offset 15 has a record at offset " in reason) is ("offset" in lie)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_offsets_that_do_not_rise_are_an_error_for_all_limits(seed: int) -> None:
+    """Whatever offsets the records have, and wherever a read starts: all that rise are given, and then the error."""
+    rng = random.Random(seed)
+    deltas = [rng.randrange(-1, 9) for _ in range(rng.randint(2, 6))] if seed % 2 else sorted(rng.sample(range(8), 5))
+    rising = next((at for at, delta in enumerate(deltas) if not max([-1, *deltas[:at]]) < delta < 8), len(deltas))
+    data = batch_of([record_of(delta) for delta in deltas], 100, 7)
+    for start in range(100, 108):
+        for max_records in (1, 2, 3, 1000):
+            rows, _, error = cut(data, start, limits_of(max_records, include_headers=False))
+            assert [row[0] - 100 for row in rows] == [delta for delta in deltas[:rising] if delta >= start - 100]
+            assert (error is None) is (rising == len(deltas))
+
+
+class BytesConsumer:
+    """A consumer of one partition whose records kafka-python unpacks from bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def assign(self, partitions: list[Any]) -> None:
+        assert partitions == [TOPIC_PARTITION]
+
+    def seek(self, partition: Any, offset: int) -> None:
+        self.unpacked = KafkaFetcher.PartitionRecords(offset, partition, MemoryRecords(self.data))
+
+    def poll(self, *, timeout_ms: float, max_records: int) -> dict[Any, list[Any]]:
+        assert timeout_ms
+        return {TOPIC_PARTITION: self.unpacked.take(max_records)} if self.unpacked else {}
+
+    def position(self, _partition: Any, *, timeout_ms: float) -> int:
+        assert not timeout_ms
+        return int(self.unpacked.next_fetch_offset)
+
+
+def offsets_of(reader: RecordReader) -> Iterator[int]:
+    """All offsets that a reader gives, two records at a time."""
+    while (arrived := reader.poll(1, 2)[0]) is not None:
+        for chunk in arrived:
+            yield from chunk.offsets
+
+
+@pytest.mark.parametrize("max_records", [1, 2, 1000])
+@pytest.mark.parametrize(
+    ("deltas", "start", "rising"), [([0, 2, 0, 3], 1, [2]), ([0, 2, 2, 3], 0, [0, 2]), ([0, 1, 4, 3], 1, [1, 4])]
+)
+def test_offsets_that_do_not_rise_are_an_error_without_record_batches(
+    deltas: list[int], start: int, rising: list[int], max_records: int
+) -> None:
+    """A reader that gets single records of kafka-python gives those that rise, and then the error."""
+    consumer: Any = BytesConsumer(batch_of([record_of(delta) for delta in deltas], 0, 4))
+    limits = limits_of(max_records, include_headers=False)
+    reader = RecordReader(consumer, OffsetRange("t", 3, start, 5), limits, "stub:1")
+    offsets: list[int] = []
+    with pytest.raises(DecodeError, match=f"at offset {deltas[len(rising) + start]}, where one from {rising[-1] + 1} "):
+        offsets.extend(offsets_of(reader))
+    assert offsets == rising
 
 
 @pytest.mark.parametrize("codec", CODECS)

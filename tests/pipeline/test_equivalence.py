@@ -12,7 +12,7 @@ import pytest
 from benchmarks.corpus import WORKS
 from benchmarks.corpus import messages as benchmark_messages
 from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
-from tests.support.messages import cell, open_message, open_row
+from tests.support.messages import TSO, Message, canal, cell, debezium, framed, open_message, open_row
 from tests.support.mutations import MUTATIONS
 from tests.support.truth import tables_with_rows
 from ticdc_source.driver.read_context import context_of_schema
@@ -354,6 +354,100 @@ def with_unsigned(chooser: random.Random, number: int) -> bytes:
         f'"ts":1795247640915,"sql":"","sqlType":{{"id":-5,{codes}}},"mysqlType":{{{",".join(types)}}},'
         f'"old":null,"data":[{{"id":"{number}",{values}}}],"_tidb":{{"commitTs":470613397578743808}}}}'
     ).encode()
+
+
+_ROWS = {
+    "id": cell(3, 1, 11, h=True),
+    "v": cell(3, 5, 64),
+    "n": cell(3, 7, 0),
+    "b": cell(1, 2, 1),
+    "old": cell(3, 4, None),
+}
+_FIELDS = [
+    {"type": "int32", "optional": False, "field": "id", "tidb_type": "INT"},
+    {"type": "int32", "optional": True, "field": "v", "default": 0, "tidb_type": "INT"},
+    {"type": "string", "optional": True, "name": "io.debezium.data.Bits", "parameters": {"length": 8}, "field": "b"},
+]
+_GOOD = {
+    "open-protocol": open_message(open_row({"u": _ROWS})),
+    "canal-json": canal(
+        data=[{"id": "1", "v": "5"}],
+        mysql_type={"id": "int"},
+        sql_type={"id": 4, "v": 1},
+        _tidb={"commitTs": TSO},
+    ),
+    "debezium": debezium(after={"id": 1, "v": 5, "b": "Bw=="}, fields=_FIELDS),
+}
+_OTHER_FORMS = {
+    "open-protocol": [
+        *((b'"f":64', b'"f":' + form) for form in (b"64.0", b"6.4e1", b"64E0")),
+        *((b'"f":0', b'"f":' + form) for form in (b"-0", b"0.0", b"-0.0", b"false", b"0e0", b"1e400")),
+        *((b'"f":1,', b'"f":%b,' % form) for form in (b"true", b"1.0")),
+        *((b'"t":3', b'"t":' + form) for form in (b"3.0", b"0.3e1")),
+        *((b'"t":1,', b'"t":%b,' % form) for form in (b"true", b"1.0")),
+        *((b'"h":true', b'"h":' + form) for form in (b"1", b"1.0", b"false", b"0", b"null")),
+        *((b'"old":{"t":3,', b'"old":{"t":3,"f":%b,' % form) for form in (b"null", b"1e400", b"-1e400")),
+        *((b'"v":5', b'"v":' + form) for form in (b"5.0", b"0.5e1", b"true")),
+    ],
+    "canal-json": [
+        *((b'"sqlType":{"id":4', b'"sqlType":{"id":' + form) for form in (b"4.0", b"0.4e1")),
+        *((b'"v":1}', b'"v":%b}' % form) for form in (b"1.0", b"true")),
+        *((b'"isDdl":false', b'"isDdl":' + form) for form in (b"0", b"-0", b"0.0")),
+        (b'"es":%d' % (TSO >> 18), b'"es":%d.0' % (TSO >> 18)),
+        (b'"commitTs":%d' % TSO, b'"commitTs":%d.0' % TSO),
+    ],
+    "debezium": [
+        *((b'"optional":true', b'"optional":' + form) for form in (b"1", b"1.0")),
+        *((b'"optional":false', b'"optional":' + form) for form in (b"0", b"-0", b"0.0")),
+        *((b'"default":0', b'"default":' + form) for form in (b"-0", b"0.0", b"false")),
+        *((b'"length":8', b'"length":' + form) for form in (b"8.0", b"0.8e1")),
+        *((b'"v":5', b'"v":' + form) for form in (b"5.0", b"0.5e1", b"true")),
+        (b'"commit_ts":%d' % TSO, b'"commit_ts":%d.0' % TSO),
+    ],
+}
+
+
+def _each_alone(table: pa.Table | str, messages: int) -> list[object]:
+    """Return the rows of each message, or what is wrong with it, without its offset."""
+    assert isinstance(table, pa.Table)
+    found: list[list[object]] = [[] for _ in range(messages)]
+    for row in table.to_pylist():
+        bad = row.pop("_corrupt_record")
+        values = {name: value for name, value in row.items() if name not in ("_offset", "_timestamp", "_sequence")}
+        found[row["_offset"]].append(json.loads(bad)["reason"] if bad else values)
+    return list(found)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "part", "form"),
+    [(protocol, *forms) for protocol, pairs in _OTHER_FORMS.items() for forms in pairs],
+    ids=lambda value: value if isinstance(value, str) else value.decode(),
+)
+def test_numbers_of_equal_value_in_another_form_are_read_alike(protocol: str, part: bytes, form: bytes) -> None:
+    """A message with 64.0, 6.4e1, -0 or true for a number has one result on both paths, whatever stands before it."""
+    key, value = _GOOD[protocol]
+    assert value is not None
+    assert part in value
+    good, other = (key, value), (key, value.replace(part, form))
+    if protocol == "open-protocol":  # the length of the frame
+        other = (key, framed(value[8:].replace(part, form)))
+    given = {"mode": "PERMISSIVE", "includeMetadata": "kafka", "protocol": protocol}
+    schema = Captured.of(good).schema(**given)
+
+    def read_all(*messages: Message) -> set[str]:
+        outcomes = set()
+        for native_path in (False, True):
+            for sizes in (whole, single):
+                captured = Captured.of(*messages)
+                table = outcome(captured, schema, sizes, native_path=native_path, **given)
+                outcomes.add(repr(_each_alone(table, len(messages))))
+        return outcomes
+
+    (of_good,), (of_other,) = read_all(good), read_all(other)
+    one, another = of_good[1:-1], of_other[1:-1]
+    for order in ("go", "og", "gogo", "gggoog"):
+        expected = ", ".join(one if letter == "g" else another for letter in order)
+        assert read_all(*(good if letter == "g" else other for letter in order)) == {f"[{expected}]"}
 
 
 @pytest.mark.usefixtures("native_path")

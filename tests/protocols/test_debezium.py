@@ -58,6 +58,17 @@ def test_types(described: dict[str, Any], value: Any, expected: Any) -> None:
     assert one_value(described, value) == expected
 
 
+@pytest.mark.parametrize("other", [{"default": 0.0}, {"default": False}, {"optional": 1}], ids=str)
+def test_what_a_message_says_of_a_column_does_not_depend_on_the_one_before(other: dict[str, Any]) -> None:
+    """A field of another message that Python takes for equal, with 0.0 for 0 or 1 for true, has facts of its own."""
+    exact, equal = field("int32", default=0), {**field("int32", default=0), **other}
+    messages = [debezium("c", None, {"id": 1, "c": 1}, [ID, described]) for described in (exact, equal)]
+    alone = [Captured.of(message).schema().field("c").metadata for message in messages]
+    assert alone[0] != alone[1]
+    for first, second in (messages, messages[::-1]):
+        assert Captured.of(first, second).schema().field("c").metadata == alone[0]
+
+
 @pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 def test_without_schema_and_ddl_types_are_those_of_json() -> None:
     """Values then have JSON's types, and each column has a warning."""

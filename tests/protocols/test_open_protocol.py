@@ -328,3 +328,18 @@ def test_a_column_that_the_schema_lacks_is_an_error_or_left_out() -> None:
 
     ignored = Captured.of(old, new).read(schema=schema, onSchemaDrift="ignore").to_pylist()
     assert [row["id"] for row in ignored] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "described", [{"f": 64.0}, {"f": True}, {"t": 3.0}, {"t": True}, {"t": None}, {"h": 1}, {"f": "64"}], ids=str
+)
+def test_types_and_flags_are_json_integers(described: dict[str, Any]) -> None:
+    """A column whose type, flags or mark is of another JSON type is a bad record that names the column."""
+    message = open_message(open_row({"u": {"id": cell(3, 1, 11), "c": {**cell(3, 5, 64), **described}}}))
+    good = open_message(open_row({"u": {"id": cell(3, 1, 11), "c": cell(3, 5, 64)}}))
+    schema = Captured.of(good).schema(mode="PERMISSIVE")
+
+    table = Captured.of(good, message).read(schema=schema, mode="PERMISSIVE")
+
+    assert table["c"].to_pylist() == [5, None]
+    assert "not an open-protocol row event: column 'c' has " in table["_corrupt_record"].to_pylist()[1]

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import DecimalType, StructField, StructType
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.kernels.wire import Settings, kernel
@@ -110,6 +111,13 @@ def test_every_arrow_type_has_a_spark_type_and_comes_back() -> None:
     schema = pa.schema([pa.field(text, arrow) for text, arrow in ARROW.items()])
 
     assert to_arrow(to_spark(schema)).types == schema.types
+
+
+def test_a_schema_with_such_a_decimal_is_refused() -> None:
+    """Spark has decimal(0,0), and Arrow has not."""
+    schema = StructType([StructField("c", DecimalType(0, 0))])
+    with pytest.raises(SchemaError, match=r"Column c: the type decimal\(0,0\) is not one that the source reads"):
+        to_arrow(schema)
 
 
 def test_an_arrow_type_alone_has_a_mysql_type() -> None:

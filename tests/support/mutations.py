@@ -1,7 +1,10 @@
 """Messages that were damaged, or written by somebody else: each function changes one message a little."""
 
 import random
+import re
 from collections.abc import Callable
+
+Mutation = Callable[[bytes, random.Random], bytes]
 
 WORDS = [b"null", b"true", b"[]", b"{}", b'""', b"-1", b"1e400", b"9" * 20, b'"\xff"', b'"\\ud800"', b"0.5",
          b'{"t":1}', b'"0x10"', b'"nan"', b"[[[[", b"\x00" * 9]  # fmt: skip
@@ -63,4 +66,31 @@ def other_bytes(data: bytes, chooser: random.Random) -> bytes:
     return data[:index] + chooser.choice([b"0", b"_", b" ", b'"', b"\\", b"\xff", b",", b"}", b"a"]) + data[index + 1 :]
 
 
-MUTATIONS: list[Callable[[bytes, random.Random], bytes]] = [mangled, repeated_member, spaced, other_bytes]
+def in_another_form(literal: bytes, chooser: random.Random) -> bytes:
+    """Return what Python takes for an equal number: `64.0` or `6.4e1` for 64, `true` for 1, `-0` for 0."""
+    number = {b"true": b"1", b"false": b"0"}.get(literal, literal)
+    sign, digits = (b"-", number[1:]) if number[:1] == b"-" else (b"", number)
+    if not digits.isdigit():
+        return literal + b"0" if b"." in literal and b"e" not in literal.lower() else literal
+    forms = [number, number + b".0", number + b"e0", number + b"E+0"]
+    if len(digits) > 1:
+        forms.append(b"%b%b.%be%d" % (sign, digits[:1], digits[1:], len(digits) - 1))
+    forms += {b"0": [b"false", b"-0", b"-0.0"], b"1": [b"true"]}.get(number, [])
+    return chooser.choice([form for form in forms if form != literal])
+
+
+_LITERAL = re.compile(rb"(?<=[:\[,])(?:-?[0-9]+(?:\.[0-9]+)?|true|false)(?=[,}\]])")
+
+
+def another_form(data: bytes, chooser: random.Random) -> bytes:
+    """Write a number or truth value in another form."""
+    literals = list(_LITERAL.finditer(data))
+    if not literals:
+        return mangled(data, chooser)
+    literal = chooser.choice(literals)
+    return data[: literal.start()] + in_another_form(literal[0], chooser) + data[literal.end() :]
+
+
+MUTATIONS: list[Mutation] = [
+    mangled, repeated_member, spaced, other_bytes, another_form,
+]  # fmt: skip

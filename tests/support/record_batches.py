@@ -2,10 +2,11 @@
 
 import random
 import struct
+from collections.abc import Sequence
 
 import pyarrow as pa
 from kafka.record.memory_records import MemoryRecordsBuilder
-from kafka.record.util import calc_crc32c
+from kafka.record.util import calc_crc32c, encode_varint
 
 HEADER = 61  # bytes before a batch's records
 CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -66,6 +67,35 @@ def made(
             builder.skip(rng.choice([1, 3, 100, 20_000]))
     builder.close()
     return at_offset(bytes(builder.buffer()), offset) if magic == 2 else bytes(builder.buffer())
+
+
+def batch_of(records: Sequence[bytes], offset: int, last_delta: int) -> bytes:
+    """Return a batch of records as they are given, with a correct checksum, whatever they say."""
+    batch = bytearray(made(random.Random(0), offset, count=1, headers=False)[:HEADER])
+    struct.pack_into(">i", batch, 23, last_delta)
+    struct.pack_into(">i", batch, 57, len(records))
+    return changed(bytes(batch) + b"".join(records))
+
+
+def record_of(
+    offset_delta: int,
+    *,
+    value: bytes = b"v",
+    value_length: int | None = None,
+    headers: bytes = b"\0",
+    longer: int = 0,
+    time_delta: int = 0,
+) -> bytes:
+    """Return one record; the length of its value, its headers and its own length may be others than it has."""
+    parts = [b"\0", _varint(time_delta), _varint(offset_delta), _varint(-1)]
+    body = b"".join([*parts, _varint(len(value) if value_length is None else value_length), value, headers])
+    return _varint(len(body) + longer) + body
+
+
+def _varint(number: int) -> bytes:
+    into = bytearray()
+    encode_varint(number, into.append)
+    return bytes(into)
 
 
 def lz4_frame(body: bytes, block: int = 32_000) -> bytes:

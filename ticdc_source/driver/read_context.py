@@ -29,7 +29,7 @@ from ticdc_source.schema.model import (
     Written,
     merge_schemas,
 )
-from ticdc_source.schema.types import TYPES, ColumnType, parse_type
+from ticdc_source.schema.types import ColumnType, parse_type
 
 __all__ = [
     "context_of_sample",
@@ -102,7 +102,7 @@ def context_of_sample(sample: Sample) -> ReadContext:
         declared = facts.types_in_ddl(spelled[0], sample.ddl) if facts.types_in_ddl else in_texts.get(name, {})
         given = {column.name for column in tables.get(name) or tables.get(TableName("", name.table), ())}
         rest = [
-            ColumnContext(name=column, type=_of_known_name(versions[-1][1]), versions=_if_several(versions))
+            ColumnContext(name=column, type=_supported(versions[-1][1]), versions=_if_several(versions))
             for column, versions in declared.items()
             if column not in given
         ]
@@ -120,7 +120,7 @@ def _column(column: Column, *, as_shown: bool = False) -> ColumnContext:
     is_open = column.is_open and not (as_shown and _is_shown_binary(column))
     return ColumnContext(
         name=column.name.lower(),
-        type=None if is_open else _of_known_name(column.type),
+        type=None if is_open else _supported(column.type),
         versions=_if_several(column.versions),
         written=column.written,
         key=column.key,
@@ -133,8 +133,8 @@ def _is_shown_binary(column: Column) -> bool:
     return column.type is not None and column.type.family == "binary" and column.written is not Written.UNKNOWN
 
 
-def _of_known_name(type_: ColumnType | None) -> ColumnType | None:
-    return type_ if type_ is not None and type_.name in TYPES else None
+def _supported(type_: ColumnType | None) -> ColumnType | None:
+    return type_ if type_ is not None and type_.is_supported else None
 
 
 def _if_several(versions: TypeVersions) -> TypeVersions:

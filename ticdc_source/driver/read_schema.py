@@ -186,7 +186,7 @@ def _field(
 ) -> pa.Field:
     arrow = _arrow(column, hint, table, options, doubts)
     metadata = {TABLE: _quoted(table.table), PROTOCOL: protocol}
-    if column.type is not None and column.type.name in TYPES and not column.is_open:
+    if column.type is not None and column.type.is_supported and not column.is_open:
         metadata[MYSQL_TYPE] = str(column.type)
     if column.key:
         metadata[KEY] = "true"
@@ -207,7 +207,7 @@ def _arrow(
     where = f"Column {column.name} of {table.table}"
     if column.type is None:
         return _arrow_of_json(column, hint, doubts)
-    if column.type.name not in TYPES:
+    if not column.type.is_supported:
         if hint == pa.string():
             return hint
         msg = f"{where}: type {column.type} is not supported; {string_hint(column.name)}"

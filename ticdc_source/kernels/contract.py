@@ -37,6 +37,7 @@ class RecordRun:
         begin: the index of the first record's first byte.
         count: the number of records.
         offset: the batch's base offset.
+        highest_offset: the highest offset that a record of the batch may have.
         timestamp: the batch's base timestamp.
         append_time: with LogAppendTime, the batch's max timestamp; else None.
     """
@@ -44,6 +45,7 @@ class RecordRun:
     begin: int
     count: int
     offset: int
+    highest_offset: int
     timestamp: int
     append_time: int | None
 

@@ -162,6 +162,8 @@ def _made(type_: ColumnType, target: pa.DataType) -> ColumnType:
     category = category_of(target)
     if type_.name == "decimal" and category == "decimal":
         return replace(type_, length=target.precision, scale=target.scale)
+    if type_.name == "decimal" and category == "string" and not type_.is_supported:
+        return replace(type_, length=None, scale=None)
     if type_.family == "number" and category == category_of(type_.arrow) == "integer":
         return type_of(target)
     return type_

@@ -47,28 +47,33 @@ _BACKTICKED = re.compile(r"`[^`]*`")
 _HINT = re.compile(r"^(`(?:[^`]|``)+`|[^\s:`]+)\s*(?::|\s)\s*(.+?)(?:\s+not\s+null)?$", re.IGNORECASE | re.DOTALL)
 
 
-def parse_hint_type(text: str, option: str) -> pa.DataType:
+def parse_hint_type(text: str, option: str, column: str | None = None) -> pa.DataType:
     """Parse a type of Spark's DDL.
 
     Args:
         text: The type, such as `decimal(10,2)`.
         option: The option that has the type; for error messages.
+        column: The column that the option gives the type, if it names one; for error messages.
 
     Raises:
         OptionError: The text is not a type, or no TiDB column can be read as this type.
     """
+    where = f"Option '{option}':" + ("" if column is None else f" column {column}:")
     name = " ".join(text.lower().split())
     name = re.sub(r"\s*([<>])\s*", r"\1", name)
     match = _DECIMAL.match(name)
     if match:
         precision, scale = int(match[1]), int(match[2] or 0)
         if not 0 < precision <= DECIMAL_MAX or scale > precision:
-            msg = f"Option '{option}': {text.strip()} is not a decimal that Spark has (at most {DECIMAL_MAX} digits)"
+            msg = (
+                f"{where} {text.strip()} is not a decimal that Spark has (at most {DECIMAL_MAX} digits); "
+                "decimal(10,2) has ten, two of them behind the point"
+            )
             raise OptionError(msg)
         return pa.decimal128(precision, scale)
     arrow = _TYPES.get(name)
     if arrow is None:
-        msg = f"Option '{option}': unknown type {text.strip()!r}; known types are decimal(p,s), {', '.join(_TYPES)}"
+        msg = f"{where} unknown type {text.strip()!r}; known types are decimal(p,s), {', '.join(_TYPES)}"
         raise OptionError(msg)
     return arrow
 
@@ -94,7 +99,7 @@ def parse_hints(text: str) -> dict[str, pa.DataType]:
         if name in hints:
             msg = f"Option 'schemaHints': {unquote_name(match[1])} is given twice"
             raise OptionError(msg)
-        hints[name] = parse_hint_type(match[2], "schemaHints")
+        hints[name] = parse_hint_type(match[2], "schemaHints", unquote_name(match[1]))
     return hints
 
 

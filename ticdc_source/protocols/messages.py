@@ -20,6 +20,7 @@ from ticdc_source.tso import of_ms, physical_ms
 __all__ = [
     "MALFORMED",
     "JSONObject",
+    "exact",
     "failure_detail",
     "milliseconds",
     "parse_failure",
@@ -88,6 +89,17 @@ def parse_object(payload: bytes) -> JSONObject:
         msg = f"a JSON {type(parsed).__name__} where an object is expected"
         raise ValueError(msg)
     return parsed
+
+
+def exact(value: object) -> tuple[bytes, object]:
+    """Return what is equal only for equal JSON values of equal types: to Python, 1, 1.0 and True are equal.
+
+    The bytes alone would not do: infinity, which Python's parser makes of 1e400, is null there.
+    """
+    try:
+        return orjson.dumps(value), value
+    except TypeError:  # text that is not UTF-8, or an integer of more than 64 bits
+        return json.dumps(value).encode(), value
 
 
 def tso(value: object) -> int:

@@ -194,7 +194,7 @@ def declared_tables(text: str) -> Mapping[TableName, Create]:
     """Return the tables that `CREATE TABLE` texts create; a database may be "".
 
     Raises:
-        OptionError: the text has anything but `CREATE TABLE` statements.
+        OptionError: the text has anything but `CREATE TABLE` statements, or a DECIMAL that cannot be.
     """
     try:
         statements = _declared_steps(text)
@@ -208,6 +208,14 @@ def declared_tables(text: str) -> Mapping[TableName, Create]:
             f"it begins {text.strip()[:40]!r}"
         )
         raise OptionError(msg)
+    for table, created in tables.items():
+        for name, type_ in created.columns.items():
+            if type_.name == "decimal" and not type_.is_supported:
+                msg = (
+                    f"Option 'tableDDL': column {name} of {table.table}: no column has the type {type_}. Paste what "
+                    "SHOW CREATE TABLE prints"
+                )
+                raise OptionError(msg)
     return tables
 
 

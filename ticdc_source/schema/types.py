@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ticdc_source.errors import SchemaError
+from ticdc_source.errors import SchemaError, UnsupportedTypeError
 
 __all__ = [
     "BIGINT_UNSIGNED",
@@ -155,11 +155,19 @@ class ColumnType:
         return row.family if row else ""
 
     @property
+    def is_supported(self) -> bool:
+        """Whether there are such values: the type is in `TYPES`, and a DECIMAL has digits, and as many as its scale."""
+        if self.name == "decimal" and self.length is not None:
+            return self.length > 0 and 0 <= (self.scale or 0) <= self.length
+        return self.name in TYPES
+
+    @property
     def arrow(self) -> pa.DataType:
         """The Arrow type of the values.
 
         Raises:
             KeyError: the type is not in `TYPES`.
+            UnsupportedTypeError: it is a DECIMAL that cannot be.
         """
         row = TYPES[self.name]
         if self.name == "decimal":
@@ -175,6 +183,9 @@ class ColumnType:
         return row.arrow
 
     def _decimal_arrow(self) -> pa.DataType:
+        if not self.is_supported:
+            msg = f"type {self} is not supported"
+            raise UnsupportedTypeError(msg)
         if self.length is not None:
             if self.length > DECIMAL_MAX:
                 return pa.string()

@@ -17,7 +17,7 @@ from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
 from ticdc_source.events import TableName
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.schema.model import KEY, MYSQL_TYPE, TABLE, ColumnFacts, Key, handle_key
-from ticdc_source.schema.types import TYPES, ColumnType, parse_type
+from ticdc_source.schema.types import ColumnType, parse_type
 from ticdc_source.tso import of_ms
 
 __all__ = [
@@ -274,7 +274,7 @@ def described(table: TableName, rows: Sequence[Mapping[str, Fact]], at: int) -> 
 
 def _type(text: str, table: TableName, column: str) -> ColumnType:
     type_ = parse_type(text)
-    if type_.name not in TYPES:
+    if not type_.is_supported:
         msg = f"Column {column} of {table}: type {text} is not supported"
         raise UnsupportedTypeError(msg)
     return type_

@@ -75,7 +75,7 @@ def _arrow_fields(schema: spark.StructType) -> list[pa.Field]:
 
 
 def _arrow_type(type_: spark.DataType, name: str) -> pa.DataType:
-    if isinstance(type_, spark.DecimalType):
+    if isinstance(type_, spark.DecimalType) and 0 <= type_.scale <= type_.precision > 0:
         return pa.decimal128(type_.precision, type_.scale)
     if isinstance(type_, spark.ArrayType):
         return pa.list_(pa.field("element", _arrow_type(type_.elementType, name), type_.containsNull))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka.batches.decompress import Decompressed
-from ticdc_source.kafka.batches.one_by_one import cut_records, offset_of
+from ticdc_source.kafka.batches.one_by_one import check_offset, cut_records, offset_of
 from ticdc_source.kafka.batches.record_batches import Fetched, RecordBatch, visible
 from ticdc_source.kafka.batches.runs import Run, add_runs
 from ticdc_source.kernels.native import native
@@ -71,6 +71,7 @@ def chunks_of(
         cutter.flush()
     except DecodeError as error:  # in a record before that of any other failure
         failure = error
+    cutter.drop_early()
     if cutter.chunk.offsets:
         yield cutter.chunk
     if failure is not None:
@@ -99,6 +100,7 @@ class _Cutter:
         self._bytes_left = 0  # in the chunk
         self._runs: list[Run] = []  # records that belong to the chunk and are not in it yet
         self._waiting = 0  # how many those are
+        self._previous = -1  # the offset of the last record that was cut, whether the chunk has it or not
         self._native = native if limits.native else None  # until it declines some records
         self._begin()
 
@@ -112,6 +114,8 @@ class _Cutter:
         self.flush()
         message = memoryview(self._fetched.data)[batch.start : batch.end]
         for record in self._fetched.read_legacy(message, self._fetched.check_crcs):
+            check_offset(batch, record.offset, self._previous)
+            self._previous = record.offset
             if record.offset < self._fetched.start:
                 continue
             size = len(record.key or b"") + len(record.value or b"")
@@ -167,6 +171,7 @@ class _Cutter:
                     data,
                     at,
                     end,
+                    previous=self._previous,
                     max_records=min(left, max_records),
                     max_bytes=self._bytes_left,
                 )
@@ -174,10 +179,13 @@ class _Cutter:
                 left -= taken
                 self._bytes_left -= after - at
                 at = after
-                self._drop_early()
+                self._move_on()
+                self.drop_early()
             if missing and compressed is not None and end - at + missing > self._limits.max_record_bytes:
                 offset = offset_of(batch, data, at)
                 self.flush()
+                check_offset(batch, offset, self._previous)
+                self._previous = offset
                 if self.chunk.offsets:
                     yield self.chunk
                     self._begin()
@@ -218,15 +226,30 @@ class _Cutter:
         runs, self._runs, self._waiting = self._runs, [], 0
         if not runs:
             return
-        if self._native is None or not add_runs(self._native, runs, self.chunk):
+        if self._native is not None and add_runs(self._native, runs, self.chunk, self._previous):
+            self._move_on()
+        else:
             self._native = None
             for run in runs:
                 cut_records(
-                    run.batch, self.chunk, run.data, run.begin, run.end, max_records=run.count, max_bytes=run.end
+                    run.batch,
+                    self.chunk,
+                    run.data,
+                    run.begin,
+                    run.end,
+                    previous=self._previous,
+                    max_records=run.count,
+                    max_bytes=run.end,
                 )
-        self._drop_early()
+                self._move_on()
+        self.drop_early()
 
-    def _drop_early(self) -> None:
+    def _move_on(self) -> None:
+        """Take note of the last record's offset: the next one's is higher."""
+        if self.chunk.offsets:
+            self._previous = self.chunk.offsets[-1]
+
+    def drop_early(self) -> None:
         """Drop the records before the requested offset: a record batch is sent whole."""
         if self.chunk.offsets and self.chunk.offsets[0] < self._fetched.start:
             self.chunk = between(self.chunk, self._fetched.start)

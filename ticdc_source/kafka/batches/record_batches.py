@@ -39,6 +39,7 @@ _VARINT_BITS = 64  # at most
 _MORE = 0x80  # the highest bit of a varint's byte says that another one follows
 LOG_APPEND_TIME = 0x08  # of the attributes, as these
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
+_2_63 = 1 << 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,16 @@ class RecordBatch:
     producer_id: int = -1
     records: int = 0
     is_legacy: bool = False
+
+    @property
+    def lowest_offset(self) -> int:
+        """The lowest offset that a record of it may have; a legacy message does not say it."""
+        return 0 if self.is_legacy else self.offset
+
+    @property
+    def highest_offset(self) -> int:
+        """The highest offset that a record of it may have; a producer's legacy message does not say it."""
+        return (_2_63 if self.is_legacy else min(self.next_offset, _2_63)) - 1
 
 
 class AbortedTransaction(NamedTuple):

@@ -39,13 +39,14 @@ class Run:
     count: int
 
 
-def add_runs(native: ModuleType, runs: Sequence[Run], chunk: Chunk) -> bool:
+def add_runs(native: ModuleType, runs: Sequence[Run], chunk: Chunk, previous: int) -> bool:
     """Append the records of some runs to a chunk: all of them, or none.
 
     Args:
         native: the extension module.
         runs: the records.
         chunk: the chunk.
+        previous: the offset of the record before these, also if that one is not in the chunk; -1 for none.
 
     Returns:
         whether they were appended; if not, some record is damaged or unusual.
@@ -56,12 +57,13 @@ def add_runs(native: ModuleType, runs: Sequence[Run], chunk: Chunk) -> bool:
             begin,
             run.count,
             run.batch.offset,
+            run.batch.highest_offset,
             run.batch.first_timestamp,
             run.batch.max_timestamp if run.batch.attributes & LOG_APPEND_TIME else None,
         )
         for run, begin in zip(runs, begins, strict=True)
     ]
-    cut: CutRecords | None = native.cut_runs(data, record_runs, chunk.headers is not None)
+    cut: CutRecords | None = native.cut_runs(data, record_runs, previous, chunk.headers is not None)
     if cut is None:
         return False
     offsets: list[int] | range = cut.offsets

@@ -7,6 +7,7 @@ from typing import cast
 
 from kafka import TopicPartition as KafkaTopicPartition
 
+from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka.batches.cut import ChunkLimits
 from ticdc_source.kafka.kafka_python import library
@@ -45,6 +46,7 @@ class RecordReader:
         self._limits = limits
         self._servers = servers
         self._max_records = _FIRST_RECORDS  # to ask for at a time
+        self._previous = -1  # the offset before the next record's
         with our_errors(servers):
             consumer.assign([self._topic_partition])
         self.seek(offset_range.start)
@@ -53,6 +55,7 @@ class RecordReader:
         """Continue at another offset."""
         with our_errors(self._servers):
             self._consumer.seek(self._topic_partition, offset)
+        self._previous = offset - 1
 
     def poll(self, timeout_ms: float, max_records: int) -> tuple[Iterator[Chunk] | None, int]:
         """Wait for records; see `PartitionReader.poll`."""
@@ -72,7 +75,22 @@ class RecordReader:
         # serialized_…_size is -1 for null
         sizes = [max(0, record.serialized_key_size) + max(0, record.serialized_value_size) for record in records]
         self._max_records = max(1, _POLL_BYTES // (sum(sizes) // len(records) + _RECORD_BYTES))
-        return self._cut(records, sizes)
+        return self._rising(records, sizes)
+
+    def _rising(self, records: Sequence[library.ConsumerRecord], sizes: Sequence[int]) -> Iterator[Chunk]:
+        """Yield the records whose offsets rise.
+
+        Raises:
+            DecodeError: the offset of the next one does not, which a checksum cannot tell.
+        """
+        offsets = [record.offset for record in records]
+        before = [self._previous, *offsets[:-1]]
+        self._previous = offsets[-1]
+        rising = next((index for index, offset in enumerate(offsets) if offset <= before[index]), len(offsets))
+        yield from self._cut(records[:rising], sizes)
+        if rising < len(offsets):
+            msg = f"a record at offset {offsets[rising]}, where one from {before[rising] + 1} on is expected"
+            raise DecodeError(msg)
 
     def _cut(self, records: Sequence[library.ConsumerRecord], sizes: Sequence[int]) -> Iterator[Chunk]:
         limits = self._limits

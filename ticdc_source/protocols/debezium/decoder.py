@@ -48,6 +48,7 @@ from ticdc_source.protocols.images import Images, Parsed
 from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
+    exact,
     milliseconds,
     parse_object,
     readable,
@@ -193,7 +194,7 @@ class Debezium(RowDecoder):
             fields = _row_fields(message)
             version = bisect_left(boundaries, commit_ts or 0) if boundaries else 0
             native = payload["source"].get("connector") not in _TICDC
-            signature = (fields, tuple(described), version, native)
+            signature = (exact(fields), tuple(described), version, native)
             if signature != last_signature:
                 columns = since_ddl(_columns(fields, described, native=native), boundaries, version)
                 last_signature = signature

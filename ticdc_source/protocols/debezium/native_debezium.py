@@ -22,6 +22,7 @@ from ticdc_source.schema.types import BIGINT_UNSIGNED, DECIMAL_MAX, ColumnType
 __all__ = ["DECIMAL", "NATIVE", "NATIVE_STRING", "Native", "decimal_type", "payload_of", "wire_name"]
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_MOST_DIGITS = 65  # of MySQL's DECIMAL
 
 # A string that Debezium itself wrote: text, a decimal with decimal.handling.mode=string, or a binary. Nothing says
 # whether the binary is base64, base64-url-safe or hex (binary.handling.mode), so it stays text.
@@ -86,6 +87,9 @@ def _decimal(type_: ColumnType) -> Wire:
     def text(cell: Cell) -> Cell:
         if type(cell) is not str:
             return cell
+        if not 0 <= scale <= _MOST_DIGITS:
+            msg = f"a decimal of scale {scale}, which MySQL does not have"
+            raise ValueError(msg)
         digits = str(int.from_bytes(strings.base64_bytes(cell), "big", signed=True))
         sign, digits = ("-", digits[1:]) if digits[0] == "-" else ("", digits)
         digits = digits.rjust(scale + 1, "0")

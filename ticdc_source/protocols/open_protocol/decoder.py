@@ -19,7 +19,7 @@ from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, Protocol
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, since_ddl
 from ticdc_source.protocols.images import Images, Parsed
 from ticdc_source.protocols.large_messages import check_claimed
-from ticdc_source.protocols.messages import JSONObject, parse_object, text
+from ticdc_source.protocols.messages import JSONObject, exact, parse_object, text
 from ticdc_source.protocols.open_protocol.flagless_strings import wire_of_strings, written_in
 from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
 from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
@@ -35,6 +35,8 @@ __all__ = ["OpenProtocol"]
 # Flags of a column (docs/wire.md, item 61). Flag 32 does not say which index a column is part of, nor whether it is
 # unique, so it is left out (docs/reference/types.md).
 _BINARY, _HANDLE_KEY, _GENERATED, _PRIMARY_KEY, _UNIQUE_KEY, _NULLABLE, _UNSIGNED = 1, 2, 4, 8, 16, 64, 128
+
+_FLAGS, _MARKS = (int, type(None)), (bool, type(None))  # the JSON types of `f` and `h`
 
 # Type codes (pingcap/tidb pkg/parser/mysql/type.go). 15, 249-252, 253 and 254 are binary if flag 1 is set.
 _CODES = {
@@ -109,8 +111,7 @@ class OpenProtocol(RowDecoder):
         indexes, key_frames = events.indexes, list(events.event_keys)
         parsed.commit_ts = [key_frame["ts"] for key_frame in key_frames]
         columns: tuple[Column, ...] = ()
-        last_signature: Signature | None = None
-        last_version = 0
+        last_signature, last_version = exact(None), 0
 
         def read(event: int, value_frame: bytes) -> None:
             nonlocal columns, last_signature, last_version
@@ -127,9 +128,10 @@ class OpenProtocol(RowDecoder):
                 described = {**after, **{name: old for name, old in before.items() if name not in after}}
             signature = tuple((name, cell["t"], cell.get("f"), cell.get("h")) for name, cell in described.items())
             version = bisect_left(boundaries, key_frame["ts"]) if boundaries else 0
-            if signature != last_signature or version != last_version:
+            exact_signature = exact(signature)
+            if exact_signature != last_signature or version != last_version:
                 columns = since_ddl(_columns(signature), boundaries, version)
-                last_signature, last_version = signature, version
+                last_signature, last_version = exact_signature, version
                 images.continue_run(columns)
             if learn is not None:
                 learn(template_of(signature), version, columns)
@@ -214,6 +216,8 @@ def _claimed(key: bytes | None, value: bytes, expected: JSONObject) -> bytes:
 
 
 def _columns(signature: Signature) -> tuple[Column, ...]:
+    for column in signature:
+        _check_types(*column)
     translated = with_ticdc_flags(signature)
     columns = tuple(_column(text(name), code, flags, handle) for name, code, flags, handle in translated)
     if translated is not signature:  # these flags have no bit for some facts
@@ -222,6 +226,12 @@ def _columns(signature: Signature) -> tuple[Column, ...]:
         replace(column, facts=_facts(flags, handle))
         for column, (_, _, flags, handle) in zip(columns, signature, strict=True)
     )
+
+
+def _check_types(name: str, code: object, flags: object, handle: object) -> None:
+    if type(code) is not int or type(flags) not in _FLAGS or type(handle) not in _MARKS:
+        msg = f"column {name!r} has type code {code!r}, flags {flags!r} and handle-key mark {handle!r}"
+        raise TypeError(msg)
 
 
 def _facts(flags: int | None, handle: bool | None) -> ColumnFacts:  # noqa: FBT001

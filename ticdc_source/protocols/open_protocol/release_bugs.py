@@ -19,7 +19,7 @@ import json
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from ticdc_source.protocols.messages import JSONObject
+from ticdc_source.protocols.messages import JSONObject, exact
 
 __all__ = ["Signature", "restored_old_values", "with_ticdc_flags"]
 
@@ -95,7 +95,8 @@ def _matches(groups: Sequence[JSONObject], nulls: Sequence[tuple[str, JSONObject
 
 
 def _alike(group: JSONObject, cell: JSONObject) -> bool:
-    return all(cell.get(part) == group.get(part) for part in ("t", "f", "h"))
+    parts = ("t", "f", "h")
+    return exact([*map(cell.get, parts)]) == exact([*map(group.get, parts)])
 
 
 def with_ticdc_flags(columns: Signature) -> Signature:

@@ -22,14 +22,10 @@ _STEPS = (Branch([Way(b'{"u":{', [_ROW, _CHANGED]), Way(b'{"d":{', [_DELETE, _RO
 
 def template_of(signature: Signature) -> Template | None:
     """Return the template of events with these columns; None if TiCDC writes no such events."""
-    if not signature or not all(_is_plain(*parts) for parts in signature):
+    if not signature or any(handle is False for _, _, _, handle in signature):
         return None
     heads = tuple(_head(*parts) for parts in signature)
     return Template(identity=heads, program=lambda _: Program(_STEPS, heads, tail=b"}", partial=True))
-
-
-def _is_plain(_name: str, code: object, flags: object, handle: object) -> bool:
-    return type(code) is int and (flags is None or type(flags) is int) and (handle is None or handle is True)
 
 
 def _head(name: str, code: int, flags: int | None, handle: bool | None) -> bytes:  # noqa: FBT001
