@@ -1,9 +1,13 @@
 """Which copies of DDL events a read has, if TiCDC sends every DDL event to each partition of its topic.
 
-A read from the first record of a topic has all copies. One that starts or ends elsewhere may have only some of them,
-because the partitions begin and end at different moments. The records around these edges tell which: all copies of a
-DDL event are equal, a watermark says that no DDL event up to it comes behind it, and no record is older than its
-commit-ts (docs/wire.md, items 29, 99 and 101; docs/design/0009-output-formats.md).
+A read from the first record of a topic has all copies. A read that starts or ends elsewhere may lack some: one copy of
+a DDL event may lie before the read starts in its partition, and another copy inside the read. The records around each
+edge, which is a start or an end in one partition, tell which copies the read has (docs/wire.md, items 29, 99 and 101;
+docs/design/0009-output-formats.md):
+
+- All copies of a DDL event are equal.
+- After a watermark comes no new DDL event with a commit-ts up to the watermark's.
+- The timestamp of a record is not earlier than the time of its commit-ts, unless clocks differ.
 """
 
 from __future__ import annotations
@@ -31,34 +35,36 @@ from ticdc_source.tso import of_ms, physical_ms
 
 __all__ = ["DDLEdges", "by_topic", "coverage_from_json", "coverage_to_json", "lower_partitions"]
 
-_FIRST = 256  # offsets to read at once; the next windows are larger
-_NEIGHBOURS = 16  # records whose latest timestamp counts as the time of the first
-_NEWEST = 64  # offsets at the end of a partition, for the time of its newest record
-# DDL events of each kind that an offset in a checkpoint names, at most. What it does not name may come twice.
+_FIRST = 256  # offsets in the first window; later windows are larger
+_NEIGHBOURS = 16  # the latest timestamp of so many records counts as the time of the first of them
+_NEWEST = 64  # offsets to read at the end of a partition, for the time of its newest record
+# An offset in a checkpoint names at most so many DDL events inside, and as many outside. Others may come twice.
 _MOST_NAMED = 200
 
 Coverage = Mapping[TopicPartition, DDLCoverage]
 ALL = DDLCoverage()
-_UNBOUNDED = (1 << 63) - 1
+_UNBOUNDED = (1 << 63) - 1  # no commit-ts is larger
 
 
 def by_topic(topic_partitions: Iterable[TopicPartition], coverage: Coverage) -> dict[str, dict[int, DDLCoverage]]:
-    """Return the coverage of the partitions of each topic, up to the first that has all copies.
+    """Return the coverage of each topic's partitions, up to the lowest partition of which the read has all copies.
+
+    That partition decides for all above it.
 
     Args:
         topic_partitions: the topic partitions that are read.
-        coverage: what is known of some; the read has all copies of the others.
+        coverage: the coverage of some of them; of the others the read has all copies.
     """
-    copies: dict[str, dict[int, DDLCoverage]] = {}
+    by_partition: dict[str, dict[int, DDLCoverage]] = {}
     for topic_partition in sorted(topic_partitions):
-        of_topic = copies.setdefault(topic_partition.topic, {})
+        of_topic = by_partition.setdefault(topic_partition.topic, {})
         if ALL not in of_topic.values():
             of_topic[topic_partition.partition] = coverage.get(topic_partition, ALL)
-    return copies
+    return by_partition
 
 
 def lower_partitions(topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return all partitions but the highest of each topic: no other partition asks what that one has."""
+    """Return all partitions but the highest of each topic: only higher partitions need the coverage of a partition."""
     topic_partitions = sorted(topic_partitions)
     highest = {topic_partition.topic: topic_partition for topic_partition in topic_partitions}
     return [each for each in topic_partitions if each != highest[each.topic]]
@@ -66,14 +72,14 @@ def lower_partitions(topic_partitions: Iterable[TopicPartition]) -> list[TopicPa
 
 @dataclass
 class _Scan:
-    """What some records of a topic partition say.
+    """What was found in consecutive records of a topic partition.
 
     Attributes:
-        ddl: the commit-ts of each DDL event, by its identity.
-        watermark: the largest watermark.
-        times: offset and timestamp, in ms since 1970, of the first and of the last record that has one.
-        records: how many records there are.
-        ahead_ms: by how much a commit-ts is ahead of its record, at most: 0, unless clocks differ.
+        ddl: the commit-ts of each DDL event, by the identity of the event.
+        watermark: the largest watermark; None if there is none.
+        times: the offset and the timestamp (ms since 1970) of the first and of the last record that has a timestamp.
+        records: the number of records.
+        ahead_ms: the most by which a commit-ts is later than the timestamp of its record: 0, unless clocks differ.
         is_whole: whether all records of the range were read.
     """
 
@@ -88,7 +94,7 @@ class _Scan:
         """Add the records of a chunk."""
         self.records += len(chunk)
         times = [pair for pair in zip(chunk.offsets, chunk.timestamps, strict=True) if pair[1] >= 0]
-        if times:  # a record that a producer sent late is older than its neighbours
+        if times:  # a producer may send a record late: then its timestamp is earlier than those of its neighbours
             first = times[0][0], max(time for _, time in times[:_NEIGHBOURS])
             self._add_times([first, times[-1]])
         for split in splits_of(decoder, chunk):
@@ -104,7 +110,7 @@ class _Scan:
                     self.ahead_ms = max(self.ahead_ms, physical_ms(ts) - chunk.timestamps[position])
 
     def merge(self, other: _Scan) -> None:
-        """Add what other records of the same topic partition say."""
+        """Add what was found in other records of the same topic partition."""
         self.ddl |= other.ddl
         marks = [mark for mark in (self.watermark, other.watermark) if mark is not None]
         self.watermark = max(marks, default=None)
@@ -118,7 +124,10 @@ class _Scan:
 
     @property
     def bound(self) -> int | None:
-        """The commit-ts that no DDL event before the first record exceeds, unless clocks differ by too much."""
+        """A commit-ts that no DDL event before the first record exceeds; None if no record has a timestamp.
+
+        It holds as long as clocks differ by `CLOCKS_DIFFER_MS` at most.
+        """
         return of_ms(self.times[0][1] + self.ahead_ms + CLOCKS_DIFFER_MS) if self.times else None
 
     @property
@@ -127,7 +136,11 @@ class _Scan:
         return self.times[1][1] - self.times[0][1] if self.times else 0
 
     def has_passed(self, bound: int | None) -> bool:
-        """Return whether no first copy of a DDL event up to a commit-ts comes behind the last record."""
+        """Return whether the partition gets no new DDL event up to a commit-ts after the last record.
+
+        Args:
+            bound: the commit-ts; None stands for the scan's own `bound`.
+        """
         bound = self.bound if bound is None else bound
         if bound is None:
             return False
@@ -137,13 +150,13 @@ class _Scan:
 
 
 class DDLEdges:
-    """Reads the records around the edges of a read.
+    """Reads the records around the edges of a read, and concludes which copies of DDL events the read has.
 
     Args:
         fetch: yields the records of an offset range.
         decoder: the decoder of the protocol.
-        options: `inferSchema.maxScannedRecords` and `inferSchema.timeoutMs` limit what is read beside a first window of
-            each edge.
+        options: `inferSchema.maxScannedRecords` and `inferSchema.timeoutMs` limit what is read after the first window
+            of each edge.
         partitions: how many topic partitions share these limits.
     """
 
@@ -159,12 +172,12 @@ class DDLEdges:
         earliest: Mapping[TopicPartition, int],
         latest: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, DDLCoverage]:
-        """Return the coverage of the offset ranges of a batch, those of the highest partitions left out.
+        """Return the coverage of the offset ranges of a batch, without the highest partition of each topic.
 
         Args:
             ranges: the offset ranges, without empty ones.
             earliest: the log start of each topic partition.
-            latest: the end of each topic partition, looked up after the ranges.
+            latest: the end of each topic partition, looked up after the ranges were planned.
         """
         by_partition = {offset_range.topic_partition: offset_range for offset_range in ranges}
         return {
@@ -180,8 +193,10 @@ class DDLEdges:
     ) -> dict[TopicPartition, DDLCoverage]:
         """Return the coverage of topic partitions that a stream reads without an end.
 
+        Partitions that it reads from offset 0 are left out: it has all their copies.
+
         Args:
-            starts: where it starts in each.
+            starts: where the stream starts in each.
             earliest: the log start of each.
             latest: the end of each topic partition of the topics.
         """
@@ -196,19 +211,19 @@ class DDLEdges:
     ) -> DDLCoverage:
         topic_partition, start, end = offset_range.topic_partition, offset_range.start, offset_range.end
         tail = self._backward(offset_range, _has_late_watermark)
-        if tail.is_whole:
+        if tail.is_whole:  # the whole range was read, so every DDL event in it can be named
             return DDLCoverage.of_only(tail.ddl)
-        begin = self._of_start(topic_partition, start, end, earliest, latest) if start else ALL
-        inside, outside, until = set(begin.inside), set(begin.outside), tail.watermark
+        at_start = self._of_start(topic_partition, start, end, earliest, latest) if start else ALL
+        inside, outside, until = set(at_start.inside), set(at_start.outside), tail.watermark
         inside |= {identity for identity, ts in tail.ddl.items() if until is None or ts is None or ts > until}
         if until is None:
-            behind = self._forward(OffsetRange(*topic_partition, end, max(end, latest[topic_partition])), _never)
-            if behind.is_whole:
-                outside |= behind.ddl.keys()
-            else:  # nothing tells what lies before the end
+            after_end = self._forward(OffsetRange(*topic_partition, end, max(end, latest[topic_partition])), _never)
+            if after_end.is_whole:
+                outside |= after_end.ddl.keys()
+            else:  # nothing tells which other DDL events lie before the end
                 until = -1
         return DDLCoverage(
-            after=begin.after, until=until, inside=frozenset(inside), outside=frozenset(outside - inside)
+            after=at_start.after, until=until, inside=frozenset(inside), outside=frozenset(outside - inside)
         )
 
     def _of_start(
@@ -219,22 +234,23 @@ class DDLEdges:
         earliest: Mapping[TopicPartition, int],
         latest: Mapping[TopicPartition, int],
     ) -> DDLCoverage:
-        """Return the coverage of a topic partition from an offset on; nothing behind `end` is looked at."""
+        """Return the coverage of a topic partition from `start` on, by its DDL events before `end`."""
         log_start = earliest[topic_partition]
         before = self._backward(OffsetRange(*topic_partition, min(log_start, start), start), _is_long_ago)
-        if before.is_whole and log_start == 0:  # DDL events that TiCDC sent again are inside all the same
+        if before.is_whole and log_start == 0:  # a DDL event that TiCDC sends again after the start may come twice
             return DDLCoverage(outside=frozenset(before.ddl))
-        behind = self._forward(OffsetRange(*topic_partition, start, end), lambda scan: scan.has_passed(before.bound))
-        before.ahead_ms = behind.ahead_ms = max(before.ahead_ms, behind.ahead_ms)
-        after = behind.bound if before.bound is None else before.bound
+        since = self._forward(OffsetRange(*topic_partition, start, end), lambda scan: scan.has_passed(before.bound))
+        before.ahead_ms = since.ahead_ms = max(before.ahead_ms, since.ahead_ms)
+        after = since.bound if before.bound is None else before.bound
         if after is None:
-            after = self._newest(topic_partition.topic, latest)
-        inside = [key for key, ts in behind.ddl.items() if ts is None or ts <= after or key in before.ddl]
-        outside = [key for key, ts in before.ddl.items() if ts is not None and ts > after and key not in behind.ddl]
+            after = self._bound_of_topic(topic_partition.topic, latest)
+        # Named are DDL events that were seen on the other side than `after` says, and those seen on both sides.
+        inside = [key for key, ts in since.ddl.items() if ts is None or ts <= after or key in before.ddl]
+        outside = [key for key, ts in before.ddl.items() if ts is not None and ts > after and key not in since.ddl]
         return DDLCoverage(after=after, inside=frozenset(inside), outside=frozenset(outside))
 
-    def _newest(self, topic: str, latest: Mapping[TopicPartition, int]) -> int:
-        """Return the commit-ts that no DDL event exceeds which any partition of a topic has now."""
+    def _bound_of_topic(self, topic: str, latest: Mapping[TopicPartition, int]) -> int:
+        """Return a commit-ts that no DDL event in any partition of a topic exceeds now."""
         scans = [
             self._backward(OffsetRange(*topic_partition, max(0, end - _NEWEST), end), _always)
             for topic_partition, end in latest.items()
@@ -260,7 +276,7 @@ class DDLEdges:
             try:
                 for chunk in window:
                     of_window.add(chunk, self._decoder)
-            except (DataLossError, DecodeError):  # if the read wants these records, it will say so itself
+            except (DataLossError, DecodeError):  # if the read needs these records, it raises the error itself
                 return scan
             scan.merge(of_window)
         scan.is_whole = True
@@ -276,32 +292,35 @@ def _always(_: _Scan) -> bool:
 
 
 def _has_late_watermark(scan: _Scan) -> bool:
-    """Return whether no DDL event before the first record exceeds the watermark, or there seems to be no watermark."""
-    if scan.watermark is None:  # TiCDC would write one each second
+    """Return whether no DDL event before the first record exceeds the watermark, or the topic seems to have none."""
+    if scan.watermark is None:  # if TiCDC wrote watermarks, there would be one each second
         return scan.span_ms > CLOCKS_DIFFER_MS
     return scan.times != [] and physical_ms(scan.watermark) >= scan.times[0][1] + scan.ahead_ms
 
 
 def _is_long_ago(scan: _Scan) -> bool:
-    """Return whether the first record is so old that `bound` is older than what TiCDC sends late."""
+    """Return whether `bound` is over a minute before the last record: TiCDC hardly sends such old DDL events later."""
     return scan.span_ms > 2 * CLOCKS_DIFFER_MS + scan.ahead_ms
 
 
 def coverage_to_json(coverage: Coverage) -> dict[str, Any]:
-    """Return the coverage of a stream's topic partitions as a member of an offset; partitions with all copies lack."""
+    """Return the coverage of a stream's topic partitions, as a member of an offset.
+
+    Partitions of which the stream has all copies are left out.
+    """
     members: dict[str, Any] = {}
     for (topic, partition), copies in sorted(coverage.items(), key=lambda item: item[0]):
         if copies != ALL:
-            members.setdefault(topic, {})[str(partition)] = _as_json(copies)
+            members.setdefault(topic, {})[str(partition)] = _to_json(copies)
     return members
 
 
-def _as_json(copies: DDLCoverage) -> dict[str, Any]:
+def _to_json(copies: DDLCoverage) -> dict[str, Any]:
     inside, outside = (
         sorted(names, key=lambda name: (_ts_of(name), name)) for names in (copies.inside, copies.outside)
     )
     after = copies.after
-    if len(outside) > _MOST_NAMED:
+    if len(outside) > _MOST_NAMED:  # a larger `after` puts those outside that are not named
         *_, largest = dropped = outside[:-_MOST_NAMED]
         after = max(_ts_of(largest), -1 if after is None else after)
         outside = outside[len(dropped) :]
@@ -318,11 +337,11 @@ def coverage_from_json(members: object) -> dict[TopicPartition, DDLCoverage]:
     """Return the coverage that `coverage_to_json` has written.
 
     Raises:
-        CheckpointError: it does not have that form; somebody has edited it.
+        CheckpointError: the JSON has another form: somebody has edited the checkpoint.
     """
     try:
         return {
-            TopicPartition(topic, int(partition)): _of_json(copies)
+            TopicPartition(topic, int(partition)): _from_json(copies)
             for topic, of_topic in members.items()  # type: ignore[attr-defined]
             for partition, copies in of_topic.items()
         }
@@ -330,7 +349,7 @@ def coverage_from_json(members: object) -> dict[TopicPartition, DDLCoverage]:
         raise unreadable(json.dumps(members)) from None
 
 
-def _of_json(copies: Mapping[str, Any]) -> DDLCoverage:
+def _from_json(copies: Mapping[str, Any]) -> DDLCoverage:
     after, inside, outside = copies.get("after"), copies.get("inside", []), copies.get("outside", [])
     if not (after is None or type(after) is int) or not all(isinstance(name, str) for name in (*inside, *outside)):
         raise ValueError

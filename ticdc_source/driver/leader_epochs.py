@@ -1,9 +1,10 @@
-"""Leader epochs: they tell that a log was truncated, also when it has grown past the offset that was read since.
+"""Leader epochs show that a log was truncated, even if it has since grown past the offset that was read.
 
-A partition's leader has a number, its epoch, which rises with each election, and writes it into each record batch. The
-leader of epoch 5 that says "the log ends at 42" has written none of these 42 offsets in an epoch after 5. If a later
-leader says that epoch 5 ends at 40 in its log, it has written offsets 40 and 41 itself: what was read there is gone.
-Only an election of a replica that lacked records (an unclean one) does that. Kafka's own consumer looks in this way.
+A partition's leader has a number, its epoch. It rises with each election, and the leader writes it into each record
+batch. If the leader of epoch 5 says "the log ends at 42", no record before offset 42 is of a later epoch. If a later
+leader then says "epoch 5 ends at 40", its log has other records at offsets 40 and 41, or none: those that were read
+there are gone. Only the election of a replica that lacks records, an unclean one, does that. Kafka's own consumer
+detects truncation in the same way.
 """
 
 from __future__ import annotations
@@ -19,26 +20,30 @@ _log = logging.getLogger(__name__)
 
 
 class LeaderEpochs:
-    """The epochs of the leaders as of the last look-up, and where earlier epochs end in their logs.
+    """The epochs of the leaders as of the last look-up, and where earlier epochs end in the logs of these leaders.
 
     Args:
-        ends_of: asks the leaders where the given epoch of each partition ends in their log; -1 for what they do not
-            know.
+        ends_of: asks the leader of each partition where the given epoch ends in its log; -1 if it does not know.
     """
 
     def __init__(self, ends_of: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]) -> None:
         self._ends_of = ends_of
         self._current: dict[TopicPartition, int] = {}
-        # Ends in the logs of the current leaders. They do not move: a stream that is idle asks once for each election.
+        # Where epochs end in the logs of the current leaders. This never changes, so no leader is asked twice.
         self._ends: dict[tuple[TopicPartition, int], int] = {}
 
     @property
     def current(self) -> Mapping[TopicPartition, int]:
-        """The epochs of the leaders as of the last look-up of ends, where they tell them."""
+        """The epochs of the leaders as of the last look-up of ends, as far as they are known."""
         return self._current
 
     def learn(self, answer: Mapping[TopicPartition, int], topic_partitions: Iterable[TopicPartition]) -> None:
-        """Take the epochs that came with a look-up of ends."""
+        """Remember the epochs that came with a look-up of ends, and forget what former leaders said.
+
+        Args:
+            answer: the epochs, as far as they are known.
+            topic_partitions: the topic partitions whose ends were looked up.
+        """
         before = self._current
         self._current = {tp: answer[tp] for tp in topic_partitions if tp in answer}
         self._ends = {key: end for key, end in self._ends.items() if self._current.get(key[0]) == before.get(key[0])}
@@ -46,19 +51,19 @@ class LeaderEpochs:
     def truncated(
         self, offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Return the partitions that lack offsets which they had, with the first offset that they lack.
+        """Return the partitions whose logs were truncated, with the first offset that was lost.
 
         This asks the brokers only about partitions that have had an election since.
 
         Args:
-            offsets: the ends of the logs, or offsets before them, as they were.
-            epochs: the epochs of the leaders that said so, as far as they are known.
+            offsets: an offset in each partition that its log had reached.
+            epochs: the epochs of the leaders at that time, as far as they are known.
         """
         elected = {tp: epochs[tp] for tp in offsets if tp in epochs and self._current.get(tp, -1) > epochs[tp]}
-        unknown = {tp: epoch for tp, epoch in elected.items() if (tp, epoch) not in self._ends}
-        if unknown:
-            answer = self._ends_of(unknown)
-            self._ends.update({(tp, epoch): answer.get(tp, -1) for tp, epoch in unknown.items()})
-            _log.debug("New leaders since epochs %s: those end at %s in their logs", unknown, answer)
+        to_ask = {tp: epoch for tp, epoch in elected.items() if (tp, epoch) not in self._ends}
+        if to_ask:
+            answer = self._ends_of(to_ask)
+            self._ends.update({(tp, epoch): answer.get(tp, -1) for tp, epoch in to_ask.items()})
+            _log.debug("New leaders since epochs %s: those end at %s in their logs", to_ask, answer)
         ends = {tp: self._ends[tp, epoch] for tp, epoch in elected.items()}
         return {tp: end for tp, end in ends.items() if 0 <= end < offsets[tp]}

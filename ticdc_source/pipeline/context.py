@@ -65,14 +65,16 @@ class ReadContext:
 class DDLCoverage:
     """Which DDL events the read has from one topic partition, if every partition gets a copy: all, by default.
 
-    Where it is not known whether a copy lies inside the read, it counts as outside: the DDL event then comes from
-    another partition too, twice rather than never.
+    If it is not known whether a copy lies inside the read, the copy counts as outside. Then the DDL event may come from
+    another partition too: twice rather than never.
 
     Attributes:
-        after: the copies of DDL events with a larger commit-ts lie behind the start; None if none lies before it.
-        until: the copies of DDL events up to this commit-ts lie before the end; None if none lies behind it.
-        inside: the identities of other DDL events whose copies lie inside.
-        outside: the identities of DDL events whose copies do not, although `after` and `until` say so.
+        after: the copies of DDL events with a larger commit-ts lie after the start; None if only those in
+            `outside` lie before it.
+        until: the copies of DDL events up to this commit-ts lie before the end; None if only those in
+            `outside` lie after it.
+        inside: the identities of DDL events whose copies lie inside, whatever `after` and `until` say.
+        outside: the identities of DDL events whose copies lie outside, whatever `after` and `until` say.
     """
 
     after: int | None = None
@@ -95,8 +97,8 @@ class DDLCoverage:
         return (self.after is None or commit_ts > self.after) and (self.until is None or commit_ts <= self.until)
 
 
-# For each topic, what the read has from each of its partitions. Partitions that are not named have no copy, or come
-# after one that has all.
+# For each topic, the coverage of its partitions. A partition that is not named is not read, or is higher than one of
+# which the read has all copies.
 DDLCopies = Mapping[str, Mapping[int, DDLCoverage]]
 
 

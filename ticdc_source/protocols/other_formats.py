@@ -1,22 +1,24 @@
-"""What messages look like that no decoder of this version reads, for errors: TiCDC's other protocols."""
+"""TiCDC's protocols that this version does not read, and how their messages look, so that errors can name them."""
 
 from __future__ import annotations
 
 __all__ = ["looks_like"]
 
-_GLUE, _GLUE_HEADER = b"\x03\x00", 2 + 16  # a version, no compression, and the UUID of a schema
-_CONFLUENT, _CONFLUENT_HEADER = b"\x00", 1 + 4  # and the id of a schema, from 1
-# What avro-enable-watermark adds: a byte before JSON, or before a commit-ts of eight bytes.
+# AWS Glue's header: 03 for the version, 00 for "not compressed", then the UUID of a schema.
+_GLUE, _GLUE_HEADER = b"\x03\x00", 2 + 16
+# Confluent's header: 00, then the id of a schema in four bytes. Ids begin at 1.
+_CONFLUENT, _CONFLUENT_HEADER = b"\x00", 1 + 4
+# Messages that avro-enable-watermark adds: 01, then DDL as JSON; 02 or 03, then a commit-ts in eight bytes.
 _AVRO_DDL, _AVRO_TS, _AVRO_TS_LENGTH = b'\x01{"query":', (b"\x02", b"\x03"), 1 + 8
-# The branch of a union, a number, the same number: watermark, bootstrap, DDL and row.
+# simple in Avro: 16 for the branch of a union, then twice the number of a watermark, a bootstrap, a DDL event or a row.
 _SIMPLE_AVRO = tuple(bytes([0x16, number, number]) for number in (0, 2, 4, 6))
 _SIMPLE_BEGIN, _SIMPLE_MEMBERS = b'{"version":', (b'"type":', b'"commitTs":', b'"buildTs":')
 
 
 def looks_like(value: bytes | None) -> str | None:
-    """Return the format that a plain value seems to have; None if it looks like none of these (docs/wire.md, item 114).
+    """Return the name of the protocol that an uncompressed value seems to be of; None if it looks like none of these.
 
-    Only bytes are compared; nothing is parsed.
+    This only compares bytes, and parses nothing (docs/wire.md, item 114).
     """
     if not value:
         return None
