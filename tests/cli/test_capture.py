@@ -87,8 +87,8 @@ def test_what_is_left_out_is_said(broker: Kafka, filled: str, ticdc_source: Comm
 
     assert [line.partition(" records in ")[0] for line in lines] == ["2", "4", "5"]
     assert [line.partition("; ")[2].strip() for line in lines] == [
-        "offsets behind them that are not in it: 3 (--max-records)",
-        "offsets behind them that are not in it: 1 (--max-records)",
+        "later offsets that are left out: 3 (--max-records)",
+        "later offsets that are left out: 1 (--max-records)",
         "",
     ]
 

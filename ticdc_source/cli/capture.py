@@ -55,6 +55,6 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.redact:
             records = redacted(records, secrets.token_bytes(32))
         written = write_capture(arguments.file, records, is_redacted=arguments.redact)
-    rest = f"; offsets behind them that are not in it: {left:,} (--max-records)" if left else ""
+    rest = f"; later offsets that are left out: {left:,} (--max-records)" if left else ""
     errors().print(f"{written:,} records in {arguments.file}{rest}", markup=False)
     return 0

@@ -54,14 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=argument(_start),
         default="-10",
         metavar="WHERE",
-        help="earliest, latest, a time in ISO 8601 (UTC unless it says), or -N: N records before the end of each "
-        "partition (%(default)s; write --from=-5)",
+        help="earliest, latest, the time of a Kafka record in ISO 8601 (UTC unless it says), or -N: N records before "
+        "the end of each partition (%(default)s; write --from=-5)",
     )
     parser.add_argument(
         "--tables",
         type=argument(_tables),
         metavar="DB.TABLE[,…]",
-        help="only rows and DDL of these tables, such as shop.*",
+        help="rows and DDL of these tables only, such as shop.*; watermarks stay",
     )
     parser.add_argument(
         "--kind", type=argument(parsers.subset_of(*_KINDS)), metavar="KIND[,…]", help=f"only these: {', '.join(_KINDS)}"

@@ -363,7 +363,7 @@ def infer_table(sample: Sample) -> TableSchema:
     if len(names) > 1:
         listed = ", ".join(map(str, names))
         msg = (
-            f"The topics hold {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
+            f"The read selects {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
             f"{listed}. Choose it, e.g. .option('tables', '{names[0]}'). To read all: outputFormat=event has their "
             "rows as JSON; ticdc_source.tables() has a typed DataFrame for each (docs/guides/lakehouse.md)"
         )

@@ -60,7 +60,10 @@ def _opened(location: str) -> tuple[fs.FileSystem, str]:
         )
         meant = ", ".join(f"{location.rstrip('/')}/{name}" for name in inner)
         hint = f"; {meant} {'has' if len(inner) == 1 else 'have'} one: give that of the stream" if inner else ""
-        msg = f"it has no folder 'offsets', as the checkpointLocation of a stream has{hint}"
+        if system.get_file_info(folder).type == fs.FileType.NotFound:
+            msg = "there is no such folder"
+        else:
+            msg = f"it has no folder 'offsets', as the checkpointLocation of a stream has{hint}"
         raise ValueError(msg)
     return system, folder.rstrip("/")
 

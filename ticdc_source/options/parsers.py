@@ -431,7 +431,9 @@ def servers(value: str) -> list[str]:
     except ParseError as error:
         if "@" not in value:
             raise
-        msg = f"{error.expected}. A user and a password belong in kafka.sasl.jaas.config"
+        msg = (
+            f"{error.expected}. A user and a password belong in kafka.sasl.jaas.config (of a command: in --properties)"
+        )
         raise ParseError(msg) from None
 
 

@@ -24,6 +24,7 @@ from ticdc_source.protocols.prefix_match import object_bytes
 __all__ = [
     "DECODERS",
     "INSPECTIONS",
+    "NOT_READ",
     "PROTOCOLS",
     "checked_protocol",
     "decoder_of",
@@ -45,6 +46,10 @@ PROTOCOLS: dict[str, Decoder] = {decoder.facts.name: decoder() for decoder in DE
 INSPECTIONS: dict[str, Inspection] = {decoder.facts.name: inspection for decoder, inspection in DECODERS.items()}
 
 
+# Protocols of TiCDC that this version does not read, by their names in a sink URI.
+NOT_READ = ("simple", "avro", "debezium-avro")
+
+
 def checked_protocol(options: Options) -> str:
     """Return the option `protocol` after a check: `auto`, or one of `PROTOCOLS`.
 
@@ -54,6 +59,12 @@ def checked_protocol(options: Options) -> str:
     try:
         return one_of("auto", *PROTOCOLS)(options.protocol)
     except ParseError as error:
+        if (name := options.protocol.strip().lower()) in NOT_READ:
+            msg = (
+                f"Option 'protocol': this version does not read TiCDC's {name}. It reads {', '.join(PROTOCOLS)}: let "
+                "the changefeed write one of these (docs/guides/changefeed.md)"
+            )
+            raise OptionError(msg) from None
         raise OptionError(error.of("protocol", options.protocol)) from None
 
 
