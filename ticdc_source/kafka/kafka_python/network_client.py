@@ -306,7 +306,7 @@ class NetworkClient:
                 if error is kafka.errors.NoError:
                     topic_partition = TopicPartition(topic.name, partition.partition_index)
                     offsets[topic_partition] = partition.offset
-                    if times[topic_partition] == LATEST:
+                    if times.get(topic_partition) == LATEST:
                         self._keep_epoch(topic_partition, partition.leader_epoch)
                 elif issubclass(error, kafka.errors.AuthorizationError):
                     raise error(topic.name)
