@@ -843,6 +843,21 @@ def test_a_restart_without_the_start_of_the_stream_keeps_which_ddl_it_has(begin_
     assert covered == plan.coverage_between(end, later) == {T0: DDLCoverage(after=5)}
 
 
+@pytest.mark.parametrize("begin_at", ["latest", "gone"])
+def test_a_restart_without_new_records_keeps_which_ddl_the_stream_has(begin_at: str) -> None:
+    """PySpark 4.0 and 4.1 begin with an empty micro-batch then; its start tells what the stream has, as any other's."""
+    cluster = FakeCluster({T0: 0, T1: 0}, {T0: 90, T1: 90})
+    if begin_at == "gone":
+        cluster.starts = lambda _: strict("gone")  # type: ignore[method-assign, assignment, return-value]
+    reader, start = Unlimited(with_ddl(cluster, [])), {"$ddl": {"t": {"0": {"after": 5}}}, "t": {"0": 90, "1": 90}}
+
+    end = via_json(reader.latestOffset())
+    assert reader.partitions(start, end) == []
+    cluster.last[T0] = 95
+
+    assert reader.latestOffset()["$ddl"] == {"t": {"0": {"after": 5}}}
+
+
 def test_the_ddl_of_a_topic_that_was_recreated_is_not_that_of_its_predecessor() -> None:
     """What the stream lacked of the deleted topic says nothing of the new one, which it reads from its first record."""
     cluster = FakeCluster({T0: 0, T1: 0}, {T0: 9, T1: 9}, ids={"t": "new"})
