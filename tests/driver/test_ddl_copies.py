@@ -19,7 +19,7 @@ from ticdc_source.driver.ddl_copies import (
     lower_partitions,
 )
 from ticdc_source.driver.read_schema import format_schema
-from ticdc_source.errors import CheckpointError
+from ticdc_source.errors import CheckpointError, DataLossError
 from ticdc_source.events import Chunk, DDLEvent, TableName
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
@@ -268,6 +268,27 @@ def test_a_copy_that_a_producer_sent_late_is_looked_for() -> None:
     ranges = [OffsetRange(T, 0, 1, 602), OffsetRange(T, 1, 0, 601)]
 
     rows = ddl_rows(log, ranges, batch_of(log, ranges, wire, first={0: 1}), wire)
+
+    assert rows == [(1, "truncate table t")]
+
+
+def test_a_ddl_is_not_lost_where_a_lower_partition_has_no_record_left() -> None:
+    """The copies in partition 0 are deleted, and few records are left in partition 1: the one there is the only one."""
+    wire, times = Wire("open-protocol"), range(BEGIN, BEGIN + 500_000, 1000)
+    log = {partition: [(time, wire.watermark(of_ms(time))) for time in times] for partition in (0, 1)}
+    log[1][495] = (times[495], wire.ddl(of_ms(times[495]), "truncate table t"))
+    earliest = dict(zip(partitions_of(log), (500, 490), strict=True))
+
+    def fetch(offset_range: OffsetRange) -> Iterator[Chunk]:
+        if offset_range.start < earliest[offset_range.topic_partition]:
+            raise DataLossError(str(offset_range))
+        yield from fetch_of(log)(offset_range)
+
+    options = make_options(outputFormat="event", protocol=wire.protocol)
+    edges = DDLEdges(fetch, decoder_of(wire.protocol, options), options, len(log))
+    coverage = edges.of_starts({TopicPartition(T, 0): 500}, earliest, dict.fromkeys(earliest, 500))
+
+    rows = ddl_rows(log, [OffsetRange(T, 1, 490, 500)], by_topic(earliest, coverage), wire)
 
     assert rows == [(1, "truncate table t")]
 

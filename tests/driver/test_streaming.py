@@ -678,6 +678,25 @@ def test_ends_that_are_looked_up_again_have_the_epochs_of_that_look() -> None:
     assert plan.next(end) == end
 
 
+def test_the_epochs_of_other_partitions_are_kept_when_ends_are_looked_up_again() -> None:
+    """A connection that was lost in between knows no epochs but those of the partitions that were looked up again."""
+    cluster = FakeCluster({T0: 0, T1: 0}, {T0: 3, T1: 9}, elections={T0: [(1, 0)], T1: [(3, 0)]})
+    ends = cluster.latest
+
+    def latest(topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        asked = list(topic_partitions)
+        answer = ends(asked)
+        cluster.leaders = {each: cluster.elections[each][-1][0] for each in asked}
+        cluster.last[T0] = 8
+        return answer
+
+    cluster.latest = latest  # type: ignore[method-assign]
+
+    end = planner(cluster).next({"$epochs": {"t": {"0": 1, "1": 3}}, "t": {"0": 5, "1": 7}})
+
+    assert end == {"$epochs": {"t": {"0": 1, "1": 3}}, "t": {"0": 8, "1": 9}}
+
+
 @dataclass
 class ReplacedLog:
     """A log whose records have numbers of their own, under leaders of which some lack the last of them."""
@@ -822,6 +841,37 @@ def test_a_restart_without_the_start_of_the_stream_keeps_which_ddl_it_has(begin_
     later = reader.latestOffset()
 
     assert covered == plan.coverage_between(end, later) == {T0: DDLCoverage(after=5)}
+
+
+@pytest.mark.parametrize("begin_at", ["latest", "gone"])
+def test_a_restart_without_new_records_keeps_which_ddl_the_stream_has(begin_at: str) -> None:
+    """PySpark 4.0 and 4.1 begin with an empty micro-batch then; its start tells what the stream has, as any other's."""
+    cluster = FakeCluster({T0: 0, T1: 0}, {T0: 90, T1: 90})
+    if begin_at == "gone":
+        cluster.starts = lambda _: strict("gone")  # type: ignore[method-assign, assignment, return-value]
+    reader, start = Unlimited(with_ddl(cluster, [])), {"$ddl": {"t": {"0": {"after": 5}}}, "t": {"0": 90, "1": 90}}
+
+    end = via_json(reader.latestOffset())
+    assert reader.partitions(start, end) == []
+    cluster.last[T0] = 95
+
+    assert reader.latestOffset()["$ddl"] == {"t": {"0": {"after": 5}}}
+
+
+def test_the_ddl_of_a_topic_that_was_recreated_is_not_that_of_its_predecessor() -> None:
+    """What the stream lacked of the deleted topic says nothing of the new one, which it reads from its first record."""
+    cluster = FakeCluster({T0: 0, T1: 0}, {T0: 9, T1: 9}, ids={"t": "new"})
+    plan = with_ddl(cluster, [], fail=False)
+    start = {"$ids": {"t": "old"}, "$ddl": {"t": {"0": {"after": 5}}}, "t": {"0": 20, "1": 20}}
+
+    with pytest.warns(UserWarning, match="Deleted and created again"):
+        end = via_json(plan.next(start))
+    covered = plan.coverage_between(start, end)
+    cluster.last[T0] = 12
+    later = via_json(plan.next(end))
+
+    assert covered == plan.coverage_between(end, later) == {}
+    assert plan.next(later) == later
 
 
 def test_small_ranges_share_a_task() -> None:

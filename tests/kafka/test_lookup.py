@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 
 import kafka.errors
 import pytest
+from kafka import IsolationLevel
 
 from ticdc_source.driver.load import batch_options, stream_options
 from ticdc_source.errors import DataLossError, KafkaUnavailableError, OptionError
@@ -13,9 +14,11 @@ from ticdc_source.kafka import KafkaCluster
 from ticdc_source.kafka.api import ClientFacts
 from ticdc_source.kafka.client import BrokerFacts, PartitionReader, Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python.library_errors import our_errors
-from ticdc_source.kafka.patience import Patience
-from ticdc_source.options.kafka_client import ClientSettings
+from ticdc_source.kafka.kafka_python.network_client import NetworkClient
+from ticdc_source.kafka.patience import Limit, Patience
+from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.options import Options
+from ticdc_source.options.ranges import LATEST
 from ticdc_source.options.topics import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -215,3 +218,22 @@ def test_a_restarted_stream_looks_for_the_partitions_of_its_checkpoint(
         with KafkaCluster(options, connect=clients) as cluster:
             assert cluster.partitions(missing=True, known=known) == expected
             assert clients.knows == []
+
+
+def test_an_answer_about_what_nobody_asked_for_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that adds a partition of its own to the end offsets is no error, and the partition no part of a read."""
+    partitions = [
+        SimpleNamespace(partition_index=number, error_code=0, offset=7 + number, leader_epoch=3) for number in (0, 1)
+    ]
+    answer = SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=partitions)])
+    patience = Patience("b:1", "a test", Limit(1000, "an option"))
+    monkeypatch.setattr(NetworkClient, "__init__", lambda *_: None)
+    monkeypatch.setattr(NetworkClient, "_isolation", IsolationLevel.READ_UNCOMMITTED, raising=False)
+    monkeypatch.setattr(NetworkClient, "_leader_epochs", {}, raising=False)
+    monkeypatch.setattr(NetworkClient, "_send", lambda *_: answer)
+    client = NetworkClient(
+        client_settings(stream_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t"}), driver=True), patience
+    )
+
+    assert client._list_offsets(1, {T0: LATEST}, patience) == {T0: 7}
+    assert client._leader_epochs == {T0: 3}

@@ -243,23 +243,25 @@ class DDLEdges:
         before.ahead_ms = since.ahead_ms = max(before.ahead_ms, since.ahead_ms)
         after = since.bound if before.bound is None else before.bound
         if after is None:
-            after = self._bound_of_topic(topic_partition.topic, latest)
+            after = self._bound_of_topic(topic_partition.topic, earliest, latest)
         # Named are DDL events that were seen on the other side than `after` says, and those seen on both sides.
         inside = [key for key, ts in since.ddl.items() if ts is None or ts <= after or key in before.ddl]
         outside = [key for key, ts in before.ddl.items() if ts is not None and ts > after and key not in since.ddl]
         return DDLCoverage(after=after, inside=frozenset(inside), outside=frozenset(outside))
 
-    def _bound_of_topic(self, topic: str, latest: Mapping[TopicPartition, int]) -> int:
+    def _bound_of_topic(
+        self, topic: str, earliest: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
+    ) -> int:
         """Return a commit-ts that no DDL event in any partition of a topic exceeds now."""
         scans = [
-            self._backward(OffsetRange(*topic_partition, max(0, end - _NEWEST), end), _always)
+            self._backward(OffsetRange(*topic_partition, max(earliest[topic_partition], end - _NEWEST), end), _always)
             for topic_partition, end in latest.items()
-            if topic_partition.topic == topic and end
+            if topic_partition.topic == topic and end > earliest[topic_partition]
         ]
         newest = [scan.times[1][1] for scan in scans if scan.times]
         if newest:
             return of_ms(max(newest) + max(scan.ahead_ms for scan in scans) + CLOCKS_DIFFER_MS)
-        return _UNBOUNDED if any(scan.records for scan in scans) else -1
+        return _UNBOUNDED if any(scan.records or not scan.is_whole for scan in scans) else -1
 
     def _backward(self, offset_range: OffsetRange, is_enough: Callable[[_Scan], bool]) -> _Scan:
         return self._scan(windows_from_end(offset_range, self._fetch, _FIRST), is_enough)

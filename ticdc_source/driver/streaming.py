@@ -213,7 +213,8 @@ class StreamPlanner:
             edges = self._new_edges(start, begins, recreated)
             coverage |= self.ddl_coverage(edges, self._latest) if edges else {}
         member = coverage_to_json(coverage)
-        return {DDL: member} if member else {}
+        # One that no partition is left in stays: without it, `coverage_between` would take what the start says.
+        return {DDL: member} if member or DDL in start else {}
 
     def _new_edges(self, start: OffsetJSON, begins: Offsets, recreated: Iterable[str]) -> Offsets:
         """Return the topic partitions that begin behind records which the stream has not read, and where."""
@@ -392,7 +393,9 @@ class StreamPlanner:
         if back:
             # A follower may not know the newest records yet (KAFKA-7703): look again before believing it.
             ends = {**ends, **self.lookup.latest(back)}
-            self._epochs.learn(self.lookup.leader_epochs(), self._latest)
+            # A new connection knows only the epochs of those that were looked up again.
+            others = {tp: epoch for tp, epoch in self._epochs.current.items() if tp not in back}
+            self._epochs.learn({**others, **self.lookup.leader_epochs()}, self._latest)
         self._report_went_back(begins, ends)
         return ends
 

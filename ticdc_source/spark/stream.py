@@ -110,6 +110,7 @@ class StreamReader(DataSourceStreamReader):
     def partitions(self, start: OffsetJSON, end: OffsetJSON) -> Sequence[InputPartition]:
         """Cut what lies between two offsets into input partitions; small ranges share one."""
         ranges = self.planner.ranges(start, end)
+        coverage = self.planner.coverage_between(start, end)  # also of an empty range: it keeps what the start says
         if not ranges:
             return []
         if self._contexts is None:
@@ -121,8 +122,7 @@ class StreamReader(DataSourceStreamReader):
             # micro-batch is among them, though its rows come with the next one.
             covered.update(self.planner.lookup.partitions(missing=True))
         context = self._contexts.of(ranges, ends)
-        copies = by_topic(ends, self.planner.coverage_between(start, end))
-        scope = ReadScope(ddl_copies=copies, partitions=len(covered), topic_ids=topic_ids_of(end))
+        scope = ReadScope(ddl_copies=by_topic(ends, coverage), partitions=len(covered), topic_ids=topic_ids_of(end))
         if not self._warned:
             warn_of_missing_ddl(context, scope, self._options)
             self._warned = True

@@ -303,8 +303,10 @@ class NetworkClient:
         for topic in response.topics:
             for partition in topic.partitions:
                 error = kafka.errors.for_code(partition.error_code)
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                if topic_partition not in times:
+                    continue  # whatever it says
                 if error is kafka.errors.NoError:
-                    topic_partition = TopicPartition(topic.name, partition.partition_index)
                     offsets[topic_partition] = partition.offset
                     if times[topic_partition] == LATEST:
                         self._keep_epoch(topic_partition, partition.leader_epoch)
