@@ -248,6 +248,7 @@ ROW = canal(
         ("c bool DEFAULT true", {"nullable": "true", "default": "1"}),
         ("c decimal(5,2) DEFAULT 1.50 COLUMN_FORMAT DEFAULT", {"nullable": "true", "default": "1.50"}),
         ("c serial", {"nullable": "false", "unique_key": "true", "handle_key": "true"}),
+        ("c bigint SERIAL DEFAULT VALUE", {"nullable": "false", "unique_key": "true", "handle_key": "true"}),
         ("c bigint /*T![auto_rand] AUTO_RANDOM(5) */ NOT NULL", {"nullable": "false"}),
         ("c int, PRIMARY KEY (`c`, a) /*T![clustered_index] CLUSTERED */",
          {"nullable": "false", "primary_key": "true", "handle_key": "true"}),
