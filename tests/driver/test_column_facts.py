@@ -155,6 +155,7 @@ def keys(*messages: Message, **options: str) -> list[str]:
         ("a int NOT NULL, c int NOT NULL, UNIQUE (a, (c + 1)), UNIQUE (a, c)", ["a", "c"]),
         ("a int NOT NULL, z int NOT NULL, UNIQUE (z, a)", []),  # the messages lack z
         ("a int NOT NULL, KEY (a), UNIQUE (b), b int", []),
+        ("a int NOT NULL, b int NOT NULL, UNIQUE (a) WHERE b > 0, UNIQUE (a, b)", ["a", "b"]),  # equal where b is 0
     ],
 )
 @pytest.mark.parametrize("told_by", ["DDL", "tableDDL"])
@@ -178,6 +179,10 @@ def test_ddl_states_the_key_that_messages_leave_open(definitions: str, key: list
         ("ALTER TABLE t DROP INDEX u, DROP INDEX a_2", []),
         ("ALTER TABLE t DROP INDEX nobody_knows", []),
         ("ALTER TABLE t DROP CONSTRAINT a_check", ["c"]),
+        ("ALTER TABLE t DROP CONSTRAINT u", ["a", "b"]),  # in MySQL, that drops a unique key too
+        ("ALTER TABLE t ADD UNIQUE INDEX IF NOT EXISTS a_2 (b), DROP INDEX u", ["a", "b"]),  # a_2 is there
+        ("ALTER TABLE t DROP INDEX u, ADD COLUMN IF NOT EXISTS c int NOT NULL", []),
+        ("CREATE UNIQUE INDEX w ON t (a) WHERE b > 0; DROP INDEX u ON t", ["a", "b"]),
         ("ALTER TABLE t DROP INDEX IF EXISTS u, ADD CONSTRAINT u UNIQUE (b)", ["b"]),
         ("ALTER TABLE t MODIFY c int", ["a", "b"]),
         ("ALTER TABLE t DROP COLUMN c, ADD COLUMN c int NOT NULL", ["a", "b"]),
@@ -185,6 +190,8 @@ def test_ddl_states_the_key_that_messages_leave_open(definitions: str, key: list
         ("ALTER TABLE t ADD PRIMARY KEY (b)", ["b"]),
         ("ALTER TABLE t RENAME COLUMN a TO x, RENAME COLUMN x TO a", ["c"]),
         ("ALTER TABLE t RENAME COLUMN a TO c, RENAME COLUMN c TO a", []),  # which is which is not followed
+        ("ALTER TABLE t DROP INDEX u, RENAME COLUMN b TO c, RENAME COLUMN c TO b", []),
+        ("ALTER TABLE t DROP INDEX a_2, CHANGE c b int NOT NULL, CHANGE b c int NOT NULL", []),
         ("ALTER TABLE t CHANGE a x int NOT NULL, CHANGE x a int NOT NULL, DROP INDEX u", ["a", "b"]),
         ("ALTER TABLE t ADD COLUMN z int NOT NULL, ADD VECTOR INDEX i ((vec_l2_distance(v))), ADD CHECK (a > 0)",
          ["c"]),
@@ -241,6 +248,7 @@ ROW = canal(
         ("c bool DEFAULT true", {"nullable": "true", "default": "1"}),
         ("c decimal(5,2) DEFAULT 1.50 COLUMN_FORMAT DEFAULT", {"nullable": "true", "default": "1.50"}),
         ("c serial", {"nullable": "false", "unique_key": "true", "handle_key": "true"}),
+        ("c bigint SERIAL DEFAULT VALUE", {"nullable": "false", "unique_key": "true", "handle_key": "true"}),
         ("c bigint /*T![auto_rand] AUTO_RANDOM(5) */ NOT NULL", {"nullable": "false"}),
         ("c int, PRIMARY KEY (`c`, a) /*T![clustered_index] CLUSTERED */",
          {"nullable": "false", "primary_key": "true", "handle_key": "true"}),

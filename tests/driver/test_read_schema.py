@@ -1,9 +1,11 @@
 """What load() tells the user about the types of a table: one warning, with lines to paste."""
 
+import itertools
 import json
 import re
 import warnings
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +28,7 @@ from ticdc_source.pipeline.context import ReadContext
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import read_spec
+from ticdc_source.schema.types import ColumnType, merge_types
 
 TYPES = {"id": "int", "total": "decimal", "rest": "decimal", "at": "timestamp"}
 ROW = {"id": "1", "total": None, "rest": None, "at": "2026-01-01 00:00:00"}
@@ -168,10 +171,22 @@ def test_a_value_a_type_and_an_option_each_decide() -> None:
 def test_nulls_of_a_decimal_and_integers_are_read_as_a_decimal() -> None:
     """A column that was a DECIMAL with only NULLs and is an INT now has values: its type is a guess, with a warning."""
     now = message({"id": "2", "c": "7"}, {"id": "int", "c": "int"})
+    then = message({"id": "2", "c": "7"}, {"id": "int", "c": "smallint"})
 
     assert undecided(DECIMAL, now) == []
-    with pytest.warns(UserWarning, match="c is read as decimal\\(38,18\\)"):
-        assert str(Captured.of(DECIMAL, now).schema().field("c").type) == "decimal128(38, 18)"
+    for messages in ((DECIMAL, now), (DECIMAL, now, DECIMAL, now), (DECIMAL, now, then), (then, now, DECIMAL)):
+        with pytest.warns(UserWarning, match="c is read as decimal\\(38,18\\)"):
+            assert str(Captured.of(*messages).schema().field("c").type) == "decimal128(38, 18)"
+
+
+def test_the_order_of_messages_decides_no_type_of_a_decimal() -> None:
+    """Whichever comes first: a DECIMAL with NULLs only, one with digits, a declared one, or integers."""
+    nulls, integer, long = ColumnType("decimal"), ColumnType("int"), ColumnType("bigint")
+    digits, exact = ColumnType("decimal", whole=3, scale=4), ColumnType("decimal", length=10, scale=2)
+    for number in (2, 3, 4, 5):
+        for types in itertools.combinations((nulls, integer, long, digits, exact), number):
+            merged = {reduce(merge_types, order) for order in itertools.permutations(types)}  # type: ignore[arg-type]
+            assert len(merged) == 1, (types, merged)
 
 
 def _with_ddl(*columns: str) -> list[Message]:

@@ -65,6 +65,7 @@ def test_it_is_read_as_it_was_written() -> None:
     assert Progress.of_json(progress.as_json()) == progress
     before = {name: value for name, value in json.loads(progress.as_json()).items() if name != "column_types"}
     assert Progress.of_json(json.dumps(before)) == replace(progress, column_types={})  # of an earlier release
-    for text in ("{}", "no JSON", '{"version": 2}'):
+    edited = [json.dumps({**before, name: []}) for name in ("column_types", "skipped")]
+    for text in ("{}", "no JSON", '{"version": 2}', *edited):
         with pytest.raises(CheckpointError):
             Progress.of_json(text)

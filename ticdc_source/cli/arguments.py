@@ -47,7 +47,7 @@ _KAFKA = "kafka."
 _DEFAULTS = {"kafka.default.api.timeout.ms": "10000"}
 _PROPERTY = re.compile(r"\s*((?:\\.|[^\\\s=:])+)\s*[=:\s]?\s*(.*)", re.DOTALL)
 _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka's org.apache.kafka.common.internals.Topic
-_DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
+_DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 

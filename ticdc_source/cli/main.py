@@ -75,7 +75,8 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     whole = parser()
     parsed, unknown = whole.parse_known_args(arguments)
     if unknown:
-        names = [each.partition("=")[0] for each in unknown if each.startswith("-")]
+        # Behind one hyphen there may be a letter with its value: -pVALUE.
+        names = [each.partition("=")[0] if each.startswith("--") else each[:2] for each in unknown if each[:1] == "-"]
         whole.error(f"unknown argument {names[0]}" if names else f"too many words after {parsed.command}")
     return parsed
 

@@ -427,17 +427,25 @@ def _merge_decimals(first: ColumnType, second: ColumnType) -> ColumnType:
     for blank, other in ((first, second), (second, first)):
         if blank.is_blank and other.name == "decimal":
             return other
-    whole, scale, has_precision = 0, 0, True
-    for type_ in (first, second):
-        if type_.name != "decimal":
-            whole = max(whole, _INTEGER_DIGITS[type_.name])
-        elif type_.length is not None:
-            whole, scale = max(whole, type_.length - (type_.scale or 0)), max(scale, type_.scale or 0)
-        else:
-            has_precision = False
-            whole, scale = max(whole, type_.whole or 0), max(scale, type_.scale or 0)
-    if has_precision:
-        return ColumnType("decimal", length=whole + scale, scale=scale)
-    if first.is_blank or second.is_blank:  # the other one is an integer
+    # A DECIMAL without a scale has only had NULLs and integers: it says no more than an integer does.
+    decimals = [type_ for type_ in (first, second) if type_.name == "decimal" and not _lacks_scale(type_)]
+    whole, scale = (
+        max(_whole_digits(first), _whole_digits(second)),
+        max((each.scale or 0 for each in decimals), default=0),
+    )
+    if not decimals:
         return ColumnType("decimal", whole=whole)
+    if all(each.length is not None for each in decimals):
+        return ColumnType("decimal", length=whole + scale, scale=scale)
     return ColumnType("decimal", whole=whole, scale=scale)
+
+
+def _lacks_scale(type_: ColumnType) -> bool:
+    return type_.is_unspecified and type_.scale is None
+
+
+def _whole_digits(type_: ColumnType) -> int:
+    """Return how many digits an integer or a DECIMAL has before the point."""
+    if type_.name != "decimal":
+        return _INTEGER_DIGITS[type_.name]
+    return type_.whole or 0 if type_.length is None else type_.length - (type_.scale or 0)

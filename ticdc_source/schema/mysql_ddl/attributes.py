@@ -56,6 +56,8 @@ def described(reader: Reader) -> tuple[ColumnFacts, Default | None]:
         elif reader.skip("UNIQUE"):
             reader.skip("KEY")
             unique = True
+        elif reader.skip("SERIAL", "DEFAULT", "VALUE"):  # NOT NULL AUTO_INCREMENT UNIQUE, and no default
+            nullable, unique = False, True
         elif reader.skip("AS"):
             generated = True
         elif reader.skip("DEFAULT"):

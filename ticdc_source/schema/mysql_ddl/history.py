@@ -16,6 +16,7 @@ from ticdc_source.schema.mysql_ddl.statements import (
     Create,
     Describe,
     Drop,
+    DropConstraint,
     DropKey,
     DropTable,
     Forget,
@@ -73,16 +74,22 @@ class _History:
         self.facts[column] = replace(merged, nullable=False) if merged.primary_key else merged
 
     def begin_column(self, column: str) -> None:
-        """Begin a new column. Indexes of an earlier one of its name ended with it, unless the two exchange names."""
+        """Begin a new column. Indexes of an earlier one of its name ended with it.
+
+        If the earlier one is still there, the two exchange names, or there was no new one: the indexes are not known.
+        """
         self.facts.pop(column, None)
+        if column in self.columns:
+            self.keys = None
         if self.keys is not None:
-            kept = [key for key in self.keys if column not in key.columns]
-            self.keys = None if len(kept) < len(self.keys) and column in self.columns else kept
+            self.keys = [key for key in self.keys if column not in key.columns]
 
     def add_keys(self, keys: Iterable[Key]) -> None:
-        """Add indexes; those without a name get the one that TiDB gives them."""
+        """Add indexes; those without a name get the one that TiDB gives them, and those of a name twice are not new."""
         if self.keys is not None:
-            self.keys += _named(tuple(keys), self.keys)
+            existing = [key for key in self.keys if self.columns.keys() >= {*key.columns} - {""}]
+            names = {key.name for key in existing}
+            self.keys = [*existing, *_named([key for key in keys if key.name not in names], existing)]
 
     def rename_in_keys(self, column: str, to: str) -> None:
         """Let indexes have the new name of a column. Those of two columns that exchange names are not known then."""
@@ -180,6 +187,9 @@ class _Histories:
                 history.add_keys([key])
             case DropKey(_, primary, name):
                 history.drop_key(name, primary=primary)
+            case DropConstraint(_, name):
+                is_index = any(key.name == name for key in history.keys or ())
+                history.drop_key(name if is_index else "", primary=False)
             case RenameIndex(_, name, to):
                 if history.keys is not None:
                     history.keys = [key._replace(name=to) if key.name == name else key for key in history.keys]
@@ -187,6 +197,8 @@ class _Histories:
                 history.drop(column)
             case Rename(_, column, to):
                 column_facts = history.facts.get(column)
+                if to in history.columns:  # the two exchange names
+                    history.keys = None
                 renamed = history.columns.pop(column, None)
                 if renamed is not None:
                     history.set(to, renamed, commit_ts, new=True)

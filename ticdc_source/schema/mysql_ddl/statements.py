@@ -17,6 +17,7 @@ __all__ = [
     "Create",
     "Describe",
     "Drop",
+    "DropConstraint",
     "DropKey",
     "DropTable",
     "Fill",
@@ -104,11 +105,18 @@ class DropKey(NamedTuple):
 
     Attributes:
         primary: whether it is the primary key.
-        name: the name of another index, in lower case; "" for a constraint, which is no index in TiDB.
+        name: the name of another index, in lower case.
     """
 
     table: TableName
     primary: bool
+    name: str
+
+
+class DropConstraint(NamedTuple):
+    """A table loses a constraint: a check or a foreign key, and in MySQL also a unique key of this lower-case name."""
+
+    table: TableName
     name: str
 
 
@@ -163,7 +171,7 @@ class Forget(NamedTuple):
 
 
 _ColumnStep = Add | Fill | Describe | SetDefault | Drop | Rename | RenameKey
-Step = _ColumnStep | Create | Like | AddKey | DropKey | RenameIndex | RenameTable | DropTable | Forget
+Step = _ColumnStep | Create | Like | AddKey | DropKey | DropConstraint | RenameIndex | RenameTable | DropTable | Forget
 
 
 # What begins an element of a table that is not a column (unquoted; all but the last two are reserved words).
@@ -318,7 +326,14 @@ def _index(element: Reader) -> Key | None:
         element.take()
     if not (element.skip("KEY") or element.skip("INDEX") or is_special):
         return None
-    return Key(symbol or _index_name(element), tuple(key_columns(element)), unique=unique)
+    return _key(symbol or _index_name(element), element, unique=unique)
+
+
+def _key(name: str, reader: Reader, *, unique: bool) -> Key:
+    """Return an index whose columns are next. One with a condition (WHERE) is not unique: other rows may be equal."""
+    columns = tuple(key_columns(reader))
+    is_whole = all(token.type != "word" or token.text != "WHERE" for token in reader.tokens[reader.index :])
+    return Key(name, columns, unique=unique and is_whole)
 
 
 def _index_name(reader: Reader) -> str:
@@ -371,7 +386,7 @@ def _create_index(reader: Reader) -> Iterator[Step]:
     name = _index_name(reader)
     reader.seek("ON")
     table = reader.table()
-    yield from _adding(table, Key(name, tuple(key_columns(reader)), unique=unique))
+    yield from _adding(table, _key(name, reader, unique=unique))
 
 
 def _alter(reader: Reader) -> Iterator[Step]:
@@ -426,8 +441,11 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
             yield Drop(table, action.column())
         elif action.is_word(_KEYS):
             word = action.take().text
-            name = _index_name(action) if word in ("KEY", "INDEX") else ""
-            yield DropKey(table, primary="PRIMARY" in (word, name.upper()), name=name)
+            name = "" if word == "PRIMARY" else _index_name(action)
+            if word == "CONSTRAINT":
+                yield DropConstraint(table, name)
+            else:
+                yield DropKey(table, primary="PRIMARY" in (word, name.upper()), name=name)
     elif action.skip("ALTER"):
         if action.skip("COLUMN") or not action.is_word(_NO_COLUMN):
             yield from _default(action, table, action.column())
