@@ -184,7 +184,14 @@ def test_it_follows_until_ctrl_c(broker: Kafka, feed: str) -> None:
     command = [sys.executable, "-m", "ticdc_source", "tail", "--from", "latest", "--kind", "insert"]
     command += ["--bootstrap-servers", broker.bootstrap_servers, "--topic", feed]
     with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+        # A shell that starts the tests in the background lets them, and what they start, ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (a signal, no lock)
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
