@@ -19,6 +19,8 @@ from ticdc_source.errors import (
     TargetError,
     TiCDCSourceError,
     UnsupportedTypeError,
+    counted,
+    nearest,
 )
 
 ADDRESS = Address(topic="tidb-orders", partition=2, offset=42, table="shop.orders", column="total")
@@ -117,3 +119,31 @@ def test_an_address_is_completed_and_never_overwritten() -> None:
     assert completed.reason == "cut short"
     assert completed.address == Address(topic="t", partition=1, offset=0, table="d.t", column="a")
     assert error.address == Address(topic="t", column="a")
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 records"), (1, "1 record"), (2, "2 records"), (12_345, "12,345 records")]
+)
+def test_what_is_counted_has_its_plural(number: int, text: str) -> None:
+    """One of something is singular, and large numbers are readable."""
+    assert counted(number, "record") == text
+
+
+@pytest.mark.parametrize(
+    ("name", "among", "meant"),
+    [
+        ("ordres", ("orders", "users"), ["orders"]),
+        (" Orders", ("orders", "orders_v2"), ["orders", "orders_v2"]),
+        ("FAILFASTT", ("FAILFAST", "PERMISSIVE"), ["FAILFAST"]),
+        ("canaljson", ("open-protocol", "canal-json"), ["canal-json"]),
+        ("earlest", ("earliest", "latest"), ["earliest"]),
+        ("refunds", ("orders",), []),
+        ("row", ("record", "event"), []),
+        ("ddl", ("delete", "update"), []),
+        ("first", ("earliest", "latest"), []),
+        ("json", ("canal-json", "debezium"), []),
+    ],
+)
+def test_only_near_names_are_suggested(name: str, among: tuple[str, ...], meant: list[str]) -> None:
+    """A name is suggested for another one if it is a misspelling, and not for some letters in common."""
+    assert nearest(name, among, 3) == meant

@@ -1,4 +1,4 @@
-"""The tree of errors, and how the user sees one: short tracebacks, warnings at the user's line.
+"""The tree of errors, and how the user sees one: short tracebacks, warnings at the user's line, plain words.
 
     TiCDCSourceError
     ├── OptionError (also a ValueError)   an option is missing, unknown, misspelt or contradicts another
@@ -22,11 +22,12 @@ own line (`warn`), and an error has one frame (`from_one_frame`).
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
@@ -55,6 +56,7 @@ Item = TypeVar("Item")
 _log = logging.getLogger(__name__)
 _NOT_THE_USERS = frozenset({"contextlib", "pyspark", "runpy", "ticdc_source"})  # packages whose lines are not shown
 _NO_LINE = 'format("ticdc")'  # stands for the user's line in Spark's own processes
+_NEAR = 0.75  # of two names, from 0 to 1: with less, letters in common are chance
 _SEEN: ContextVar[set[str] | None] = ContextVar("seen", default=None)
 
 
@@ -148,6 +150,23 @@ class ClaimCheckUnavailableError(TiCDCSourceError):
 
 class TargetError(TiCDCSourceError):
     """A table in the lakehouse cannot take the changes. Nothing has been written."""
+
+
+def counted(number: int, singular: str) -> str:
+    """Return a number and what it counts, such as `1 record` and `2,000 records`."""
+    return f"{number:,} {singular}{'' if number == 1 else 's'}"
+
+
+def nearest(name: str, among: Iterable[str], most: int = 1) -> list[str]:
+    """Return which names somebody may have meant who wrote another one, the nearest first; none if none is near.
+
+    Args:
+        name: what was written.
+        among: the names that exist. Case does not count.
+        most: the number of names to return.
+    """
+    by_lower = {each.lower(): each for each in among}
+    return [by_lower[each] for each in difflib.get_close_matches(name.strip().lower(), by_lower, n=most, cutoff=_NEAR)]
 
 
 def warn(message: str) -> None:

@@ -159,7 +159,7 @@ def test_tables_are_not_mixed_if_the_first_micro_batch_has_no_row(stream: Make) 
 
     running = stream(schema, protocol="canal-json")
     running.write((0, MARK))
-    with pytest.warns(UserWarning, match="No row among 1 records"):
+    with pytest.warns(UserWarning, match="No row among 1 record of"):
         running.batch()
     running.write((0, rows[0]), (1, rows[1]))
     with pytest.raises(OptionError, match="2 tables"):

@@ -276,8 +276,8 @@ def test_the_last_of_repeated_members_counts() -> None:
     (((1).to_bytes(8, "big") + b"\0\0\0", b""), "inside a frame's length"),
     (((1).to_bytes(8, "big") + framed(b"{}")[:-1], b""), "2 bytes where 1 are left"),
     ((open_message(open_row({"u": {}}))[0], framed(b"{}{}")[:-3]), "cut short"),
-    ((open_message(open_row({"u": {}}))[0], b""), "1 events in the key, 0 in the value"),
-    ((open_message(open_row({"u": {}}))[0], None), "1 events in the key, 0 in the value"),
+    ((open_message(open_row({"u": {}}))[0], b""), "1 event in the key, 0 in the value"),
+    ((open_message(open_row({"u": {}}))[0], None), "1 event in the key, 0 in the value"),
     (((1).to_bytes(8, "big"), framed(b"{}")), "a key without events"),
     (((1).to_bytes(8, "big") + (2**63).to_bytes(8, "big"), b""), "9223372036854775808 bytes"),
 ], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip

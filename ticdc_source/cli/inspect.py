@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ticdc_source.cli.arguments import add_connection, add_limits, given_by_user, options_of
 from ticdc_source.cli.screen import literal, moment, output, plain, print_json, progress_bar, table_of
+from ticdc_source.errors import counted
 from ticdc_source.inspection.inspect import Limits, ScanProgress, inspect
 from ticdc_source.inspection.report import (
     Finding,
@@ -104,8 +105,8 @@ def _table_and_columns(finding: Finding) -> str:
 def _show_topic(topic: TopicReport, inspection: Inspection, console: Console, *, everything: bool) -> None:
     read, offsets = (sum(each) for each in zip(*((p.scanned, p.end - p.start) for p in topic.partitions), strict=True))
     protocols = ", ".join(each.protocol for each in topic.protocols) or "no messages"
-    count = f"{read:,} record{'s' * (read != 1)}" if read == offsets else f"{read:,} of {offsets:,} offsets read"
-    partitions = "1 partition" if len(topic.partitions) == 1 else f"{len(topic.partitions)} partitions"
+    count = f"{counted(read, 'record')}" if read == offsets else f"{read:,} of {counted(offsets, 'offset')} read"
+    partitions = counted(len(topic.partitions), "partition")
     lag = "" if topic.watermark_lag_s is None else f"; complete up to {moment(topic.watermark_time)}"
     console.print(f"[bold]{plain(topic.topic)}[/]: [cyan]{protocols}[/], {count} in {partitions}{lag}\n")
     for messages in topic.protocols:

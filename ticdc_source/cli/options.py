@@ -6,12 +6,11 @@ Without NAME, all of them; with NAME, those whose name has it as a part, in any 
 from __future__ import annotations
 
 import argparse
-import difflib
 from dataclasses import asdict, dataclass
 
 from ticdc_source.cli.arguments import argument, words
 from ticdc_source.cli.screen import output, plain, print_json, table_of
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import OptionError, nearest
 from ticdc_source.options.kafka_client import REFUSED, SETTINGS, WITHOUT_EFFECT
 from ticdc_source.options.option import ALL_OUTPUTS, Option
 from ticdc_source.options.options import OPTIONS
@@ -51,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = [setting for setting in _settings() if wanted in setting.name.lower()]
     if not options and not settings:
         names = [option.name for option in OPTIONS.values()] + [setting.name for setting in _settings()]
-        near = difflib.get_close_matches(arguments.name, names, n=3)
+        near = nearest(arguments.name, names, 3)
         msg = f"No option has '{arguments.name}' in its name" + (f"; did you mean {', '.join(near)}?" if near else "")
         raise OptionError(msg)
     if arguments.json:

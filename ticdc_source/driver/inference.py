@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 import time
@@ -10,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from ticdc_source.errors import DecodeError, OptionError, SchemaError
+from ticdc_source.errors import DecodeError, OptionError, SchemaError, counted, nearest
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -424,9 +423,15 @@ def no_row_of(wanted: TableFilter, others: Iterable[TableName], scanned: int) ->
     """
     patterns = ", ".join(".".join(pattern) for pattern in wanted.patterns)
     names = sorted(map(str, others))
-    near = difflib.get_close_matches(patterns.lower(), [name.lower() for name in names], n=1)
-    hint = f" Did you mean {next(name for name in names if name.lower() == near[0])}?" if near else ""
-    return f"No row of {patterns} among {scanned} records; the tables there are: {', '.join(names)}.{hint}"
+    # By its parts: what the names of one database have in common says nothing.
+    near = [
+        str(table)
+        for pattern in wanted.patterns
+        for table in sorted(others)
+        if all("*" in part or nearest(part, [name]) for part, name in zip(pattern, table, strict=True))
+    ]
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return f"No row of {patterns} among {counted(scanned, 'record')}; the tables there are: {', '.join(names)}.{hint}"
 
 
 def _nothing_found(sample: Sample) -> Exception:
@@ -437,8 +442,8 @@ def _nothing_found(sample: Sample) -> Exception:
         return OptionError(only_others(sample))
     what = f"row of {wanted}" if wanted else "row"
     msg = (
-        f"No {what} among {sample.scanned} records of the range: the schema cannot be inferred. Give it with "
-        ".schema(…) (and the options 'protocol' and 'tables'), raise inferSchema.maxScannedRecords, or read from "
+        f"No {what} among {counted(sample.scanned, 'record')} of the range: the schema cannot be inferred. Give it "
+        "with .schema(…) (and the options 'protocol' and 'tables'), raise inferSchema.maxScannedRecords, or read from "
         "an earlier startingOffsets"
     )
     return SchemaError(msg)

@@ -5,7 +5,6 @@ This module does not depend on Spark. `source.py` and `spark/` call it, and any 
 
 from __future__ import annotations
 
-import difflib
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +34,7 @@ from ticdc_source.driver.read_context import (
 )
 from ticdc_source.driver.read_schema import check_types, format_schema, read_schema
 from ticdc_source.driver.resolved_ts import resolved_until
-from ticdc_source.errors import OptionError, TiCDCSourceError, warn
+from ticdc_source.errors import OptionError, TiCDCSourceError, nearest, warn
 from ticdc_source.kafka import Fetcher, FetchSettings, KafkaCluster, KafkaFetcher
 from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.kafka_client import client_settings
@@ -425,7 +424,7 @@ def _warn_of_absent_columns(fields: Sequence[pa.Field], inferred: TableSchema) -
     inferred_names = {column.name.lower(): column.name for column in inferred.columns}
     for item in fields:
         if item.name.lower() not in inferred_names:
-            near = difflib.get_close_matches(item.name.lower(), inferred_names, n=1)
+            near = nearest(item.name, inferred_names)
             hint = f". Did you mean {inferred_names[near[0]]}?" if near else ""
             msg = f"The schema's column {item.name} is in no message of {inferred.table} that was sampled"
             warn(f"{msg}: it is NULL if a message lacks it{hint}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError, warn
+from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError, nearest, warn
 from ticdc_source.options.hints import hint_of, parse_hint_type, parse_hints, spark_name, string_hint
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMAT_COLUMNS, JSON_COLUMNS, RESCUED_DATA, metadata_columns
@@ -295,7 +294,7 @@ def _refuse_unknown(option: str, names: Iterable[str] | Mapping[str, object], ta
     columns = {column.name.lower(): column.name for column in table.columns}
     for name in names:
         if name not in columns:
-            near = difflib.get_close_matches(name, columns, n=1)
+            near = nearest(name, columns)
             hint = f"; did you mean '{columns[near[0]]}'?" if near else "."
             msg = f"Option '{option}': {table.table} has no column '{name}'{hint} It has: {', '.join(columns.values())}"
             raise OptionError(msg)

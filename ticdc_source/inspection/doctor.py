@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from ticdc_source.driver.inference import find_protocol
 from ticdc_source.driver.load import batch_options, driver_fetcher
-from ticdc_source.errors import OptionError, TiCDCSourceError
+from ticdc_source.errors import OptionError, TiCDCSourceError, counted
 from ticdc_source.events import Chunk
 from ticdc_source.inspection import environment
 from ticdc_source.inspection.report import Check, Diagnosis, Outcome
@@ -100,7 +100,9 @@ class _Doctor:
 
         def parse() -> Outcome:
             connection.append(_Connection(self._given, self._now))
-            return Outcome.ok(f"{len(self._given)} options, kafka.security.protocol={connection[0].protocol}")
+            return Outcome.ok(
+                f"{counted(len(self._given), 'option')}, kafka.security.protocol={connection[0].protocol}"
+            )
 
         self._step("options", "", parse)
         if not connection:
@@ -320,7 +322,7 @@ def _find(connection: _Connection) -> Outcome:
         mend = "correct --topic, or let the user Describe it (kafka-acls --add --operation Describe --topic …)"
         return Outcome.failed(str(error), mend)
     records = sum(each.size for each in connection.ranges)
-    return Outcome.ok(f"{len(connection.ranges)} partitions with about {records:,} records")
+    return Outcome.ok(f"{counted(len(connection.ranges), 'partition')} with about {counted(records, 'record')}")
 
 
 def _read(connection: _Connection) -> Outcome:

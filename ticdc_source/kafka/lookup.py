@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError, warn
+from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError, counted, nearest, warn
 from ticdc_source.kafka.client import BrokerFacts, Client, Connect, Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python.connect import connect as connect_kafka_python
 from ticdc_source.kafka.patience import Patience
@@ -129,7 +128,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
                     if topic_partition not in existing:
                         msg = (
                             f"Option 'assign': partition {topic_partition.partition} of topic "
-                            f"'{topic_partition.topic}' does not exist; it has {len(existing)} partitions"
+                            f"'{topic_partition.topic}' does not exist; it has {counted(len(existing), 'partition')}"
                         )
                         raise OptionError(msg)
                 return list(assigned)
@@ -350,7 +349,7 @@ def _existing(client: Client, names: Sequence[str], patience: Patience, *, missi
 
 def _missing_message(missing: Iterable[str], client: Client, patience: Patience) -> str:
     visible = [name for name, topic in client.topics(None, patience).items() if not topic.is_internal]
-    near = sorted({match for name in missing for match in difflib.get_close_matches(name, visible, n=3)})
+    near = sorted({match for name in missing for match in nearest(name, visible, 3)})
     hint = f"; did you mean {', '.join(near)}?" if near else ""
     names = ", ".join(f"'{name}'" for name in missing)
     return f"Topic {names} does not exist on Kafka at {client.servers}, or the user may not see it{hint}"

@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 
-from ticdc_source.errors import OptionError, warn
+from ticdc_source.errors import OptionError, nearest, warn
 from ticdc_source.options.kafka_client import BY_NAME, REFUSED, WITHOUT_EFFECT
 from ticdc_source.options.options import OPTIONS, Options
 
-__all__ = ["HIDDEN", "edit_distance", "refuse_misspelt", "warn_of_unknown", "without_secrets"]
+__all__ = ["HIDDEN", "edit_distance", "is_option", "refuse_misspelt", "warn_of_unknown", "without_secrets"]
 
 HIDDEN = "…"  # stands for a value that may be secret
 
@@ -28,6 +27,7 @@ _SPARKS_SILENT = re.compile(r"^(option\..*|owner|provider|comment|collation|exte
 # `load(path)` gives these. They have a meaning for files only.
 _SPARKS_PATHS = frozenset({"path", "paths"})
 
+_PREFIX = "kafka."
 _MISSPELT = 2  # letters; a name that differs more may have a meaning for another program
 _SHORT = 5  # letters; two letters are too much of a name like `mode`
 
@@ -63,12 +63,17 @@ def warn_of_unknown(options: Options) -> None:
             continue
         if name in _NAMES or _is_sparks(name):
             continue
-        near = difflib.get_close_matches(name, _NAMES, n=1)
-        hint = f"did you mean '{_NAMES[near[0]]}'?" if near else "see docs/reference/options.md"
+        near = _similar(name)
+        hint = f"did you mean '{near}'?" if near else "see docs/reference/options.md"
         if options.strict_options:
             msg = f"Unknown option '{name}'; {hint}"
             raise OptionError(msg)
         warn(f"Unknown option '{name}' is ignored; {hint}")
+
+
+def is_option(name: str) -> bool:
+    """Return whether an option, or a setting of the Kafka client with `kafka.`, has this name, in any case."""
+    return name.lower() in _NAMES
 
 
 def without_secrets(given: Mapping[str, str]) -> dict[str, str]:
@@ -85,6 +90,13 @@ def _is_public(name: str) -> bool:
 
 def _is_sparks(name: str) -> bool:
     return name in _SPARKS_PATHS or _SPARKS_SILENT.match(name) is not None
+
+
+def _similar(name: str) -> str | None:
+    """Return the name that is most like another one, for a warning; None if none is. `kafka.` alone says nothing."""
+    if name.startswith(_PREFIX):
+        return next((_PREFIX + near for near in nearest(name.removeprefix(_PREFIX), _KAFKA.values())), None)
+    return next(iter(nearest(name, _NAMES.values())), None)
 
 
 def _nearest(name: str) -> str | None:

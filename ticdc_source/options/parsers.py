@@ -5,7 +5,6 @@ A parser raises `ParseError` without the option's name. The caller adds it, and 
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import json
 import re
@@ -13,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from ticdc_source.errors import nearest
 
 __all__ = [
     "LARGEST_INT",
@@ -159,7 +160,7 @@ def one_of(*choices: Word) -> Callable[[str], Word]:
     def parse(value: str) -> Word:
         choice = by_lower.get(value.strip().lower())
         if choice is None:
-            near = difflib.get_close_matches(value.strip().lower(), by_lower, n=1)
+            near = nearest(value, by_lower)
             msg = f"expected one of {', '.join(choices)}"
             raise ParseError(msg, meant=by_lower[near[0]] if near else None)
         return choice
@@ -339,7 +340,7 @@ def offsets(value: str) -> Literal["earliest", "latest"] | PartitionNumbers:
         case "latest":
             return "latest"
     if not value.strip().startswith("{"):
-        near = difflib.get_close_matches(value.strip().lower(), ("earliest", "latest"), n=1)
+        near = nearest(value, ("earliest", "latest"))
         msg = f"expected earliest | latest | JSON such as {_OFFSETS_EXAMPLE}"
         raise ParseError(msg, meant=near[0] if near else None)
     return _partition_numbers(value, -2, "-2 (earliest)", _OFFSETS_EXAMPLE)

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
-from ticdc_source.errors import DecodeError
+from ticdc_source.errors import DecodeError, counted
 
 __all__ = [
     "LOG_APPEND_TIME",
@@ -157,7 +157,7 @@ def record_batches(
         elif batch.offset < least or batch.next_offset <= first:
             reason = f", where offset {max(first, least)} or more is expected"
         elif not 0 <= batch.records <= batch.next_offset - batch.offset:
-            reason = f" with {batch.records} records"
+            reason = f" with {counted(batch.records, 'record')}"
         if end is not None and batch.next_offset > end:
             reason = f", but the partition ends at offset {end}"
         if reason is not None:

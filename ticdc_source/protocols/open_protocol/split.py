@@ -24,7 +24,7 @@ from typing import NamedTuple, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.errors import DecodeError, FramingError
+from ticdc_source.errors import DecodeError, FramingError, counted
 from ticdc_source.events import (
     Binaries,
     Chunk,
@@ -385,7 +385,8 @@ def events_of(key: bytes | None, value: bytes | None) -> list[tuple[JSONObject |
     if not value_frames and all(isinstance(frame, dict) and frame.get("t") == _RESOLVED for frame in key_frames):
         value_frames = [b""] * len(key_frames)  # resolved events in TiCDC's documentation have no value frame
     if len(key_frames) != len(value_frames):
-        msg = f"{len(key_frames)} events in the key, {len(value_frames)} in the value; is the message cut short?"
+        in_key = counted(len(key_frames), "event")
+        msg = f"{in_key} in the key, {len(value_frames)} in the value; is the message cut short?"
         raise FramingError(msg)
     return list(zip(key_frames, value_frames, strict=True))
 
