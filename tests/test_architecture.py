@@ -27,6 +27,7 @@ WALL_CLOCK = frozenset({
 # Who may read it, with the reason.
 MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.inspection.inspect.inspect": "lag is how far a watermark is behind the clock",
+    f"{PACKAGE}.inspection.capture.replay": "a topic's retention counts from the clock",
     f"{PACKAGE}.inspection.doctor.diagnose": "certificates expire by the clock, and records are of the past",
     f"{PACKAGE}.monitoring.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
     f"{PACKAGE}.monitoring.listener.progress_listener": "a lag is the age of a commit time; it is never below 0",

@@ -7,14 +7,17 @@ import re
 import threading
 import time
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
 from tests.cli.conftest import Command, Done
+from ticdc_source.cli.arguments import EFFECTIVE
 from ticdc_source.cli.main import COMMANDS, parser
 from ticdc_source.errors import KafkaUnavailableError
 from ticdc_source.inspection.capture import CapturedRecord, write_capture
 from ticdc_source.inspection.report import Outcome
+from ticdc_source.options.options import OPTIONS
 
 SECRET = "hush-hush"
 SERVERS = "127.0.0.1:1"
@@ -119,7 +122,8 @@ def call(ticdc_source: Command, command: str, name: str, value: str) -> Done:
     """Run a command with a value of an argument, and with good values of those that it needs."""
     given = {"FILE": "file.gz", "--bootstrap-servers": SERVERS, "--topic": "t"}
     given = {each: text for each, text in given.items() if each in arguments_of(command)} | {name: value}
-    return ticdc_source(command, *(f"{each}={text}" if each.startswith("--") else text for each, text in given.items()))
+    words = [f"{each}={text}" if each.startswith("--") else text for each, text in given.items()]
+    return ticdc_source(command, *words, *(["--watch"] if name in {"--interval", "--count"} else []))
 
 
 def lines_of(text: str) -> list[str]:
@@ -171,6 +175,8 @@ def test_unknown_arguments_are_not_repeated(ticdc_source: Command) -> None:
     """The error of an argument that does not exist names it, and not its value, which may be a password."""
     for arguments in (
         (f"--pasword={SECRET}",),
+        (f"--json={SECRET}",),
+        (f"--verbose={SECRET}",),
         ("--confi", f"kafka.sasl.jaas.config={SECRET}"),
         (SECRET,),
         (f"-p{SECRET}",),
@@ -180,6 +186,62 @@ def test_unknown_arguments_are_not_repeated(ticdc_source: Command) -> None:
         assert len(lines_of(done.err)) == 1
         assert SECRET not in done.err
         assert arguments[0].removesuffix(SECRET).removesuffix("=") in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("lag", "orders", "--topic", "t"), "a word too many after lag; see ticdc-source lag --help"),
+        (
+            ("capture", "f.gz", "more", "--topic", "t"),
+            "a word too many after capture …; see ticdc-source capture --help",
+        ),
+        (("tail", "--topic", "t", SECRET), "a word too many after --topic …; see ticdc-source tail --help"),
+        (("tail", "--topic=t", SECRET), "a word too many after --topic; see ticdc-source tail --help"),
+        (
+            ("lag", "--topic", "t", f"kafka.sasl.jaas.config={SECRET}"),
+            (
+                "kafka.sasl.jaas.config=… is an option of the source, which needs --conf before it; "
+                "see ticdc-source lag --help"
+            ),
+        ),
+        (
+            ("lag", "--topic", "t", f"--json={SECRET}"),
+            "argument --json: it takes no value; see ticdc-source lag --help",
+        ),
+        (("lag", "--topic", "t", "--nope"), "unknown argument --nope; see ticdc-source lag --help"),
+        ((SECRET, "--topic", "t"), "argument COMMAND: there is no such command; see ticdc-source --help"),
+        (("lag", "--topic", "t", "--count", "2"), "argument --count: it needs --watch, without which lag looks once"),
+        (
+            ("lag", "--topic", "t", "--interval=2"),
+            "argument --interval: it needs --watch, without which lag looks once",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_place(arguments: tuple[str, ...], message: str, ticdc_source: Command) -> None:
+    """A word that may be a password is named by its place, with the help of the command that does not take it."""
+    done = ticdc_source(*arguments, "--bootstrap-servers", SERVERS)
+
+    assert (done.code, done.out, done.err.strip()) == (2, "", f"error: {message}")
+
+
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each != "options"])
+def test_each_command_warns_of_options_without_effect(command: str, ticdc_source: Command) -> None:
+    """An option that a command does not use is one warning that names both, and no other option is."""
+    refused = {"assign", "subscribePattern", "commitGroupOffsets"}
+    given = {row.name: row.default or "1" for row in OPTIONS.values() if row.name not in refused | {"subscribe"}}
+    unused = set() if command not in EFFECTIVE else given.keys() - EFFECTIVE[command]
+    for name, value in given.items() if command in EFFECTIVE else [("mode", "FAILFAST")]:
+        done = call(ticdc_source, command, "--conf", f"{name.upper()}={value}")
+        said = f"warning: Option '{name.upper()}' has no effect in ticdc-source {command} and is ignored"
+        assert (done.err.count(said), done.err.count(name.upper())) == ((1, 1) if name in unused else (0, ANY)), (
+            done.err
+        )
+
+    for name, argument in (("subscribe", "--topic"), ("kafka.bootstrap.servers", "--bootstrap-servers")):
+        done = call(ticdc_source, command, "--conf", f"{name}=x:1")
+        said = f"Option '{name}' has no effect in ticdc-source {command} and is ignored: {argument} says it"
+        assert done.err.count(f"warning: {said}") == 1, done.err
 
 
 @pytest.mark.parametrize("command", [each for each in COMMANDS if each != "options"])

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -76,7 +77,33 @@ def test_what_is_selected(broker: Kafka, filled: str, ticdc_source: Command, tmp
     assert places("--partition", "1") == [(1, 0), (1, 1)]
     assert places("--offsets", "1:2") == [(0, 1), (1, 1)]
     assert places("--offsets", "2:") == [(0, 2)]
-    assert places("--max-records", 4) == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    assert places("--max-records", 4) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_partitions_share_what_is_captured(
+    broker: Kafka, topic: Callable[..., str], ticdc_source: Command, tmp_path: Path
+) -> None:
+    """--max-records takes the first records of each partition; what a small one leaves is for the others."""
+    name, file = topic(4), tmp_path / "some.gz"
+    produce(
+        broker.bootstrap_servers,
+        name,
+        [(part, b"k", b"v", [], None) for part in (0, 1, 3) for _ in range(1 + 9 * part)],
+    )
+    command = ("capture", file, "--bootstrap-servers", broker.bootstrap_servers, "--topic", name, "--max-records")
+
+    found = {}
+    for most in (1, 3, 12):
+        done = ticdc_source(*command, most)
+        places = [record.partition for record in read_capture(file)]
+        found[most] = ([places.count(part) for part in range(4)], done.err.partition("; ")[2].strip())
+
+    assert found == {
+        1: ([0, 0, 0, 1], f"later offsets that are left out: 38 (--max-records), among them all of {name}-0, {name}-1"),
+        3: ([1, 1, 0, 1], "later offsets that are left out: 36 (--max-records)"),
+        12: ([1, 5, 0, 6], "later offsets that are left out: 27 (--max-records)"),
+    }
+    assert ticdc_source(*command, 1).err.startswith(f"1 record in {file}; ")
 
 
 def test_what_is_left_out_is_said(broker: Kafka, filled: str, ticdc_source: Command, tmp_path: Path) -> None:
@@ -125,7 +152,7 @@ def test_replay_is_careful(
     large = tmp_path / "large.gz"
     write_capture(large, [CapturedRecord(topic="a", partition=10_000, offset=0, timestamp=1, key=None, value=None)])
     done = ticdc_source("replay", large, *connection, f"{filled}-large", "--create")
-    assert (done.code, "a topic with 10001 partitions" in done.err) == (2, True), done.err
+    assert (done.code, "a topic with 10,001 partitions" in done.err) == (2, True), done.err
 
     assert ticdc_source("replay", file, *connection, filled, "--append").code == 0
     assert len(captured(broker, filled)) == 10
@@ -153,6 +180,39 @@ def test_files_that_are_no_capture(broker: Kafka, filled: str, ticdc_source: Com
         done = ticdc_source("replay", file, *command)
         assert (done.code, message in done.err.replace("\n", " ")) == (2, True), done.err
     assert len(captured(broker, filled)) == 5
+
+
+def test_records_that_retention_deletes(
+    broker: Kafka, topic: Callable[..., str], ticdc_source: Command, tmp_path: Path
+) -> None:
+    """Replay warns of records that are older than the topic's retention.ms, and of none that Kafka keeps."""
+    file, now = tmp_path / "records.gz", round(time.time() * 1000)
+    stamps = (-1, now, now - 3_000_000, now - 4_000_000)
+    records = [
+        CapturedRecord(topic="a", partition=0, offset=0, timestamp=each, key=b"k", value=b"v") for each in stamps
+    ]
+    write_capture(file, records)
+
+    warned = {}
+    for config in (
+        {"retention.ms": 3_600_000},
+        {"retention.ms": 3_600_000, "message.timestamp.type": "LogAppendTime"},
+        {"retention.ms": 3_600_000, "cleanup.policy": "compact"},
+        {"retention.ms": 5_000_000},
+        {"retention.ms": -1},
+    ):
+        name = topic(1, config)
+        done = ticdc_source("replay", file, "--bootstrap-servers", broker.bootstrap_servers, "--topic", name)
+        assert (done.code, f"4 records written to {name}" in done.err) == (0, True), done.err
+        warned[tuple(config.values())] = done.err.replace(name, "TOPIC").splitlines()[:-1]
+
+    assert warned.pop((3_600_000,)) == [
+        (
+            "warning: 1 record of the file will soon be deleted: older than 1 h 0 min, which is retention.ms of the "
+            "topic 'TOPIC'. To keep them: kafka-configs --alter --topic TOPIC --add-config retention.ms=-1"
+        )
+    ]
+    assert [*warned.values()] == [[], [], [], []]
 
 
 RECORD = {"topic": "a", "partition": 0, "offset": 0, "timestamp": 1, "key": None, "value": None, "headers": []}

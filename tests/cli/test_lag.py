@@ -268,8 +268,24 @@ def test_the_table(broker: Kafka, topic: Callable[..., str], ticdc_source: Comma
     assert done.code == 0
     lines = [line for line in done.out.splitlines() if line.startswith(name)]
     assert len(lines) == 2
-    assert "2026-11-21" in lines[0]
+    assert lines[0].count("2026-11-21 07:54") == 3  # last commit, watermark, read up to
     assert "commit lag" in done.out
+
+
+def test_messages_of_another_protocol(broker: Kafka, topic: Callable[..., str], ticdc_source: Command) -> None:
+    """A topic that is not of the protocol that was given says which one it seems to be, with exit code 1."""
+    name = topic()
+    write(broker.bootstrap_servers, name, row(0), mark(1))
+    command = ("lag", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name)
+    message = "There are messages that look like canal-json, and not like {}: is the option 'protocol' right?"
+
+    shown = [ticdc_source(*command, "--conf", f"protocol={each}") for each in ("open-protocol", "debezium")]
+    right = ticdc_source(*command, "--conf", "protocol=canal-json", "--json")
+
+    assert [each.code for each in shown] == [1, 1]
+    for each, protocol in zip(shown, ("open-protocol", "debezium"), strict=True):
+        assert message.format(protocol) in " ".join(each.out.split())
+    assert (right.code, right.json["other_protocol"]) == (0, None)
 
 
 def test_brokers_that_are_away(ticdc_source: Command) -> None:

@@ -15,11 +15,13 @@ from typing import NoReturn, TypeVar
 from rich.text import Text
 
 from ticdc_source.cli.screen import errors, visible
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
+from ticdc_source.options.options import OPTIONS
 from ticdc_source.options.parsers import LARGEST_INT, LARGEST_LONG, ParseError
 
 __all__ = [
+    "EFFECTIVE",
     "WRONG_ARGUMENTS",
     "ArgumentParser",
     "add_connection",
@@ -38,6 +40,8 @@ __all__ = [
 Value = TypeVar("Value")
 
 WRONG_ARGUMENTS = 2  # the exit code
+# Where argparse's errors begin to repeat what was given, and what they say here.
+_REPEATED = {": ignored explicit argument": ": it takes no value", ": invalid choice:": ": there is no such command"}
 _SHOWN = 60  # characters of a value in an error
 _LONGEST_WORDS = 32_767  # bytes of a text in a message to Kafka
 _LARGEST_PROPERTIES = 1 << 20  # bytes
@@ -48,6 +52,32 @@ _DEFAULTS = {"kafka.default.api.timeout.ms": "10000"}
 _PROPERTY = re.compile(r"\s*((?:\\.|[^\\\s=:])+)\s*[=:\s]?\s*(.*)", re.DOTALL)
 _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka's org.apache.kafka.common.internals.Topic
 _DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
+# Options whose place an argument has taken.
+_ARGUMENTS = {"subscribe": "--topic", "kafka.bootstrap.servers": "--bootstrap-servers"}
+_TOPICS = frozenset({"assign", "subscribePattern"})  # refused beside --topic
+_LOOK_UPS = frozenset({
+    "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix", "strictOptions"
+})  # fmt: skip
+_RECORDS = _LOOK_UPS | {
+    "failOnDataLoss", "kafkaConsumer.pollTimeoutMs", "maxBytesPerBatch", "maxMessageBytes", "maxRowsPerBatch",
+    "nativeCode",
+}  # fmt: skip
+# What `tail` does in a way of its own: where it begins, which columns it reads, and how it divides the read.
+_OWN_OF_TAIL = frozenset({
+    "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
+    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "outputFormat", "includeMetadata",
+    "metadataColumnPrefix", "columnNameOfCorruptRecord", "variantJson", "minPartitions", "maxRecordsPerPartition",
+    "metricsPath",
+})  # fmt: skip
+_EVENTS = {row.name for row in OPTIONS.values() if "event" in row.outputs and row.only != "stream"}
+# The options that have an effect, by command. `inspect` repeats all of them in the code that it prints, and `doctor`
+# checks all of them.
+EFFECTIVE: Mapping[str, frozenset[str]] = {
+    "tail": frozenset(_EVENTS - _OWN_OF_TAIL),
+    "lag": _RECORDS | {"protocol", "valueCompression", "inferSchema.timeoutMs"},
+    "capture": _RECORDS,
+    "replay": _LOOK_UPS,
+}
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -55,7 +85,10 @@ class ArgumentParser(argparse.ArgumentParser):
     """Ends with one line of error."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the error, and end."""
+        """Print the error, and end. What argparse repeats of a value may be secret, so it is left out."""
+        for theirs, ours in _REPEATED.items():
+            begin, found, _ = message.partition(theirs)
+            message = begin + ours if found else message
         errors().print(Text.assemble(("error:", "bold red"), f" {visible(message)}; see {self.prog} --help"))
         raise SystemExit(WRONG_ARGUMENTS)
 
@@ -234,10 +267,22 @@ def options_of(arguments: argparse.Namespace) -> dict[str, str]:
     if arguments.properties is not None:
         for name, value in _properties(_text_of(arguments.properties)):
             options[name if name.startswith(_KAFKA) else _KAFKA + name] = value
-    options.update(arguments.conf)
+    options.update((name, value) for name, value in arguments.conf if _has_effect(name, arguments.command))
     options["kafka.bootstrap.servers"] = arguments.bootstrap_servers
     options["subscribe"] = arguments.topic
     return options
+
+
+def _has_effect(name: str, command: str) -> bool:
+    """Return whether an option has an effect in a command, after a warning if it has none."""
+    lowered = name.lower()
+    ours = next((row.name for row in OPTIONS.values() if row.name.lower() == lowered), None)
+    says = _ARGUMENTS.get(lowered)
+    if says is None and (ours is None or ours in EFFECTIVE.get(command, {ours}) | _TOPICS):
+        return True
+    reason = "" if says is None else f": {says} says it"
+    warn(f"Option '{name}' has no effect in ticdc-source {command} and is ignored{reason}")
+    return False
 
 
 def _text_of(path: Path) -> str:

@@ -12,11 +12,13 @@ import secrets
 
 from ticdc_source.cli.arguments import add_connection, argument, count, file_path, offset_range, options_of, partitions
 from ticdc_source.cli.screen import errors, progress_bar
+from ticdc_source.errors import counted
 from ticdc_source.inspection.capture import CaptureProgress, Selection, capture, redacted, write_capture
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
 SUMMARY = "the exact bytes of records, in a file"
+_MOST_NAMES = 8  # of topic partitions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FROM:TO",
         help="only these offsets of each partition, TO exclusive",
     )
-    at_most = "at most so many records, from the start (%(default)s)"
+    at_most = "at most so many records, the first of each partition, in even shares (%(default)s)"
     parser.add_argument("--max-records", type=argument(count), default=10_000, metavar="N", help=at_most)
     parser.add_argument(
         "--redact", action="store_true", help="replace values of columns by nonsense of the same length and type"
@@ -43,18 +45,22 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the file."""
     start, end = arguments.offsets or (None, None)
     selection = Selection(partitions=arguments.partition, start=start, end=end, most=arguments.max_records)
-    left = 0
+    last = CaptureProgress(0, 0)
     with progress_bar() as bar:
 
         def on_progress(progress: CaptureProgress) -> None:
-            nonlocal left
-            left = progress.left
+            nonlocal last
+            last = progress
             bar("capture", progress.done, progress.total)
 
         records = capture(options_of(arguments), selection, on_progress)
         if arguments.redact:
             records = redacted(records, secrets.token_bytes(32))
         written = write_capture(arguments.file, records, is_redacted=arguments.redact)
-    rest = f"; later offsets that are left out: {left:,} (--max-records)" if left else ""
-    errors().print(f"{written:,} records in {arguments.file}{rest}", markup=False)
+    rest = f"; later offsets that are left out: {last.left:,} (--max-records)" if last.left else ""
+    none = ", ".join(map(str, last.without[:_MOST_NAMES])) + (", …" if len(last.without) > _MOST_NAMES else "")
+    errors().print(
+        f"{counted(written, 'record')} in {arguments.file}{rest}{f', among them all of {none}' if none else ''}",
+        markup=False,
+    )
     return 0

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ticdc_source.cli.arguments import add_connection, argument, count, options_of, seconds, words
 from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
-from ticdc_source.errors import KafkaUnavailableError
+from ticdc_source.errors import KafkaUnavailableError, OptionError, counted
 from ticdc_source.monitoring.topic_lag import LagReport, LagWatch, PartitionLag, Reader
 from ticdc_source.tso import duration
 
@@ -46,9 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval",
         type=argument(seconds(0, 86_400)),
-        default=_INTERVAL_S,
         metavar="SECONDS",
-        help="between two looks (%(default)s)",
+        help=f"with --watch: between two looks ({_INTERVAL_S})",
     )
     parser.add_argument("--count", type=argument(count), metavar="N", help="with --watch: end after so many looks")
     parser.add_argument(
@@ -65,18 +64,23 @@ def run(arguments: argparse.Namespace) -> int:
     """Look once, or again and again.
 
     Returns:
-        1 if the last look found no position of the reader, or more than `--max-lag`, or no lag.
+        1 if the last look found no position of the reader, messages of another protocol, or more than `--max-lag`.
     """
+    for name in ("interval", "count"):
+        if getattr(arguments, name) is not None and not arguments.watch:
+            msg = f"argument --{name}: it needs --watch, without which lag looks once"
+            raise OptionError(msg)
     reader = Reader(checkpoint=arguments.checkpoint, group=arguments.group)
     looks = arguments.count if arguments.watch else 1
+    interval = _INTERVAL_S if arguments.interval is None else arguments.interval
     with LagWatch(options_of(arguments), reader) as watch:
         code = 0
         with _screen(arguments) as show:
-            for report in _looks(watch, looks, arguments.interval):
+            for report in _looks(watch, looks, interval):
                 show(report)
                 late = report.late_s
                 is_late = arguments.max_lag is not None and (late is None or late > arguments.max_lag)
-                code = 1 if is_late or report.no_position is not None else 0
+                code = 1 if is_late or report.no_position is not None or report.other_protocol is not None else 0
     return code
 
 
@@ -119,9 +123,8 @@ def _shown(report: LagReport) -> RenderableType:
     late = "nothing tells how late" if report.late_s is None else f"late by {duration(report.late_s)} at most"
     head = f"{moment(report.time)}  {report.protocol or 'no messages'}, {late}"
     lost = sum(each.lost or 0 for each in report.partitions)
-    tail = [Text(f"{lost:,} records that the reader has not read are gone", style="bold red")] if lost else []
-    if report.no_position is not None:
-        tail.append(Text(report.no_position, style="yellow"))
+    tail = [Text(f"Gone: {counted(lost, 'record')} that the reader has not read", style="bold red")] if lost else []
+    tail += [Text(text, style="yellow") for text in (report.other_protocol, report.no_position) if text is not None]
     return Group(Text(head, style="bold"), table, *tail)
 
 
@@ -135,10 +138,10 @@ def _cells(lag: PartitionLag, now: str, *, has_reader: bool) -> Iterator[str]:
 
 
 def _short(iso: str | None, now: str) -> str:
-    """Return a time of today without its date, and of another day the date: the lags say the rest."""
+    """Return a time of today without its date, and one of another day with it, to the minute."""
     if iso is None:
         return ""
-    return iso[11:19] if iso[:10] == now[:10] else iso[:10]
+    return iso[11:19] if iso[:10] == now[:10] else iso[:16].replace("T", " ")
 
 
 def _seconds(lag: float | None) -> str:

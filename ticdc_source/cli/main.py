@@ -24,6 +24,7 @@ from ticdc_source.cli import capture, doctor, inspect, lag, options, replay, tai
 from ticdc_source.cli.arguments import WRONG_ARGUMENTS, ArgumentParser
 from ticdc_source.cli.screen import LogFormat, errors
 from ticdc_source.errors import KafkaUnavailableError, OptionError, TiCDCSourceError, once_per_query
+from ticdc_source.options.names import is_option
 
 __all__ = ["COMMANDS", "main", "parser"]
 
@@ -72,13 +73,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the arguments, or end with an error. Values of unknown ones may be secret: it does not repeat them."""
-    whole = parser()
-    parsed, unknown = whole.parse_known_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parsed, unknown = parser().parse_known_args(given)
     if unknown:
         # Behind one hyphen there may be a letter with its value: -pVALUE.
-        names = [each.partition("=")[0] if each.startswith("--") else each[:2] for each in unknown if each[:1] == "-"]
-        whole.error(f"unknown argument {names[0]}" if names else f"too many words after {parsed.command}")
+        names = [_name_of(each) for each in unknown if each[:1] == "-"]
+        parsed.refuse(f"unknown argument {names[0]}" if names else _too_many(unknown[0], given))
     return parsed
+
+
+def _name_of(argument: str) -> str:
+    return argument.partition("=")[0] if argument.startswith("--") else argument[:2]
+
+
+def _too_many(word: str, given: Sequence[str]) -> str:
+    """Return what to say of a word that no argument takes, which may be a password: its place, and never the word."""
+    name, equals, _ = word.partition("=")
+    if equals and is_option(name):
+        return f"{name}=… is an option of the source, which needs --conf before it"
+    before = given[: len(given) - 1 - list(reversed(given)).index(word)]
+    named = [each for each in before if each[:1] == "-" or each in COMMANDS]
+    after = _name_of(named[-1]) if named[-1][:1] == "-" else named[-1]
+    return f"a word too many after {after}{'' if named[-1] == before[-1] else ' …'}"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -92,6 +108,7 @@ def parser() -> argparse.ArgumentParser:
         command.formatter_class = argparse.RawDescriptionHelpFormatter
         command.add_argument("--verbose", action="store_true", help="log what the Kafka client does, to stderr")
         module.add_arguments(command)
+        command.set_defaults(refuse=command.error)
     return whole
 
 

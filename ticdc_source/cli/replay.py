@@ -10,6 +10,7 @@ import argparse
 
 from ticdc_source.cli.arguments import add_connection, argument, file_path, options_of
 from ticdc_source.cli.screen import errors
+from ticdc_source.errors import counted
 from ticdc_source.inspection.capture import replay
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
@@ -31,5 +32,5 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the records."""
     source, topic = arguments.file, arguments.topic
     count = replay(options_of(arguments), source, topic=topic, create=arguments.create, append=arguments.append)
-    errors().print(f"{count:,} records written to {arguments.topic}", markup=False)
+    errors().print(f"{counted(count, 'record')} written to {arguments.topic}", markup=False)
     return 0

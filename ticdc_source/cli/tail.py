@@ -17,8 +17,8 @@ from datetime import datetime, timezone
 from rich.text import Text
 
 from ticdc_source.cli.arguments import add_connection, argument, count, options_of, words
-from ticdc_source.cli.screen import output, print_json, visible
-from ticdc_source.errors import OptionError
+from ticdc_source.cli.screen import errors, literal, output, print_json, visible
+from ticdc_source.errors import OptionError, counted
 from ticdc_source.inspection.tail import CORRUPT, Event, Start, Tail
 from ticdc_source.options import parsers
 from ticdc_source.options.parsers import ParseError
@@ -37,6 +37,7 @@ _KINDS = {
 _CUT = 40  # characters of a value
 _CUT_BYTES = 16  # of a binary value
 _DDL_CUT = 200
+_BYTES = ("key", "value", "bytes_at_index")  # in base64, of what cannot be read
 
 
 class _Number(str):
@@ -123,6 +124,10 @@ def run(arguments: argparse.Namespace) -> int:
             shown += 1
             if arguments.max_events is not None and shown >= arguments.max_events:
                 break
+        if not shown and arguments.kind is not None:
+            kinds = " or ".join(kind for kind in _KINDS if kind in arguments.kind)
+            read = f"{counted(tail.scanned, 'record')} of {arguments.topic}"
+            errors().print(f"No {kinds} among {read} (--from says where tail begins)", markup=False)
     return 0
 
 
@@ -156,7 +161,12 @@ def _details(event: Event, kind: str, tail: Tail, *, full: bool) -> Iterator[str
         yield str(event["watermark_ts"])
         return
     if kind == "corrupt":
-        yield _shown(event[CORRUPT], is_binary=False, full=full)
+        report = json.loads(str(event[CORRUPT]))
+        yield report["reason"]
+        where = ", ".join(f"{part} {report[part]}" for part in ("table", "column") if report[part])
+        yield f" ({where})" if where else ""
+        if full:
+            yield "".join(f" {part}={literal(report[part])}" for part in _BYTES if report.get(part) is not None)
         return
     binary = tail.binary.get((str(event["_database"]), str(event["_table"])), set())
     before, after = _row(event["before"]), _row(event["after"])

@@ -11,8 +11,10 @@ import binascii
 import gzip
 import json
 import os
+import time
 import uuid
 import zlib
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ticdc_source.driver.load import batch_options, driver_fetcher
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import OptionError, counted, warn
 from ticdc_source.events import Chunk
 from ticdc_source.kafka import KafkaCluster
 from ticdc_source.kafka.api import WrittenRecord
@@ -28,8 +30,10 @@ from ticdc_source.kafka.kafka_python.connect import writer
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.parsers import LARGEST_INT, LARGEST_LONG
+from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols import INSPECTIONS, recognized
 from ticdc_source.protocols.redaction import Redactor
+from ticdc_source.tso import duration
 
 __all__ = [
     "CaptureProgress",
@@ -65,7 +69,8 @@ class Selection:
     Attributes:
         partitions: the partitions; None for all.
         start, end: their offsets, `end` exclusive; None for the first and the last that Kafka has.
-        most: the number of records at most, of all partitions together.
+        most: the number of records at most, of all topic partitions together. They share it evenly: those that have
+            fewer records than their share leave the rest to the others.
     """
 
     partitions: frozenset[int] | None = None
@@ -80,6 +85,14 @@ class Selection:
         start = offset_range.start if self.start is None else max(self.start, offset_range.start)
         end = offset_range.end if self.end is None else min(self.end, offset_range.end)
         return offset_range._replace(start=start, end=max(start, end))
+
+    def shares(self, ranges: Sequence[OffsetRange]) -> dict[OffsetRange, int]:
+        """Return how many records of each range there may be, as far as offsets tell."""
+        left, shares = self.most, {}
+        for number, smallest in enumerate(sorted(ranges, key=lambda each: each.size)):
+            shares[smallest] = min(smallest.size, left // (len(ranges) - number))
+            left -= shares[smallest]
+        return shares
 
     def check(self, ranges: Sequence[OffsetRange]) -> None:
         """Refuse what selects nothing of the topic partitions.
@@ -111,12 +124,14 @@ class CaptureProgress:
     Attributes:
         done: the number of records so far.
         total: the number of records that it has at most.
-        left: how many selected offsets are behind the last record, if that is the last one because of `Selection.most`.
+        left: how many selected offsets are left out so far because of `Selection.most`.
+        without: the topic partitions of which no record is captured because of it.
     """
 
     done: int
     total: int
     left: int = 0
+    without: tuple[TopicPartition, ...] = ()
 
 
 def capture(
@@ -139,25 +154,29 @@ def capture(
         everything = cluster.everything()
     selection.check(everything)
     ranges = [selection.of(each) for each in everything]
-    later = sum(each.size for each in ranges)
-    total, done = min(selection.most, later), 0
-    if total <= 0:
-        return
+    progress = CaptureProgress(0, min(selection.most, sum(each.size for each in ranges)))
+    shares, spare = selection.shares(ranges), 0  # a range with gaps has fewer records than offsets
     with driver_fetcher(options) as fetcher:
-        for offset_range in ranges:
-            later -= offset_range.size
+        for offset_range in filter(lambda each: each.size, ranges):
+            wanted = shares[offset_range] + spare
+            if not wanted:
+                without = (*progress.without, offset_range.topic_partition)
+                progress = replace(progress, left=progress.left + offset_range.size, without=without)
+                on_progress(progress)
+                continue
             for chunk in fetcher.fetch(offset_range):
                 if chunk.failure is not None:
                     msg = f"{chunk.address(0)} cannot be captured: {chunk.failure}"
                     raise OptionError(msg)
-                part = chunk.part(0, min(len(chunk), selection.most - done))
+                part = chunk.part(0, min(len(chunk), wanted))
                 yield from _records(part)
-                done += len(part)
-                is_last = done == selection.most
-                left = later + offset_range.end - part.offsets[-1] - 1
-                on_progress(CaptureProgress(done, total, left if is_last else 0))
-                if is_last:
-                    return
+                wanted -= len(part)
+                later = 0 if wanted else offset_range.end - part.offsets[-1] - 1
+                progress = replace(progress, done=progress.done + len(part), left=progress.left + later)
+                on_progress(progress)
+                if not wanted:
+                    break
+            spare = wanted
 
 
 def _records(chunk: Chunk) -> Iterator[CapturedRecord]:
@@ -308,7 +327,15 @@ def _check_head(head: object, path: Path) -> None:
         raise OptionError(msg)
 
 
-def replay(given: Mapping[str, str], path: Path, *, topic: str, create: bool = False, append: bool = False) -> int:
+def replay(
+    given: Mapping[str, str],
+    path: Path,
+    *,
+    topic: str,
+    create: bool = False,
+    append: bool = False,
+    now: Callable[[], float] = time.time,
+) -> int:
     """Write the records of a capture to a topic: to the same partitions, in their order, with their timestamps.
 
     Args:
@@ -317,6 +344,7 @@ def replay(given: Mapping[str, str], path: Path, *, topic: str, create: bool = F
         topic: the topic.
         create: whether to create the topic if it does not exist.
         append: whether the topic may have records.
+        now: the clock that retention refers to, in seconds since the epoch.
 
     Returns:
         the number of records.
@@ -325,10 +353,11 @@ def replay(given: Mapping[str, str], path: Path, *, topic: str, create: bool = F
         OptionError: the file is no capture, or has records of several topics; or the topic does not fit.
         TiCDCSourceError: the brokers do not answer, or refuse.
     """
-    names, most = set(), -1
+    names, most, stamps = set(), -1, array("q")
     for record in read_capture(path):  # all of it, before anything is written
         names.add(record.topic)
         most = max(most, record.partition)
+        stamps.append(record.timestamp)
     if len(names) > 1:
         msg = f"{path} has records of several topics ({', '.join(sorted(names))}): capture each of them into a file"
         raise OptionError(msg)
@@ -336,22 +365,38 @@ def replay(given: Mapping[str, str], path: Path, *, topic: str, create: bool = F
     with KafkaCluster(options) as cluster:
         existing = {each.partition for each in cluster.partitions(missing=True)}
         if not existing and not create:
-            msg = f"Topic '{topic}' does not exist: --create creates it, with {most + 1} partitions"
+            msg = f"Topic '{topic}' does not exist: --create creates it, with {counted(most + 1, 'partition')}"
             raise OptionError(msg)
         if not existing and most >= _MOST_PARTITIONS:
-            msg = f"The records need a topic with {most + 1} partitions: --create creates at most {_MOST_PARTITIONS}"
+            needed = counted(most + 1, "partition")
+            msg = f"The records need a topic with {needed}: --create creates at most {_MOST_PARTITIONS:,}"
             raise OptionError(msg)
         if existing and most not in existing and most >= 0:
-            msg = f"Topic '{topic}' has {len(existing)} partitions, and the records need {most + 1}"
+            msg = f"Topic '{topic}' has {counted(len(existing), 'partition')}, and the records need {most + 1:,}"
             raise OptionError(msg)
         used = sum(each.end for each in cluster.everything()) if existing else 0
         if used and not append:
-            msg = f"Topic '{topic}' has, or had, {used:,} records: --append writes behind them"
+            msg = f"Topic '{topic}' has, or had, {counted(used, 'record')}: --append writes behind them"
             raise OptionError(msg)
     with writer(client_settings(options, driver=True)) as target:
         if not existing:
             target.create_topic(topic, max(1, most + 1))
+        retention_ms = target.retention_ms(topic)
+        if retention_ms is not None:
+            _warn_of_retention(topic, retention_ms, stamps, now())
         return target.write(topic, read_capture(path))
+
+
+def _warn_of_retention(topic: str, retention_ms: int, stamps: Iterable[int], now: float) -> None:
+    """Warn if records are older than what a topic keeps: they keep their timestamps, so Kafka deletes them soon."""
+    first_kept = now * 1000 - retention_ms
+    old = sum(0 <= stamp < first_kept for stamp in stamps)
+    if old:
+        warn(
+            f"{counted(old, 'record')} of the file will soon be deleted: older than {duration(retention_ms / 1000)}, "
+            f"which is retention.ms of the topic '{topic}'. To keep them: kafka-configs --alter --topic {topic} "
+            "--add-config retention.ms=-1"
+        )
 
 
 def _text(data: bytes | None) -> str | None:

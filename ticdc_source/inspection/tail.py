@@ -56,6 +56,7 @@ class Tail(AbstractContextManager["Tail"]):
 
     Attributes:
         binary: the names of the binary columns of each table, as far as messages tell: JSON has base64 of them.
+        scanned: the number of records that it has read.
 
     Raises:
         OptionError: an option is wrong.
@@ -71,9 +72,9 @@ class Tail(AbstractContextManager["Tail"]):
         self._contexts = ReadContexts(self._schema, self._options, self._cluster.earliest, warns_of_absent=False)
         self._state: ReadState | None = None
         self._described: set[TableName] = set()
-        self._scanned = 0
         self._has_said_what_is_absent = False
         self._ddl_shown: dict[tuple[object, ...], object] = {}  # the topic partition of each DDL event
+        self.scanned = 0
         self.binary: dict[tuple[str, str], set[str]] = {}
 
     def __exit__(self, *_: object) -> None:
@@ -116,7 +117,7 @@ class Tail(AbstractContextManager["Tail"]):
         if self._has_said_what_is_absent or not self._described or any(map(wanted.matches, self._described)):
             return
         self._has_said_what_is_absent = True
-        warn(f"{no_row_of(wanted, self._described, self._scanned)} (--from says where tail begins)")
+        warn(f"{no_row_of(wanted, self._described, self.scanned)} (--from says where tail begins)")
 
     def _starts(self, start: Start) -> dict[TopicPartition, int]:
         ranges = self._cluster.everything()
@@ -156,7 +157,7 @@ class Tail(AbstractContextManager["Tail"]):
     def _describing(self, chunks: Iterator[Chunk], decoder: Decoder) -> Iterator[Chunk]:
         """Pass chunks on, after a look at the columns of tables that are new."""
         for chunk in chunks:
-            self._scanned += len(chunk)
+            self.scanned += len(chunk)
             for split in splits_of(decoder, chunk):
                 for table, events in split.tables.items():
                     if table not in self._described:

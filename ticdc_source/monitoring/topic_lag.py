@@ -16,7 +16,7 @@ from ticdc_source.monitoring.checkpoints import committed_in_checkpoint
 from ticdc_source.monitoring.progress import watermark_lag
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.protocols import decoder_of
+from ticdc_source.protocols import decoder_of, recognized
 from ticdc_source.protocols.base import Decoder, commit_versions_of, splits_of
 from ticdc_source.tso import of_ms, utc
 
@@ -102,12 +102,15 @@ class LagReport:
         time: when, in ISO 8601, UTC.
         protocol: the protocol of the messages; None if there are none.
         partitions: the topic partitions.
+        other_protocol: which protocol messages seem to have that the one of the options cannot read; None if there are
+            none.
         no_position: why no topic partition has a position of the reader that was asked for; None if one has.
     """
 
     time: str
     protocol: str | None = None
     partitions: list[PartitionLag] = field(default_factory=list)
+    other_protocol: str | None = None
     no_position: str | None = None
 
     @property
@@ -154,6 +157,7 @@ class LagWatch(AbstractContextManager["LagWatch"]):
         self._cluster = KafkaCluster(self._options)
         self._fetcher = driver_fetcher(self._options)
         self._decoder: Decoder | None = None
+        self._other_protocol: str | None = None
         self._ends: dict[TopicPartition, tuple[int, _Newest]] = {}
         self._read: dict[TopicPartition, tuple[int, _Newest]] = {}
 
@@ -183,6 +187,11 @@ class LagWatch(AbstractContextManager["LagWatch"]):
             if key in positions:
                 self._add_reader(lag, offset_range, positions[key], now)
             report.partitions.append(lag)
+        if self._other_protocol is not None and report.protocol is not None:
+            report.other_protocol = (
+                f"There are messages that look like {self._other_protocol}, and not like {report.protocol}: is the "
+                "option 'protocol' right? Without it, the protocol is detected"
+            )
         if not any(each.topic_partition in positions for each in ranges):
             report.no_position = self._reader.why_unknown(sorted({each.topic for each in ranges}))
         return report
@@ -217,6 +226,7 @@ class LagWatch(AbstractContextManager["LagWatch"]):
             for chunk in window:
                 for split in splits_of(decoder, chunk):
                     read.add(_newest_of(split, decoder))
+                    self._other_protocol = self._other_protocol or _protocol_of_corrupt(split, chunk, decoder)
                 scanned += len(chunk)
                 oldest = chunk.timestamps[0] if oldest is None and chunk.timestamps else oldest
             has_both = read.commit_ts is not None and read.watermark is not None
@@ -261,6 +271,15 @@ def _commits_of(chunk: Chunk, decoder: Decoder) -> list[int]:
         for events in split.tables.values():
             commits += commit_versions_of(events, decoder).to_pylist()
     return [commit_ts for commit_ts in commits if commit_ts is not None]
+
+
+def _protocol_of_corrupt(split: Split, chunk: Chunk, decoder: Decoder) -> str | None:
+    """Return the other protocol that records seem to have which the decoder cannot read; None if they have none."""
+    for each in split.corrupt:
+        protocol = recognized(chunk.keys[each.position], chunk.values[each.position])
+        if protocol not in (None, decoder.facts.name):
+            return protocol
+    return None
 
 
 def _newest_of(split: Split, decoder: Decoder) -> _Newest:

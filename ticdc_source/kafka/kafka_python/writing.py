@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 
 import kafka.errors
 from kafka import KafkaAdminClient, KafkaProducer, Serializer
+from kafka.admin import ConfigResource
 
 from ticdc_source.kafka.api import WrittenRecord
 from ticdc_source.kafka.kafka_python.consumers import consumer_settings
@@ -84,6 +85,28 @@ class KafkaWriter(AbstractContextManager["KafkaWriter"]):
                 admin.wait_for_topics([topic])
             finally:
                 admin.close()
+
+    def retention_ms(self, topic: str) -> int | None:
+        """Return after how many milliseconds the topic loses a record, by the record's own timestamp.
+
+        Returns:
+            `retention.ms`; None if it keeps all, if the brokers set the timestamps, or if the user may not see it.
+
+        Raises:
+            KafkaUnavailableError: the brokers do not answer.
+        """
+        names = ["retention.ms", "cleanup.policy", "message.timestamp.type"]
+        with our_errors(self._servers):
+            admin = KafkaAdminClient(**self._admin_settings)
+            try:
+                found = admin.describe_configs([ConfigResource("TOPIC", topic, names)], config_filter="all")
+            finally:
+                admin.close()
+        settings = found.get("topic", {}).get(topic, {})  # empty without the permission DescribeConfigs
+        retention, policy, stamps = (settings.get(name, {}).get("value") or "" for name in names)
+        if not retention.isdecimal() or "delete" not in policy or stamps != "CreateTime":
+            return None
+        return int(retention)
 
     def write(self, topic: str, records: Iterable[WrittenRecord]) -> int:
         """Write records, and return their number when the brokers have all of them.
