@@ -15,7 +15,7 @@ from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders
+from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
@@ -167,7 +167,7 @@ class Sample:
         rows_added = 0
         for split in splits_of(self.decoder, chunk):
             if split.corrupt and self.corrupt is None:
-                self.corrupt = split.corrupt[0]
+                self.corrupt = with_likely_protocol(split.corrupt[0], chunk, self.decoder)
             self.ddl += split.ddl
             for event in filter(is_too_long, split.ddl):
                 where = chunk.address(event.position, event.table)
