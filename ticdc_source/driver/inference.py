@@ -14,6 +14,7 @@ from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
+from ticdc_source.options.ranges import time_hint
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
 from ticdc_source.protocols.base import Decoder, splits_of
@@ -396,12 +397,12 @@ def _with_address(error: SchemaError, sample: Sample, shown: TableSchema) -> Sch
     return error
 
 
-def nothing_there(ranges: Sequence[OffsetRange]) -> SchemaError:
-    """Return the error for topics without a record."""
+def nothing_there(ranges: Sequence[OffsetRange], options: Options) -> SchemaError:
+    """Return the error for ranges without a record."""
     topics = ", ".join(sorted({one.topic for one in ranges})) or "the topics"
     msg = (
         f"No record in the range to read of {topics}: the schema cannot be inferred. Give it with .schema(…) and the "
-        "options 'protocol' and 'tables', or load again when TiCDC has written something"
+        f"options 'protocol' and 'tables', or load again when TiCDC has written something{time_hint(options)}"
     )
     return SchemaError(msg)
 

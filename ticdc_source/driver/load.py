@@ -142,7 +142,7 @@ def schema_of_ranges(ranges: Sequence[OffsetRange], fetch: Fetch, options: Optio
         return format_schema(options)
     sample = take_sample(ranges, fetch, options)
     if sample is None or not sample.scanned:
-        raise nothing_there(ranges)
+        raise nothing_there(ranges, options)
     table = infer_table(sample)
     return read_schema(table, sample.decoder, options)
 
@@ -214,7 +214,7 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
     end = None
     if options.ending_commit_ts == "resolved":
         if context.protocol is None:
-            raise nothing_there(ranges)
+            raise nothing_there(ranges, options)
         with driver_fetcher(options) as fetcher:
             end = resolved_until(ranges, fetcher.fetch, decoder_of(context.protocol, options))
     scope = ReadScope(ddl_copies=copies, partitions=len(ends), commit_end=end, topic_ids=topic_ids)

@@ -82,7 +82,7 @@ class Options:
     )
     starting_timestamp: int | None = option(
         "startingTimestamp",
-        parsers.integer(0),
+        parsers.time_ms,
         "start at the first record at or after this time, in milliseconds since the epoch",
     )
     starting_offsets_by_timestamp: PartitionNumbers | None = option(
@@ -106,7 +106,7 @@ class Options:
     )
     ending_timestamp: int | None = option(
         "endingTimestamp",
-        parsers.integer(0),
+        parsers.time_ms,
         "end before the first record at or after this time, in milliseconds since the epoch",
         only="batch",
     )
