@@ -35,13 +35,14 @@ from ticdc_source.schema.model import TableSchema, TypeVersions, check_names, me
 __all__ = [
     "Sample",
     "Sampler",
+    "absent_names",
     "ddl_texts_help",
     "describe_table",
     "infer_table",
     "lacks_types",
+    "no_row_in_sample",
     "no_row_of",
     "nothing_there",
-    "only_others",
     "take_sample",
 ]
 
@@ -142,6 +143,7 @@ class Sample:
         tables: which tables are wanted.
         rows: row events of wanted tables by table, oldest first.
         ddl: DDL events of any table.
+        wanted: tables that occur and are wanted, also those of which `rows` has none because it had enough.
         others: tables that occur and are not wanted.
         corrupt: the first record that cannot be split into events.
         scanned: the number of records read.
@@ -154,6 +156,7 @@ class Sample:
     tables: TableFilter
     rows: dict[TableName, list[TableEvents]] = field(default_factory=dict)
     ddl: list[DDLEvent] = field(default_factory=list)
+    wanted: set[TableName] = field(default_factory=set)
     others: set[TableName] = field(default_factory=set)
     corrupt: Corrupt | None = None
     scanned: int = 0
@@ -176,7 +179,9 @@ class Sample:
             for table, table_events in split.tables.items():
                 if not self.tables.matches(table):
                     self.others.add(table)
-                elif rows:
+                    continue
+                self.wanted.add(table)
+                if rows:
                     rows_added += len(table_events)
                     parts = self.rows.setdefault(table, [])
                     size = sum(map(len, table_events.payloads)) if split.unpacked else 0
@@ -277,6 +282,7 @@ def _join(head: Sample, tail: Sample) -> None:
     for table, parts in tail.rows.items():
         head.rows.setdefault(table, []).extend(reversed(parts))
     head.ddl += tail.ddl
+    head.wanted |= tail.wanted
     head.others |= tail.others
     head.corrupt = head.corrupt or tail.corrupt
     head.scanned += tail.scanned
@@ -366,7 +372,8 @@ def infer_table(sample: Sample) -> TableSchema:
         msg = (
             f"The read selects {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
             f"{listed}. Choose it, e.g. .option('tables', '{names[0]}'). To read all: outputFormat=event has their "
-            "rows as JSON; ticdc_source.tables() has a typed DataFrame for each (docs/guides/lakehouse.md)"
+            "rows as JSON; ticdc_source.tables() has a typed DataFrame for each (see 'Tables in Delta and "
+            "Iceberg' in the documentation)"
         )
         raise OptionError(msg)
     if not names:
@@ -407,27 +414,35 @@ def nothing_there(ranges: Sequence[OffsetRange], options: Options) -> SchemaErro
     return SchemaError(msg)
 
 
-def only_others(sample: Sample) -> str:
-    """Return what to say of a sample with rows of other tables only."""
+def absent_names(sample: Sample) -> TableFilter:
+    """Return those names of the option `tables` that no row and no DDL event of a sample is about."""
+    seen = {*sample.wanted, *(event.table for event in sample.ddl)}
+    names = (name for name in sample.tables.patterns if not any(map(TableFilter((name,)).matches, seen)))
+    return TableFilter(tuple(names))
+
+
+def no_row_in_sample(sample: Sample, wanted: TableFilter) -> str:
+    """Return what to say of a sample without a row of these names."""
     return (
-        f"{no_row_of(sample.tables, sample.others, sample.scanned)} "
+        f"{no_row_of(wanted, sample.wanted | sample.others, sample.scanned)} "
         "(inferSchema.maxScannedRecords and inferSchema.timeoutMs say how far it looks)"
     )
 
 
-def no_row_of(wanted: TableFilter, others: Iterable[TableName], scanned: int) -> str:
-    """Return what to say of records without a row of a wanted table.
+def no_row_of(wanted: TableFilter, there: Iterable[TableName], scanned: int) -> str:
+    """Return what to say of records without a row of these names.
 
     Args:
-        wanted: the option `tables`.
-        others: the tables of the rows.
+        wanted: the names, of the option `tables`.
+        there: the tables of the rows.
         scanned: the number of records.
     """
-    patterns = ", ".join(".".join(pattern) for pattern in wanted.patterns)
-    names = sorted(map(str, others))
-    near = difflib.get_close_matches(patterns.lower(), [name.lower() for name in names], n=1)
-    hint = f" Did you mean {next(name for name in names if name.lower() == near[0])}?" if near else ""
-    return f"No row of {patterns} among {scanned} records; the tables there are: {', '.join(names)}.{hint}"
+    patterns = [".".join(pattern) for pattern in wanted.patterns]
+    names = {str(table).lower(): str(table) for table in sorted(there, key=str)}
+    near = [names[match] for each in patterns for match in difflib.get_close_matches(each.lower(), names, n=1)]
+    hint = f" Did you mean {', '.join(dict.fromkeys(near))}?" if near else ""
+    listed = ", ".join(names.values())
+    return f"No row of {', '.join(patterns)} among {scanned} records; the tables there are: {listed}.{hint}"
 
 
 def _nothing_found(sample: Sample) -> Exception:
@@ -435,7 +450,7 @@ def _nothing_found(sample: Sample) -> Exception:
         return sample.corrupt.error
     wanted = ", ".join(".".join(pattern) for pattern in sample.tables.patterns)
     if sample.others:
-        return OptionError(only_others(sample))
+        return OptionError(no_row_in_sample(sample, sample.tables))
     what = f"row of {wanted}" if wanted else "row"
     msg = (
         f"No {what} among {sample.scanned} records of the range: the schema cannot be inferred. Give it with "

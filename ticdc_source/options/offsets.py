@@ -73,8 +73,8 @@ def ranges_between(
         if start > end:
             msg = (
                 f"The resolved start offset {start} is greater than the resolved end offset {end} for topic "
-                f"{topic} partition {partition}. There may be multiple reasons: the start offset or "
-                f"timestamp is set too high; the end is set too low; or the Kafka topic partition is broken{hint or '.'}"
+                f"{topic} partition {partition}. There may be multiple reasons: the start offset or timestamp is set "
+                f"too high; the end is set too low; or the Kafka topic partition is broken{hint or '.'}"
             )
             raise OptionError(msg)
     return ranges

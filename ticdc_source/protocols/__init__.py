@@ -64,7 +64,7 @@ def checked_protocol(options: Options) -> str:
         if (name := options.protocol.strip().lower()) in NOT_READ:
             msg = (
                 f"Option 'protocol': this version does not read TiCDC's {name}. It reads {', '.join(PROTOCOLS)}: let "
-                "the changefeed write one of these (docs/guides/changefeed.md)"
+                "the changefeed write one of these (see 'TiCDC settings' in the documentation)"
             )
             raise OptionError(msg) from None
         raise OptionError(error.of("protocol", options.protocol)) from None
