@@ -223,7 +223,7 @@ def messages(path: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             skipped |= {id(part) for part in node.values}
-            yield "".join(part.value for part in node.values if isinstance(part, ast.Constant))
+            yield "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
             yield node.value
 
