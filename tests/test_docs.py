@@ -1,5 +1,6 @@
 """The documentation is true: its tables are the code's, and its links and citations lead somewhere."""
 
+import ast
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ _NUMBERS = r"items? (\d+(?:(?:, | and | to )\d+)*)"
 _CITATION = re.compile(rf"docs/wire\.md(?:, {_NUMBERS})?")
 _PAGE = re.compile(r"(?<![\w/.-])((?:[\w.-]+/)*[\w.-]+\.md)\b")
 _DESIGN = re.compile(r"\bdesign/(\d{4}[\w-]*)")
+_TITLE = re.compile(r"'([^']+)' in the documentation")
 _URL = re.compile(r"[a-z]+://\S+")
 
 # Where the project's own texts are.
@@ -212,6 +214,31 @@ def test_the_page_of_errors_says_why_spark_finds_no_format() -> None:
     section = read(DOCS / "guides/questions.md").partition("### `DATA_SOURCE_NOT_FOUND`\n")[2].partition("\n###")[0]
 
     assert [name for name in ("PySpark 3.5", "decode", "PYSPARK_PYTHON", "`pyspark_`") if name not in section] == []
+
+
+def messages(path: Path) -> Iterator[str]:
+    """Yield the texts of a module that are no docstrings, those of f-strings with their parts joined."""
+    tree = ast.parse(read(path))
+    skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            skipped |= {id(part) for part in node.values}
+            yield "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            yield node.value
+
+
+def test_messages_name_pages_by_their_titles() -> None:
+    """Who installed the package has no folder `docs`: a message has the title of a page that exists, and no path."""
+    titles = {read(path).partition("\n")[0].removeprefix("# ") for path in DOCS.rglob("*.md")}
+    texts_of = {path: list(messages(path)) for path in sorted((ROOT / "ticdc_source").rglob("*.py"))}
+    named = {title for found in texts_of.values() for text in found for title in _TITLE.findall(text)}
+
+    paths = [(path.name, text) for path, found in texts_of.items() for text in found if _PAGE.search(text)]
+
+    assert paths == []
+    assert "Tables in Delta and Iceberg" in named
+    assert named <= titles
 
 
 def test_no_text_names_a_page_that_is_not_there() -> None:

@@ -4,7 +4,7 @@ import os
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -92,10 +92,15 @@ def conclude(screen: Screen, reads: Mapping[str, Sequence[TableRead]]) -> int:
     python = Path(sys.executable)
     tools = python.parent.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else python.parent
     screen.line("Start a broker that keeps the messages. It prints its address and runs until Ctrl-C:")
-    screen.line(f"  {tools / python.name} -m examples.local_kafka --fill {next(iter(reads))}")
+    screen.line(f"  {tools / python.name} -m examples.local_kafka --fill {protocol_to_fill(reads)}")
     screen.line("In another terminal, see what is in the topic:")
     screen.line(f"  {tools / 'ticdc-source'} inspect --bootstrap-servers ADDRESS --topic {TOPIC}")
     return 0 if good else 1
+
+
+def protocol_to_fill(protocols: Collection[str]) -> str:
+    """Return the protocol of the broker to try next: README's, unless the demo was asked for others only."""
+    return "canal-json" if "canal-json" in protocols else next(iter(protocols))
 
 
 def about_the_path(reason: str | None) -> str:

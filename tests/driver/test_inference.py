@@ -5,7 +5,7 @@ import pytest
 from tests.support.captured import Captured, Record, make_options
 from tests.support.messages import canal
 from ticdc_source.driver.inference import spread, take_sample
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange
 
@@ -73,5 +73,28 @@ def test_several_tables_say_how_to_read_one_or_all() -> None:
     assert str(caught.value) == (
         "The read selects 2 tables, and outputFormat=changelog and envelope give the rows of one: test.other, test.t. "
         "Choose it, e.g. .option('tables', 'test.other'). To read all: outputFormat=event has their rows as JSON; "
-        "ticdc_source.tables() has a typed DataFrame for each (docs/guides/lakehouse.md)"
+        "ticdc_source.tables() has a typed DataFrame for each (see 'Tables in Delta and Iceberg' in the documentation)"
     )
+
+
+def test_the_error_for_an_empty_range_says_that_its_time_is_in_seconds() -> None:
+    """A time in another unit may be why there is no record: the error repeats the warning's hint."""
+    empty = Captured({}, {0: []})
+
+    with pytest.raises(SchemaError, match=r"TiCDC has written something$"):
+        empty.schema(endingTimestamp="1790000040000")
+    with pytest.raises(SchemaError, match=r"something\. Option 'endingTimestamp' .* did you mean 1790000040000\?$"):
+        empty.schema(endingTimestamp="1790000040")
+
+
+@pytest.mark.parametrize("output", ["changelog", "envelope"])
+def test_each_name_without_rows_is_in_one_warning(output: str) -> None:
+    """If one of the names in `tables` has rows, a warning names the others, and what they may mean."""
+    captured = many_partitions(1, {0: "orders"})
+
+    with pytest.warns(UserWarning, match="No row of") as caught:
+        captured.schema(tables="test.orders,test.ordrs,shop.*", outputFormat=output)
+
+    (text,) = (str(each.message) for each in caught)
+    assert text.startswith("No row of test.ordrs, shop.* among ")
+    assert "; the tables there are: test.orders, test.t. Did you mean test.orders? (inferSchema." in text

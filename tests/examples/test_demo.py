@@ -13,7 +13,7 @@ from kafka import KafkaAdminClient
 
 from examples.data import PROTOCOLS, read_truth
 from examples.data.bundle import write_truth
-from examples.demo.run import about_the_path
+from examples.demo.run import about_the_path, protocol_to_fill
 from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
 from tests.conftest import ROOT, Kafka
 from ticdc_source.kernels.native import native
@@ -57,7 +57,7 @@ def test_all_protocols_give_the_tables_of_sql(broker: Kafka, tmp_path: Path) -> 
     assert [first, second, third] == lines
     assert last.startswith("Everything is equal")
     assert ("Reads take the native path." in out) == (native is not None)
-    assert "-m examples.local_kafka --fill open-protocol\n" in following
+    assert "-m examples.local_kafka --fill canal-json\n" in following
     assert "ticdc-source inspect --bootstrap-servers ADDRESS --topic tidb-shop\n" in following
     assert '.option("tables", table)' in out
     assert "default 'web'" in out
@@ -112,6 +112,14 @@ def test_the_demo_says_why_the_native_path_is_not_there() -> None:
 
     assert "No module named 'ticdc_source.kernels._native' \\[here]" in text
     assert "`make native`" in text
+
+
+def test_the_demo_names_the_broker_that_readme_names() -> None:
+    """What to try next has README's protocol, unless the demo was asked for others only."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert f"-m examples.local_kafka --fill {protocol_to_fill(PROTOCOLS)} " in readme
+    assert protocol_to_fill(["debezium"]) == "debezium"
 
 
 def test_without_java_it_says_so(tmp_path: Path) -> None:

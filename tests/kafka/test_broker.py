@@ -237,6 +237,8 @@ class TestRanges:
         assert ranges(**by_time) == [OffsetRange(name, 0, 1, 2)]
         with pytest.raises(OptionError, match=f"topic-partition {name}-0 and timestamp 2000000"):
             ranges(startingTimestamp="2000000")
+        with pytest.raises(OptionError, match=r"to start at the end there\. .*did you mean 1790000040000\?$"):
+            ranges(startingTimestamp="1790000040")
         latest = ranges(startingTimestamp="2000000", startingOffsetsByTimestampStrategy="latest")
         assert latest == [OffsetRange(name, 0, 10, 10)]
         with pytest.raises(OptionError, match="resolved start offset 5 is greater than the resolved end offset 3"):

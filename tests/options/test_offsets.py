@@ -124,6 +124,8 @@ def test_a_start_greater_than_its_end_is_refused() -> None:
     """A start that is greater than its end is an error in Spark's words."""
     with pytest.raises(OptionError, match="The resolved start offset 5 is greater than the resolved end offset 4"):
         ranges_between({T0: 5}, {T0: 4})
+    with pytest.raises(OptionError, match=r"the Kafka topic partition is broken; a hint$"):
+        ranges_between({T0: 5}, {T0: 4}, "; a hint")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -279,15 +280,15 @@ def test_table_ddl_gives_labels_to_a_table_that_no_sample_shows() -> None:
 def test_a_table_that_does_not_occur_is_warned_of() -> None:
     """A table of `tableDDL` or `tables` that no message of the sample is about is one warning, which names it."""
 
-    def told(statements: str, tables: str = "test.*") -> list[str]:
+    def told(statements: str, tables: str = "test.*", **given: str) -> list[str]:
         create = canal("CREATE", None, None, isDdl=True, sql="create table u (id int)", table="u")
         captured = Captured.of(insert({"id": "1"}, INT), create)
-        options = make_options(outputFormat="event", tableDDL=statements, tables=tables)
+        options = make_options(outputFormat="event", tableDDL=statements, tables=tables, **given)
         sample = take_sample(captured.ranges(), captured.fetch, options)
         assert sample is not None
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            warn_of_absent_tables(sample)
+            warn_of_absent_tables(sample, options)
         return [str(warning.message) for warning in caught]
 
     assert told("create table T (id int); create table test.u (id int)") == []
@@ -295,6 +296,28 @@ def test_a_table_that_does_not_occur_is_warned_of() -> None:
     assert text.startswith("Option 'tableDDL' creates x, other.t, and no message of the sample is about x, other.t")
     (text,) = told("create table u (id int)", "test.tt")
     assert text.startswith("No row of test.tt among 2 records; the tables there are: test.t. Did you mean test.t?")
+    (text,) = told("create table u (id int)", "test.tt,test.u,test.T,other.*")
+    assert text.startswith("No row of test.tt, other.* among 2 records; the tables there are: test.t. Did you mean ")
+
+
+def test_rows_behind_the_sample_are_no_reason_to_warn() -> None:
+    """Of a table that the sample does not reach, and in a stream, no one can say that it has no row: no warning."""
+    first, last = insert({"id": "1"}, INT), insert({"id": "1"}, INT, table="u")
+    captured = Captured.of(*[first] * 40, last, *[first] * 40)
+
+    def told(*, is_stream: bool = False, **given: str) -> list[str]:
+        options = make_options(outputFormat="event", tables="test.t,test.u,test.v", **given)
+        sample = take_sample(captured.ranges(), captured.fetch, options)
+        assert sample is not None
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warn_of_absent_tables(sample, replace(options, is_stream=is_stream))
+        return [str(warning.message) for warning in caught]
+
+    assert told(inferSchema__maxRecords="2", inferSchema__maxScannedRecords="32") == []
+    assert told(is_stream=True) == []
+    (text,) = told()
+    assert text.startswith("No row of test.v among 81 records; the tables there are: test.t, test.u.")
 
 
 @pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")

@@ -2,12 +2,13 @@
 
 import base64
 import json
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 
 from tests.support.captured import Captured, load, rows
-from tests.support.messages import Message, canal, debezium
+from tests.support.messages import Message, canal, cell, debezium, open_message, open_row
 from ticdc_source.errors import DecodeError, OptionError
 from ticdc_source.events import Chunk
 from ticdc_source.protocols import PROTOCOLS, detect_protocol
@@ -45,6 +46,37 @@ def test_a_bad_record_is_named(name: str, message: Message, protocol: str) -> No
         rows(message, protocol=protocol)
 
     assert raised.value.address.offset == 0
+
+
+ROW = {
+    "open-protocol": open_message(open_row({"u": {"id": cell(3, 1, 11)}})),
+    "canal-json": canal("INSERT", [{"id": "1"}], None, {"id": "int"}, {"id": 4}),
+    "debezium": debezium("c", None, {"id": 1}),
+}
+
+
+@pytest.mark.parametrize("output", ["changelog", "event"])
+@pytest.mark.parametrize(("written", "given"), list(permutations(ROW, 2)))
+def test_the_protocol_to_set_is_named(written: str, given: str, output: str) -> None:
+    """If `protocol` names another protocol than the messages have, the driver's and the worker's error say theirs."""
+    with pytest.raises(DecodeError) as raised:
+        rows(ROW[written], protocol=given, outputFormat=output)
+
+    assert f"It looks like {written}: if all messages do, set protocol={written}, or leave 'protocol' out" in str(
+        raised.value
+    )
+    assert raised.value.address.offset == 0
+
+
+def test_a_damaged_message_names_no_protocol() -> None:
+    """A bad record of the protocol that is read does not look like one of another."""
+    key, value = ROW["canal-json"]
+    assert value is not None
+
+    with pytest.raises(DecodeError) as raised:
+        rows((key, value[:-1]), protocol="canal-json")
+
+    assert "It looks like" not in str(raised.value)
 
 
 def test_a_format_that_is_named_is_named_among_others() -> None:

@@ -47,7 +47,7 @@ def complete_until(options: Mapping[str, str], *, since: int | None = None) -> i
     with driver_fetcher(parsed) as fetcher:
         protocol = find_protocol(ranges, fetcher.fetch, parsed)
         if protocol is None:
-            raise nothing_there(ranges)
+            raise nothing_there(ranges, parsed)
         until = resolved_until(ranges, fetcher.fetch, decoder_of(protocol, parsed))
     return until if since is None else max(until, since)
 

@@ -13,8 +13,9 @@ from ticdc_source.errors import DecodeError, OptionError, SchemaError, counted, 
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
+from ticdc_source.options.ranges import time_hint
 from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders
+from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
@@ -33,13 +34,14 @@ from ticdc_source.schema.model import TableSchema, TypeVersions, check_names, me
 __all__ = [
     "Sample",
     "Sampler",
+    "absent_names",
     "ddl_texts_help",
     "describe_table",
     "infer_table",
     "lacks_types",
+    "no_row_in_sample",
     "no_row_of",
     "nothing_there",
-    "only_others",
     "take_sample",
 ]
 
@@ -140,6 +142,7 @@ class Sample:
         tables: which tables are wanted.
         rows: row events of wanted tables by table, oldest first.
         ddl: DDL events of any table.
+        wanted: tables that occur and are wanted, also those of which `rows` has none because it had enough.
         others: tables that occur and are not wanted.
         corrupt: the first record that cannot be split into events.
         scanned: the number of records read.
@@ -152,6 +155,7 @@ class Sample:
     tables: TableFilter
     rows: dict[TableName, list[TableEvents]] = field(default_factory=dict)
     ddl: list[DDLEvent] = field(default_factory=list)
+    wanted: set[TableName] = field(default_factory=set)
     others: set[TableName] = field(default_factory=set)
     corrupt: Corrupt | None = None
     scanned: int = 0
@@ -166,7 +170,7 @@ class Sample:
         rows_added = 0
         for split in splits_of(self.decoder, chunk):
             if split.corrupt and self.corrupt is None:
-                self.corrupt = split.corrupt[0]
+                self.corrupt = with_likely_protocol(split.corrupt[0], chunk, self.decoder)
             self.ddl += split.ddl
             for event in filter(is_too_long, split.ddl):
                 where = chunk.address(event.position, event.table)
@@ -174,7 +178,9 @@ class Sample:
             for table, table_events in split.tables.items():
                 if not self.tables.matches(table):
                     self.others.add(table)
-                elif rows:
+                    continue
+                self.wanted.add(table)
+                if rows:
                     rows_added += len(table_events)
                     parts = self.rows.setdefault(table, [])
                     size = sum(map(len, table_events.payloads)) if split.unpacked else 0
@@ -275,6 +281,7 @@ def _join(head: Sample, tail: Sample) -> None:
     for table, parts in tail.rows.items():
         head.rows.setdefault(table, []).extend(reversed(parts))
     head.ddl += tail.ddl
+    head.wanted |= tail.wanted
     head.others |= tail.others
     head.corrupt = head.corrupt or tail.corrupt
     head.scanned += tail.scanned
@@ -364,7 +371,8 @@ def infer_table(sample: Sample) -> TableSchema:
         msg = (
             f"The read selects {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
             f"{listed}. Choose it, e.g. .option('tables', '{names[0]}'). To read all: outputFormat=event has their "
-            "rows as JSON; ticdc_source.tables() has a typed DataFrame for each (docs/guides/lakehouse.md)"
+            "rows as JSON; ticdc_source.tables() has a typed DataFrame for each (see 'Tables in Delta and "
+            "Iceberg' in the documentation)"
         )
         raise OptionError(msg)
     if not names:
@@ -395,43 +403,50 @@ def _with_address(error: SchemaError, sample: Sample, shown: TableSchema) -> Sch
     return error
 
 
-def nothing_there(ranges: Sequence[OffsetRange]) -> SchemaError:
-    """Return the error for topics without a record."""
+def nothing_there(ranges: Sequence[OffsetRange], options: Options) -> SchemaError:
+    """Return the error for ranges without a record."""
     topics = ", ".join(sorted({one.topic for one in ranges})) or "the topics"
     msg = (
         f"No record in the range to read of {topics}: the schema cannot be inferred. Give it with .schema(…) and the "
-        "options 'protocol' and 'tables', or load again when TiCDC has written something"
+        f"options 'protocol' and 'tables', or load again when TiCDC has written something{time_hint(options)}"
     )
     return SchemaError(msg)
 
 
-def only_others(sample: Sample) -> str:
-    """Return what to say of a sample with rows of other tables only."""
+def absent_names(sample: Sample) -> TableFilter:
+    """Return those names of the option `tables` that no row and no DDL event of a sample is about."""
+    seen = {*sample.wanted, *(event.table for event in sample.ddl)}
+    names = (name for name in sample.tables.patterns if not any(map(TableFilter((name,)).matches, seen)))
+    return TableFilter(tuple(names))
+
+
+def no_row_in_sample(sample: Sample, wanted: TableFilter) -> str:
+    """Return what to say of a sample without a row of these names."""
     return (
-        f"{no_row_of(sample.tables, sample.others, sample.scanned)} "
+        f"{no_row_of(wanted, sample.wanted | sample.others, sample.scanned)} "
         "(inferSchema.maxScannedRecords and inferSchema.timeoutMs say how far it looks)"
     )
 
 
-def no_row_of(wanted: TableFilter, others: Iterable[TableName], scanned: int) -> str:
-    """Return what to say of records without a row of a wanted table.
+def no_row_of(wanted: TableFilter, there: Iterable[TableName], scanned: int) -> str:
+    """Return what to say of records without a row of these names.
 
     Args:
-        wanted: the option `tables`.
-        others: the tables of the rows.
+        wanted: the names, of the option `tables`.
+        there: the tables of the rows.
         scanned: the number of records.
     """
     patterns = ", ".join(".".join(pattern) for pattern in wanted.patterns)
-    names = sorted(map(str, others))
     # By its parts: what the names of one database have in common says nothing.
     near = [
         str(table)
         for pattern in wanted.patterns
-        for table in sorted(others)
+        for table in sorted(there)
         if all("*" in part or nearest(part, [name]) for part, name in zip(pattern, table, strict=True))
     ]
-    hint = f" Did you mean {near[0]}?" if near else ""
-    return f"No row of {patterns} among {counted(scanned, 'record')}; the tables there are: {', '.join(names)}.{hint}"
+    hint = f" Did you mean {', '.join(dict.fromkeys(near))}?" if near else ""
+    listed = ", ".join({str(table).lower(): str(table) for table in sorted(there, key=str)}.values())
+    return f"No row of {patterns} among {counted(scanned, 'record')}; the tables there are: {listed}.{hint}"
 
 
 def _nothing_found(sample: Sample) -> Exception:
@@ -439,7 +454,7 @@ def _nothing_found(sample: Sample) -> Exception:
         return sample.corrupt.error
     wanted = ", ".join(".".join(pattern) for pattern in sample.tables.patterns)
     if sample.others:
-        return OptionError(only_others(sample))
+        return OptionError(no_row_in_sample(sample, sample.tables))
     what = f"row of {wanted}" if wanted else "row"
     msg = (
         f"No {what} among {counted(sample.scanned, 'record')} of the range: the schema cannot be inferred. Give it "

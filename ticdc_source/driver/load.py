@@ -29,6 +29,7 @@ from ticdc_source.driver.read_context import (
     context_of_schema,
     context_of_table,
     lowest_partitions,
+    warn_of_absent_names,
     warn_of_absent_tables,
     warn_of_missing_ddl,
 )
@@ -141,8 +142,9 @@ def schema_of_ranges(ranges: Sequence[OffsetRange], fetch: Fetch, options: Optio
         return format_schema(options)
     sample = take_sample(ranges, fetch, options)
     if sample is None or not sample.scanned:
-        raise nothing_there(ranges)
+        raise nothing_there(ranges, options)
     table = infer_table(sample)
+    warn_of_absent_names(sample)
     return read_schema(table, sample.decoder, options)
 
 
@@ -213,7 +215,7 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
     end = None
     if options.ending_commit_ts == "resolved":
         if context.protocol is None:
-            raise nothing_there(ranges)
+            raise nothing_there(ranges, options)
         with driver_fetcher(options) as fetcher:
             end = resolved_until(ranges, fetcher.fetch, decoder_of(context.protocol, options))
     scope = ReadScope(ddl_copies=copies, partitions=len(ends), commit_end=end, topic_ids=topic_ids)
@@ -349,7 +351,7 @@ class ReadContexts:
                         "columns whose types or labels appear only in DDL events are shown as the messages have them",
                     )
             if self._warns_of_absent:
-                warn_of_absent_tables(sample)
+                warn_of_absent_tables(sample, options)
             return context_of_sample(sample)
 
     def _of_schema_or_sample(self, ranges: Sequence[OffsetRange]) -> ReadContext:
@@ -372,6 +374,7 @@ class ReadContexts:
             # If `tables` names one table, there is nothing more to infer, unless its types come from DDL events.
             provisional = table is None or sample.decoder.facts.types_in_ddl is not None
             return ReadContext(protocol=sample.decoder.facts.name, table=table, provisional=provisional)
+        warn_of_absent_names(sample)
         _warn_of_absent_columns(Layout.of(self._schema, options).data_fields(), inferred)
         return context_of_table(inferred, sample.decoder.facts.name)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from ticdc_source.driver.inference import Sample, describe_table, only_others
+from ticdc_source.driver.inference import Sample, absent_names, describe_table, no_row_in_sample
 from ticdc_source.errors import warn
 from ticdc_source.events import TableName
 from ticdc_source.options.options import Options
@@ -36,6 +36,7 @@ __all__ = [
     "context_of_schema",
     "context_of_table",
     "lowest_partitions",
+    "warn_of_absent_names",
     "warn_of_absent_tables",
     "warn_of_missing_ddl",
 ]
@@ -158,10 +159,23 @@ def lowest_partitions(topic_partitions: Iterable[TopicPartition]) -> dict[str, i
     return lowest
 
 
-def warn_of_absent_tables(sample: Sample) -> None:
-    """Warn about tables of the options `tables` and `tableDDL` that no message is about, for `outputFormat=event`."""
-    if sample.others and not sample.rows:
-        warn(only_others(sample))
+def warn_of_absent_names(sample: Sample) -> None:
+    """Warn about names of the option `tables` that the sample lacks, though it has rows of another one."""
+    names = absent_names(sample)
+    if sample.wanted and names.patterns:
+        warn(no_row_in_sample(sample, names))
+
+
+def warn_of_absent_tables(sample: Sample, options: Options) -> None:
+    """Warn about tables of the options `tables` and `tableDDL` that no message is about, for `outputFormat=event`.
+
+    A sample of several tables ends when it has enough rows of any, and a stream has more to come: only a sample of all
+    records of a batch tells that one of these tables has no row.
+    """
+    if sample.others and not sample.wanted:
+        warn(no_row_in_sample(sample, sample.tables))
+    elif sample.whole and not options.is_stream:
+        warn_of_absent_names(sample)
     occurring = {lower_case(table) for table in {*sample.rows, *(event.table for event in sample.ddl)}}
     names = {name.table for name in occurring}
     absent = [

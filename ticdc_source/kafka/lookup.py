@@ -16,7 +16,7 @@ from ticdc_source.kafka.retry import RetryingClient
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange, clip, ranges_between
 from ticdc_source.options.options import Options
-from ticdc_source.options.ranges import EARLIEST, LATEST, Moment, by_partition, end_spec, start_spec
+from ticdc_source.options.ranges import EARLIEST, LATEST, Moment, by_partition, end_spec, start_spec, time_hint
 from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicPartition, topic_choice
 
 __all__ = [
@@ -201,7 +201,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
                 msg = (
                     f"No offset matched from request of topic-partition {topic_partition} and timestamp "
                     f"{times[topic_partition]}. Set the option startingOffsetsByTimestampStrategy to latest to start "
-                    "at the end there."
+                    f"at the end there{time_hint(self._options) or '.'}"
                 )
                 raise OptionError(msg)
         without = [topic_partition for topic_partition, offset in offsets.items() if offset < 0]
@@ -229,7 +229,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         starts, ends, lost = clip(starts, ends, earliest, latest)
         if lost:
             report_loss("; ".join(lost), fail=self._options.fail_on_data_loss)
-        return ranges_between(starts, ends)
+        return ranges_between(starts, ends, time_hint(self._options))
 
     def starts(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offset where a new stream starts in each partition, within the offsets that exist.

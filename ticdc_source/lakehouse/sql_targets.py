@@ -73,7 +73,8 @@ class _SqlTarget:
                 raise
             msg = (
                 f"The target {self.name} cannot be created: this session has no {self.engine.title()}. Start it with "
-                f"{self.engine.title()}'s package, extension and catalog, as docs/guides/lakehouse.md shows"
+                f"{self.engine.title()}'s package, extension and catalog: see 'Tables in Delta and Iceberg' in the "
+                "documentation"
             )
             raise TargetError(msg) from None
 

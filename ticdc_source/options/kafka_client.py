@@ -140,7 +140,7 @@ REFUSED = {
         "are consumed internally, rather than relying on the kafkaConsumer to do it. This will ensure that "
         "no data is missed when new topics/partitions are dynamically subscribed. Note that "
         "'startingoffsets' only applies when a new Streaming query is started, and that resuming will "
-        "always pick up from where the query left off. See docs/reference/options.md."
+        "always pick up from where the query left off. The command 'ticdc-source options' lists all options."
     ),
     "key.deserializer": (
         "Kafka option 'key.deserializer' is not supported as keys are read as bytes; see the option 'includeMetadata'."

@@ -64,7 +64,7 @@ def warn_of_unknown(options: Options) -> None:
         if name in _NAMES or _is_sparks(name):
             continue
         near = _similar(name)
-        hint = f"did you mean '{near}'?" if near else "see docs/reference/options.md"
+        hint = f"did you mean '{near}'?" if near else "the command 'ticdc-source options' lists all"
         if options.strict_options:
             msg = f"Unknown option '{name}'; {hint}"
             raise OptionError(msg)

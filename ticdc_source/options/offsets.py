@@ -55,8 +55,15 @@ class OffsetRange(NamedTuple):
         return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
 
 
-def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+def ranges_between(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], hint: str = ""
+) -> list[OffsetRange]:
     """Pair resolved starts and ends; return ranges ordered by topic and partition.
+
+    Args:
+        starts: the start of each topic partition.
+        ends: the end of each.
+        hint: what to say behind the error, such as `ranges.time_hint`.
 
     Raises:
         OptionError: A start is greater than its end.
@@ -66,8 +73,8 @@ def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPart
         if start > end:
             msg = (
                 f"The resolved start offset {start} is greater than the resolved end offset {end} for topic "
-                f"{topic} partition {partition}. There may be multiple reasons: the start offset or "
-                "timestamp is set too high; the end is set too low; or the Kafka topic partition is broken."
+                f"{topic} partition {partition}. There may be multiple reasons: the start offset or timestamp is set "
+                f"too high; the end is set too low; or the Kafka topic partition is broken{hint or '.'}"
             )
             raise OptionError(msg)
     return ranges

@@ -9,6 +9,7 @@ import ipaddress
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
 from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -42,6 +43,7 @@ __all__ = [
     "subset_of",
     "tables",
     "text",
+    "time_ms",
     "time_zone",
     "times",
     "unquote_name",
@@ -59,6 +61,7 @@ LARGEST_LONG = (1 << 63) - 1
 
 _INTEGER = re.compile(r"-?[0-9]{1,1000}")  # Python converts no more digits than 4300
 _NO_INTEGER = "Expected a single long value"
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _DURATION = re.compile(r"([0-9]{1,19})\s*(ms|s|m|min|h|d)?")
 _LONGEST_MS = LARGEST_LONG // 1_000_000  # 292 years: clocks count nanoseconds
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
@@ -209,6 +212,26 @@ def resolved_or_integer(value: str) -> int | Literal["resolved"]:
         return "resolved"
     _refuse_if(not _INTEGER.fullmatch(value.strip()), f"{_NO_INTEGER}, or 'resolved'")
     return integer(1)(value)
+
+
+def time_ms(value: str) -> int:
+    """Parse milliseconds since the epoch. The error for a time in ISO 8601 has the right number."""
+    if re.fullmatch(r"-?[0-9]+", value.strip()):
+        return integer(0)(value)
+    msg = f"{_NO_INTEGER}: milliseconds since the epoch"
+    raise ParseError(msg, meant=_ms_of_iso(value.strip()))
+
+
+def _ms_of_iso(value: str) -> str | None:
+    try:
+        time = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", value))  # Python 3.10 takes no Z
+    except ValueError:
+        return None
+    zoned = time if time.tzinfo is not None else time.replace(tzinfo=timezone.utc)
+    ms = (zoned - _EPOCH) // timedelta(milliseconds=1)
+    if ms < 0:
+        return None
+    return f"{ms}" if zoned is time else f"{ms} (in UTC)"
 
 
 def duration_ms(value: str) -> int:

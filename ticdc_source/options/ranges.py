@@ -32,6 +32,7 @@ __all__ = [
     "by_partition",
     "end_spec",
     "start_spec",
+    "time_hint",
     "validate",
     "warn_of_implausible_times",
 ]
@@ -167,7 +168,18 @@ _FIRST_MS, _LAST_MS = (int(datetime(year, 1, 1, tzinfo=timezone.utc).timestamp()
 
 
 def warn_of_implausible_times(options: Options) -> None:
-    """Warn about times and commit-ts that were probably given in another unit: such a read is silently too long.
+    """Warn about times and commit-ts that were probably given in another unit: such a read is silently too long."""
+    for message in _implausible_times(options):
+        warn(message)
+
+
+def time_hint(options: Options) -> str:
+    """Return what `warn_of_implausible_times` says, to go behind the sentence of an error; empty if it is silent."""
+    return "".join(f". {message}" for message in _implausible_times(options))
+
+
+def _implausible_times(options: Options) -> Iterator[str]:
+    """Yield what is odd about each time that was probably given in another unit.
 
     0 says "from the first", and a number above every time "to the last": they are no mistake.
     """
@@ -182,7 +194,7 @@ def warn_of_implausible_times(options: Options) -> None:
         if meant is not None:
             meant_ms = meant.to_ms(number)
             hint = f". As {meant.name}, it is {_moment(meant_ms)}: did you mean {unit.from_ms(meant_ms)}?"
-        warn(f"Option '{name}' takes {unit.name}, and {number} is {what}{hint}")
+        yield f"Option '{name}' takes {unit.name}, and {number} is {what}{hint}"
 
 
 def _times_given(options: Options) -> Iterator[tuple[str, int, _Unit]]:

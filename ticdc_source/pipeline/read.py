@@ -19,6 +19,7 @@ from ticdc_source.pipeline.collector import collecting, not_collecting
 from ticdc_source.pipeline.formats import OUTPUT_FORMATS
 from ticdc_source.pipeline.records import record_rows
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
+from ticdc_source.protocols import with_likely_protocol
 from ticdc_source.protocols.base import splits_of
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.schema.ddl_kinds import is_too_long, removes_rows_of
@@ -89,7 +90,8 @@ def _record_batches(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState
     state.counters.count_rows(rows.change_types, rows.commit_ts)
     for event in split.ddl:
         _report_destruction(chunk, event, spec, state)
-    corrupt = _apply_mode([*split.corrupt, *failed], spec, state)
+    bad_events = [with_likely_protocol(each, chunk, spec.decoder) for each in (*split.corrupt, *failed)]
+    corrupt = _apply_mode(bad_events, spec, state)
     if len(rows) or corrupt:
         for portion, bad in portions(rows, corrupt, spec.layout, spec.max_bytes):
             batch = assemble(portion, bad, spec.layout)

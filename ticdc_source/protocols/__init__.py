@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ticdc_source.errors import OptionError
-from ticdc_source.events import Chunk
+from ticdc_source.events import Chunk, Corrupt
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import ParseError, one_of
 from ticdc_source.protocols.base import Decoder, Inspection
@@ -32,6 +33,7 @@ __all__ = [
     "detect_protocol",
     "possible_decoders",
     "recognized",
+    "with_likely_protocol",
 ]
 
 # Of each wire format its decoder, and what only inspection asks.
@@ -62,7 +64,7 @@ def checked_protocol(options: Options) -> str:
         if (name := options.protocol.strip().lower()) in NOT_READ:
             msg = (
                 f"Option 'protocol': this version does not read TiCDC's {name}. It reads {', '.join(PROTOCOLS)}: let "
-                "the changefeed write one of these (docs/guides/changefeed.md)"
+                "the changefeed write one of these (see 'TiCDC settings' in the documentation)"
             )
             raise OptionError(msg) from None
         raise OptionError(error.of("protocol", options.protocol)) from None
@@ -138,3 +140,19 @@ def describe_unknown(value: bytes) -> str:
     if looks_compressed(value):
         return "it looks compressed by TiCDC's large-message-handle-compression: pip install cramjam"
     return f"the value begins {value[:40]!r}"
+
+
+def with_likely_protocol(corrupt: Corrupt, chunk: Chunk, decoder: Decoder) -> Corrupt:
+    """Return a bad record or event, whose error also names the protocol if the record looks like one of another.
+
+    Only bad records are looked at, so that `protocol` costs good ones nothing.
+    """
+    if chunk.failure is not None:
+        return corrupt
+    key, value = chunk.keys[corrupt.position], chunk.values[corrupt.position]
+    name = None if decoder.facts.recognizes(key, value) else recognized(key, value)
+    if name is None:
+        return corrupt
+    error = corrupt.error
+    msg = f"{error.reason}. It looks like {name}: if all messages do, set protocol={name}, or leave 'protocol' out"
+    return replace(corrupt, error=type(error)(msg, error.address))

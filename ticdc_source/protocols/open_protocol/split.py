@@ -368,7 +368,11 @@ def events_of(key: bytes | None, value: bytes | None) -> list[tuple[JSONObject |
     if key is None or key[:8] != VERSION:
         start = "no key" if key is None else f"the key begins {key[:8].hex() or 'empty'}"
         other = looks_like(value)
-        hint = "is 'protocol' right?" if other is None else f"it looks like {other}, which this version does not read"
+        hint = (
+            "check the option 'protocol'"
+            if other is None
+            else f"it looks like {other}, which this version does not read"
+        )
         msg = f"not open-protocol: {start}, not version 1; {hint}"
         raise FramingError(msg)
     unparsed = frames(key, 8, "key")
