@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
-from tests.lakehouse.changes import OPEN, PRICE, TARGET, Change, Writer, ddl, frame_of
+from tests.lakehouse.changes import LONG_PRICE, OPEN, PRICE, TARGET, Change, Writer, ddl, frame_of
 from tests.lakehouse.memory import CrashError, Lake
 from tests.support.messages import TSO, Message, canal
 from ticdc_source import SyncState, tables
@@ -151,6 +151,22 @@ def test_values_that_the_sample_did_not_have_are_kept(lake: Lake) -> None:
     too_long = writer.merge(2, [("insert", 12, 3, value), ("insert", 12, 4, Decimal(123456789))], PRICE)
     assert too_long.widened == ("price",)
     assert [value, Decimal(123456789)] == [price for _, price in lake.rows(TARGET, "id", "price")][2:]
+
+
+def test_a_precision_that_nothing_states_widens_no_target(lake: Lake) -> None:
+    """A target keeps its precision while values of an unstated one fit, and widens when one does not."""
+    new = Writer(lake).merge(0, [("insert", 10, 1, Decimal("1.50"))], LONG_PRICE)
+    assert (new.created, lake.tables[TARGET].schema["price"].dataType) == (True, DecimalType(38, 2))
+    lake.tables.clear()
+    writer = Writer(lake)
+    writer.merge(0, [("insert", 10, 1, Decimal("1.50"))], "id int, price decimal(10,2)")
+
+    fits = writer.merge(1, [("insert", 11, 2, Decimal("99999999.99")), ("insert", 11, 3, Decimal("2.50"))], LONG_PRICE)
+
+    assert (fits.widened, fits.undecided) == ((), ())
+    assert lake.tables[TARGET].schema["price"].dataType == DecimalType(10, 2)
+    assert lake.rows(TARGET, "price") == [(Decimal(text),) for text in ("1.50", "2.50", "99999999.99")]
+    assert writer.merge(2, [("insert", 12, 4, Decimal("100000000.00"))], LONG_PRICE).widened == ("price",)
 
 
 @pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")

@@ -22,6 +22,7 @@ from ticdc_source.schema.model import (
     PROTOCOL,
     TABLE,
     UNDECIDED,
+    UNSTATED_PRECISION,
     VERSIONS,
     WRITTEN,
     Column,
@@ -176,6 +177,11 @@ def _asked_type(
     return None
 
 
+def _is_users_type(column: Column, options: Options) -> bool:
+    """Return whether an option names the type of a DECIMAL without precision."""
+    return bool(options.unspecified_decimal) or column.name.lower() in parse_hints(options.schema_hints or "")
+
+
 def _field(
     column: Column,
     hint: pa.DataType | None,
@@ -193,6 +199,8 @@ def _field(
     metadata |= column.facts.as_metadata()
     if hint is None and column.is_undecided:
         metadata[UNDECIDED] = "true"
+    elif column.has_unstated_precision and pa.types.is_decimal(arrow) and not _is_users_type(column, options):
+        metadata[UNSTATED_PRECISION] = "true"
     if column.written is not Written.UNKNOWN:
         metadata[WRITTEN] = column.written.name.lower()
     if len(column.versions) > 1:

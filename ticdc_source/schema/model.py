@@ -22,6 +22,7 @@ __all__ = [
     "PROTOCOL",
     "TABLE",
     "UNDECIDED",
+    "UNSTATED_PRECISION",
     "VERSIONS",
     "WRITTEN",
     "Column",
@@ -45,6 +46,7 @@ PROTOCOL = "ticdc.protocol"
 VERSIONS = "ticdc.versions"
 WRITTEN = "ticdc.written"
 UNDECIDED = "ticdc.undecided"
+UNSTATED_PRECISION = "ticdc.unstated_precision"
 
 # Spark's own key for the comment of a column.
 COMMENT = "comment"
@@ -61,6 +63,7 @@ FIELD_METADATA: tuple[tuple[str, str], ...] = (
     ("ticdc.default", "its default, as DDL or the message writes it, without quotes; absent also if it has none"),
     (COMMENT, "its comment, under Spark's own key; absent also if it has none"),
     (UNDECIDED, "`true` if only values could tell the Spark type, and the sample has only NULLs; otherwise absent"),
+    (UNSTATED_PRECISION, "`true` for a DECIMAL of 38 digits whose precision nothing states; otherwise absent"),
     (TABLE, "the table"),
 )
 
@@ -207,6 +210,11 @@ class Column:
         if self.type.family == "text" and self.is_open and self.written is Written.UNKNOWN:
             return any(TYPES[name].family == "binary" for name in self.behind)
         return self.type.is_blank and not self.conflict
+
+    @property
+    def has_unstated_precision(self) -> bool:
+        """Whether it is a DECIMAL of which nothing states the precision; values, if there are any, show its scale."""
+        return self.type is not None and self.type.is_unspecified and not self.conflict
 
     @property
     def readings(self) -> list[pa.DataType]:
