@@ -55,6 +55,7 @@ __all__ = [
     "ReadContexts",
     "batch_options",
     "coverage_of_starts",
+    "ddl_passed_by",
     "driver_fetcher",
     "fetch_settings",
     "infer_schema",
@@ -266,6 +267,24 @@ def coverage_of_starts(
             return edges.of_starts(starts, earliest, ends)
 
     return coverage
+
+
+def ddl_passed_by(
+    cluster: KafkaCluster, options: Options
+) -> Callable[[Mapping[TopicPartition, int]], Mapping[str, int]]:
+    """Return what tells up to which commit-ts the DDL events of topics lie before offsets (`DDLEdges.passed`)."""
+
+    def passed(begins: Mapping[TopicPartition, int]) -> Mapping[str, int]:
+        earliest = cluster.earliest(begins)
+        ranges = [OffsetRange(*tp, min(earliest[tp], begin), begin) for tp, begin in begins.items()]
+        with driver_fetcher(options) as fetcher:
+            protocol = find_protocol(ranges, fetcher.fetch, options)
+            if protocol is None or not _has_ddl_copies(protocol, options):
+                return {}
+            edges = DDLEdges(fetcher.fetch, decoder_of(protocol, options), options, len(begins))
+            return edges.passed(begins, earliest)
+
+    return passed
 
 
 class ReadContexts:
