@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from enum import IntEnum
 from typing import NamedTuple
@@ -35,6 +35,7 @@ __all__ = [
     "check_names",
     "handle_key",
     "merge_schemas",
+    "without_key",
 ]
 
 # Keys of the field metadata in the inferred schema. Spark hands the schema back to the reader, so what the driver has
@@ -268,6 +269,20 @@ class Column:
         return replace(self, type=merged, key=key, vague=both, behind=behind)
 
 
+def without_key(columns: Iterable[Column]) -> list[Column]:
+    """Return columns of which nobody says whether they are part of the handle key."""
+    return [replace(column, key=False, facts=replace(column.facts, handle_key=None)) for column in columns]
+
+
+def _have_other_key(before: Mapping[str, Column], columns: Iterable[Column]) -> bool:
+    """Return whether the columns of a newer version say that the table has another key than before."""
+    pairs = [(before[column.name.lower()].facts, column.facts) for column in columns if column.name.lower() in before]
+    said = [(old.primary_key, new.primary_key) for old, new in pairs] + [
+        (old.handle_key, new.handle_key) for old, new in pairs
+    ]
+    return any(None not in both and both[0] != both[1] for both in said)
+
+
 def _merged_json_type(first: pa.DataType | None, second: pa.DataType | None) -> pa.DataType | None:
     """Return the Arrow type that holds the values of both; None if neither has values."""
     if first is None or second is None or first == second:
@@ -307,7 +322,8 @@ def check_names(table: TableName | None, columns: Iterable[Column]) -> None:
 def merge_schemas(schemas: Iterable[TableSchema]) -> TableSchema | None:
     """Merge versions of one table, oldest first: every column of any version, each with the widest type.
 
-    The columns of the newest version come first, in its order, then the columns that only older versions had.
+    The columns of the newest version come first, in its order, then the columns that only older versions had. Of two
+    keys only the newer one holds: rows are told apart by the key that the table has now.
 
     Returns:
         The table; None if there is no version.
@@ -317,6 +333,8 @@ def merge_schemas(schemas: Iterable[TableSchema]) -> TableSchema | None:
     newest: list[str] = []
     for schema in schemas:
         table = schema.table
+        if _have_other_key(columns, schema.columns):
+            columns = dict(zip(columns, without_key(columns.values()), strict=True))
         for column in schema.columns:
             name = column.name.lower()  # MySQL compares column names without case
             before = columns.get(name)
