@@ -165,6 +165,13 @@ def _ranges_to_sample(options: Options) -> list[OffsetRange]:
         return cluster.resolve_ranges() if batch else cluster.everything()
 
 
+# The driver chooses for each DDL event the partition that returns it; workers of other partitions drop their copies.
+_LOST_COPIES = (
+    "DDL events among these records are lost to this read, such as TRUNCATE or DROP TABLE: their copies in other "
+    "partitions are not returned. Compare the tables with TiDB"
+)
+
+
 def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettings:
     """Return how to fetch records of a protocol; None if it is not known yet."""
     chunk_records = _DRIVER_CHUNK_RECORDS if protocol is None else PROTOCOLS[protocol].facts.chunk_records
@@ -174,6 +181,7 @@ def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettin
         include_headers=options.include_headers or options.output_format == "record",
         poll_timeout_ms=options.kafka_consumer_poll_timeout_ms,
         fail_on_data_loss=options.fail_on_data_loss,
+        lost_too=_LOST_COPIES if _has_ddl_copies(protocol, options) else "",
         max_record_bytes=options.max_message_bytes,
         native=options.native_code != "off",
     )
