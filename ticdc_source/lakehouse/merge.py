@@ -236,6 +236,8 @@ class _Merge:
             self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone
         )
         check_table(self.target, old_rows.state.table, self.changes.table)
+        if exists:
+            old_rows.check_types(self.target.columns())
         deletes = self._deletes(remembered)
         if not self.changes.columns:
             return self._only_ddl(old_rows, self._prefix(remembered), deletes, exists=exists)
