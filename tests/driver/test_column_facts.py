@@ -207,6 +207,53 @@ def test_an_alter_changes_the_key(alter: str, key: list[str]) -> None:
     assert keys(ddl(alter), *UK_ONLY) == []  # without the CREATE TABLE there may be other keys
 
 
+DROPPED = "ALTER TABLE t DROP PRIMARY KEY"
+MOVED = "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (u)"
+CREATED = "CREATE TABLE t (id int NOT NULL PRIMARY KEY, u int NOT NULL)"
+
+
+@pytest.mark.parametrize(
+    ("create", "query", "key"),
+    [
+        ("", DROPPED, []),
+        (CREATED, DROPPED, []),
+        (CREATED.replace("u int NOT NULL", "u int NOT NULL UNIQUE"), DROPPED, ["u"]),
+        ("", MOVED, ["u"]),
+        (CREATED, MOVED, ["u"]),
+    ],
+)
+@pytest.mark.parametrize("rows_after", [False, True])
+@pytest.mark.parametrize("protocol", ["canal-json", "open-protocol"])
+def test_a_key_that_the_table_no_longer_has_is_no_key(
+    protocol: str, create: str, query: str, key: list[str], *, rows_after: bool
+) -> None:
+    """After DROP PRIMARY KEY, messages of before name no key column, whether or not rows have come since."""
+    if not rows_after and not create and key:
+        return  # only the new rows tell that they have the key
+
+    def row(commit_ts: int, keys: list[str]) -> Message:
+        if protocol == "canal-json":
+            names = keys if query == MOVED or commit_ts == TSO else []  # it does not name a unique key
+            return canal("INSERT", [{"id": "1", "u": "1"}], None, {"id": "int", "u": "int"}, None, pkNames=names,
+                         _tidb={"commitTs": commit_ts})  # fmt: skip
+        own = 11 if query == MOVED or commit_ts == TSO else 19
+        cells = {name: cell(3, 1, own if name in keys else 1, h=name in keys) for name in ("id", "u")}
+        return open_message(({"ts": commit_ts, "scm": "test", "tbl": "t", "t": 1}, {"u": cells}))
+
+    def event(commit_ts: int, text: str) -> Message:
+        if protocol == "canal-json":
+            return canal("ALTER", None, None, None, isDdl=True, sql=text, _tidb={"commitTs": commit_ts})
+        return open_message(({"ts": commit_ts, "scm": "test", "tbl": "t", "t": 2}, {"q": text, "t": 3}))
+
+    messages = [*([event(TSO - 9, create)] if create else []), row(TSO, ["id"]), event(TSO + 5, query)]
+    schema = Captured.of(*messages, *([row(TSO + 9, key)] if rows_after else [])).schema()
+
+    assert [item.name for item in schema if b"ticdc.key" in (item.metadata or {})] == key
+    said = facts(schema)
+    assert said["id"]["primary_key"] == "false"
+    assert [name for name, of_column in said.items() if of_column.get("handle_key") == "true"] == key
+
+
 def test_what_messages_say_of_the_key_counts_more_than_ddl() -> None:
     """A key that messages name stays; `tableDDL` decides before DDL of the topic; a table without a key has none."""
     create = ddl("CREATE TABLE t (a int NOT NULL UNIQUE, b int NOT NULL, c int)")

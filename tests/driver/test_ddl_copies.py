@@ -17,6 +17,7 @@ from ticdc_source.driver.ddl_copies import (
     coverage_from_json,
     coverage_to_json,
     lower_partitions,
+    without_passed,
 )
 from ticdc_source.driver.read_schema import format_schema
 from ticdc_source.errors import CheckpointError, DataLossError
@@ -216,6 +217,53 @@ def test_a_stream_from_any_offsets_has_each_ddl_once(wire: Wire) -> None:
         rows = ddl_rows(stream.log, stream.ranges, stream.copies, wire)
 
         assert Counter(query for _, query in rows) == ddl_inside(stream.log, stream.ranges, wire), f"seed {seed}"
+
+
+@pytest.mark.parametrize("wire", WIRES[:2], ids=str)
+def test_what_a_stream_knows_of_ddl_that_it_has_passed_is_forgotten(wire: Wire) -> None:
+    """A micro-batch that knows only of DDL events still to come returns each one once, and in the end none is named."""
+    for seed in range(SEED, SEED + 5):
+        log, random_ = changefeed(wire, seed), random.Random(seed)
+        # In each partition the stream starts and goes on at another second: of some DDL events it has some copies.
+        starts, later = (
+            {tp: offset_at(log, tp, second + random_.randrange(30)) for tp in partitions_of(log)}
+            for second in (150, 150 + random_.choice((10, 40, 90)))
+        )
+        later = {tp: max(starts[tp], offset) for tp, offset in later.items()}
+        earliest, ends = dict.fromkeys(starts, 0), {tp: len(log[tp.partition]) for tp in starts}
+        before = edges_of(log, wire).of_starts(
+            {tp: starts[tp] for tp in lower_partitions(starts)},
+            {tp: max(0, at - 20) for tp, at in starts.items()},
+            ends,
+        )
+        kept = without_passed(before, edges_of(log, wire).passed(later, earliest))
+
+        first = [OffsetRange(*tp, starts[tp], later[tp]) for tp in starts]
+        second = [OffsetRange(*tp, later[tp], ends[tp]) for tp in starts]
+        rows = [
+            ddl_rows(log, ranges, by_topic(starts, coverage), wire)
+            for ranges, coverage in ((first, before), (first, kept), (second, before), (second, kept))
+        ]
+        assert before
+        assert rows[3] == rows[2], f"seed {seed}"
+        assert coverage_to_json(without_passed(before, edges_of(log, wire).passed(ends, earliest))) == {}
+
+
+def test_ddl_that_one_partition_has_not_passed_stays_known() -> None:
+    """What a stream knows of a DDL event stays until watermarks of all partitions tell that it lies before."""
+    wire, ts = Wire("open-protocol"), TSO
+    messages = [wire.ddl(ts, "truncate table t"), wire.watermark(ts), wire.row(ts + 1)]
+    log = {partition: [(BEGIN, message) for message in messages] for partition in (0, 1)}
+    names = DDLCoverage(after=ts, inside=frozenset({f"{ts}-x"}), outside=frozenset({f"{ts + 1}-y"}))
+    first, second = partitions_of(log)
+
+    def kept(begins: tuple[int, int]) -> DDLCoverage:
+        edges = edges_of(log, wire)
+        passed = edges.passed(dict(zip((first, second), begins, strict=True)), {first: 0, second: 0})
+        return without_passed({first: names}, passed)[first]
+
+    assert kept((3, 1)) == kept((0, 3)) == names
+    assert kept((3, 2)) == DDLCoverage(outside=frozenset({f"{ts + 1}-y"}))
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=str)

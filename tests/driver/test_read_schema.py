@@ -168,6 +168,24 @@ def test_a_value_a_type_and_an_option_each_decide() -> None:
         assert str(Captured.of(*messages).schema().field("c").type) == "decimal128(10, 2)"
 
 
+def test_a_decimal_says_whether_its_precision_is_stated() -> None:
+    """A DECIMAL that has 38 digits for want of a precision is marked; one whose precision is stated is not."""
+    value = message({"id": "2", "c": "1.50"}, {"id": "int", "c": "decimal"})
+    exact = message({"id": "2", "c": "1.50"}, {"id": "int", "c": "decimal(38,2)"})
+    declared = {"tableDDL": "CREATE TABLE t (id int, c decimal(38,2))"}
+
+    def is_marked(shown: Message, **options: str) -> bool:
+        field = Captured.of(shown).schema(**options).field("c")
+        assert str(field.type) == "decimal128(38, 2)"
+        return b"ticdc.unstated_precision" in field.metadata
+
+    assert is_marked(value)
+    assert not is_marked(exact)
+    assert not is_marked(value, **declared)
+    assert not is_marked(value, schemaHints="C decimal(38,2)")
+    assert not is_marked(value, unspecifiedDecimal="decimal(38,2)")
+
+
 def test_nulls_of_a_decimal_and_integers_are_read_as_a_decimal() -> None:
     """A column that was a DECIMAL with only NULLs and is an INT now has values: its type is a guess, with a warning."""
     now = message({"id": "2", "c": "7"}, {"id": "int", "c": "int"})

@@ -615,6 +615,39 @@ def test_an_election_that_loses_nothing_costs_one_request() -> None:
     assert "ends_of_epochs" not in cluster.calls
 
 
+@dataclass
+class DeletedInTheLook(FakeCluster):
+    """A cluster whose partition t-1 is deleted when a leader is asked about epochs; listed and with ends until then."""
+
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        self.last.pop(T1, None)
+        if T1 in epochs:
+            msg = "Partitions t-1 have been deleted."
+            raise DataLossError(msg)
+        return super().ends_of_epochs(epochs)
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_a_partition_that_is_deleted_while_leaders_are_asked_is_lost_as_any(*, planned: bool) -> None:
+    """It is an error, or with failOnDataLoss=false a warning, and the stream goes on with the other partitions."""
+    start = {"$epochs": {"t": {"0": 1, "1": 1}}, "t": {"0": 5, "1": 5}}
+    end = {"$epochs": {"t": {"0": 2, "1": 2}}, "t": {"0": 9, "1": 9}}
+
+    def cluster() -> FakeCluster:
+        elections = {tp: [(1, 0), (2, 7)] for tp in (T0, T1)}
+        return DeletedInTheLook({T0: 0, T1: 0}, {T0: 9, T1: 9}, elections=elections)
+
+    def ranges(plan: StreamPlanner) -> list[OffsetRange]:
+        return plan.ranges(start, end if planned else via_json(plan.next(start)))
+
+    with pytest.raises(DataLossError, match="Partitions t-1 have been deleted"):
+        ranges(planner(cluster()))
+    with pytest.warns(UserWarning, match="Partitions t-1 have been deleted") as told:
+        read = ranges(planner(cluster(), fail=False))
+    assert read == [OffsetRange("t", 0, 5, 9)]
+    assert len(told) == (1 if planned else 2)  # when it is planned, and when it is read
+
+
 @pytest.mark.parametrize("written", [{}, {"$epochs": {"t": {"0": 1}}}])
 def test_without_epochs_there_is_no_data_loss(written: dict[str, Any]) -> None:
     """An offset without them, brokers without them, and a leader that cannot tell where one ends are no truncation."""
@@ -794,6 +827,28 @@ def test_which_ddl_a_stream_has_is_looked_up_when_it_starts_and_kept() -> None:
     for start, end in ((plan.initial(), first), (first, later)):
         assert plan.coverage_between(start, end) == {T0: DDLCoverage(after=1020, inside=frozenset({"7-a"}))}
     assert plan.next(later) == later
+
+
+def test_ddl_that_all_partitions_have_passed_leaves_the_offset() -> None:
+    """An offset names no DDL event that lies before it in all partitions; a stream looks for that once a minute."""
+    cluster, clock, asked = FakeCluster({T0: 0, T1: 0}, {T0: 20, T1: 0}), Clock(), list[dict[TopicPartition, int]]()
+    plan = planner(cluster, clock)
+
+    def passed(begins: dict[TopicPartition, int]) -> dict[str, int]:
+        asked.append(begins)
+        return {"t": 5 if len(asked) == 1 else 9}
+
+    plan.ddl_passed = passed
+    offset = {"$ddl": {"t": {"0": {"after": 8, "inside": ["3-a", "9-b"]}}}, "t": {"0": 10, "1": 0}}
+    members = []
+    for seconds in (0, 59, 1, 60):
+        clock.now += seconds
+        cluster.last[T1] += 1
+        offset = via_json(plan.next(offset))
+        members.append(offset["$ddl"])
+
+    assert members == [{"t": {"0": {"after": 8, "inside": ["9-b"]}}}] * 2 + [{}, {}]
+    assert asked == [{T0: 10, T1: 0}, {T0: 20, T1: 2}]
 
 
 def test_a_stream_from_the_first_records_has_all_ddl() -> None:

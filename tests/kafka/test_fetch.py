@@ -1,16 +1,19 @@
 """Fetching without a broker: a stand-in with a log full of holes, and errors that no broker makes at will."""
 
 import random
+import re
 import time
 from collections import namedtuple
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, replace
+from dataclasses import asdict, astuple, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import kafka.errors
 import pytest
 
+from tests.support.captured import make_options
+from ticdc_source.driver.load import fetch_settings
 from ticdc_source.errors import (
     DataLossError,
     DecodeError,
@@ -184,6 +187,22 @@ def test_a_hole_below_the_log_start_is_data_loss(fail: bool) -> None:
         with pytest.warns(UserWarning, match="t-0: offsets 10 to 14 are gone"):
             chunks = run(client, OffsetRange("t", 0, 0, 30), fail_on_data_loss=False)
         assert [offset for chunk in chunks for offset in chunk.offsets] == [*range(10), *range(20, 30)]
+
+
+def test_lost_ddl_is_named_with_lost_records() -> None:
+    """With outputFormat=event, the warning says that DDL events among lost records are lost too."""
+    consumer = StubConsumer([*range(20, 30)], 30, random.Random(0))
+    lost = "offsets 0 to 14 are gone .*DDL events among these records are lost to this read, such as TRUNCATE"
+
+    def told(protocol: str, **options: str) -> str:
+        how = fetch_settings(make_options(failOnDataLoss="false", **options), protocol)
+        with pytest.warns(UserWarning, match="are gone") as caught:
+            run(StubClient(consumer, earliest=15), OffsetRange("t", 0, 0, 30), **asdict(how))
+        return str(caught[0].message)
+
+    assert re.search(lost, told("open-protocol", outputFormat="event"))
+    assert not re.search(lost, told("open-protocol"))
+    assert not re.search(lost, told("canal-json", outputFormat="event"))  # it has one copy
 
 
 class Raising(StubConsumer):

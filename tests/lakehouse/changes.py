@@ -18,6 +18,13 @@ _MARK = {"ticdc.undecided": "true"}
 PRICE = StructType(
     [StructField("id", IntegerType()), StructField("price", DecimalType(38, 18), metadata=_MARK)],
 )
+# A column of which the messages have values and no precision.
+LONG_PRICE = StructType(
+    [
+        StructField("id", IntegerType()),
+        StructField("price", DecimalType(38, 2), metadata={"ticdc.unstated_precision": "true"}),
+    ],
+)
 OPEN = StructType([*PRICE, StructField("note", StringType(), metadata=_MARK)])
 _GONE = ("delete", "update_preimage")
 

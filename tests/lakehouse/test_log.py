@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from tests.lakehouse.changes import OPEN, PRICE, Change, ddl, frame_of
+from tests.lakehouse.changes import LONG_PRICE, OPEN, PRICE, Change, ddl, frame_of
 from tests.lakehouse.memory import Lake
 from ticdc_source.errors import SchemaError, TargetError
 from ticdc_source.lakehouse import LogReport, append_log, scd2_view
@@ -61,6 +61,17 @@ def test_only_nulls_decide_no_type_of_a_log(lake: Lake) -> None:
     assert (first.undecided, third.undecided, third.widened) == (("price", "note"), (), ())
     assert value.widened == ("price",)
     prices = [None, Decimal("1.50"), None, Decimal("0.125")]
+    assert [row["price"] for row in lake.tables[LOG].rows] == prices
+
+
+def test_a_precision_that_nothing_states_widens_no_log(lake: Lake) -> None:
+    """A log keeps its decimal type while values without a stated precision fit, and widens when one does not."""
+    append(lake, 0, [("insert", 10, 1, Decimal("1.50"))], "id int, price decimal(10,2)")
+    fits = append(lake, 1, [("insert", 11, 2, Decimal("2.50"))], LONG_PRICE)
+    too_long = append(lake, 2, [("insert", 12, 3, Decimal("100000000.00"))], LONG_PRICE)
+
+    assert (fits.widened, fits.undecided, too_long.widened) == ((), (), ("price",))
+    prices = [Decimal("1.50"), Decimal("2.50"), Decimal("100000000.00")]
     assert [row["price"] for row in lake.tables[LOG].rows] == prices
 
 

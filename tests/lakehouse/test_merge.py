@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
 from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
-from tests.lakehouse.changes import OPEN, PRICE, TARGET, Change, Writer, ddl, frame_of
+from tests.lakehouse.changes import LONG_PRICE, OPEN, PRICE, TARGET, Change, Writer, ddl, frame_of
 from tests.lakehouse.memory import CrashError, Lake
 from tests.support.messages import TSO, Message, canal
 from ticdc_source import SyncState, tables
@@ -153,6 +154,22 @@ def test_values_that_the_sample_did_not_have_are_kept(lake: Lake) -> None:
     assert [value, Decimal(123456789)] == [price for _, price in lake.rows(TARGET, "id", "price")][2:]
 
 
+def test_a_precision_that_nothing_states_widens_no_target(lake: Lake) -> None:
+    """A target keeps its precision while values of an unstated one fit, and widens when one does not."""
+    new = Writer(lake).merge(0, [("insert", 10, 1, Decimal("1.50"))], LONG_PRICE)
+    assert (new.created, lake.tables[TARGET].schema["price"].dataType) == (True, DecimalType(38, 2))
+    lake.tables.clear()
+    writer = Writer(lake)
+    writer.merge(0, [("insert", 10, 1, Decimal("1.50"))], "id int, price decimal(10,2)")
+
+    fits = writer.merge(1, [("insert", 11, 2, Decimal("99999999.99")), ("insert", 11, 3, Decimal("2.50"))], LONG_PRICE)
+
+    assert (fits.widened, fits.undecided) == ((), ())
+    assert lake.tables[TARGET].schema["price"].dataType == DecimalType(10, 2)
+    assert lake.rows(TARGET, "price") == [(Decimal(text),) for text in ("1.50", "2.50", "99999999.99")]
+    assert writer.merge(2, [("insert", 12, 4, Decimal("100000000.00"))], LONG_PRICE).widened == ("price",)
+
+
 @pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 def test_micro_batches_agree_on_a_type_and_a_key(lake: Lake, tmp_path: Path) -> None:
     """From messages to a target: a decimal comes with its first value and keeps its type, and DDL states the key."""
@@ -247,6 +264,29 @@ def test_older_rows_get_defaults_and_renamed_values_once(lake: Lake) -> None:
     for batch in (2, 3):  # TiCDC may send it twice
         writer.merge(batch, [], ddl=swap)
         assert lake.rows(TARGET) == [(1, 7, 1), (2, 7, 2), (3, 7, 3), (4, 1, None)]
+
+
+def test_columns_of_different_types_that_exchange_their_names_are_exchanged_by_hand(lake: Lake) -> None:
+    """The error says what to do; then the target has the new names, and changes from before get them too."""
+    writer = Writer(lake)
+    before, after = "id int, m int, n string", "id int, m string, n int"
+    writer.merge(0, [("insert", 10, 1, 1, "a")], before)
+    swap = [ddl("ALTER TABLE t RENAME COLUMN m TO n, RENAME COLUMN n TO m", 30)]
+
+    text = r"gave column \w the name \w, .*SET TBLPROPERTIES \('ticdc.handled_ddl_ts' = '30'\)"
+    for changes, columns in (([], before), ([("insert", 31, 2, "b", 2)], after), ([("insert", 20, 3, 3, "c")], before)):
+        with pytest.raises(TargetError, match=text):
+            writer.merge(1, changes, columns, ddl=swap)
+
+    table = lake.tables[TARGET]
+    renamed = {"m": "n", "n": "m"}
+    table.schema = StructType([StructField(renamed.get(one.name, one.name), one.dataType) for one in table.schema])
+    table.rows = [Row(**{renamed.get(name, name): value for name, value in row.asDict().items()}) for row in table.rows]
+    table.properties["ticdc.handled_ddl_ts"] = "30"
+    writer.merge(1, [("insert", 20, 3, 3, "c")], before, ddl=swap)
+    writer.merge(2, [("insert", 31, 2, "b", 2)], after, ddl=swap)
+
+    assert lake.rows(TARGET, "id", "m", "n") == [(1, "a", 1), (2, "b", 2), (3, "c", 3)]
 
 
 def test_an_emptied_table_keeps_late_rows_out(lake: Lake) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ticdc_source.driver.resolved_ts import (
@@ -33,7 +33,7 @@ from ticdc_source.pipeline.context import DDLCoverage
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.tso import of_ms, physical_ms
 
-__all__ = ["DDLEdges", "by_topic", "coverage_from_json", "coverage_to_json", "lower_partitions"]
+__all__ = ["DDLEdges", "by_topic", "coverage_from_json", "coverage_to_json", "lower_partitions", "without_passed"]
 
 _FIRST = 256  # offsets in the first window; later windows are larger
 _NEIGHBOURS = 16  # the latest timestamp of so many records counts as the time of the first of them
@@ -68,6 +68,25 @@ def lower_partitions(topic_partitions: Iterable[TopicPartition]) -> list[TopicPa
     topic_partitions = sorted(topic_partitions)
     highest = {topic_partition.topic: topic_partition for topic_partition in topic_partitions}
     return [each for each in topic_partitions if each != highest[each.topic]]
+
+
+def without_passed(coverage: Coverage, passed: Mapping[str, int]) -> dict[TopicPartition, DDLCoverage]:
+    """Return the coverage without what it says of DDL events that lie before a micro-batch in all partitions.
+
+    Args:
+        coverage: the coverage of a stream.
+        passed: the largest commit-ts of such DDL events, by topic (`DDLEdges.passed`).
+    """
+    kept: dict[TopicPartition, DDLCoverage] = {}
+    for topic_partition, copies in coverage.items():
+        until = passed.get(topic_partition.topic, -1)
+        inside, outside = (
+            frozenset(name for name in names if not 0 <= _ts_of(name) <= until)
+            for names in (copies.inside, copies.outside)
+        )
+        after = None if copies.after is not None and copies.after <= until else copies.after
+        kept[topic_partition] = replace(copies, after=after, inside=inside, outside=outside)
+    return kept
 
 
 @dataclass
@@ -206,6 +225,23 @@ class DDLEdges:
             if start
         }
 
+    def passed(self, begins: Mapping[TopicPartition, int], earliest: Mapping[TopicPartition, int]) -> dict[str, int]:
+        """Return the commit-ts up to which all new DDL events of a topic lie before these offsets; -1 if unknown.
+
+        Only watermarks tell that: TiCDC may have written a DDL event long after its commit-ts.
+
+        Args:
+            begins: where a micro-batch begins in all partitions of some topics.
+            earliest: the log start of each.
+        """
+        marks: dict[str, int] = {}
+        for topic_partition, begin in begins.items():
+            before = OffsetRange(*topic_partition, min(earliest[topic_partition], begin), begin)
+            mark = self._backward(before, _has_watermark).watermark
+            topic = topic_partition.topic
+            marks[topic] = min(marks.get(topic, _UNBOUNDED), -1 if mark is None else mark)
+        return marks
+
     def _of_range(
         self, offset_range: OffsetRange, earliest: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
     ) -> DDLCoverage:
@@ -291,6 +327,10 @@ def _never(_: _Scan) -> bool:
 
 def _always(_: _Scan) -> bool:
     return True
+
+
+def _has_watermark(scan: _Scan) -> bool:
+    return scan.watermark is not None
 
 
 def _has_late_watermark(scan: _Scan) -> bool:

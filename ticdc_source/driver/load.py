@@ -55,6 +55,7 @@ __all__ = [
     "ReadContexts",
     "batch_options",
     "coverage_of_starts",
+    "ddl_passed_by",
     "driver_fetcher",
     "fetch_settings",
     "infer_schema",
@@ -165,6 +166,13 @@ def _ranges_to_sample(options: Options) -> list[OffsetRange]:
         return cluster.resolve_ranges() if batch else cluster.everything()
 
 
+# The driver chooses for each DDL event the partition that returns it; workers of other partitions drop their copies.
+_LOST_COPIES = (
+    "DDL events among these records are lost to this read, such as TRUNCATE or DROP TABLE: their copies in other "
+    "partitions are not returned. Compare the tables with TiDB"
+)
+
+
 def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettings:
     """Return how to fetch records of a protocol; None if it is not known yet."""
     chunk_records = _DRIVER_CHUNK_RECORDS if protocol is None else PROTOCOLS[protocol].facts.chunk_records
@@ -174,6 +182,7 @@ def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettin
         include_headers=options.include_headers or options.output_format == "record",
         poll_timeout_ms=options.kafka_consumer_poll_timeout_ms,
         fail_on_data_loss=options.fail_on_data_loss,
+        lost_too=_LOST_COPIES if _has_ddl_copies(protocol, options) else "",
         max_record_bytes=options.max_message_bytes,
         native=options.native_code != "off",
     )
@@ -267,6 +276,24 @@ def coverage_of_starts(
             return edges.of_starts(starts, earliest, ends)
 
     return coverage
+
+
+def ddl_passed_by(
+    cluster: KafkaCluster, options: Options
+) -> Callable[[Mapping[TopicPartition, int]], Mapping[str, int]]:
+    """Return what tells up to which commit-ts the DDL events of topics lie before offsets (`DDLEdges.passed`)."""
+
+    def passed(begins: Mapping[TopicPartition, int]) -> Mapping[str, int]:
+        earliest = cluster.earliest(begins)
+        ranges = [OffsetRange(*tp, min(earliest[tp], begin), begin) for tp, begin in begins.items()]
+        with driver_fetcher(options) as fetcher:
+            protocol = find_protocol(ranges, fetcher.fetch, options)
+            if protocol is None or not _has_ddl_copies(protocol, options):
+                return {}
+            edges = DDLEdges(fetcher.fetch, decoder_of(protocol, options), options, len(begins))
+            return edges.passed(begins, earliest)
+
+    return passed
 
 
 class ReadContexts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from ticdc_source.schema.model import (
     PROTOCOL,
     TABLE,
     UNDECIDED,
+    UNSTATED_PRECISION,
     VERSIONS,
     WRITTEN,
     Column,
@@ -30,6 +32,9 @@ from ticdc_source.schema.model import (
 from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, category_of
 
 __all__ = ["check_types", "column_types", "format_schema", "read_schema"]
+
+
+_FORM = "; "  # between a type and how strings are written, in `column_types`
 
 
 class _UncertainType(NamedTuple):
@@ -60,7 +65,8 @@ def read_schema(
         table: what inference found.
         decoder: the decoder of its protocol.
         options: the options.
-        earlier: the types that earlier messages have shown (`column_types`). They decide for undecided columns.
+        earlier: what earlier messages have shown (`column_types`). It decides for undecided columns, and for strings
+            without flags, of which only values tell whether they are text and how they are written.
 
     Raises:
         OptionError: a hint or `columns` names an unknown column, or a table column has the name of a metadata column.
@@ -71,7 +77,11 @@ def read_schema(
     _refuse_unknown("schemaHints", hints, table)
     chosen = None if options.columns is None else [name.lower() for name in options.columns]
     _refuse_unknown("columns", chosen or (), table)
-    columns = [column for column in table.columns if chosen is None or column.name.lower() in chosen]
+    columns = [
+        _as_written_before(column, earlier)
+        for column in table.columns
+        if chosen is None or column.name.lower() in chosen
+    ]
     doubts: list[_UncertainType] = []
     data = [
         _field(column, _asked_type(column, hints, earlier, options), table, decoder.facts.name, options, doubts)
@@ -98,15 +108,30 @@ def read_schema(
 
 
 def column_types(schema: pa.Schema) -> dict[str, str]:
-    """Return the Spark types of the table columns of a read schema, by lower-case name, without undecided ones."""
+    """Return the Spark types of the table columns of a read schema, by lower-case name, without undecided ones.
+
+    The type of strings of which only values tell how they are written has this behind it: `string; plain`.
+    """
     metadata = {field.name: field.metadata or {} for field in schema}
     return {
-        field.name.lower(): spark_name(field.type)
+        field.name.lower(): _FORM.join([spark_name(field.type), *_forms(metadata[field.name])])
         for field in schema
         if TABLE.encode() in metadata[field.name]
         and UNDECIDED.encode() not in metadata[field.name]
         and field.type != VARIANT  # which no hint can name, and is never undecided
     }
+
+
+def _forms(metadata: Mapping[bytes, bytes]) -> list[str]:
+    form = metadata.get(WRITTEN.encode())
+    return [] if form is None else [form.decode()]
+
+
+def _as_written_before(column: Column, earlier: Mapping[str, str]) -> Column:
+    """Return the column with its strings written as earlier messages have shown. Another string is a bad record."""
+    *_, form = earlier.get(column.name.lower(), "").rpartition(_FORM)
+    forms = [written for written in Written if written.name.lower() == form]
+    return replace(column, written=forms[0]) if forms else column
 
 
 def format_schema(options: Options, row: pa.DataType | None = None) -> pa.Schema:
@@ -169,10 +194,16 @@ def _asked_type(
         return hints[name]
     if column.type is not None and column.type.is_unspecified and options.unspecified_decimal:
         return parse_hint_type(options.unspecified_decimal, "unspecifiedDecimal")
-    if column.is_undecided and name in earlier:
-        arrow = parse_hint_type(earlier[name], "schemaHints")
+    is_shown_by_values = column.is_open and column.written is not Written.UNKNOWN
+    if (column.is_undecided or is_shown_by_values) and name in earlier:
+        arrow = parse_hint_type(earlier[name].partition(_FORM)[0], "schemaHints")
         return arrow if column.is_readable_as(arrow) else None
     return None
+
+
+def _is_users_type(column: Column, options: Options) -> bool:
+    """Return whether an option names the type of a DECIMAL without precision."""
+    return bool(options.unspecified_decimal) or column.name.lower() in parse_hints(options.schema_hints or "")
 
 
 def _field(
@@ -192,6 +223,8 @@ def _field(
     metadata |= column.facts.as_metadata()
     if hint is None and column.is_undecided:
         metadata[UNDECIDED] = "true"
+    elif column.has_unstated_precision and pa.types.is_decimal(arrow) and not _is_users_type(column, options):
+        metadata[UNSTATED_PRECISION] = "true"
     if column.written is not Written.UNKNOWN:
         metadata[WRITTEN] = column.written.name.lower()
     if len(column.versions) > 1:

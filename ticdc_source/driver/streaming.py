@@ -22,7 +22,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from ticdc_source.driver.ddl_copies import Coverage, coverage_from_json, coverage_to_json, lower_partitions
+from ticdc_source.driver.ddl_copies import (
+    Coverage,
+    coverage_from_json,
+    coverage_to_json,
+    lower_partitions,
+    without_passed,
+)
 from ticdc_source.driver.leader_epochs import LeaderEpochs
 from ticdc_source.driver.topic_ids import TopicIds, changed_ids
 from ticdc_source.errors import DataLossError
@@ -48,6 +54,8 @@ INITIAL, START, IDS, EPOCHS, DDL = "$initial", "$init", "$ids", "$epochs", "$ddl
 
 # The maximum age of the list of topics and partitions. New ones start at their first record, so none is missed.
 _LIST_EVERY_S = 10.0
+# How often a stream looks whether DDL events of its `$ddl` lie before it now.
+_FORGET_EVERY_S = 60.0
 # A broker may lag behind the others. Listed partitions have no offsets after so many looks.
 _PAUSE_S = 0.5
 _LOOKS_UNTIL_WITHOUT_OFFSETS = 10
@@ -104,6 +112,8 @@ class StreamPlanner:
         report_loss: called with a reason if records or partitions are gone; it raises unless `failOnDataLoss` is off.
         ddl_coverage: returns which DDL events the stream has from topic partitions that it reads from these offsets on,
             given the ends of all partitions; None if it has no DDL events, or each in one partition only.
+        ddl_passed: returns up to which commit-ts the DDL events of topics lie before these offsets, by topic; None as
+            for `ddl_coverage`.
         allows_loss: whether `failOnDataLoss` is off.
         clock: a monotonic clock, in seconds.
         sleep: waits for so many seconds.
@@ -113,6 +123,7 @@ class StreamPlanner:
     limits: StreamLimits
     report_loss: Callable[[str], None]
     ddl_coverage: Callable[[Offsets, Offsets], Coverage] | None = field(default=None, kw_only=True)
+    ddl_passed: Callable[[Offsets], Mapping[str, int]] | None = field(default=None, kw_only=True)
     allows_loss: bool = field(default=False, kw_only=True)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -124,6 +135,7 @@ class StreamPlanner:
     _partitions: list[TopicPartition] = field(default_factory=list)
     _looked_at: float | None = None
     _listed_at: float | None = None
+    _forgot_at: float | None = None
     _idle: bool = False
     _stops_at_target: bool = False
     _target: Offsets | None = None
@@ -212,9 +224,23 @@ class StreamPlanner:
         if self.ddl_coverage is not None:
             edges = self._new_edges(start, begins, recreated)
             coverage |= self.ddl_coverage(edges, self._latest) if edges else {}
+        if not start.get(INITIAL):
+            coverage = self._without_passed(coverage, begins)
         member = coverage_to_json(coverage)
         # One that no partition is left in stays: without it, `coverage_between` would take what the start says.
         return {DDL: member} if member or DDL in start else {}
+
+    def _without_passed(self, coverage: Coverage, begins: Offsets) -> Coverage:
+        """Return the coverage without DDL events that the stream has passed in all partitions; asked once a minute."""
+        topics = {tp.topic for tp in coverage}
+        if self.ddl_passed is None or not topics:
+            return coverage
+        now = self.clock()
+        if self._forgot_at is not None and now - self._forgot_at < _FORGET_EVERY_S:
+            return coverage
+        self._forgot_at = now
+        asked = {tp: offset for tp, offset in begins.items() if tp.topic in topics and tp in self._latest}
+        return without_passed(coverage, self.ddl_passed(asked))
 
     def _new_edges(self, start: OffsetJSON, begins: Offsets, recreated: Iterable[str]) -> Offsets:
         """Return the topic partitions that begin behind records which the stream has not read, and where."""
@@ -258,10 +284,13 @@ class StreamPlanner:
         self._ids.retire(old for old, _ in recreated.values())
         self._report_recreated(recreated)
         begins = {tp: offset for tp, offset in begins.items() if tp.topic not in recreated}
+        looked = self._latest
         begins.update(self._truncated(begins, _epochs_of(start)))
         # Logs truncated since the batch was planned: it reads up to there, and the next batch reads on from there.
         truncated = self._truncated(ends, planned_epochs)
         ends.update({tp: max(offset, begins.get(tp, 0)) for tp, offset in truncated.items()})
+        if self._latest is not looked:  # a partition was deleted meanwhile
+            ends = {tp: offset for tp, offset in ends.items() if tp in self._latest}
         begins = self._with_new_partitions(begins, ends)
         self._report_gone(begins, ends)
         self._report_went_back(begins, ends)
@@ -337,7 +366,7 @@ class StreamPlanner:
 
     def _truncated(self, offsets: Offsets, epochs: Offsets) -> Offsets:
         """Return the partitions that lack offsets which they had, with the first that they lack, and report them."""
-        truncated = self._epochs.truncated(offsets, epochs)
+        truncated = self._truncated_of_existing(offsets, epochs)
         if truncated:
             texts = (
                 f"{tp} at offset {truncated[tp]}, where epoch {epochs[tp]} ends in the log of the leader of epoch "
@@ -350,6 +379,18 @@ class StreamPlanner:
                 "was truncated. Such elections need unclean.leader.election.enable=true, or a disk that lost records"
             )
         return truncated
+
+    def _truncated_of_existing(self, offsets: Offsets, epochs: Offsets) -> Offsets:
+        """Return what `LeaderEpochs.truncated` does, and drop partitions that are deleted meanwhile from `_latest`."""
+        for _ in range(_LOOKS_UNTIL_WITHOUT_OFFSETS - 1):
+            try:
+                return self._epochs.truncated(offsets, epochs)
+            except DataLossError:  # the caller judges the loss
+                self.sleep(_PAUSE_S)  # a broker that lags behind may still list the partition
+                self._looked_at = self._listed_at = None
+                self._look()
+                offsets = {tp: offset for tp, offset in offsets.items() if tp in self._latest}
+        return self._epochs.truncated(offsets, epochs)
 
     def _list(self, now: float, checkpointed: Iterable[TopicPartition] = ()) -> None:
         self._partitions = self.lookup.partitions(missing=True, known=checkpointed)

@@ -54,6 +54,7 @@ class FetchSettings:
         include_headers: whether chunks have headers.
         poll_timeout_ms: how many milliseconds to wait for a record that should be there.
         fail_on_data_loss: whether missing records are an error, or a warning.
+        lost_too: what the warning adds: what else is lost with records.
         max_record_bytes: bytes of a record of a compressed record batch at most; a larger one is a chunk of its own,
             without key and value and with `Chunk.failure`.
         native: whether the native path cuts record batches, if it is there.
@@ -64,6 +65,7 @@ class FetchSettings:
     include_headers: bool = False
     poll_timeout_ms: int = 120_000
     fail_on_data_loss: bool = True
+    lost_too: str = ""
     max_record_bytes: int = 72 << 20
     native: bool = True
 

@@ -168,6 +168,7 @@ class _RangeRead:
         self._limit = max(limit, brokers.stream_limit or limit)  # while brokers do not answer
         self._both_seconds = (limit.ms + self._limit.ms) / 1000  # however often brokers come back
         self._fail = settings.fail_on_data_loss
+        self._lost_too = "" if self._fail or not settings.lost_too else f". {settings.lost_too}"
         self._expected = offset_range.start  # the first offset not yet accounted for
         self._log_start: int | None = None  # as it was after the records in hand had arrived
         self._limits = ChunkLimits(
@@ -388,7 +389,7 @@ class _RangeRead:
         )
 
     def _lost(self, reason: str) -> None:
-        report_loss(f"{reason} (reading {self._range})", fail=self._fail)
+        report_loss(f"{reason} (reading {self._range}){self._lost_too}", fail=self._fail)
 
     @contextmanager
     def _addressed_errors(self) -> Iterator[None]:

@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType
 
+from ticdc_source.errors import TargetError
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse.changelog import Changelog
-from ticdc_source.lakehouse.target_ddl import Assignment, DDLState, DestructiveDDL, after_ddl
+from ticdc_source.lakehouse.target_ddl import HANDLED_TS, Assignment, DDLState, DestructiveDDL, after_ddl
 from ticdc_source.lakehouse.targets import CommitFacts, Target, quoted
+from ticdc_source.lakehouse.widening import common_type, takes
 
 __all__ = ["OldRows"]
 
@@ -72,6 +74,30 @@ class OldRows:
         new = tuple(one for one in self.state.assignments if replace(one, filled=False) not in self._past)
         return replace(self.state, assignments=new).renamed(keys)
 
+    def check_types(self, columns: Mapping[str, DataType]) -> None:
+        """Check that columns of the target can have the values of those that DDL has renamed to them.
+
+        Args:
+            columns: the columns of the target.
+
+        Raises:
+            TargetError: a value might not be of the type.
+        """
+        types = {name.lower(): type_ for name, type_ in columns.items()}
+        for one in self.state.assignments:
+            if one.filled or one.source not in types or one.column not in types:
+                continue
+            old, new = types[one.source], types[one.column]
+            if not takes(new, old):
+                name = self.target.name
+                msg = (
+                    f"A RENAME COLUMN gave column {one.source} the name {one.column}, and {name} has both: "
+                    f"{one.column} is {new.simpleString()}, and the values are {old.simpleString()}. Rename the "
+                    f"columns of {name} as TiDB did, so that {one.column} has these values, say so with ALTER TABLE "
+                    f"{name} SET TBLPROPERTIES ('{HANDLED_TS}' = '{one.commit_ts}'), and start again"
+                )
+                raise TargetError(msg)
+
     @property
     def _past(self) -> frozenset[Assignment]:
         """What the keys in the properties have been through; DDL that came alone waits for changes with its columns."""
@@ -92,13 +118,14 @@ class OldRows:
             changes = replace(changes, frame=changes.frame.where(f"{commit_ts} > {self.state.truncated_ts}"))
         types = {field.name: field.dataType for field in changes.columns}
         names = {name.lower() for name in types}
+        now = self._renamed_types(types, columns)
         assigned = {one.column for one in self.state.assignments}
         absent = {name: type_ for name, type_ in columns.items() if name.lower() in assigned - names}
         of_rows = (
             f"CASE WHEN {quoted(f'{changes.prefix}change_type')} IN ('insert', 'update_postimage') THEN {commit_ts} END"
         )
-        of_keys = self.state.on_changes({**types, **absent}, types, commit_ts, time_zone=self.time_zone)
-        values = self.state.on_changes({**types, **absent}, types, of_rows, time_zone=self.time_zone)
+        of_keys = self.state.on_changes({**now, **absent}, types, commit_ts, time_zone=self.time_zone)
+        values = self.state.on_changes({**now, **absent}, types, of_rows, time_zone=self.time_zone)
         lower = {name.lower() for name in keys}
         values |= {name: value for name, value in of_keys.items() if name.lower() in lower}
         if not values:
@@ -109,6 +136,25 @@ class OldRows:
         frame = changes.frame.select(*own, *set_)
         fields = tuple(field for field in frame.schema if field.name in {**types, **values})
         return replace(changes, frame=frame, columns=fields)
+
+    def _renamed_types(self, types: Mapping[str, DataType], columns: Mapping[str, DataType]) -> dict[str, DataType]:
+        """Return the types that columns of changes have under their new names.
+
+        If all rows of a sample are older than DDL that exchanges names, the columns have each other's types.
+
+        Args:
+            types: the types of the changes.
+            columns: the columns of the target.
+        """
+        given = {name.lower(): type_ for name, type_ in types.items()}
+        wanted = {name.lower(): type_ for name, type_ in columns.items()}
+        now = dict(given)
+        for one in self.state.assignments:
+            if one.source in given and one.column in given and one.column in wanted:
+                old, there = given[one.source], wanted[one.column]
+                if common_type(given[one.column], there) is None and common_type(old, there) is not None:
+                    now[one.column] = old
+        return {name: now[name.lower()] for name in types}
 
     def renamed_columns(self, names: Iterable[str]) -> list[str]:
         """Return the columns of the target that `in_changes` adds to changes with these columns, in lower case."""

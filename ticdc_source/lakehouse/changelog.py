@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -12,14 +12,14 @@ from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, Struct
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.pipeline.metadata import METADATA
-from ticdc_source.schema.model import COMMENT, KEY, MYSQL_TYPE, TABLE, UNDECIDED
+from ticdc_source.schema.model import COMMENT, KEY, MYSQL_TYPE, TABLE, UNDECIDED, UNSTATED_PRECISION
 
 __all__ = [
     "Changelog",
     "Images",
     "as_decided",
     "comment_of",
-    "is_undecided",
+    "given_to_target",
     "keys_as_text",
     "lost_values",
     "newest_images",
@@ -164,13 +164,27 @@ def stored_column(changes: Changelog, field: StructField) -> Column:
     return minutes.cast("bigint") * 60_000_000 + seconds
 
 
-def is_undecided(field: StructField) -> bool:
-    """Return whether the type of a column is a default, because a sample had only NULLs (`Column.is_undecided`)."""
-    return (field.metadata or {}).get(UNDECIDED) == "true"
+def given_to_target(columns: Iterable[StructField], types: Mapping[str, DataType]) -> dict[str, DataType]:
+    """Return the columns whose types a target decides, as far as it holds their values, and the types they have now.
+
+    These are undecided columns (`Column.is_undecided`), and each DECIMAL that has 38 digits because nothing states its
+    precision, if the target has a DECIMAL.
+
+    Args:
+        columns: the columns of the changes.
+        types: the types of the target's columns, by lower-case name.
+    """
+    decided: dict[str, DataType] = {}
+    for field in columns:
+        metadata, wanted = field.metadata or {}, types.get(field.name.lower())
+        is_longer = wanted != field.dataType and _are_decimals(field.dataType, wanted)
+        if metadata.get(UNDECIDED) == "true" or (metadata.get(UNSTATED_PRECISION) == "true" and is_longer):
+            decided[field.name] = field.dataType
+    return decided
 
 
 def lost_values(column: str, given: DataType, wanted: DataType | None) -> Column:
-    """Return an aggregate: how many values of an undecided column another type would lose.
+    """Return an aggregate: how many values of a column (`given_to_target`) another type would lose.
 
     A frame may have values though its sample had none, and they need the default type: text is JSON, and a decimal may
     have more digits.
@@ -188,7 +202,7 @@ def lost_values(column: str, given: DataType, wanted: DataType | None) -> Column
 
 
 def as_decided(column: Column, given: DataType, wanted: DataType) -> Column:
-    """Return an undecided column as the type that a target decides, by which no value is lost (`lost_values`)."""
+    """Return a column as the type that a target decides for it, by which no value is lost (`lost_values`)."""
     # There are only NULLs otherwise, which not every type can be cast from.
     return column.cast(wanted) if _are_decimals(given, wanted) else F.lit(None).cast(wanted)
 

@@ -16,7 +16,7 @@ from ticdc_source.lakehouse.changelog import (
     Changelog,
     as_decided,
     comment_of,
-    is_undecided,
+    given_to_target,
     keys_as_text,
     lost_values,
     read_changelog,
@@ -149,15 +149,16 @@ def append_log(
 
 
 def _settled(changelog: Changelog, log: Target, existing: Mapping[str, DataType]) -> tuple[Changelog, tuple[str, ...]]:
-    """Return the changes with the log's types of undecided columns, without columns that the log is not to get yet.
+    """Return the changes with the types that the log decides, without columns that the log is not to get yet.
 
     The log decides as a target of `merge_into` does. Whether a column has values takes another pass over the changes.
     """
     types = {name.lower(): type_ for name, type_ in existing.items()}
+    given = given_to_target(changelog.columns, types)
     columns = [
         field
         for field in changelog.columns
-        if is_undecided(field) and types.get(field.name.lower()) != log.stored(field.dataType)
+        if field.name in given and types.get(field.name.lower()) != log.stored(field.dataType)
     ]
     if not columns:
         return changelog, ()
@@ -170,7 +171,6 @@ def _settled(changelog: Changelog, log: Target, existing: Mapping[str, DataType]
     decided = {
         field.name: type_ for number, (field, type_) in enumerate(zip(columns, wanted, strict=True)) if not row[number]
     }
-    given = {field.name: field.dataType for field in columns}
     cast = {
         name: as_decided(changelog.column(name), given[name], type_)
         for name, type_ in decided.items()

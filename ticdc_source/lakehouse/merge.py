@@ -23,7 +23,7 @@ from ticdc_source.lakehouse.changelog import (
     Changelog,
     Images,
     comment_of,
-    is_undecided,
+    given_to_target,
     keys_as_text,
     lost_values,
     newest_images,
@@ -236,6 +236,8 @@ class _Merge:
             self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone
         )
         check_table(self.target, old_rows.state.table, self.changes.table)
+        if exists:
+            old_rows.check_types(self.target.columns())
         deletes = self._deletes(remembered)
         if not self.changes.columns:
             return self._only_ddl(old_rows, self._prefix(remembered), deletes, exists=exists)
@@ -471,8 +473,8 @@ class _Merge:
     def _counted(self, images: Images, existing: Mapping[str, DataType]) -> tuple[int, int, dict[str, DataType | None]]:
         """Return how many images there are, how many of them say that the row is gone, and what the target decides.
 
-        It decides the type of an undecided column whose values, if there are any, are values of its own type. It does
-        not get a column of which there is no value: values that come later would not fit a default type.
+        It decides the type of a column (`given_to_target`) whose values, if there are any, are values of its own type.
+        It does not get an undecided column without a value: values that come later would not fit a default type.
 
         Args:
             images: the images.
@@ -482,7 +484,7 @@ class _Merge:
             At last, by the name of such a column, the type that the target has; None if it lacks the column.
         """
         types = {name.lower(): type_ for name, type_ in existing.items()}
-        given = {field.name: field.dataType for field in self.changes.columns if is_undecided(field)}
+        given = given_to_target(self.changes.columns, types)
         undecided = {name: number for number, name in enumerate(images.others) if name in given}
         row = images.frame.agg(
             F.count(F.lit(1)).alias("all"),

@@ -171,6 +171,18 @@ class DDLState:
         new = replace(new, filled=later)
         return replace(self, assignments=tuple(sorted((*self.assignments, new), key=lambda one: one.commit_ts)))
 
+    def renamed_to(self, column: str, source: str, commit_ts: int) -> DDLState:
+        """Return the state after a column got another name; the target may have it already, if somebody did that."""
+        is_done = commit_ts == self.handled_ts
+        state = self.assigned(Assignment(commit_ts=commit_ts, column=column, source=source))
+        return replace(
+            state,
+            assignments=tuple(
+                replace(one, filled=one.filled or (is_done and (one.commit_ts, one.column) == (commit_ts, column)))
+                for one in state.assignments
+            ),
+        )
+
     def renamed(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Return the present names of columns."""
         names = list(columns)
@@ -371,7 +383,7 @@ def _altered(state: DDLState, event: DDLEvent, target: str, policy: DestructiveD
             )
             state = state.assigned(new)
         elif isinstance(change, Renamed):
-            state = state.assigned(Assignment(commit_ts=event.commit_ts or 0, column=change.to, source=change.column))
+            state = state.renamed_to(change.to, change.column, event.commit_ts or 0)
     return state
 
 

@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.events import DDLEvent, TableName
-from ticdc_source.schema.model import Column, ColumnFacts, TableSchema, TypeVersions
+from ticdc_source.schema.model import Column, ColumnFacts, TableSchema, TypeVersions, without_key
 from ticdc_source.schema.mysql_ddl import (
     Create,
     Step,
+    drops_primary_key,
     facts_of,
     handle_key_of,
     handle_key_of_create,
@@ -102,25 +103,26 @@ def with_ddl_facts(schema: TableSchema, ddl: Iterable[DDLEvent], *, whole: bool)
     ddl = [event for event in ddl if event.query]
     if not ddl or not whole:
         return schema
-    facts = facts_of(ddl, schema.table)
-    return replace(
-        schema,
-        columns=tuple(
-            _described(column, facts[column.name.lower()]) if column.name.lower() in facts else column
-            for column in schema.columns
-        ),
-    )
+    facts = facts_of(ddl, schema.table, [column.name.lower() for column in schema.columns])
+    columns: Iterable[Column] = schema.columns
+    stated = [(column, facts[column.name.lower()]) for column in columns]
+    other = any(_is_other_key(column.facts, of_ddl) and column.key != of_ddl.primary_key for column, of_ddl in stated)
+    if other and drops_primary_key(ddl, schema.table):  # messages of before name the key that the table had
+        columns = without_key(columns)
+    return replace(schema, columns=tuple(_described(column, facts[column.name.lower()]) for column in columns))
+
+
+def _is_other_key(messages: ColumnFacts, stated: ColumnFacts) -> bool:
+    """Return whether DDL or `tableDDL` states another primary key than messages: then the handle key may differ too."""
+    return None not in (messages.primary_key, stated.primary_key) and messages.primary_key != stated.primary_key
 
 
 def _described(column: Column, facts: ColumnFacts) -> Column:
-    """Return the column with what DDL says of it. A definition without default or comment says that there is none.
-
-    If the primary key is another one than in the messages, the handle key may be another one too.
-    """
+    """Return the column with what DDL says of it. A definition without default or comment says that there is none."""
     messages = column.facts
     if facts.nullable is not None:
         messages = replace(messages, default=None, comment=None)
-    if facts.primary_key is not None and messages.primary_key not in (None, facts.primary_key):
+    if _is_other_key(messages, facts):
         messages = replace(messages, handle_key=None)
     return replace(column, facts=facts.or_else(messages))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from enum import IntEnum
 from typing import NamedTuple
@@ -22,6 +22,7 @@ __all__ = [
     "PROTOCOL",
     "TABLE",
     "UNDECIDED",
+    "UNSTATED_PRECISION",
     "VERSIONS",
     "WRITTEN",
     "Column",
@@ -34,6 +35,7 @@ __all__ = [
     "check_names",
     "handle_key",
     "merge_schemas",
+    "without_key",
 ]
 
 # Keys of the field metadata in the inferred schema. Spark hands the schema back to the reader, so what the driver has
@@ -45,6 +47,7 @@ PROTOCOL = "ticdc.protocol"
 VERSIONS = "ticdc.versions"
 WRITTEN = "ticdc.written"
 UNDECIDED = "ticdc.undecided"
+UNSTATED_PRECISION = "ticdc.unstated_precision"
 
 # Spark's own key for the comment of a column.
 COMMENT = "comment"
@@ -61,6 +64,7 @@ FIELD_METADATA: tuple[tuple[str, str], ...] = (
     ("ticdc.default", "its default, as DDL or the message writes it, without quotes; absent also if it has none"),
     (COMMENT, "its comment, under Spark's own key; absent also if it has none"),
     (UNDECIDED, "`true` if only values could tell the Spark type, and the sample has only NULLs; otherwise absent"),
+    (UNSTATED_PRECISION, "`true` for a DECIMAL of 38 digits whose precision nothing states; otherwise absent"),
     (TABLE, "the table"),
 )
 
@@ -209,6 +213,11 @@ class Column:
         return self.type.is_blank and not self.conflict
 
     @property
+    def has_unstated_precision(self) -> bool:
+        """Whether it is a DECIMAL of which nothing states the precision; values, if there are any, show its scale."""
+        return self.type is not None and self.type.is_unspecified and not self.conflict
+
+    @property
     def readings(self) -> list[pa.DataType]:
         """The Arrow types of the types that a schema may choose from."""
         likely = [] if self.type is None else [self.type.arrow]
@@ -260,6 +269,20 @@ class Column:
         return replace(self, type=merged, key=key, vague=both, behind=behind)
 
 
+def without_key(columns: Iterable[Column]) -> list[Column]:
+    """Return columns of which nobody says whether they are part of the handle key."""
+    return [replace(column, key=False, facts=replace(column.facts, handle_key=None)) for column in columns]
+
+
+def _have_other_key(before: Mapping[str, Column], columns: Iterable[Column]) -> bool:
+    """Return whether the columns of a newer version say that the table has another key than before."""
+    pairs = [(before[column.name.lower()].facts, column.facts) for column in columns if column.name.lower() in before]
+    said = [(old.primary_key, new.primary_key) for old, new in pairs] + [
+        (old.handle_key, new.handle_key) for old, new in pairs
+    ]
+    return any(None not in both and both[0] != both[1] for both in said)
+
+
 def _merged_json_type(first: pa.DataType | None, second: pa.DataType | None) -> pa.DataType | None:
     """Return the Arrow type that holds the values of both; None if neither has values."""
     if first is None or second is None or first == second:
@@ -299,7 +322,8 @@ def check_names(table: TableName | None, columns: Iterable[Column]) -> None:
 def merge_schemas(schemas: Iterable[TableSchema]) -> TableSchema | None:
     """Merge versions of one table, oldest first: every column of any version, each with the widest type.
 
-    The columns of the newest version come first, in its order, then the columns that only older versions had.
+    The columns of the newest version come first, in its order, then the columns that only older versions had. Of two
+    keys only the newer one holds: rows are told apart by the key that the table has now.
 
     Returns:
         The table; None if there is no version.
@@ -309,6 +333,8 @@ def merge_schemas(schemas: Iterable[TableSchema]) -> TableSchema | None:
     newest: list[str] = []
     for schema in schemas:
         table = schema.table
+        if _have_other_key(columns, schema.columns):
+            columns = dict(zip(columns, without_key(columns.values()), strict=True))
         for column in schema.columns:
             name = column.name.lower()  # MySQL compares column names without case
             before = columns.get(name)

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ticdc_source.driver.ddl_copies import by_topic
-from ticdc_source.driver.load import ReadContexts, coverage_of_starts
+from ticdc_source.driver.load import ReadContexts, coverage_of_starts, ddl_passed_by
 from ticdc_source.driver.read_context import warn_of_missing_ddl
 from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, offsets_of, topic_ids_of
 from ticdc_source.errors import DataLossError, OptionError, from_one_frame, once_per_query, warn
@@ -94,6 +94,7 @@ class StreamReader(DataSourceStreamReader):
                 StreamLimits(options.max_trigger_delay / 1000, options.fetch_offset_min_interval_ms / 1000),
                 lambda reason: report_loss(reason, fail=options.fail_on_data_loss),
                 ddl_coverage=coverage_of_starts(self._cluster, options),
+                ddl_passed=ddl_passed_by(self._cluster, options),
                 allows_loss=not options.fail_on_data_loss,
             )
         return self._planner

@@ -31,7 +31,14 @@ from ticdc_source.schema.mysql_ddl.statements import (
 )
 from ticdc_source.schema.types import TYPES, ColumnType
 
-__all__ = ["facts_of", "handle_key_of", "handle_key_of_create", "versions_of", "versions_of_tables"]
+__all__ = [
+    "drops_primary_key",
+    "facts_of",
+    "handle_key_of",
+    "handle_key_of_create",
+    "versions_of",
+    "versions_of_tables",
+]
 
 _log = logging.getLogger(__name__)
 _Key = tuple[str, str]
@@ -45,12 +52,14 @@ class _History:
         columns: the present types.
         versions: all types so far, each with the commit-ts after which it began.
         facts: what is known beside the types; of a column that ended, what was known last.
+        others: what is known of columns that no text has named.
         keys: its indexes, the oldest first; None if not all of them are known.
     """
 
     columns: dict[str, ColumnType] = field(default_factory=dict)
     versions: dict[str, list[tuple[int, ColumnType]]] = field(default_factory=dict)
     facts: dict[str, ColumnFacts] = field(default_factory=dict)
+    others: ColumnFacts = NO_FACTS
     keys: list[Key] | None = None
 
     def set(self, column: str, type_: ColumnType, commit_ts: int, *, new: bool) -> None:
@@ -67,7 +76,7 @@ class _History:
 
     def describe(self, column: str, facts: ColumnFacts, *, defines: bool) -> None:
         """Add what a definition or a key says about a column."""
-        before = self.facts.get(column, NO_FACTS)
+        before = self.facts.get(column, self.others)
         if defines:
             before = ColumnFacts(primary_key=before.primary_key, unique_key=before.unique_key)
         merged = facts.or_else(before)
@@ -107,6 +116,7 @@ class _History:
             self.keys = kept if len(kept) < len(self.keys) else None  # an index of which nothing was known
         if primary:
             self.facts = {name: replace(facts, primary_key=False) for name, facts in self.facts.items()}
+            self.others = ColumnFacts(primary_key=False)
         else:
             self.facts = {
                 name: replace(facts, unique_key=None) if facts.unique_key else facts
@@ -182,7 +192,7 @@ class _Histories:
             case Describe(_, column, facts, defines):
                 history.describe(column, facts, defines=defines)
             case SetDefault(_, column, default):
-                history.facts[column] = replace(history.facts.get(column, NO_FACTS), default=default)
+                history.facts[column] = replace(history.facts.get(column, history.others), default=default)
             case AddKey(_, key):
                 history.add_keys([key])
             case DropKey(_, primary, name):
@@ -234,7 +244,7 @@ class _Histories:
         commit_ts: int,
     ) -> None:
         history.columns.clear()
-        history.facts = dict(facts)
+        history.facts, history.others = dict(facts), NO_FACTS
         history.keys = None if keys is None else [*keys]
         for column, type_ in columns.items():
             history.set(column, type_, commit_ts, new=True)
@@ -265,9 +275,21 @@ def versions_of_tables(events: Iterable[DDLEvent]) -> dict[TableName, dict[str, 
     return _histories(events, logging.WARNING).versions()
 
 
-def facts_of(events: Iterable[DDLEvent], table: TableName) -> Mapping[str, ColumnFacts]:
-    """Return, by lower-case name, what DDL texts say of a table's columns beside the types, after the last of them."""
-    return _histories(events, logging.DEBUG).of(table).facts
+def facts_of(events: Iterable[DDLEvent], table: TableName, columns: Iterable[str]) -> Mapping[str, ColumnFacts]:
+    """Return what DDL texts say of a table's columns beside the types, after the last of them.
+
+    Args:
+        events: DDL events of any table.
+        table: the table.
+        columns: the columns, in lower case.
+    """
+    history = _histories(events, logging.DEBUG).of(table)
+    return {name: history.facts.get(name, history.others) for name in columns}
+
+
+def drops_primary_key(events: Iterable[DDLEvent], table: TableName) -> bool:
+    """Return whether a DDL text drops the primary key that a table had before, so that messages of before name it."""
+    return _histories(events, logging.DEBUG).of(table).others.primary_key is False
 
 
 def handle_key_of(events: Iterable[DDLEvent], table: TableName, sent: Collection[str]) -> frozenset[str] | None:
