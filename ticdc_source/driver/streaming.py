@@ -220,10 +220,11 @@ class StreamPlanner:
         """
         blind, its_start = self._blind or ({}, {})
         earlier = coverage_of(its_start if start == blind else start)
-        coverage = {tp: copies for tp, copies in earlier.items() if tp in begins and tp.topic not in recreated}
+        known = {tp: copies for tp, copies in earlier.items() if tp in begins and tp.topic not in recreated}
         if self.ddl_coverage is not None:
             edges = self._new_edges(start, begins, recreated)
-            coverage |= self.ddl_coverage(edges, self._latest) if edges else {}
+            known |= self.ddl_coverage(edges, self._latest) if edges else {}
+        coverage: Coverage = known
         if not start.get(INITIAL):
             coverage = self._without_passed(coverage, begins)
         member = coverage_to_json(coverage)
