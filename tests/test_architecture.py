@@ -74,6 +74,7 @@ OUTSIDERS: dict[str, frozenset[str]] = {
     "prometheus_client": frozenset({"monitoring"}),
     "pyspark": frozenset({"spark", "lakehouse", "snapshots.jdbc", "monitoring.listener"}),
     "rich": frozenset({"cli"}),
+    "tomli": frozenset({"lakehouse.database.sync_toml"}),
 }
 CLI = frozenset({"cli", "inspection"})
 EVERYBODYS = frozenset({"pyarrow", *sys.stdlib_module_names})

@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from examples import sync_database
 from examples.data import read_messages
 from examples.local_kafka import create_topic, produce
 from tests.conftest import ROOT, Kafka
 from tests.support.captured import TOPIC, Captured, Record
 from tests.support.pages import README, Block, blocks, guides
+from ticdc_source.cli.main import parser
+from ticdc_source.lakehouse.database.sync_toml import read_toml
 from website.pictures import INSPECT, draw
 
 RUN = ("python", "sql")
@@ -124,21 +125,15 @@ def test_blocks_that_are_not_run_are_parsed(path: Path) -> None:
         assert block.language not in RUN or block.comment in {"", "end"} or re.match(rf"{PARSED}\w+ ", block.comment)
 
 
-def test_the_command_that_keeps_tables_takes_one_topic_or_a_pattern() -> None:
-    """The arguments on the page are those of the program, which also takes a pattern in place of the topic."""
-    page = ROOT / "docs/guides/lakehouse.md"
-    command = next(block.text for block in blocks(page) if "examples.sync_database" in block.text)
-    arguments = shlex.split(command.replace("\\\n", " ").partition("examples.sync_database ")[2])
-    pattern = re.search(r"`(--topic-pattern) '([^']+)'`", page.read_text(encoding="utf-8"))
-    assert pattern is not None
-    topic = arguments.index("--topic")
+def test_the_sync_toml_of_the_page_is_a_configuration() -> None:
+    """The command of the page takes the file of the page."""
+    both = list(blocks(ROOT / "docs/guides/lakehouse.md"))
+    config = read_toml(next(block.text for block in both if block.language == "toml"))
+    command = next(block.text for block in both if "ticdc-source sync sync.toml" in block.text)
+    arguments = shlex.split(command.partition("ticdc-source ")[2].splitlines()[0])
 
-    both = [
-        sync_database.parser.parse_args(given)
-        for given in (arguments, [*arguments[:topic], *pattern.groups(), *arguments[topic + 2 :]])
-    ]
-
-    assert [(given.topic, given.topic_pattern) for given in both] == [("tidb-shop", None), (None, pattern[2])]
+    assert (config.format, config.topics) == ("delta", ("tidb-shop",))
+    assert parser().parse_args(arguments).file == Path("sync.toml")
 
 
 def test_pages_have_outputs() -> None:

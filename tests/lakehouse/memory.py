@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
-from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StructType
+from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StructField, StructType
 
 from ticdc_source.lakehouse import log, maintenance, merge
 from ticdc_source.lakehouse.sql_targets import deleted_keys_of
@@ -67,7 +67,8 @@ class Lake:
         """Let the public functions open their targets here."""
         for module in (merge, log):
             patch.setattr(module, "open_target", self.open)
-        patch.setattr(maintenance, "existing_target", self.existing)
+        for module in (maintenance, log):
+            patch.setattr(module, "existing_target", self.existing)
 
     def open(self, spark: SparkSession, name: str, engine: str | None = None) -> MemoryTarget:
         """Return a target, as `open_target` does."""
@@ -139,9 +140,9 @@ class MemoryTarget:
         self.lake.tables[self.name] = Table(StructType(), settings)
         self._change([*columns], [])
 
-    def add_column(self, column: NewColumn) -> None:
-        self.lake.written("add_column", self.name)
-        self._change([column], [row.asDict() for row in self.table.rows])
+    def add_columns(self, columns: Sequence[NewColumn]) -> None:
+        self.lake.written("add_columns", self.name)
+        self._change(columns, [row.asDict() for row in self.table.rows])
 
     def _change(self, columns: Sequence[NewColumn], rows: Sequence[Mapping[str, Any]]) -> None:
         for column in columns:
@@ -155,6 +156,15 @@ class MemoryTarget:
     def widen_column(self, name: str, type_: DataType) -> None:
         self.lake.written("widen_column", self.name)
         self.table.schema[name].dataType = type_
+
+    def rename_column(self, name: str, to: str) -> None:
+        self.lake.written("rename_column", self.name)
+        rows = [{to if one == name else one: value for one, value in row.asDict().items()} for row in self.table.rows]
+        self.table.schema = StructType([
+            StructField(to if one.name == name else one.name, one.dataType, metadata=one.metadata)
+            for one in self.table.schema
+        ])  # fmt: skip
+        self._fill(rows)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         self.lake.written("set_properties", self.name)
@@ -205,6 +215,12 @@ class MemoryTarget:
         self._commit(facts)
         return Merged()
 
+    def overwrite(self, rows: DataFrame, facts: CommitFacts) -> None:
+        new = [row.asDict() for row in rows.collect()]
+        self.lake.written("overwrite", self.name)
+        self._fill(new)
+        self._commit(facts)
+
     def _skips(self, facts: CommitFacts) -> bool:
         last = self.table.batches.get(facts.app_id or "", -1)
         return facts.app_id is not None and facts.batch_id is not None and facts.batch_id <= last
@@ -217,7 +233,10 @@ class MemoryTarget:
     def commits(self) -> list[Commit]:
         return [Commit(version, facts) for version, facts in enumerate(self.table.commits)][::-1]
 
-    def last_batch(self, app_id: str) -> LastBatch | None:
+    def refresh(self, spark: SparkSession) -> None:
+        pass
+
+    def last_batch(self, app_id: str, before: int | None = None) -> LastBatch | None:  # noqa: ARG002 (it has no memory)
         numbers = [one.batch_id for one in self.table.commits if one.app_id == app_id and one.batch_id is not None]
         return LastBatch(numbers[-1]) if numbers else None
 

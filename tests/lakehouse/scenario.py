@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,15 +21,18 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
-from pyspark.sql.types import IntegerType, StructField, StructType
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from tests.lakehouse.cost_scenario import CostScenario
 from tests.lakehouse.ddl_scenario import DDLScenario
 from tests.versions.engines import ENGINES, Engine
 from ticdc_source.errors import OptionError, SchemaError, TargetError, TiCDCSourceError
-from ticdc_source.lakehouse import MergeReport, commits_of, merge_into, purge_deleted, resolved_ts_of
+from ticdc_source.events import TableName
+from ticdc_source.lakehouse import MergeReport, append_log, commits_of, merge_into, purge_deleted, resolved_ts_of
+from ticdc_source.lakehouse.database.names import Layout, Suffix
 from ticdc_source.lakehouse.sql_targets import ENGINES as ENGINES_OF_TARGETS
 from ticdc_source.lakehouse.sql_targets import deleted_keys_of, open_target
-from ticdc_source.lakehouse.targets import CommitFacts, Merged, Target, Upsert
+from ticdc_source.lakehouse.targets import CommitFacts, Merged, NewColumn, Target, Upsert
 from ticdc_source.pipeline.metadata import SEQUENCE
 from ticdc_source.schema.types import TYPES, VARIANT
 from ticdc_source.spark.schema import to_spark
@@ -324,6 +328,43 @@ class Scenario:
         refused(SchemaError, "without a _sequence", lambda: merge_into(unordered, target, keys=["id"]))
         equal(self._rows(target), [(1, "a")])
 
+    def hostile_names(self) -> None:
+        """Tables and columns may have any name; a target that could be outside its warehouse is refused."""
+        delta = self.engine.name == "delta"
+        layout = Layout("delta", root=str(self.folder / "named")) if delta else Layout("iceberg", catalog="lake")
+        table = TableName("../../esc", "a`b.c/d:😀")
+        fields = [StructField("id", IntegerType(), metadata={"ticdc.key": "true", "ticdc.table": str(table)})]
+        fields += [StructField(name, StringType(), metadata={"ticdc.table": str(table)}) for name in HOSTILE_COLUMNS]
+        rows: list[Change] = [("insert", 10, 0, 1, *HOSTILE_COLUMNS), ("delete", 10, 1, 2, *HOSTILE_COLUMNS)]
+        target = layout.target(table)
+        self._merge(target, rows, StructType(fields), deletes="hard")
+        append_log(self._frame(rows, StructType(fields)), layout.target(table, "__log"), format=self.engine.name)
+        ids_of: dict[Suffix, list[int]] = {"": [1], "__deleted": [2], "__log": [1, 2]}
+        for suffix, ids in ids_of.items():
+            name = layout.target(table, suffix)
+            equal(sorted(row["id"] for row in self.spark.table(name).collect()), ids)
+            equal(open_target(self.spark, name).properties()["ticdc.table"], str(table))
+            equal(layout.table_of(name), (table, suffix))
+        stored = self.spark.table(target).collect()[0]
+        equal([stored[name] for name in HOSTILE_COLUMNS], HOSTILE_COLUMNS)
+
+        sql = 'lake.shop.`it\'s a "t``"`' if not delta else f'delta.`{self.folder}/it\'s a "t``"`'
+        others = [layout.target(TableName("2024", name)) for name in ("2024", "_hidden", "a__log")]
+        for name in (sql, layout.own("_ticdc_sync"), *others):
+            open_target(self.spark, name, self.engine.name).create([NewColumn("id", IntegerType())], {"a": "b"})
+            equal(open_target(self.spark, name).columns(), {"id": IntegerType()})
+        before = sorted(self.folder.parent.glob("*"))
+        frame = self._frame([("insert", 10, 0, 1, "a")])
+        names = ["lake.`../../esc`", "lake.shop.`../../esc`", "lake.shop.`..`", "lake.shop.`a/b`", "lake.shop.`a:b`",
+                 "delta.`shop/orders`", "lake.shop.a-b", "lake.shop.t; SELECT 1", "lake.shop.t -- t",
+                 "lake..t", ""]  # fmt: skip
+        for name in (*names, "spark_catalog.`my-shop`.t"):
+            refused(TargetError, "The target ", partial(merge_into, frame, name, keys=["id"], format="delta"))
+        for name in names:
+            refused(TargetError, "The target ", partial(append_log, frame, name, format="iceberg"))
+        equal(sorted(self.folder.parent.glob("*")), before)
+        equal([row[0] for row in self.spark.sql("SHOW NAMESPACES IN spark_catalog").collect()], ["default"])
+
     # Tools
 
     def _name(self, name: str) -> str:
@@ -370,6 +411,10 @@ METADATA = to_spark(
         ("_commit_timestamp", pa.timestamp("us", "UTC")), ("_sequence", SEQUENCE),
     ])
 )  # fmt: skip
+HOSTILE_COLUMNS = [
+    "`", "a`b", "a.b", "a,b", "a'b", 'a"b', "😀", " a", "a%b", "a;b", "a{b}", "(a)", "a\nb", "a\tb", "a=b", "2024",
+    "select", "a/b", "a:b", "é", "k0", "c0", "seq", "gone", "s", "t",
+]  # fmt: skip
 MARKED = {"ticdc.key": "true", "ticdc.table": "shop.orders"}
 CRASH = "as though the driver died"
 MICROSECOND = datetime.timedelta(microseconds=1)
@@ -453,7 +498,8 @@ def main() -> None:
             scenario.a_restored_table, scenario.a_target_of_another_table,
             scenario.new_columns, scenario.wider_columns, scenario.every_type,
             scenario.columns_of_every_type_come_later, scenario.variants, scenario.a_key_of_several_columns,
-            scenario.from_a_table, scenario.bad_input,
+            scenario.from_a_table, scenario.bad_input, scenario.hostile_names,
+            *CostScenario(engine.name, spark, scenario._name, equal).parts(),
             *DDLScenario(engine.name, spark, scenario._name, equal, refused).parts(),
         ]  # fmt: skip
         for part in parts:

@@ -24,6 +24,27 @@ def test_the_table_of_deleted_keys_is_beside_the_target(name: str, tombstones: s
     assert deleted_keys_of(name) == tombstones
 
 
+@pytest.mark.parametrize("name", [
+    "", "lake.", "lake..t", "lake.a-b", "lake.shop.t t2", "lake.shop.t -- t", "lake.shop.t; SELECT 1", "lake.`t", "``",
+    "lake.shop.a'b", "lake.`../../esc`", "lake.`..`.t", "lake.shop.`../../esc`", "lake.shop.`a/b`", "lake.`a\\b`.t",
+    "lake.shop.`a:b`", "lake.shop.`a\nb`", "lake.shop.`.`", "delta.`shop/orders`", "delta.`../orders`",
+])  # fmt: skip
+def test_a_name_that_sql_or_hadoop_reads_otherwise_is_refused(name: str) -> None:
+    """What is no name, leads out of the warehouse, or is a relative path is an error before anything else."""
+    with pytest.raises(TargetError, match=r"The target .*(not a name as SQL has it|relative path|warehouse)"):
+        sql_targets._check_name(name)
+
+
+@pytest.mark.parametrize("name", [
+    "t", "shop.t", "lake.shop.orders", "lake.shop.`my table`", "lake.`2024`.`it's a \"t``\"`", "lake.shop.`😀`",
+    "lake.été.t",
+    "delta.`/data/a:b/../c`", "delta.`s3a://bucket/a b`", "`DELTA`.`/data/t`", "lake.shop.`a.b`", "lake.shop.`...`",
+])  # fmt: skip
+def test_any_other_name_is_taken(name: str) -> None:
+    """Blanks, quotes, dots and emoji in backticks, and absolute paths, are names of targets."""
+    sql_targets._check_name(name)
+
+
 def test_facts_are_recorded_and_read_back() -> None:
     """What a commit records comes back as it was, and a text of somebody else is no facts."""
     assert CommitFacts.of(FACTS.as_properties()) == FACTS

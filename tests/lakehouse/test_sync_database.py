@@ -1,8 +1,9 @@
-"""examples.sync_database, killed at random moments, keeps the tables of a database equal to TiDB's."""
+"""`ticdc-source sync`, killed at random moments, keeps the tables of a database equal to TiDB's."""
 
 import json
 import os
 import random
+import shutil
 import subprocess
 import time
 from collections import Counter
@@ -32,11 +33,7 @@ LOG = f"{DATABASE}.{KEYLESS}__log"
 TABLES = [f"{DATABASE}.{name}" for name in KEYED]
 SECONDS = 300
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.long("a JVM for each kill"),
-    pytest.mark.timeout(SECONDS * 5 * KILLS),  # 250 for each kill on two idle cores
-]
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 NEWEST = {"delta": ENGINES["delta-4.4"], "iceberg": ENGINES["iceberg-1.12"]}
 
@@ -54,21 +51,49 @@ def spark_of(engine: str) -> dict[str, str]:
     return {"PYSPARK_SUBMIT_ARGS": f"--jars {jars} {given} pyspark-shell"}
 
 
+CONFIG = """
+checkpoint = "{folder}/checkpoint"
+consistency = "{mode}"
+
+[source]
+topics = ["{topic}"]
+"kafka.bootstrap.servers" = "{servers}"
+protocol = "{protocol}"
+
+[target]
+format = "{engine}"
+path = "{folder}/lake"
+"""
+
+
 class Sync:
-    """The example on a topic that gets the messages of a database in parts.
+    """The command on a topic that gets the messages of a database in parts.
 
     Args:
         broker: the broker.
         topic: the topic, empty at first.
         feed: the messages.
+        protocol: their protocol.
         folder: the folder of the tables and of the checkpoint.
         engine: the engine of the tables.
-        mode: the mode of the example.
+        mode: the consistency of the changes.
     """
 
-    def __init__(self, broker: Kafka, topic: str, feed: DatabaseFeed, folder: Path, engine: str, mode: str) -> None:
+    def __init__(
+        self, broker: Kafka, topic: str, feed: DatabaseFeed, protocol: str, folder: Path, engine: str, mode: str
+    ) -> None:
         self.servers, self.topic, self.feed = broker.bootstrap_servers, topic, feed
         self.folder, self.engine, self.mode = folder, engine, mode
+        self.config = folder / "sync.toml"
+        names = {
+            "folder": folder,
+            "mode": mode,
+            "topic": topic,
+            "servers": self.servers,
+            "engine": engine,
+            "protocol": protocol,
+        }
+        self.config.write_text(CONFIG.format(**names))
         self._written = [0] * len(feed.records)
         self._lives: list[Program] = []
 
@@ -97,10 +122,8 @@ class Sync:
             self._written[partition] = end
 
     def start(self, *more: str) -> Program:
-        """Start the example, or go on."""
-        given = {"bootstrap": self.servers, "topic": self.topic, "target": self.engine, "mode": self.mode}
-        given |= {"output": str(self.folder / "lake"), "checkpoint": str(self.folder / "checkpoint")}
-        arguments = ["examples.sync_database", *(f"--{name}={value}" for name, value in given.items()), *more]
+        """Start the command, or go on."""
+        arguments = ["ticdc_source", "sync", str(self.config), *more]
         life = Program(
             python_of(self.engine), arguments, self.folder / f"life-{len(self._lives)}", spark_of(self.engine)
         )
@@ -116,7 +139,7 @@ class Sync:
         """Return the versions of tables, with their rows in files."""
         folder = self.folder / "versions"
         folder.mkdir()
-        request = {"engine": self.engine, "output": str(self.folder / "lake"), "tables": tables, "folder": str(folder)}
+        request = {"config": str(self.config), "tables": tables, "folder": str(folder)}
         (folder / "request.json").write_text(json.dumps({**request, "all_versions": all_versions}))
         done = subprocess.run(
             [python_of(self.engine), "-m", "tests.lakehouse.versions_of_tables", str(folder / "request.json")],
@@ -157,13 +180,13 @@ def rows_in(file: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def sync(broker: Kafka, topic: MakeTopic, tmp_path: Path) -> Iterator[Callable[..., Sync]]:
-    """A function that returns the example on a new topic; its processes end with the test."""
+    """A function that returns the command on a new topic; its processes end with the test."""
     made: list[Sync] = []
 
     def make(protocol: str, engine: str, mode: str) -> Sync:
         feed = DatabaseFeed(SEED, protocol, tmp_path)
         feed.run(TRANSACTIONS)
-        made.append(Sync(broker, topic(len(feed.records)), feed, tmp_path, engine, mode))
+        made.append(Sync(broker, topic(len(feed.records)), feed, protocol, tmp_path, engine, mode))
         return made[-1]
 
     yield make
@@ -172,6 +195,39 @@ def sync(broker: Kafka, topic: MakeTopic, tmp_path: Path) -> Iterator[Callable[.
         one.feed.close()
 
 
+@pytest.mark.slow("a JVM for each run of the command")
+@pytest.mark.xdist_group("versions")
+@pytest.mark.timeout(SECONDS * 4)
+def test_what_stops_one_table_stops_no_other(sync: Callable[..., Sync]) -> None:
+    """One is set aside with its records until --resume, a bad record is in quarantine, and the others are TiDB's."""
+    example = sync("canal-json", "delta", "latest")
+    obstacle = example.folder / "lake" / DATABASE / KEYED[0]
+    obstacle.mkdir(parents=True)
+    (obstacle / "part-0.parquet").write_text("no table of Delta")
+    produce(example.servers, example.topic, [(0, None, b'{"database": "shop", "table', [], None)])
+    example.write([0.5] * len(example.feed.records))
+
+    first = example.start()
+    assert first.end(SECONDS) == 1, first.log
+    assert f"{DATABASE}.{KEYED[0]} is set aside: " in first.log
+    assert "1 bad record in quarantine" in first.log
+
+    example.write([1.0] * len(example.feed.records))
+    shutil.rmtree(obstacle)
+    resumed = example.start(f"--resume={DATABASE}.{KEYED[0]}", "--json")
+    assert resumed.end(SECONDS) == 0, resumed.log
+    for table, its in example.versions([*TABLES, LOG], all_versions=False).items():
+        wrong = list(differences(example.feed, table, rows_in(its[-1]["file"]), example.feed.truth.at()))
+        assert not wrong, f"{table}: {len(wrong)} differences, {wrong[:5]}"
+
+    (example.folder / "checkpoint" / "stream").rename(example.folder / "elsewhere")
+    lost = example.start()
+    assert lost.end(SECONDS) not in (0, 1)
+    assert "are written by a sync with another checkpoint" in lost.log
+
+
+@pytest.mark.long("a JVM for each kill")
+@pytest.mark.timeout(SECONDS * 5 * KILLS)  # 250 for each kill on two idle cores
 @pytest.mark.parametrize(("engine", "mode", "protocol"), [
     ("delta", "resolved", "open-protocol"),
     ("iceberg", "resolved", "canal-json"),
@@ -189,7 +245,7 @@ def test_killed_and_equal(sync: Callable[..., Sync], engine: str, mode: str, pro
         share = (number + 1) / (KILLS + 1)
         example.write([min(1.0, share * chance.uniform(0.7, 1.1)) for _ in feed.records])
         state, within = State.of(example.checkpoint), number % 2 == 0
-        life = example.start("--continuous", f"--option=maxOffsetsPerTrigger={size}")
+        life = example.start("--trigger=1 second", f"--conf=maxOffsetsPerTrigger={size}")
         batch = (state.planned if within else state.committed) + 1
         life.wait_for(partial(example.is_at, max(batch, 0), committed=not within), seconds=SECONDS)
         time.sleep(chance.uniform(0, 15 if within else 2))
@@ -197,7 +253,7 @@ def test_killed_and_equal(sync: Callable[..., Sync], engine: str, mode: str, pro
         forget_an_empty_checkpoint(example.checkpoint)
         print(f"kill {number}: {State.of(example.checkpoint)}", flush=True)  # noqa: T201
     example.write([1.0] * len(feed.records))
-    last = example.start(f"--option=maxOffsetsPerTrigger={size * 2}")
+    last = example.start(f"--conf=maxOffsetsPerTrigger={size * 2}")
     assert last.end(SECONDS * 2) == 0, last.log
     if not example.has_read_all():  # PySpark 4.1 ends with the micro-batch that the killed process left
         last = example.start()

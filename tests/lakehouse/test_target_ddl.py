@@ -93,6 +93,15 @@ def test_a_renamed_column_has_the_values_of_the_old_name() -> None:
     assert on_rows(swapped, {"ts": 9, "a": 1, "b": 2}) == {"ts": 9, "a": 2, "b": 1}
 
 
+def test_a_column_keeps_what_another_one_waits_for() -> None:
+    """A column that is added under the name that another one had is not filled before that one has its values."""
+    events = (ddl(10, "ALTER TABLE t RENAME COLUMN a TO b"), ddl(20, "ALTER TABLE t ADD a bigint DEFAULT 5"))
+    state = after(*events).filled(["a"])
+
+    assert on_rows(state, {"ts": 5, "a": 1}) == {"ts": 5, "a": 1}
+    assert on_rows(state, {"ts": 5, "a": 1, "b": None}) == {"ts": 5, "a": 5, "b": 1}
+
+
 def test_what_is_known_is_not_done_again() -> None:
     """TiCDC may send a DDL event again, and a micro-batch may be repeated: the state stays, through properties too."""
     events = (ddl(10, "ALTER TABLE t ADD c bigint DEFAULT 7"), ddl(12, "ALTER TABLE t RENAME COLUMN c TO d"))

@@ -1,7 +1,8 @@
 """Write every version of tables to Parquet files: `python -m tests.lakehouse.versions_of_tables request.json`.
 
-It runs in the environment of the engine. The request has `engine`, `output`, `tables`, `folder` and `all_versions`; the
-answer, `versions.json` in that folder, has of each table the versions with their resolved ts and file, oldest first.
+It runs in the environment of the engine. The request has `config` (a `sync.toml`), `tables`, `folder` and
+`all_versions`; the answer, `versions.json` in that folder, has of each table the versions with their resolved ts and
+file, oldest first.
 """
 
 import json
@@ -9,18 +10,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from examples.lakehouse import lakehouse_session, table_in
+from ticdc_source.lakehouse.database.session import session_of
+from ticdc_source.lakehouse.database.sync_toml import read_toml
 from ticdc_source.lakehouse.sql_targets import open_target
+from ticdc_source.options.table_filter import parse_table
 
 
 def main(path: str) -> None:
     """Write the versions."""
     request: dict[str, Any] = json.loads(Path(path).read_text())
-    spark = lakehouse_session(request["engine"], request["output"], "versions of tables")
+    config = read_toml(Path(request["config"]).read_text())
+    spark = session_of(config)
     spark.sparkContext.setLogLevel("ERROR")
     answer: dict[str, list[dict[str, Any]]] = {}
     for table in request["tables"]:
-        name = table_in(request["engine"], request["output"], table)
+        copied = parse_table(table.removesuffix("__log"))
+        name = config.layout.target(copied, "__log" if table.endswith("__log") else "")
         commits = open_target(spark, name).commits()[::-1]
         newest = commits[-1].version
         wanted = [one for one in commits if one.facts.resolved_ts is not None and request["all_versions"]]

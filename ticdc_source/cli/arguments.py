@@ -17,6 +17,7 @@ from rich.text import Text
 from ticdc_source.cli.screen import errors, visible
 from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
+from ticdc_source.options.names import HIDDEN, without_secrets
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.options.parsers import LARGEST_INT, LARGEST_LONG, ParseError
 
@@ -26,12 +27,14 @@ __all__ = [
     "ArgumentParser",
     "add_connection",
     "add_limits",
+    "add_overrides",
     "argument",
     "count",
     "file_path",
     "given_by_user",
     "offset_range",
     "options_of",
+    "overrides_of",
     "partitions",
     "seconds",
     "words",
@@ -237,6 +240,50 @@ def add_connection(parser: argparse.ArgumentParser, *, is_one_topic: bool = Fals
         help="a file of Kafka client properties (client.properties): the place for passwords, as other users of this "
         "machine see the arguments of a command",
     )
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that replace what `sync.toml` says of brokers, topics and options of the source."""
+    group = parser.add_argument_group("what replaces the file")
+    servers = argument(_servers, secret=True)
+    group.add_argument("--bootstrap-servers", type=servers, metavar="HOST:PORT[,…]", help="Kafka's brokers")
+    group.add_argument("--topic", type=argument(_topics), metavar="TOPIC[,…]", help="the topics")
+    group.add_argument(
+        "--conf",
+        type=argument(_name_and_value, secret=True),
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the source, such as timeZone=Asia/Shanghai; no secret; any number",
+    )
+    group.add_argument(
+        "--properties", type=argument(file_path), metavar="FILE", help="a file of Kafka client properties"
+    )
+
+
+def overrides_of(arguments: argparse.Namespace) -> dict[str, object]:
+    """Return what replaces `sync.toml`, by its section and key.
+
+    Raises:
+        OptionError: an argument may be a secret, or the file of properties cannot be read.
+    """
+    given: dict[str, object] = {}
+    if arguments.properties is not None:
+        for name, value in _properties(_text_of(arguments.properties)):
+            given["source." + (name if name.startswith(_KAFKA) else _KAFKA + name)] = value
+    for name, value in arguments.conf:
+        if without_secrets({name: value})[name] == HIDDEN:
+            msg = (
+                f"--conf {name}: other users of this machine see the arguments of a command. If it is a secret, write "
+                f'it into sync.toml, as "{name}" = {{ env = "NAME" }} under [source], or into a file for --properties'
+            )
+            raise OptionError(msg)
+        given[f"source.{name}"] = value
+    if arguments.bootstrap_servers is not None:
+        given["source.kafka.bootstrap.servers"] = arguments.bootstrap_servers
+    if arguments.topic is not None:
+        given["source.topics"] = arguments.topic.split(",")
+    return given
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:

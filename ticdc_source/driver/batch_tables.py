@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -50,6 +50,7 @@ def find_tables(
     options: Options,
     earlier_tables: Iterable[TableName] = (),
     earlier_types: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    options_of: Callable[[TableName], Options] | None = None,
 ) -> FoundTables:
     """Return which tables a micro-batch has.
 
@@ -59,6 +60,7 @@ def find_tables(
         options: the options.
         earlier_tables: the tables of earlier micro-batches.
         earlier_types: the types of their columns, which decide for columns that have only NULLs now.
+        options_of: the options of a table, if tables have options of their own.
 
     Raises:
         OptionError: the protocol cannot be detected.
@@ -85,8 +87,9 @@ def find_tables(
                 result.ddl.setdefault(table, []).append(event)
     for name in names:
         types = earlier_types.get(str(name), {})
+        own = options if options_of is None else options_of(name)
         try:
-            schema = result.schemas[name] = schema_of_sample(_only(now, name), options, types)
+            schema = result.schemas[name] = schema_of_sample(_only(now, name), own, types)
         except TiCDCSourceError as error:
             result.errors[name] = error
         else:

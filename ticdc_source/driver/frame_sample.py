@@ -29,6 +29,7 @@ from ticdc_source.protocols import checked_protocol, decoder_of, detect_protocol
 
 __all__ = [
     "FrameSample",
+    "applies_to_frames",
     "context_of_records",
     "frame_options",
     "needs_sample",
@@ -45,6 +46,12 @@ _OF_KAFKA = frozenset({
     *("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "fetchOffset.minIntervalMs"),
     *("kafkaConsumer.pollTimeoutMs", "brokerTimeoutMs", "groupIdPrefix", "commitGroupOffsets", "metricsPath"),
 })  # fmt: skip
+
+
+def applies_to_frames(name: str) -> bool:
+    """Return whether an option, in any case, applies to the records of a DataFrame, and not to fetching them."""
+    lowered = name.lower()
+    return not lowered.startswith("kafka.") and lowered not in {each.lower() for each in _OF_KAFKA}
 
 
 def frame_options(given: Mapping[str, str], *, is_stream: bool = False) -> Options:

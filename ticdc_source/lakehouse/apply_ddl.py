@@ -5,7 +5,7 @@ Every step does nothing the second time, so a micro-batch that failed in between
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
@@ -14,6 +14,7 @@ from pyspark.sql.types import DataType
 from ticdc_source.errors import TargetError
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse.changelog import Changelog
+from ticdc_source.lakehouse.retyping import natural_type
 from ticdc_source.lakehouse.target_ddl import HANDLED_TS, Assignment, DDLState, DestructiveDDL, after_ddl
 from ticdc_source.lakehouse.targets import CommitFacts, Target, quoted
 from ticdc_source.lakehouse.widening import common_type, takes
@@ -162,6 +163,22 @@ class OldRows:
         columns = {name.lower() for name in self.target.columns()} if self.remembered else set()
         return [one.column for one in self.state.assignments if one.source and one.column in columns - have]
 
+    def of_another_type(self, columns: Mapping[str, DataType], changed: Iterable[str]) -> set[str]:
+        """Return the columns that begin anew with another type, and wait for the first change that has them.
+
+        Args:
+            columns: the columns of the target.
+            changed: the columns of the changes.
+        """
+        types = {name.lower(): type_ for name, type_ in columns.items()}
+        new = {one.column: one.type for one in self.state.assignments if one.type and not one.filled}
+        there = (new.keys() & types.keys()) - {name.lower() for name in changed}
+        return {name for name in there if types[name] != natural_type(self.target, new[name])}
+
+    def begins_anew(self, column: str) -> bool:
+        """Return whether the rows of the target get other values in a column than those that it has there."""
+        return any(one.column == column.lower() and not one.filled for one in self.state.assignments)
+
     def in_tombstones(self, tombstones: Target, keys: Sequence[str], sequence: str, facts: CommitFacts) -> None:
         """Rename the keys of deleted rows as those of the target will be, before the target is touched.
 
@@ -188,7 +205,14 @@ class OldRows:
             table.update_rows(values, f"{commit_ts} <= {pending_ts}", CommitFacts(app_id=writer))
 
     def in_target(
-        self, sequence: str, deleted: str | None, facts: CommitFacts, more: Mapping[str, str] | None = None
+        self,
+        sequence: str,
+        deleted: str | None,
+        facts: CommitFacts,
+        more: Mapping[str, str] | None = None,
+        *,
+        moved: Mapping[str, Sequence[tuple[int, str]]],
+        waits: Collection[str],
     ) -> None:
         """Do to the rows of the target what DDL has done to those of TiDB, and remember it.
 
@@ -197,16 +221,18 @@ class OldRows:
             deleted: the column that says that a row is deleted; None if deleted rows are removed.
             facts: the facts of the micro-batch.
             more: other properties that the target must have.
+            moved: the columns that moved aside, as for `DDLState.on_rows`.
+            waits: the columns that are to stay as they are for now.
         """
         columns = self.target.columns()
         commit_ts = f"{quoted(sequence)}.commit_ts"
         state, truncated_ts = self.state, self.state.truncated_ts
         if truncated_ts is not None and truncated_ts != self.before.truncated_ts:
             self._empty(f"{commit_ts} <= {truncated_ts}", deleted, facts)
-        values = state.on_rows(columns, commit_ts, time_zone=self.time_zone)
+        values = state.on_rows(columns, commit_ts, time_zone=self.time_zone, moved=moved, waits=waits)
         if values:
-            self._assign_once(self.target, values, commit_ts, state.pending_ts(columns), facts)
-        properties = {**state.filled(columns).as_properties(), **(more or {})}
+            self._assign_once(self.target, values, commit_ts, state.pending_ts(columns, waits), facts)
+        properties = {**state.filled(columns, waits).as_properties(), **(more or {})}
         if any(self.remembered.get(name) != value for name, value in properties.items()):
             self.target.set_properties(properties)
 

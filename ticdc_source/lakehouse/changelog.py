@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
@@ -19,6 +20,7 @@ __all__ = [
     "Images",
     "as_decided",
     "comment_of",
+    "computed_with",
     "given_to_target",
     "keys_as_text",
     "lost_values",
@@ -125,6 +127,14 @@ class Images:
         own = [*(f"k{number}" for number in range(len(self.keys))), "seq", "gone", "bare"]
         return Images(self.frame.select(*own, *values), self.keys, others)
 
+    def names(self) -> dict[str, str]:
+        """Return what each column is called in `frame`, without the keys."""
+        return {name: f"c{number}" for number, name in enumerate(self.others)}
+
+    def converted(self, values: Mapping[str, Column]) -> Images:
+        """Return the images with other values of some columns, by the columns' names in `frame`."""
+        return replace(self, frame=self.frame.withColumns(dict(values))) if values else self
+
 
 def newest_images(changes: Changelog, keys: Sequence[str]) -> Images:
     """Return the newest image of each key, by `_sequence`; one shuffle.
@@ -151,6 +161,26 @@ def newest_images(changes: Changelog, keys: Sequence[str]) -> Images:
     newest = grouped.agg(F.max_by("image", "seq").alias("image"), F.max("seq").alias("seq"))
     frame = newest.select(*(f"k{number}" for number in range(len(keys))), "seq", "image.*")
     return Images(frame, tuple(field.name for field in key_fields), tuple(field.name for field in others))
+
+
+def computed_with(frame: DataFrame, aggregates: Mapping[str, Column]) -> tuple[DataFrame, dict[str, int]]:
+    """Compute a frame once, although several statements read it, and aggregates of it in the same pass.
+
+    Not by `persist`: Spark 4.1 cannot plan a MERGE from a view if an Iceberg table is among what the changes come from,
+    also behind a cache. In Spark Connect, which does not show the plan, the aggregates take a pass of their own.
+    """
+    columns = [column.alias(name) for name, column in aggregates.items()]
+    name = "ticdc_images"
+    observed = frame.observe(name, *columns)
+    jframe: Any = getattr(observed, "_jdf", None)
+    if jframe is None:
+        computed = frame.localCheckpoint()
+        row: Any = computed.agg(*columns).collect()[0]
+        return computed, {one: row[one] for one in aggregates}
+    computed = observed.localCheckpoint()
+    # Not by an Observation: that waits for an event, which Spark may drop under load.
+    row = jframe.queryExecution().observedMetrics().apply(name)
+    return computed, {one: row.get(number) for number, one in enumerate(aggregates)}
 
 
 def stored_column(changes: Changelog, field: StructField) -> Column:

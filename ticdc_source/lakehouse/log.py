@@ -22,14 +22,16 @@ from ticdc_source.lakehouse.changelog import (
     read_changelog,
     stored_column,
 )
-from ticdc_source.lakehouse.merge import KEYS, PREFIX, TABLE
+from ticdc_source.lakehouse.merge import KEYS, PREFIX, TABLE, target_of
 from ticdc_source.lakehouse.repeats import check_table, has_batch
-from ticdc_source.lakehouse.sql_targets import open_target
+from ticdc_source.lakehouse.retyping import Misfit, Retyping
+from ticdc_source.lakehouse.sql_targets import existing_target, open_target
 from ticdc_source.lakehouse.targets import CommitFacts, NewColumn, Target, quoted
 from ticdc_source.lakehouse.widening import common_type
 from ticdc_source.schema.ddl_kinds import ddl_kind
+from ticdc_source.schema.model import MYSQL_TYPE
 
-__all__ = ["LogReport", "append_log", "scd2_view"]
+__all__ = ["LogReport", "append_log", "is_merged", "scd2_view"]
 
 _LOG = "ticdc.log"
 _CHANGE, _COMMITTED_AT, _SEQUENCE = "change", "committed_at", "sequence"
@@ -108,44 +110,105 @@ def append_log(
         SchemaError: the frame is no changelog.
         TargetError: the log cannot take the changes. Nothing has been written.
     """
-    changelog = read_changelog(changes)
-    log = open_target(changes.sparkSession, target, format)
+    facts = CommitFacts(resolved_ts, app_id, batch_id)
+    with target_of(read_changelog(changes), target, format) as (changelog, log):
+        return _append(
+            changelog, log, facts, ddl,
+            preimages=preimages, properties=properties or {}, location=location, column_prefix=column_prefix,
+        )  # fmt: skip
+
+
+def _append(
+    changelog: Changelog,
+    log: Target,
+    facts: CommitFacts,
+    ddl: Sequence[DDLEvent],
+    *,
+    preimages: bool,
+    properties: Mapping[str, str],
+    location: str | None,
+    column_prefix: str | None,
+) -> LogReport:
     exists = log.exists()
     remembered = log.properties() if exists else {}
     if exists and _LOG not in remembered:
-        msg = f"{target} is not a log that append_log created: give the name of a table that does not exist"
+        msg = f"{log.name} is not a log that append_log created: give the name of a table that does not exist"
         raise TargetError(msg)
     prefix = remembered.get(PREFIX, "_" if column_prefix is None else column_prefix)
     if not exists and not changelog.columns:
-        return LogReport(target=target, missing=True)
-    facts = CommitFacts(resolved_ts, app_id, batch_id)
+        return LogReport(target=log.name, missing=True)
     if exists:
         check_table(log, remembered.get(TABLE, ""), changelog.table)
         if has_batch(log, facts):
-            return LogReport(target=target)
+            return LogReport(target=log.name)
+    retyping = Retyping.of(log, remembered, ddl)
     existing = log.columns() if exists else {}
     changelog, undecided = _settled(changelog, log, existing)
     wanted = _wanted(changelog, log, prefix)
-    add, widen = _to_change(log, wanted, existing)
+    add, widen = _to_change(log, wanted, existing, changelog, retyping)
+    retyping.check_changes(changelog.frame, {field.name: field.name for field in changelog.columns})
     if exists:
-        for column in add:
-            log.add_column(column)
+        retyping.carry_out()
+        if add:
+            log.add_columns(add)
         for name, type_ in widen:
             log.widen_column(name, type_)
-        if changelog.keys and KEYS not in remembered:
-            log.set_properties({KEYS: keys_as_text(changelog.keys)})
+        more = {KEYS: keys_as_text(changelog.keys)} if changelog.keys and KEYS not in remembered else {}
+        properties_now = {**more, **retyping.as_properties()}
+        if any(remembered.get(name) != value for name, value in properties_now.items()):
+            log.set_properties(properties_now)
     else:
         own = {_LOG: "true", TABLE: changelog.table, PREFIX: prefix}
         keys = {KEYS: keys_as_text(changelog.keys)} if changelog.keys else {}
-        log.create(add, {**own, **keys, **(properties or {})}, location)
-    log.append(_rows(changelog, wanted, ddl, preimages=preimages), facts)
+        log.create(add, {**own, **keys, **retyping.as_properties(), **properties}, location)
+    log.append(_rows(changelog, wanted, ddl, retyping, preimages=preimages), facts)
     return LogReport(
-        target=target,
+        target=log.name,
         created=not exists,
         added=tuple(column.name for column in add) if exists else (),
         widened=tuple(name for name, _ in widen),
         undecided=undecided,
     )
+
+
+def is_merged(changes: DataFrame, target: str, log: str) -> bool:
+    """Return whether the changes of a table go to a target of `merge_into`; without a key they go to a log.
+
+    Args:
+        changes: a changelog frame of one table.
+        target: the name of the target.
+        log: the name of the log.
+
+    Example:
+        ```python
+        from ticdc_source.lakehouse import is_merged
+
+        print(is_merged(changes, "lake.shop.orders", "lake.shop.orders__log"))
+        ```
+
+    Raises:
+        SchemaError: the frame is no changelog.
+        TargetError: the table has lost its key, or has got one, so that the other one of the two has its rows.
+    """
+    changelog, spark = read_changelog(changes), changes.sparkSession
+    merged = existing_target(spark, target)
+    logged = existing_target(spark, log)
+    if not changelog.columns:  # DDL alone
+        return logged is None or merged is not None
+    what = changelog.table or "the table"
+    if changelog.keys and merged is None and logged is not None:
+        msg = (
+            f"{what} has a key now, and its rows until now are in {log}, where nothing tells a repeated change from "
+            f"another row's. Read {what} from a new snapshot into {target}, and start again"
+        )
+        raise TargetError(msg)
+    if not changelog.keys and merged is not None and KEYS in merged.properties():
+        msg = (
+            f"{what} has no key any more, so nothing says which row of {target} a change is about. Rename or drop "
+            f"{target} to have the changes from now on in {log}"
+        )
+        raise TargetError(msg)
+    return bool(changelog.keys)
 
 
 def _settled(changelog: Changelog, log: Target, existing: Mapping[str, DataType]) -> tuple[Changelog, tuple[str, ...]]:
@@ -205,13 +268,18 @@ def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
 
 
 def _to_change(
-    log: Target, wanted: Sequence[NewColumn], existing: Mapping[str, DataType]
+    log: Target,
+    wanted: Sequence[NewColumn],
+    existing: Mapping[str, DataType],
+    changelog: Changelog,
+    retyping: Retyping,
 ) -> tuple[list[NewColumn], list[tuple[str, DataType]]]:
-    """Return the columns to add and those to widen.
+    """Return the columns to add and those to widen; one whose type DDL has changed moves aside with its values.
 
     Raises:
-        TargetError: a column has another type in the log, which cannot be widened.
+        TargetError: a column has another type in the log, which cannot be widened, and no DDL says so.
     """
+    given = {field.name: (field.metadata or {}).get(MYSQL_TYPE) for field in changelog.columns}
     columns = {name.lower(): (name, type_) for name, type_ in existing.items()}
     add, widen = [], []
     for column in wanted:
@@ -223,6 +291,10 @@ def _to_change(
         if wide == type_:
             continue
         if wide is None or not log.can_widen(type_, wide):
+            misfit = Misfit.of(name, (type_, column.type), (None, given.get(column.name)))
+            if retyping.knows(misfit):
+                retyping.fit(misfit, existing, None)
+                continue
             msg = (
                 f"Cannot append to {log.name}: column {name} is {type_.simpleString()} there and "
                 f"{column.type.simpleString()} in the changes. Read it as the log has it: "
@@ -233,7 +305,14 @@ def _to_change(
     return add, widen
 
 
-def _rows(changelog: Changelog, wanted: Sequence[NewColumn], ddl: Sequence[DDLEvent], *, preimages: bool) -> DataFrame:
+def _rows(
+    changelog: Changelog,
+    wanted: Sequence[NewColumn],
+    ddl: Sequence[DDLEvent],
+    retyping: Retyping,
+    *,
+    preimages: bool,
+) -> DataFrame:
     """Return the rows to append: changes, and one for each event that emptied the table."""
     change_type = changelog.column(f"{changelog.prefix}change_type")
     sequence = changelog.column(f"{changelog.prefix}sequence")
@@ -243,11 +322,13 @@ def _rows(changelog: Changelog, wanted: Sequence[NewColumn], ddl: Sequence[DDLEv
     values += [stored_column(changelog, field) for field in changelog.columns]
     chosen = changelog.frame.where(change_type.isin(*images))
     rows = chosen.select(*(value.alias(name) for value, name in zip(values, names, strict=True)))
+    rows = rows.withColumns(retyping.conversions({name: name for name in names}))
     emptied = sorted({one.commit_ts for one in ddl if one.commit_ts is not None and ddl_kind(one) in _EMPTIES})
     if not emptied:
         return rows
     place = "named_struct('commit_ts', id, 'rank', -1, 'partition', -1, 'offset', -1L, 'index', -1)"
-    marks = changelog.frame.sparkSession.createDataFrame([(commit_ts,) for commit_ts in emptied], "id bigint")
+    each = F.explode(F.array(*(F.lit(commit_ts).cast("bigint") for commit_ts in emptied)))
+    marks = changelog.frame.sparkSession.range(1).select(each.alias("id"))
     marks = marks.select(
         F.lit(_EMPTIED).alias(names[0]),
         _moment(F.col("id")).alias(names[1]),

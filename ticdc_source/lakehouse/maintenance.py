@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_source.errors import OptionError, TargetError
 from ticdc_source.lakehouse.merge import DELETES, PREFIX
+from ticdc_source.lakehouse.sessions import own_session
 from ticdc_source.lakehouse.sql_targets import existing_target
 from ticdc_source.lakehouse.targets import Commit, CommitFacts, Target, quoted
 from ticdc_source.tso import of_ms
@@ -80,7 +81,13 @@ def purge_deleted(spark: SparkSession, target: str, *, before: int | datetime.da
         OptionError: the time has no zone.
         TargetError: there is no such table, or `merge_into` did not create it.
     """
-    table = _existing(spark, target)
+    with own_session(spark) as own:
+        table = _existing(own, target)
+        _purge(table, target, before)
+        table.refresh(spark)
+
+
+def _purge(table: Target, target: str, before: int | datetime.datetime) -> None:
     properties = table.properties()
     if DELETES not in properties:
         msg = f"{target} has no property {DELETES}: merge_into did not create it, so which rows are deleted is unknown"

@@ -8,7 +8,8 @@ the DDL is applied; the tombstones of hard deletes are written; the rows are mer
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,20 +24,25 @@ from ticdc_source.lakehouse.changelog import (
     Changelog,
     Images,
     comment_of,
+    computed_with,
     given_to_target,
     keys_as_text,
     lost_values,
     newest_images,
     read_changelog,
 )
-from ticdc_source.lakehouse.repeats import check_merged, check_table, has_batch
+from ticdc_source.lakehouse.fitting import Fitting, RowsThatStay
+from ticdc_source.lakehouse.merge_plan import MergePlan
+from ticdc_source.lakehouse.repeats import check_table, has_batch, was_skipped
+from ticdc_source.lakehouse.retyping import Misfit, Retyping
+from ticdc_source.lakehouse.sessions import frame_in, own_session, shuffling, tasks_of
 from ticdc_source.lakehouse.sql_targets import open_target
 from ticdc_source.lakehouse.target_ddl import COLUMN_TYPES, DestructiveDDL
-from ticdc_source.lakehouse.targets import CommitFacts, Merged, NewColumn, Target, Upsert
+from ticdc_source.lakehouse.targets import CommitFacts, Merged, NewColumn, Target, quoted
 from ticdc_source.lakehouse.widening import common_type
 from ticdc_source.schema.model import MYSQL_TYPE
 
-__all__ = ["DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "merge_into"]
+__all__ = ["DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "merge_into", "target_of"]
 
 # Properties of a target.
 TABLE, KEYS, DELETES, PREFIX = "ticdc.table", "ticdc.keys", "ticdc.deletes", "ticdc.column_prefix"
@@ -66,56 +72,6 @@ class MergeReport:
     images: int = 0
     rows: int | None = None
     repeated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What a merge will do to the columns of the target.
-
-    Attributes:
-        columns: the columns that the target will have, by lower-case name: its own name of each, and the type.
-        add: the columns to add; of a new table all.
-        widen: the columns to widen, with their new types.
-        prefix: what precedes the names of the target's own columns.
-        hard: whether deletes are hard.
-    """
-
-    columns: Mapping[str, tuple[str, DataType]]
-    add: tuple[NewColumn, ...]
-    widen: tuple[tuple[str, DataType], ...]
-    prefix: str
-    hard: bool
-
-    @property
-    def sequence(self) -> str:
-        """The column with the place of the last change of a row."""
-        return f"{self.prefix}sequence"
-
-    @property
-    def deleted(self) -> str:
-        """The column that says, with soft deletes, that a row is deleted."""
-        return f"{self.prefix}is_deleted"
-
-    def upsert(self, images: Images, tombstones: Target | None) -> Upsert:
-        """Return what the images do to the rows of the target."""
-        return Upsert(
-            images=images.frame,
-            keys=self._names(images.keys),
-            values=self._names(images.others),
-            sequence=self.sequence,
-            deleted=None if self.hard else self.deleted,
-            removes=self.hard,
-            tombstones=tombstones,
-        )
-
-    def burial(self, images: Images) -> Upsert:
-        """Return what the images of deleted rows do to the table of tombstones."""
-        gone = images.frame.where("gone")
-        return Upsert(images=gone, keys=self._names(images.keys), values=(), sequence=self.sequence)
-
-    def _names(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return columns as the target calls them."""
-        return tuple(self.columns[name.lower()][0] for name in names)
 
 
 def merge_into(
@@ -186,19 +142,38 @@ def merge_into(
         SchemaError: the frame is no changelog or has no key, or DDL is refused (`on_destructive_ddl`).
         TargetError: the target cannot take the changes. Nothing has been written.
     """
-    return _Merge(
-        changes=read_changelog(changes),
-        target=open_target(changes.sparkSession, target, format),
-        facts=CommitFacts(resolved_ts, app_id, batch_id),
-        keys=None if keys is None else tuple(keys),
-        deletes=_checked_deletes(deletes),
-        properties=dict(properties or {}),
-        location=location,
-        prefix=column_prefix,
-        ddl=tuple(ddl),
-        on_destructive_ddl=DestructiveDDL.of(on_destructive_ddl),
-        time_zone=time_zone,
-    ).run()
+    changelog = read_changelog(changes)
+    with target_of(changelog, target, format) as (changelog, opened):
+        return _Merge(
+            changes=changelog,
+            target=opened,
+            facts=CommitFacts(resolved_ts, app_id, batch_id),
+            keys=None if keys is None else tuple(keys),
+            deletes=_checked_deletes(deletes),
+            properties=dict(properties or {}),
+            location=location,
+            prefix=column_prefix,
+            ddl=tuple(ddl),
+            on_destructive_ddl=DestructiveDDL.of(on_destructive_ddl),
+            time_zone=time_zone,
+        ).run()
+
+
+@contextmanager
+def target_of(changes: Changelog, name: str, engine: str | None) -> Iterator[tuple[Changelog, Target]]:
+    """Open a target in a session of its own, and give the changes as a frame of that session.
+
+    The session of the changes sees afterwards what was written, also if that was not all.
+    """
+    given = changes.frame.sparkSession
+    if "." not in name:  # a temporary view, which is no target, is one of the user's session alone
+        open_target(given, name, engine)
+    with own_session(given) as spark:
+        target = open_target(spark, name, engine)
+        try:
+            yield replace(changes, frame=frame_in(changes.frame, spark)), target
+        finally:
+            target.refresh(given)
 
 
 def _checked_deletes(deletes: str | None) -> str | None:
@@ -231,7 +206,7 @@ class _Merge:
     def run(self) -> MergeReport:
         exists = self.target.exists()
         remembered = self.target.properties() if exists else {}
-        repeated = exists and has_batch(self.target, self.facts)
+        repeated = exists and has_batch(self.target, self.facts, remembers=True)
         old_rows = OldRows.after(
             self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone
         )
@@ -240,16 +215,20 @@ class _Merge:
             old_rows.check_types(self.target.columns())
         deletes = self._deletes(remembered)
         if not self.changes.columns:
-            return self._only_ddl(old_rows, self._prefix(remembered), deletes, exists=exists)
+            return self._only_ddl(old_rows, remembered, deletes, exists=exists)
+        retyping = Retyping.of(self.target, remembered, self.ddl)
+        if retyping.key_dropped_ts and not (self.keys or self.changes.keys):
+            raise SchemaError(self._without_key(retyping.key_dropped_ts))
         keys = self._keys(remembered, old_rows)
         changes = old_rows.in_changes(self.changes, self.target.columns() if exists else {}, keys)
         return replace(self, changes=changes).merge(
-            old_rows, remembered, keys, deletes, exists=exists, repeated=repeated
+            old_rows, retyping, remembered, keys, deletes, exists=exists, repeated=repeated
         )
 
     def merge(
         self,
         old_rows: OldRows,
+        retyping: Retyping,
         remembered: Mapping[str, str],
         keys: tuple[str, ...],
         deletes: str,
@@ -257,30 +236,42 @@ class _Merge:
         exists: bool,
         repeated: bool,
     ) -> MergeReport:
-        images = newest_images(self.changes, keys)
-        # Computed once, although several statements read them. Not `persist`: Spark 4.1 cannot plan a MERGE from a view
-        # if an Iceberg table is among what the changes come from, also behind a cache.
-        images = replace(images, frame=images.frame.localCheckpoint())
         existing = self.target.columns() if exists else {}
-        count, gone, decided = self._counted(images, existing)
-        plan = self._plan(images, self._prefix(remembered), deletes, existing, decided)
+        images, count, gone, decided = self._computed(newest_images(self.changes, keys), existing)
+        prefix = self._prefix(remembered)
+        truncated_ts = old_rows.state.truncated_ts
+        rows = RowsThatStay(self.target, images, f"{prefix}sequence", f"{prefix}is_deleted", truncated_ts or 0)
+        plan = self._plan(images, prefix, deletes, existing, decided, Fitting(retyping, old_rows, rows))
+        retyping.check_changes(images.frame, images.names())
+        known = {*(name.lower() for name in decided), *retyping.casts}  # whose types the target decides
         images = images.settled(decided)
-        tombstones = self._tombstones(images, plan, deletes, old_rows) if deletes == _HARD else None
+        images = images.converted(retyping.conversions(images.names()))
+        tombstones, buried = self._tombstones(images, plan, deletes, old_rows) if deletes == _HARD else (None, False)
         if exists:
+            if KEYS in remembered and not _same_columns(json.loads(remembered[KEYS]), keys, old_rows):
+                self._forget_rows(self.target, plan.sequence, truncated_ts or 0)
+            retyping.carry_out()
             self._alter(plan)
             own_deleted = plan.deleted if deletes == _SOFT else None
-            more = {KEYS: keys_as_text(keys), **self._types(old_rows, decided)}
+            more = {KEYS: keys_as_text(keys), **self._types(old_rows, known), **retyping.as_properties()}
             if self.changes.table and not old_rows.state.table:  # until now it only has had DDL
                 more[TABLE] = self.changes.table
-            old_rows.in_target(plan.sequence, own_deleted, self.facts, more)
+            waits = old_rows.of_another_type(existing, [field.name for field in self.changes.columns])
+            old_rows.in_target(plan.sequence, own_deleted, self.facts, more, moved=retyping.moved(), waits=waits)
         else:
-            filled = {**old_rows.properties([column.name for column in plan.add]), **self._types(old_rows, decided)}
+            filled = {**old_rows.properties([column.name for column in plan.add]), **self._types(old_rows, known)}
+            filled |= retyping.as_properties()
             self._create(self.target, plan.add, {KEYS: keys_as_text(keys), **filled}, deletes, plan.prefix)
-        if tombstones is not None and gone and not repeated:
-            self._bury(images, tombstones, plan)
-        write = count and not repeated
-        merged = self.target.merge(plan.upsert(images, tombstones), self.facts) if write else Merged(0)
-        check_merged(self.target, self.facts, merged)
+        merged = Merged(0)
+        with shuffling(self.target.spark, count):
+            if tombstones is not None and gone and not repeated:
+                self._bury(images, tombstones, plan)
+            if count and not repeated and (exists or buried):
+                merged = self.target.merge(plan.upsert(images, tombstones), self.facts)
+            elif count and not repeated:  # no row is there yet, and none is kept out: nothing to compare
+                self.target.append(plan.rows(images), self.facts)
+                merged = Merged(count - gone if plan.hard else count)
+        repeated = repeated or was_skipped(self.target, self.facts, merged)
         return MergeReport(
             target=self.target.name,
             created=not exists,
@@ -292,22 +283,27 @@ class _Merge:
             repeated=repeated,
         )
 
-    def _types(self, old_rows: OldRows, decided: Mapping[str, DataType | None]) -> dict[str, str]:
+    def _types(self, old_rows: OldRows, decided: Collection[str]) -> dict[str, str]:
         """Return the property with the MySQL types of all columns, as far as field metadata has told them."""
         now = {one.name.lower(): str(one.metadata[MYSQL_TYPE]) for one in self.changes.columns
-               if MYSQL_TYPE in (one.metadata or {}) and one.name not in decided}  # fmt: skip
+               if MYSQL_TYPE in (one.metadata or {}) and one.name.lower() not in decided}  # fmt: skip
         types = {**dict(old_rows.state.types), **now}
         return {COLUMN_TYPES: json.dumps(types, separators=(",", ":"))} if types else {}
 
-    def _only_ddl(self, old_rows: OldRows, prefix: str, deletes: str, *, exists: bool) -> MergeReport:
+    def _only_ddl(self, old_rows: OldRows, remembered: Mapping[str, str], deletes: str, *, exists: bool) -> MergeReport:
         """Do what DDL does to the rows of a target; one that does not exist yet remembers it without columns."""
+        prefix = self._prefix(remembered)
         sequence, deleted = f"{prefix}sequence", f"{prefix}is_deleted" if deletes == _SOFT else None
+        retyping = Retyping.of(self.target, remembered, self.ddl)
+        properties = {**old_rows.properties(()), **retyping.as_properties()}
         if exists:
-            old_rows.in_target(sequence, deleted, self.facts)
-        elif old_rows.properties(()):
+            waits = old_rows.of_another_type(self.target.columns(), ())
+            stated = retyping.as_properties()
+            old_rows.in_target(sequence, deleted, self.facts, stated, moved=retyping.moved(), waits=waits)
+        elif properties:
             own = [NewColumn(sequence, self.changes.frame.schema[f"{self.changes.prefix}sequence"].dataType)]
             own += [NewColumn(deleted, BooleanType())] if deleted else []
-            self._create(self.target, own, old_rows.properties(()), deletes, prefix)
+            self._create(self.target, own, properties, deletes, prefix)
         return MergeReport(target=self.target.name, created=not exists and self.target.exists())
 
     def _deletes(self, remembered: Mapping[str, str]) -> str:
@@ -352,7 +348,8 @@ class _Merge:
                 f"{_names(self.changes)}). Read the column too, or give other keys"
             )
             raise SchemaError(msg)
-        if before is not None and {name.lower() for name in before} != {name.lower() for name in wanted}:
+        is_other = before is not None and {name.lower() for name in before} != {name.lower() for name in wanted}
+        if before is not None and is_other and not self._is_emptied(old_rows, self._prefix(remembered)):
             msg = (
                 f"Cannot merge {self._what}: its keys are {', '.join(before)}, and those of the changes are "
                 f"{', '.join(wanted)}. If the table's key has changed, write into another target, from a new snapshot; "
@@ -361,6 +358,20 @@ class _Merge:
             raise TargetError(msg)
         return tuple(names[name.lower()] for name in wanted)
 
+    def _without_key(self, dropped_ts: int) -> str:
+        return (
+            f"Cannot merge {self._what}: DDL dropped the primary key at commit-ts {dropped_ts}, and nothing else says "
+            "which row a change is about. If columns still identify a row, give them: keys=['id']. Otherwise rename or "
+            f"drop {self.target.name}, and write the changes with append_log from a new snapshot on"
+        )
+
+    def _is_emptied(self, old_rows: OldRows, prefix: str) -> bool:
+        """Return whether DDL has removed all rows of the target: the table of its name has been created again."""
+        truncated_ts, sequence = old_rows.state.truncated_ts, f"{prefix}sequence"
+        if truncated_ts is None:
+            return False
+        return not self.target.frame().where(f"{quoted(sequence)}.commit_ts > {truncated_ts}").head(1)
+
     def _plan(
         self,
         images: Images,
@@ -368,7 +379,8 @@ class _Merge:
         deletes: str,
         existing: Mapping[str, DataType],
         decided: Mapping[str, DataType | None],
-    ) -> _Plan:
+        fitting: Fitting,
+    ) -> MergePlan:
         names = (f"{prefix}sequence", f"{prefix}is_deleted")
         own = names if deletes == _SOFT else names[:1]
         for field in self.changes.columns:
@@ -394,11 +406,15 @@ class _Merge:
                 add.append(NewColumn(name, type_, comment_of(fields[name]) if name in fields else None))
                 columns[name.lower()] = (name, type_)
             elif old[1] != type_ and name not in own:
-                wide = self._widened(old[0], old[1], type_)
-                if wide != old[1]:
+                wide = self._wide(old[1], type_)
+                if wide is None:
+                    misfit = fitting.misfit(old[0], old[1], type_, fields[name])
+                    fixed = name in images.keys and not self._is_emptied(fitting.old_rows, prefix)
+                    columns[name.lower()] = (old[0], self._fitted(misfit, existing, fitting, fixed=fixed))
+                elif wide != old[1]:
                     widen.append((old[0], wide))
                     columns[name.lower()] = (old[0], wide)
-        return _Plan(columns, tuple(add), tuple(widen), prefix, deletes == _HARD)
+        return MergePlan(columns, tuple(add), tuple(widen), prefix, deletes == _HARD)
 
     def _check_own(self, existing: Mapping[str, DataType], own: Sequence[str]) -> None:
         missing = [name for name in own if name.lower() not in {one.lower() for one in existing}]
@@ -421,10 +437,21 @@ class _Merge:
             )
             raise TargetError(msg)
 
-    def _widened(self, name: str, old: DataType, new: DataType) -> DataType:
+    def _wide(self, old: DataType, new: DataType) -> DataType | None:
+        """Return the type to which the target can widen a column, so that it holds the values of both types."""
         wide = common_type(old, new)
-        if wide is not None and (wide == old or self.target.can_widen(old, wide)):
-            return wide
+        return wide if wide is not None and (wide == old or self.target.can_widen(old, wide)) else None
+
+    def _fitted(self, misfit: Misfit, existing: Mapping[str, DataType], fitting: Fitting, *, fixed: bool) -> DataType:
+        """Return the type that a column gets, because DDL says so.
+
+        Raises:
+            TargetError: no DDL does, or it cannot have it.
+        """
+        name, old, new = misfit.column, misfit.old, misfit.new
+        if fitting.retyping.knows(misfit) and not fixed:
+            return fitting.fit(misfit, existing)
+        wide = common_type(old, new)
         widening = "" if wide is None else f", and {self.target.engine} cannot widen it to {wide.simpleString()}"
         advice = (
             "enable type widening: ALTER TABLE … SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true'); or "
@@ -446,32 +473,38 @@ class _Merge:
         location = None if self.location is None else f"{self.location.rstrip('/')}{aside}"
         target.create(columns, {**facts, **self.properties}, location)
 
-    def _alter(self, plan: _Plan) -> None:
-        for column in plan.add:
-            self.target.add_column(column)
+    def _forget_rows(self, target: Target, sequence: str, until: int) -> None:
+        """Remove the rows of a table that was dropped; by the key of the new one they could be found twice."""
+        target.delete_rows(f"{quoted(sequence)}.commit_ts <= {until}", CommitFacts())
+
+    def _alter(self, plan: MergePlan) -> None:
+        if plan.add:
+            self.target.add_columns(plan.add)
         for name, type_ in plan.widen:
             self.target.widen_column(name, type_)
 
-    def _tombstones(self, images: Images, plan: _Plan, deletes: str, old_rows: OldRows) -> Target:
-        """Return the table of tombstones; its keys have the names and types that the target's will have."""
+    def _tombstones(self, images: Images, plan: MergePlan, deletes: str, old_rows: OldRows) -> tuple[Target, bool]:
+        """Return the table of tombstones, and whether it was there; its keys are named and typed as the target's."""
         tombstones = self.target.deleted_keys()
         names = (*images.keys, plan.sequence)
         wanted = [NewColumn(*plan.columns[name.lower()]) for name in names]
         if not tombstones.exists():
             self._create(tombstones, wanted, {KEYS: keys_as_text(images.keys)}, deletes, plan.prefix)
-            return tombstones
+            return tombstones, False
         types = {name.lower(): type_ for name, type_ in tombstones.columns().items()}
+        new = [column for column in wanted if column.name.lower() not in types]
+        if new:
+            tombstones.add_columns(new)
         for column in wanted:
-            before = types.get(column.name.lower())
-            if before is None:
-                tombstones.add_column(column)
-            elif before != column.type:
+            if types.get(column.name.lower(), column.type) != column.type:
                 tombstones.widen_column(column.name, column.type)
         old_rows.in_tombstones(tombstones, images.keys, plan.sequence, self.facts)
-        return tombstones
+        return tombstones, True
 
-    def _counted(self, images: Images, existing: Mapping[str, DataType]) -> tuple[int, int, dict[str, DataType | None]]:
-        """Return how many images there are, how many of them say that the row is gone, and what the target decides.
+    def _computed(
+        self, images: Images, existing: Mapping[str, DataType]
+    ) -> tuple[Images, int, int, dict[str, DataType | None]]:
+        """Compute the images and, in the same pass, what is to be known of them.
 
         It decides the type of a column (`given_to_target`) whose values, if there are any, are values of its own type.
         It does not get an undecided column without a value: values that come later would not fit a default type.
@@ -481,33 +514,40 @@ class _Merge:
             existing: the columns of the target.
 
         Returns:
-            At last, by the name of such a column, the type that the target has; None if it lacks the column.
+            The images; how many there are, and how many of them say that the row is gone; and by the name of such a
+            column the type that the target has, None if it lacks the column.
         """
         types = {name.lower(): type_ for name, type_ in existing.items()}
         given = given_to_target(self.changes.columns, types)
         undecided = {name: number for number, name in enumerate(images.others) if name in given}
-        row = images.frame.agg(
-            F.count(F.lit(1)).alias("all"),
-            F.count_if("gone").alias("gone"),
-            F.count_if(F.col("seq").isNull()).alias("unordered"),
-            *(
-                lost_values(f"c{number}", given[name], types.get(name.lower())).alias(f"lost{number}")
-                for name, number in undecided.items()
-            ),
-        ).first()
-        if row is None or row["unordered"]:
+        lost = {
+            f"lost{number}": lost_values(f"c{number}", given[name], types.get(name.lower()))
+            for name, number in undecided.items()
+        }
+        counts = {
+            "all": F.count(F.lit(1)),
+            "gone": F.count_if("gone"),
+            "unordered": F.count_if(F.col("seq").isNull()),
+        }
+        frame, row = computed_with(images.frame, {**counts, **lost})
+        if row["unordered"]:
             msg = (
-                f"Cannot merge {self._what}: {row['unordered'] if row else 'some'} keys have only rows without a "
+                f"Cannot merge {self._what}: {row['unordered']} keys have only rows without a "
                 "_sequence, by which changes are ordered. Keep the column as the source gives it"
             )
             raise SchemaError(msg)
         decided = {name: types.get(name.lower()) for name, number in undecided.items() if not row[f"lost{number}"]}
-        return row["all"], row["gone"], decided
+        few = replace(images, frame=frame.coalesce(tasks_of(row["all"])))
+        return few, row["all"], row["gone"], decided
 
-    def _bury(self, images: Images, tombstones: Target, plan: _Plan) -> None:
+    def _bury(self, images: Images, tombstones: Target, plan: MergePlan) -> None:
         """Write the keys of deleted rows into the table of tombstones."""
-        if not has_batch(tombstones, self.facts):
-            check_merged(tombstones, self.facts, tombstones.merge(plan.burial(images), self.facts))
+        if not has_batch(tombstones, self.facts, remembers=True):
+            was_skipped(tombstones, self.facts, tombstones.merge(plan.burial(images), self.facts))
+
+
+def _same_columns(before: Sequence[str], keys: Sequence[str], old_rows: OldRows) -> bool:
+    return {name.lower() for name in old_rows.keys(before)} == {name.lower() for name in keys}
 
 
 def _names(changes: Changelog) -> str:

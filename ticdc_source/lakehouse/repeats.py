@@ -9,7 +9,7 @@ from __future__ import annotations
 from ticdc_source.errors import TargetError
 from ticdc_source.lakehouse.targets import CommitFacts, Merged, Target
 
-__all__ = ["check_merged", "check_table", "has_batch", "same_table"]
+__all__ = ["check_table", "has_batch", "same_table", "was_skipped"]
 
 
 def same_table(one: str, other: str) -> bool:
@@ -38,15 +38,20 @@ def check_table(target: Target, before: str, now: str) -> None:
     raise TargetError(msg)
 
 
-def has_batch(target: Target, facts: CommitFacts) -> bool:
+def has_batch(target: Target, facts: CommitFacts, *, remembers: bool = False) -> bool:
     """Return whether a target has a micro-batch already: whether it is the last one of its writer.
+
+    Args:
+        target: the target.
+        facts: the facts of the micro-batch.
+        remembers: whether what this process has committed will do, because `was_skipped` asks again after the commit.
 
     Raises:
         TargetError: the last one has a larger number, or somebody has restored the table since.
     """
     if facts.app_id is None or facts.batch_id is None:
         return False
-    last = target.last_batch(facts.app_id)
+    last = target.last_batch(facts.app_id, facts.batch_id if remembers else None)
     if last is None or last.number < facts.batch_id:
         return False
     if last.number == facts.batch_id and not last.restored:
@@ -55,15 +60,18 @@ def has_batch(target: Target, facts: CommitFacts) -> bool:
     raise TargetError(_refusal(target, facts, f"{reason} micro-batch {last.number} of this writer"))
 
 
-def check_merged(target: Target, facts: CommitFacts, merged: Merged) -> None:
-    """Refuse that the engine skips rows which are new, as far as the commits tell that it still knows.
+def was_skipped(target: Target, facts: CommitFacts, merged: Merged) -> bool:
+    """Return whether the engine has skipped a micro-batch because another process has committed it meanwhile.
 
     Raises:
-        TargetError: it has skipped them.
+        TargetError: the rows that it has skipped are new, as far as the commits tell that it still knows.
     """
-    if merged.skipped:
-        reason = "it has this micro-batch of this writer or a later one, and does not know the commit any more"
-        raise TargetError(_refusal(target, facts, reason))
+    if not merged.skipped:
+        return False
+    if has_batch(target, facts):
+        return True
+    reason = "it has this micro-batch of this writer or a later one, and does not know the commit any more"
+    raise TargetError(_refusal(target, facts, reason))
 
 
 def _refusal(target: Target, facts: CommitFacts, reason: str) -> str:

@@ -8,12 +8,13 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
-from pyspark.sql.types import ByteType, DataType, DayTimeIntervalType, IntegerType, LongType, ShortType
+from pyspark.sql.types import ByteType, DataType, DayTimeIntervalType, IntegerType, LongType, ShortType, StructType
 
 from ticdc_source.errors import TargetError
+from ticdc_source.lakehouse.sessions import REMEMBERED, configured
 from ticdc_source.lakehouse.targets import (
     APP_ID,
     BATCH_ID,
@@ -38,12 +39,18 @@ class _SqlTarget:
 
     engine = ""
 
-    def __init__(self, spark: SparkSession, name: str) -> None:
+    def __init__(self, spark: SparkSession, name: str, schema: StructType | None = None) -> None:
         self.spark = spark
         self.name = name
+        self._schema = schema  # what was read, until this object changes it
+        self._properties: dict[str, str] | None = None
+
+    def renew(self) -> None:
+        """Forget what the catalog of the session has kept of the table."""
 
     def exists(self) -> bool:
-        return _schema_of(self.spark, self.name) is not None
+        self._schema = self._schema or _schema_of(self.spark, self.name)
+        return self._schema is not None
 
     def frame(self) -> DataFrame:
         return self.spark.table(self.name)
@@ -52,22 +59,27 @@ class _SqlTarget:
         return open_target(self.spark, deleted_keys_of(self.name), self.engine)
 
     def columns(self) -> dict[str, DataType]:
-        return {field.name: field.dataType for field in self.frame().schema}
+        self._schema = self._schema or self.frame().schema
+        return {field.name: field.dataType for field in self._schema}
 
     def properties(self) -> dict[str, str]:
-        return {row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()}
+        if self._properties is None:
+            rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()
+            self._properties = {row["key"]: row["value"] for row in rows}
+        return dict(self._properties)
 
     def stored(self, type_: DataType) -> DataType:
         return LongType() if isinstance(type_, DayTimeIntervalType) else type_
 
     def create(self, columns: Sequence[NewColumn], properties: Mapping[str, str], location: str | None = None) -> None:
+        _check_session_catalog(self.spark, self.name)
         self._create_namespace()
         definitions = ", ".join(_definition(column) for column in columns)
         place = "" if location is None else f" LOCATION {_text(location)}"
         settings = _settings({**self.own_properties(columns), **properties})
         create = f"CREATE TABLE {self.name} ({definitions}) USING {self.engine}{place} TBLPROPERTIES {settings}"
         try:
-            self.spark.sql(create)
+            self.alter(create)
         except Exception as error:  # a Java exception of Py4J; in Spark Connect, one of PySpark
             if "DATA_SOURCE_NOT_FOUND" not in str(error):
                 raise
@@ -88,14 +100,23 @@ class _SqlTarget:
             namespace = ".".join(parts[:-1])
             self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
 
-    def add_column(self, column: NewColumn) -> None:
-        self.spark.sql(f"ALTER TABLE {self.name} ADD COLUMNS ({_definition(column)})")
+    def add_columns(self, columns: Sequence[NewColumn]) -> None:
+        definitions = ", ".join(_definition(column) for column in columns)
+        self.alter(f"ALTER TABLE {self.name} ADD COLUMNS ({definitions})")
 
     def widen_column(self, name: str, type_: DataType) -> None:
-        self.spark.sql(f"ALTER TABLE {self.name} ALTER COLUMN {quoted(name)} TYPE {type_.simpleString()}")
+        self.alter(f"ALTER TABLE {self.name} ALTER COLUMN {quoted(name)} TYPE {type_.simpleString()}")
+
+    def rename_column(self, name: str, to: str) -> None:
+        self.alter(f"ALTER TABLE {self.name} RENAME COLUMN {quoted(name)} TO {quoted(to)}")
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        self.spark.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES {_settings(properties)}")
+        self.alter(f"ALTER TABLE {self.name} SET TBLPROPERTIES {_settings(properties)}")
+
+    def alter(self, statement: str) -> None:
+        """Run a statement that changes columns or properties, after which they are read anew."""
+        self._schema = self._properties = None
+        self.spark.sql(statement)
 
     def update_rows(self, values: Mapping[str, str], where: str, facts: CommitFacts) -> None:
         assignments = ", ".join(f"{quoted(name)} = {value}" for name, value in values.items())
@@ -108,12 +129,39 @@ class _SqlTarget:
         names = ", ".join(map(quoted, rows.columns))
         with _view(rows) as source:
             self.commit(f"INSERT INTO {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
+        self._remember(facts)
         return Merged()
+
+    def overwrite(self, rows: DataFrame, facts: CommitFacts) -> None:
+        names = ", ".join(map(quoted, rows.columns))
+        with _view(rows) as source:
+            self.commit(f"INSERT OVERWRITE {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
 
     def merge(self, upsert: Upsert, facts: CommitFacts) -> Merged:
         with _view(upsert.images) as view:
             statement = f"MERGE INTO {self.name} t USING {_source(view, upsert)} s {_clauses(upsert)}"
-            return self.merged(self.commit(statement, facts))
+            merged = self.merged(self.commit(statement, facts))
+        if not merged.skipped:
+            self._remember(facts)
+        return merged
+
+    def last_batch(self, app_id: str, before: int | None = None) -> LastBatch | None:
+        last = REMEMBERED.take(self.spark, self.name, app_id)
+        if last is None or before is None or last >= before:
+            return self.recorded_batch(app_id)
+        return LastBatch(last)
+
+    def refresh(self, spark: SparkSession) -> None:
+        """Delta's sessions see what others write."""
+
+    def recorded_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer, by the commits that the engine still knows."""
+        raise NotImplementedError
+
+    def _remember(self, facts: CommitFacts) -> None:
+        """Note what this process has just committed, so that the next micro-batch need not read it back."""
+        if facts.app_id is not None and facts.batch_id is not None:
+            REMEMBERED.put(self.spark, self.name, facts.app_id, facts.batch_id)
 
     def merged(self, _answer: Sequence[Row]) -> Merged:
         """Return what a MERGE did, by its answer."""
@@ -121,7 +169,7 @@ class _SqlTarget:
 
     def commit(self, statement: str, facts: CommitFacts) -> list[Row]:
         """Run a statement whose commit records facts."""
-        with _configured(self.spark, self.recording(facts)):
+        with configured(self.spark, self.recording(facts)):
             return self.spark.sql(statement).collect()
 
     def recording(self, facts: CommitFacts) -> dict[str, str]:
@@ -146,16 +194,26 @@ class DeltaTarget(_SqlTarget):
             "delta.feature.timestampNtz": "supported",
         }
 
-    def add_column(self, column: NewColumn) -> None:
-        """Add a column; a feature that its type needs is enabled."""
+    def add_columns(self, columns: Sequence[NewColumn]) -> None:
+        """Add columns; a feature that the type of one needs is enabled."""
         try:
-            super().add_column(column)
+            super().add_columns(columns)
         except Exception as error:
             feature = re.search(r"MANUAL_ENABLEMENT\].*?feature\(s\): ([\w-]+)", str(error), re.DOTALL)
             if feature is None:
                 raise
             self.set_properties({f"delta.feature.{feature[1]}": "supported"})
-            super().add_column(column)
+            self.add_columns(columns)
+
+    def rename_column(self, name: str, to: str) -> None:
+        """Give a column another name, which needs column mapping."""
+        if self.properties().get("delta.columnMapping.mode", "none") == "none":
+            msg = (
+                f"Column {name} of {self.name} must become {to}, because DDL gave the column another type: enable "
+                f"column mapping, ALTER TABLE {self.name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+            )
+            raise TargetError(msg)
+        super().rename_column(name, to)
 
     def merged(self, answer: Sequence[Row]) -> Merged:
         """Return what a MERGE did: no answer if Delta has skipped it."""
@@ -174,8 +232,8 @@ class DeltaTarget(_SqlTarget):
         history = self.spark.sql(f"DESCRIBE HISTORY {self.name}").select("version", "userMetadata").collect()
         return [Commit(row["version"], _facts_in(row["userMetadata"])) for row in history]
 
-    def last_batch(self, app_id: str) -> LastBatch | None:
-        """Return the last micro-batch of a writer; see `Target`. The newest commits nearly always have it."""
+    def recorded_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer. The newest commits nearly always have it."""
         for limit in (_NEWEST_COMMITS, None):
             text = f"DESCRIBE HISTORY {self.name}{'' if limit is None else f' LIMIT {limit}'}"
             history = self.spark.sql(text).select("operation", "userMetadata").collect()
@@ -199,6 +257,17 @@ class IcebergTarget(_SqlTarget):
         """Return whether a column with rows can change its type so."""
         return iceberg_can_widen(old, new)
 
+    def renew(self) -> None:
+        """Forget what the catalog of the session has kept of the table: another session may have changed it since."""
+        self.refresh(self.spark)
+        self._schema = None
+
+    def refresh(self, spark: SparkSession) -> None:
+        """Forget what a session's catalog keeps of the table, and of that of deleted keys."""
+        for name in (self.name, deleted_keys_of(self.name)):
+            if _schema_of(spark, name) is not None:
+                spark.sql(f"REFRESH TABLE {name}")  # the catalog's refreshTable leaves what Iceberg has cached
+
     def stored(self, type_: DataType) -> DataType:
         """Return the type in which Iceberg keeps values of a type."""
         return IntegerType() if isinstance(type_, (ByteType, ShortType)) else super().stored(type_)
@@ -214,8 +283,8 @@ class IcebergTarget(_SqlTarget):
         snapshots = self.spark.table(table).orderBy("committed_at", ascending=False).select("snapshot_id", "summary")
         return [Commit(row["snapshot_id"], CommitFacts.of(row["summary"])) for row in snapshots.collect()]
 
-    def last_batch(self, app_id: str) -> LastBatch | None:
-        """Return the last micro-batch of a writer; see `Target`. Commits that were rolled back do not count."""
+    def recorded_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer. Commits that were rolled back do not count."""
         current = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
         snapshots = self.spark.table(f"{self.name}.snapshots").join(current.distinct(), "snapshot_id")
         newest = snapshots.where(f"summary['{BATCH_ID}'] IS NOT NULL").orderBy("committed_at", ascending=False)
@@ -236,7 +305,8 @@ def open_target(spark: SparkSession, name: str, engine: str | None = None) -> Ta
         engine: `delta` or `iceberg`; None to ask the table, or the catalog of a table that does not exist.
 
     Raises:
-        TargetError: it is no table in Delta or Iceberg, or it is not clear which of them a new one shall be.
+        TargetError: it is no table in Delta or Iceberg, or it is not clear which of them a new one shall be, or its
+            name is refused.
     """
     if engine is not None and engine not in ENGINES:
         msg = f"format={engine!r}: it must be one of {', '.join(ENGINES)}"
@@ -264,13 +334,17 @@ def existing_target(spark: SparkSession, name: str) -> Target | None:
     """Return the target of a name if there is such a table; None if there is none.
 
     Raises:
-        TargetError: it is no table in Delta or Iceberg.
+        TargetError: it is no table in Delta or Iceberg, or its name is refused.
     """
-    if _schema_of(spark, name) is None:
+    _check_name(name)
+    schema = _schema_of(spark, name)
+    if schema is None:
         return None
     provider = _provider_of(spark, name)
     if provider in ENGINES:
-        return ENGINES[provider](spark, name)
+        found = ENGINES[provider](spark, name, schema)
+        found.renew()
+        return found if found.exists() else None
     what = f"a table of {provider}" if provider else "a view, or a table of an unknown format"
     msg = (
         f"{name} is {what}: only tables in Delta and Iceberg have the MERGE and the commits that are needed. Give "
@@ -282,11 +356,11 @@ def existing_target(spark: SparkSession, name: str) -> Target | None:
 _MISSING = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PATH_NOT_FOUND"})
 
 
-def _schema_of(spark: SparkSession, name: str) -> object | None:
+def _schema_of(spark: SparkSession, name: str) -> StructType | None:
     """Return the schema of a table; None if there is none of this name."""
     try:
         return spark.table(name).schema
-    except AnalysisException as error:
+    except (AnalysisException, IllegalArgumentException) as error:  # the second if Hadoop has no such path
         condition = error.getCondition() or ""
         if condition.partition(".")[0] in _MISSING:
             return None
@@ -315,15 +389,75 @@ def _engine_of_catalog(spark: SparkSession, name: str) -> str | None:
     return next((engine for engine in ENGINES if engine in (kind or "").lower()), None)
 
 
+_PART = r"(?:`(?:[^`]|``)+`|\w+)"
+_NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
+_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+# Catalogs put a table into the folder of its name, and Hadoop's paths have a meaning for each of these.
+_NO_FOLDER = re.compile(r"[/\\:\x00-\x1f]|\A\.{1,2}\Z")
+_SESSION_CATALOG = "spark_catalog"
+
+
 def is_path(name: str) -> bool:
     """Return whether a name is the path of a Delta table."""
     parts = _parts(name)
-    return len(parts) == 2 and parts[0].lower() == "delta" and parts[1].startswith("`")  # noqa: PLR2004 (delta, path)
+    return len(parts) == 2 and _bare(parts[0]).lower() == "delta" and parts[1].startswith("`")  # noqa: PLR2004 (delta, path)
 
 
 def _parts(name: str) -> list[str]:
     """Return the parts of a name, with their quotes."""
     return re.findall(r"`(?:[^`]|``)*`|[^.`]+", name)
+
+
+def _bare(part: str) -> str:
+    """Return a part of a name without its quotes."""
+    return part[1:-1].replace("``", "`") if part.startswith("`") else part
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that SQL would read as something else, and one whose table would be outside its warehouse.
+
+    Raises:
+        TargetError: the name is so.
+    """
+    if not _NAME.fullmatch(name):
+        msg = (
+            f"The target {name!r} is not a name as SQL has it: dots separate its parts, and a part with other than "
+            "letters, digits and _ is in backticks, as in lake.shop.`my-table` or delta.`/data/my-table`"
+        )
+        raise TargetError(msg)
+    parts = [_bare(part) for part in _parts(name)]
+    if is_path(name):
+        if not _ABSOLUTE.match(parts[1]):
+            msg = f"The target {name} is a relative path: give it from the root on, as in delta.`/data/orders`"
+            raise TargetError(msg)
+        return
+    wrong = next((part for part in parts if _NO_FOLDER.search(part)), None)
+    if wrong is not None:
+        msg = (
+            f"The target {name!r} is refused: with {wrong!r} in its name, the table could be outside the catalog's "
+            "warehouse. Give a name without slashes, colons and control characters"
+        )
+        raise TargetError(msg)
+
+
+def _check_session_catalog(spark: SparkSession, name: str) -> None:
+    """Refuse a name of a new table that Spark's own catalog does not take, before its namespace is created.
+
+    Raises:
+        TargetError: the catalog does not take it.
+    """
+    parts = [_bare(part) for part in _parts(name)]
+    if is_path(name) or all(re.fullmatch(r"\w+", part, re.ASCII) for part in parts):
+        return
+    first = parts[0] if len(parts) > 1 else None
+    named = first is not None and spark.conf.get(f"spark.sql.catalog.{first}", None) is not None
+    catalog = first if named else spark.catalog.currentCatalog()
+    if catalog == _SESSION_CATALOG:
+        msg = (
+            f"The target {name} cannot be created: the catalog {_SESSION_CATALOG} takes names of letters, digits and _ "
+            "only. Give such a name"
+        )
+        raise TargetError(msg)
 
 
 def deleted_keys_of(target: str) -> str:
@@ -400,19 +534,3 @@ def _facts_in(metadata: str | None) -> CommitFacts:
         return CommitFacts.of(recorded) if isinstance(recorded, dict) else CommitFacts()
     except ValueError:
         return CommitFacts()
-
-
-@contextmanager
-def _configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Set configurations of the session for a while."""
-    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
-    try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)

@@ -11,22 +11,25 @@ Nothing here asks Spark for anything: plans are values, and expressions are text
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pyspark.sql.types import DataType
 
 from ticdc_source.errors import OptionError, SchemaError, warn
 from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.lakehouse.conversion import conversion
 from ticdc_source.lakehouse.literals import literal
 from ticdc_source.lakehouse.repeats import same_table
-from ticdc_source.lakehouse.widening import holds_all
+from ticdc_source.lakehouse.widening import common_type, holds_all
 from ticdc_source.schema.ddl_kinds import ddl_kind, is_too_long
 from ticdc_source.schema.model import TABLE
 from ticdc_source.schema.mysql_ddl.old_rows import Added, Renamed, Retyped, name_before, old_row_changes
-from ticdc_source.schema.types import parse_type
+from ticdc_source.schema.types import ColumnType, parse_type
+from ticdc_source.spark.schema import type_of
 
 __all__ = [
     "COLUMN_DEFAULTS",
@@ -193,29 +196,63 @@ class DDLState:
 
     # Assignments → expressions
 
-    def on_rows(self, columns: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC") -> dict[str, str]:
+    def on_rows(
+        self,
+        columns: Mapping[str, DataType],
+        row_ts: str,
+        *,
+        time_zone: str = "UTC",
+        moved: Mapping[str, Sequence[tuple[int, str]]] = MappingProxyType({}),
+        waits: Collection[str] = (),
+    ) -> dict[str, str]:
         """Return what to set in rows of the target that are older than events: expressions by column.
 
         Args:
             columns: the columns of the target.
             row_ts: the expression of a row's commit-ts.
             time_zone: the zone of a TIMESTAMP's default.
+            moved: by lower-case name, the columns that moved aside: until which commit-ts, and their names now.
+            waits: the columns, in lower case, that are to stay as they are for now.
+        """
+        pending = self._pending(columns, waits)
+        kept = {name: type_ for name, type_ in columns.items() if name.lower() in {one.column for one in pending}}
+        return _expressions(pending, kept, columns, row_ts=row_ts, time_zone=time_zone, moved=moved)
+
+    def pending_ts(self, columns: Iterable[str], waits: Collection[str] = ()) -> int:
+        """Return the commit-ts up to which rows of the target change by `on_rows`; 0 if none does."""
+        return max((one.commit_ts for one in self._pending(columns, waits)), default=0)
+
+    def filled(self, columns: Iterable[str], waits: Collection[str] = ()) -> DDLState:
+        """Return the state after `on_rows` was done."""
+        done = self._pending(columns, waits)
+        return replace(
+            self, assignments=tuple(replace(one, filled=True) if one in done else one for one in self.assignments)
+        )
+
+    def _pending(self, columns: Iterable[str], waits: Collection[str] = ()) -> list[Assignment]:
+        """Return the assignments that `on_rows` makes.
+
+        A column that the target lacks gets its values later. Until then, the column that it was before keeps them.
         """
         names = {name.lower() for name in columns}
-        pending = [one for one in self.assignments if not one.filled and one.column in names]
-        return _expressions(pending, columns, columns, row_ts=row_ts, time_zone=time_zone)
-
-    def pending_ts(self, columns: Iterable[str]) -> int:
-        """Return the commit-ts up to which rows of the target change by `on_rows`; 0 if none does."""
-        names = {name.lower() for name in columns}
-        return max((one.commit_ts for one in self.assignments if not one.filled and one.column in names), default=0)
-
-    def filled(self, columns: Iterable[str]) -> DDLState:
-        """Return the state after `on_rows` was done."""
-        names = {name.lower() for name in columns}
-        return replace(
-            self, assignments=tuple(replace(one, filled=one.filled or one.column in names) for one in self.assignments)
-        )
+        open_ = [one for one in self.assignments if not one.filled]
+        waiting = [one for one in open_ if one.column not in names or one.column in waits]
+        while True:
+            newest_first = sorted(waiting, key=lambda one: -one.commit_ts)
+            kept = {one.source: one.commit_ts for one in newest_first if one.source in names}
+            needed = {one.column: one.commit_ts for one in newest_first}
+            more = [
+                one
+                for one in open_
+                if one not in waiting
+                and (
+                    (one.column in kept and one.commit_ts >= kept[one.column])
+                    or (one.source in needed and one.commit_ts >= needed[one.source])
+                )
+            ]
+            if not more:
+                return [one for one in open_ if one not in waiting]
+            waiting += more
 
     def on_changes(
         self, columns: Mapping[str, DataType], changes: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC"
@@ -238,6 +275,7 @@ def _expressions(
     *,
     row_ts: str,
     time_zone: str,
+    moved: Mapping[str, Sequence[tuple[int, str]]] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Return the expression of each column that assignments change.
 
@@ -253,13 +291,20 @@ def _expressions(
         if all(one == column.lower() for one in values):
             continue
         whens = [
-            f"WHEN {row_ts} <= {bound} THEN {_rendered(one, column, type_, names, row_columns, time_zone)}"
+            f"WHEN {row_ts} <= {bound} THEN "
+            f"{_rendered(one, column, type_, names | _aside(moved, bound), row_columns, time_zone)}"
             for number, (bound, one) in enumerate(zip(bounds, values, strict=True))
             if number + 1 == len(values) or values[number + 1] != one
         ]
         own = _rendered(column.lower(), column, type_, names, row_columns, time_zone)
         out[column] = f"CASE {' '.join(whens)} ELSE {own} END"
     return out
+
+
+def _aside(moved: Mapping[str, Sequence[tuple[int, str]]], bound: int) -> dict[str, str]:
+    """Return where the values are that columns had at a commit-ts, of those that moved aside since."""
+    names = {column: [name for until, name in its if until >= bound] for column, its in moved.items()}
+    return {column: its[0] for column, its in names.items() if its}
 
 
 def _after(bound: int, assignments: Sequence[Assignment]) -> dict[str, str | _Value]:
@@ -288,7 +333,13 @@ def _rendered(
         if name is None:
             return f"CAST(NULL AS {type_.simpleString()})"
         quoted = f"`{name.replace('`', '``')}`"
-        return quoted if row_columns[name] == type_ else f"CAST({quoted} AS {type_.simpleString()})"
+        own = row_columns[name]
+        if own == type_:
+            return quoted
+        if common_type(own, type_) == type_:
+            return f"CAST({quoted} AS {type_.simpleString()})"
+        only = f"only TiDB knows what values of {name}, {own.simpleString()}, are in {column}, {type_.simpleString()}: "
+        return conversion(quoted, own, type_).checked(f"{only}set them in the target to what TiDB has now, or to NULL")
     try:
         return literal(what.text, parse_type(what.type), type_, time_zone)
     except ValueError as error:
@@ -410,8 +461,16 @@ def _retyped(
     if policy is DestructiveDDL.FAIL:
         msg = f"{what}. {_by_hand(event, target)}, or choose another policy"
         raise SchemaError(msg)
-    if policy is not DestructiveDDL.IGNORE:
+    if policy is not DestructiveDDL.IGNORE and not _is_of_another_kind(old, change.type):
         warn(what)
+
+
+def _is_of_another_kind(old: str | None, new: ColumnType) -> bool:
+    """Return whether the target's column changes its type too: then its values follow, or the table is refused."""
+    before = None if old is None else parse_type(old)
+    if before is None or not before.is_supported or not new.is_supported:
+        return False
+    return common_type(type_of(before.arrow), type_of(new.arrow)) is None
 
 
 def _renamed(state: DDLState, event: DDLEvent, target: str, policy: DestructiveDDL, *, exists: bool) -> DDLState:

@@ -158,11 +158,18 @@ class Target(Protocol):
     def create(self, columns: Sequence[NewColumn], properties: Mapping[str, str], location: str | None = None) -> None:
         """Create the table, and its namespace if that is missing."""
 
-    def add_column(self, column: NewColumn) -> None:
-        """Add a column, which is NULL in all rows."""
+    def add_columns(self, columns: Sequence[NewColumn]) -> None:
+        """Add columns, which are NULL in all rows; one commit, if no type needs a feature that the table lacks."""
 
     def widen_column(self, name: str, type_: DataType) -> None:
         """Change the type of a column to a wider one."""
+
+    def rename_column(self, name: str, to: str) -> None:
+        """Give a column another name; its values stay.
+
+        Raises:
+            TargetError: the table cannot rename columns.
+        """
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set table properties."""
@@ -188,15 +195,23 @@ class Target(Protocol):
     def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
         """Append rows, whose columns the table has; one commit, as in `merge`."""
 
+    def overwrite(self, rows: DataFrame, facts: CommitFacts) -> None:
+        """Replace all rows; one commit."""
+
     def commits(self) -> list[Commit]:
         """Return the commits that the engine still knows, newest first."""
 
-    def last_batch(self, app_id: str) -> LastBatch | None:
+    def last_batch(self, app_id: str, before: int | None = None) -> LastBatch | None:
         """Return the last micro-batch of a writer, by the commits that the engine still knows; None if there is none.
 
         Args:
             app_id: the name of the writer.
+            before: if the last one that this process has committed is below this number, that one will do. Somebody
+                else may have committed a later one since.
         """
+
+    def refresh(self, spark: SparkSession) -> None:
+        """Let another session see what this one has written."""
 
 
 def quoted(name: str) -> str:

@@ -12,7 +12,15 @@ from ticdc_source.errors import OptionError, nearest, warn
 from ticdc_source.options.kafka_client import BY_NAME, REFUSED, WITHOUT_EFFECT
 from ticdc_source.options.options import OPTIONS, Options
 
-__all__ = ["HIDDEN", "edit_distance", "is_option", "refuse_misspelt", "warn_of_unknown", "without_secrets"]
+__all__ = [
+    "HIDDEN",
+    "edit_distance",
+    "is_option",
+    "refuse_misspelt",
+    "refuse_unknown",
+    "warn_of_unknown",
+    "without_secrets",
+]
 
 HIDDEN = "…"  # stands for a value that may be secret
 
@@ -48,6 +56,23 @@ def refuse_misspelt(given: Iterable[str]) -> None:
             raise OptionError(msg)
 
 
+def refuse_unknown(given: Iterable[str]) -> None:
+    """Refuse names without a meaning.
+
+    Raises:
+        OptionError: a name has none; the message has the nearest.
+    """
+    for name in sorted(given):
+        if not is_option(name):
+            msg = f"Unknown option '{name}'; {_hint_of(name.lower())}"
+            raise OptionError(msg)
+
+
+def _hint_of(lowered: str) -> str:
+    near = _PREFIX + _KAFKA[lowered] if lowered in _KAFKA else _similar(lowered)
+    return f"did you mean '{near}'?" if near else "the command 'ticdc-source options' lists all"
+
+
 def warn_of_unknown(options: Options) -> None:
     """Warn about names without a meaning.
 
@@ -63,8 +88,7 @@ def warn_of_unknown(options: Options) -> None:
             continue
         if name in _NAMES or _is_sparks(name):
             continue
-        near = _similar(name)
-        hint = f"did you mean '{near}'?" if near else "the command 'ticdc-source options' lists all"
+        hint = _hint_of(name)
         if options.strict_options:
             msg = f"Unknown option '{name}'; {hint}"
             raise OptionError(msg)

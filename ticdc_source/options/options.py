@@ -18,7 +18,7 @@ from ticdc_source.options import parsers
 from ticdc_source.options.option import DECODED, TYPED, Option, Output, option
 from ticdc_source.options.parsers import PartitionLists, PartitionNumbers
 
-__all__ = ["OPTIONS", "Options"]
+__all__ = ["OPTIONS", "Options", "applies_to_records"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -507,6 +507,15 @@ class Options:
 OPTIONS: Mapping[str, Option] = {
     field.name: field.metadata["option"] for field in dataclasses.fields(Options) if "option" in field.metadata
 }
+
+_BY_NAME = {row.name.lower(): row for row in OPTIONS.values()}
+
+
+def applies_to_records(name: str) -> bool:
+    """Return whether an option, in any case, applies to `outputFormat=record`; one without a meaning does."""
+    row = _BY_NAME.get(name.lower())
+    return row is None or "record" in row.outputs
+
 
 # What to do instead of setting an option that does not apply to `outputFormat=event`.
 _ROWS_ARE_WHOLE = "Its JSON has every column that a message has"

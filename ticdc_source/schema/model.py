@@ -262,6 +262,8 @@ class Column:
             told = second if self.is_open else first
             first, second = (replace(type_, unsigned=told.unsigned) for type_ in (first, second))
         merged = merge_types(first, second)
+        if merged is None and {first.family, second.family} == {"text", "binary"}:  # every text is bytes
+            return replace(other if second.family == "binary" else self, key=key)
         if merged is None:
             return replace(self, type=ColumnType("text"), key=key, conflict=True)
         both = self.vague and other.vague

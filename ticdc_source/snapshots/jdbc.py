@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -13,23 +13,28 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's user
 
 from ticdc_source.errors import OptionError, TiCDCSourceError
 from ticdc_source.events import TableName
+from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.pipeline.metadata import SEQUENCE
+from ticdc_source.snapshots.gc import GC_SQL, SAFE_POINT_SQL, GCState, gc_state
+from ticdc_source.snapshots.key_ranges import RowKey, key_of, key_question, spread
 from ticdc_source.snapshots.queries import (
     CURRENT_TSO_SQL,
     MOST_BIGINT,
     SnapshotColumn,
     SnapshotTable,
+    TiDBAddress,
     check_tso,
     check_url,
     connection_properties,
     described,
     explained,
     table_of,
+    tables_sql,
 )
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.tso import physical_ms
 
-__all__ = ["current_tso", "snapshot"]
+__all__ = ["Range", "SnapshotRows", "check_gc", "current_tso", "gc_state_of", "snapshot", "tables_at"]
 
 Result = TypeVar("Result")
 
@@ -64,8 +69,9 @@ def current_tso(
     Raises:
         TiCDCSourceError: TiDB cannot be read.
     """
-    jdbc = _Jdbc(spark, jdbc_url, _given(user, password, properties), None)
-    row = jdbc.row(CURRENT_TSO_SQL, sessionInitStatement="BEGIN")
+    row = _Jdbc(spark, TiDBAddress(jdbc_url, user, password, properties or {}), None).row(
+        CURRENT_TSO_SQL, sessionInitStatement="BEGIN"
+    )
     return int(row["tso"])
 
 
@@ -98,8 +104,9 @@ def snapshot(
         user: the user, if the address has none.
         password: the password.
         properties: other settings of the JDBC driver, or of Spark's JDBC source.
-        partition_column: an integer column; each JDBC partition reads a range of it. Without it there is one partition.
-        num_partitions: how many JDBC partitions.
+        partition_column: an integer column; each JDBC partition reads a range of it. Without it the ranges are those of
+            the key by which TiDB stores the rows, of whatever type.
+        num_partitions: how many JDBC partitions, at most; one by default.
         lower_bound: where the second range begins, about; by default the smallest value, for which TiDB is asked.
         upper_bound: where the last range begins, about; by default the largest value.
         zero_date: what a zero or invalid date is: `null`, or `fail` for an error, as the option `zeroDate`.
@@ -118,34 +125,204 @@ def snapshot(
     Raises:
         TiCDCSourceError: an argument is wrong, or TiDB cannot be read; its text says what to do.
     """
-    check_tso(at)
-    if zero_date not in ("null", "fail"):
-        msg = f"zero_date='{zero_date}' is neither null nor fail"
+    tidb = TiDBAddress(jdbc_url, user, password, properties or {})
+    rows = SnapshotRows.of(
+        spark, tidb, table, at=at, zero_date=zero_date, metadata_column_prefix=metadata_column_prefix
+    )
+    bounds = (lower_bound, upper_bound)
+    if partition_column is not None:
+        return rows.by_column(partition_column, num_partitions, bounds)
+    if bounds != (None, None):
+        msg = "lower_bound and upper_bound need a partition_column"
         raise OptionError(msg)
-    name, question = table_of(table)
-    jdbc = _Jdbc(spark, jdbc_url, _given(user, password, properties), at)
-    source_table = described(name, [row.asDict() for row in jdbc.rows(question)], at)
-    _refuse_collisions(source_table, metadata_column_prefix)
-    ranges = _ranges(jdbc, source_table, partition_column, num_partitions, (lower_bound, upper_bound))
-    read_as = ", ".join(f"{column.alias} {_ddl(column.arrow_read)}" for column in source_table.columns)
-    rows = jdbc.frame(source_table.select_sql(), customSchema=read_as, **ranges)
-    metadata = [column.alias(metadata_column_prefix + name) for name, column in _metadata(at).items()]
-    data = [
-        _converted(column, source_table.name, zero_date).alias(column.name, metadata=column.metadata(source_table.name))
-        for column in source_table.columns
+    if num_partitions is None or num_partitions == 1:
+        return rows.frame()
+    if num_partitions < 1:
+        msg = f"num_partitions={num_partitions}: it must be 1 or more"
+        raise OptionError(msg)
+    return rows.frame([clause for clause, _ in rows.ranges(num_partitions)])
+
+
+def check_gc(
+    spark: SparkSession,
+    jdbc_url: str,
+    *,
+    at: int,
+    seconds: float = 0,
+    user: str | None = None,
+    password: str | None = None,
+    properties: Mapping[str, str] | None = None,
+) -> GCState:
+    """Check that TiDB's garbage collection keeps a snapshot: that it can be read now, and for how long it is kept.
+
+    A user who may not read `mysql.tidb` does not see the GC safe point; then only `tidb_gc_life_time` counts.
+
+    Args:
+        spark: the session, with MySQL's JDBC driver among its jars.
+        jdbc_url: the address of a TiDB server, `jdbc:mysql://host:4000/`.
+        at: the TSO of the snapshot.
+        seconds: for how long it will be read.
+        user: the user, if the address has none.
+        password: the password.
+        properties: other settings of the JDBC driver, or of Spark's JDBC source.
+
+    Returns:
+        The life time, the safe point, and the seconds left.
+
+    Example:
+        ```python
+        import ticdc_source
+
+        url = "jdbc:mysql://tidb:4000/"
+        tso = ticdc_source.current_tso(spark, url, user="reader", password="…")
+        print(ticdc_source.check_gc(spark, url, at=tso, seconds=3600, user="reader", password="…").seconds_left)
+        ```
+
+    Raises:
+        TiCDCSourceError: the snapshot is older than the GC safe point, or TiDB does not keep it for so long. The text
+            has the command that raises the life time.
+    """
+    check_tso(at)
+    state = gc_state_of(spark, TiDBAddress(jdbc_url, user, password, properties or {}), at)
+    state.check(seconds)
+    return state
+
+
+def gc_state_of(spark: SparkSession, tidb: TiDBAddress, at: int) -> GCState:
+    """Return what TiDB's garbage collection keeps of a moment, without a check."""
+    jdbc = _Jdbc(spark, tidb, None)
+    row = jdbc.row(GC_SQL)
+    try:
+        found = jdbc.rows(SAFE_POINT_SQL)
+    except TiCDCSourceError as error:
+        if "denied" not in str(error):
+            raise
+        found = []
+    safe_point = str(found[0][0]) if found else None
+    return gc_state(at, str(row["life_time"]), str(row["enabled"]), str(row["now"]), safe_point)
+
+
+def tables_at(spark: SparkSession, tidb: TiDBAddress, selected: TableFilter, *, at: int) -> list[TableName]:
+    """Return the tables as of a TSO that the patterns of the option `tables` select, by name; no views."""
+    found = _Jdbc(spark, tidb, at).rows(tables_sql())
+    names = [TableName(str(row["table_schema"]), str(row["table_name"])) for row in found]
+    return [name for name in names if selected.matches(name)]
+
+
+class Range(NamedTuple):
+    """A range of the rows of a table: what TiDB's WHERE says of it, and about how many rows it has."""
+
+    clause: str
+    rows: int
+
+
+class SnapshotRows:
+    """The rows of a table as of a TSO, of which TiDB has said what they are: frames of them, and ranges."""
+
+    def __init__(self, jdbc: _Jdbc, table: SnapshotTable, key: RowKey | None, zero_date: str, prefix: str) -> None:
+        self.table = table
+        self._jdbc = jdbc
+        self._key = key
+        self._zero_date = zero_date
+        self._prefix = prefix
+
+    @staticmethod
+    def of(
+        spark: SparkSession,
+        tidb: TiDBAddress,
+        table: str,
+        *,
+        at: int,
+        zero_date: str = "null",
+        metadata_column_prefix: str = "_",
+    ) -> SnapshotRows:
+        """Ask TiDB what a table is; the arguments are those of `snapshot`."""
+        check_tso(at)
+        if zero_date not in ("null", "fail"):
+            msg = f"zero_date='{zero_date}' is neither null nor fail"
+            raise OptionError(msg)
+        name, question = table_of(table)
+        jdbc = _Jdbc(spark, tidb, at)
+        source_table = described(name, [row.asDict() for row in jdbc.rows(question)], at)
+        _refuse_collisions(source_table, metadata_column_prefix)
+        return SnapshotRows(jdbc, source_table, None, zero_date, metadata_column_prefix)
+
+    def frame(self, clauses: Sequence[str] = ()) -> DataFrame:
+        """Return the rows, with a JDBC partition for each WHERE clause, of `ranges`; without one, by one partition."""
+        if not clauses:
+            return self._as_changes(self._jdbc.frame(self.table.select_sql(), customSchema=self._read_as()))
+        key = self._row_key()
+        columns = [f"{self._read_as()}", *(f"{alias} STRING" for alias in key.aliases)]  # of the key only TiDB knows
+        sql = self.table.select_sql(key.selected())
+        return self._as_changes(self._jdbc.ranges(sql, clauses, customSchema=", ".join(columns)))
+
+    def by_column(
+        self, name: str, partitions: int | None, bounds: tuple[int | None, int | None] = (None, None)
+    ) -> DataFrame:
+        """Return the rows, with JDBC partitions that are ranges of an integer column."""
+        ranges = _ranges(self._jdbc, self.table, name, partitions, bounds)
+        return self._as_changes(self._jdbc.frame(self.table.select_sql(), customSchema=self._read_as(), **ranges))
+
+    def ranges(self, most: int) -> list[Range]:
+        """Return at most so many ranges of the key, of about as many rows each; none if the table has no rows."""
+        key = self._row_key()
+        sampled = key.bounds(self._jdbc.rows(key.sample_sql()))
+        if len(sampled) >= most:
+            return _sized(key.clauses(spread(sampled, most)), key.rows)
+        return self._counted(key, lambda rows: -(-rows // most))
+
+    def ranges_of(self, rows: int) -> list[Range]:
+        """Return ranges of so many rows; of a table with many regions, a range for each."""
+        key = self._row_key()
+        sampled = key.bounds(self._jdbc.rows(key.sample_sql()))
+        if len(sampled) >= _MANY_REGIONS:
+            return _sized(key.clauses(sampled[1:]), key.rows)
+        return self._counted(key, lambda _: rows)
+
+    def _counted(self, key: RowKey, step_of: Callable[[int], int]) -> list[Range]:
+        """Return ranges of equal numbers of rows: TiDB counts the rows, and reads their keys in order."""
+        count = int(self._jdbc.row(key.count_sql())["n"])
+        step = max(1, step_of(count))
+        bounds = key.bounds(self._jdbc.rows(key.every_sql(step))) if count > step else []
+        return _sized(key.clauses(bounds), count) if count else []
+
+    def _row_key(self) -> RowKey:
+        if self._key is None:
+            answer = self._jdbc.rows(key_question(self.table.name))
+            self._key = key_of(self.table, [row.asDict() for row in answer])
+        return self._key
+
+    def _read_as(self) -> str:
+        return ", ".join(f"{column.alias} {_ddl(column.arrow_read)}" for column in self.table.columns)
+
+    def _as_changes(self, rows: DataFrame) -> DataFrame:
+        """Return what JDBC reads as a changelog frame."""
+        metadata = [column.alias(self._prefix + name) for name, column in _metadata(self._jdbc.moment).items()]
+        name = self.table.name
+        data = [
+            _converted(column, name, self._zero_date).alias(column.name, metadata=column.metadata(name))
+            for column in self.table.columns
+        ]
+        return rows.select(*metadata, *data)
+
+
+# A table with fewer regions has at most a few GB: to count its rows takes seconds.
+_MANY_REGIONS = 8
+
+
+def _sized(clauses: Sequence[str], rows: int) -> list[Range]:
+    """Return ranges that share the rows."""
+    return [
+        Range(clause, rows * (number + 1) // len(clauses) - rows * number // len(clauses))
+        for number, clause in enumerate(clauses)
     ]
-    return rows.select(*metadata, *data)
-
-
-def _given(user: str | None, password: str | None, properties: Mapping[str, str] | None) -> dict[str, str]:
-    named = {"user": user, "password": password}
-    return {**(properties or {}), **{name: value for name, value in named.items() if value is not None}}
 
 
 class _Jdbc:
     """Spark's JDBC source with one address, at one moment. Its errors say what to do, and hold no secret."""
 
-    def __init__(self, spark: SparkSession, url: str, given: Mapping[str, str], at: int | None) -> None:
+    def __init__(self, spark: SparkSession, tidb: TiDBAddress, at: int | None) -> None:
+        url, given = tidb.url, tidb.given()
         check_url(url, given)
         self._spark = spark
         self._url = url
@@ -159,6 +336,17 @@ class _Jdbc:
     def frame(self, dbtable: str, **options: str) -> DataFrame:
         reader = self._spark.read.format("jdbc").options(**self._options, **options)
         return self._do(reader.option("url", self._url).option("dbtable", dbtable).load)
+
+    @property
+    def moment(self) -> int:
+        """The TSO of what is read."""
+        assert self._at is not None  # noqa: S101 (for mypy)
+        return self._at
+
+    def ranges(self, dbtable: str, clauses: Sequence[str], **options: str) -> DataFrame:
+        """Return a frame with a JDBC partition for each WHERE clause."""
+        settings = {**self._options, **options}
+        return self._do(lambda: self._spark.read.jdbc(self._url, dbtable, predicates=[*clauses], properties=settings))
 
     def rows(self, dbtable: str, **options: str) -> list[Row]:
         return self._do(self.frame(dbtable, **options).collect)
@@ -185,14 +373,9 @@ def _causes(error: Exception) -> Iterator[str]:
 
 
 def _ranges(
-    jdbc: _Jdbc, table: SnapshotTable, name: str | None, partitions: int | None, bounds: tuple[int | None, int | None]
+    jdbc: _Jdbc, table: SnapshotTable, name: str, partitions: int | None, bounds: tuple[int | None, int | None]
 ) -> dict[str, str]:
-    """Return the options that split the read."""
-    if name is None:
-        if partitions not in (None, 1) or bounds != (None, None):
-            msg = "num_partitions, lower_bound and upper_bound need a partition_column"
-            raise OptionError(msg)
-        return {}
+    """Return the options that split the read by an integer column."""
     column = table.column_to_split(name)
     if partitions is None or partitions < 1:
         msg = f"partition_column='{name}' needs num_partitions: the number of JDBC partitions"

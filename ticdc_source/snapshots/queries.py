@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 import pyarrow as pa
 
@@ -24,12 +24,14 @@ __all__ = [
     "CURRENT_TSO_SQL",
     "SnapshotColumn",
     "SnapshotTable",
+    "TiDBAddress",
     "check_tso",
     "check_url",
     "connection_properties",
     "described",
     "explained",
     "table_of",
+    "tables_sql",
 ]
 
 DRIVER = "com.mysql.cj.jdbc.Driver"
@@ -47,6 +49,28 @@ _SPARKS = (
 )
 # Rows come as TiDB sends them. Without it the driver holds the whole result in memory.
 _STREAM_ROWS = str(-(2**31))
+
+
+@dataclass(frozen=True, slots=True)
+class TiDBAddress:
+    """Where TiDB is, and who reads it; its `repr` shows nothing of that, because an address may hold a password.
+
+    Attributes:
+        url: the address of a TiDB server, `jdbc:mysql://host:4000/`.
+        user: the user, if the address has none.
+        password: the password.
+        properties: other settings of the JDBC driver, or of Spark's JDBC source.
+    """
+
+    url: str = field(repr=False)
+    user: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def given(self) -> dict[str, str]:
+        """Return what is given beside the address, by the names of the JDBC driver."""
+        named = {"user": self.user, "password": self.password}
+        return {**self.properties, **{name: value for name, value in named.items() if value is not None}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +134,19 @@ class SnapshotTable:
     name: TableName
     columns: tuple[SnapshotColumn, ...]
 
-    def select_sql(self) -> str:
-        """Return the `dbtable` of Spark's JDBC source."""
-        selected = ", ".join(f"{column.sql} AS {column.alias}" for column in self.columns)
-        return f"(SELECT {selected} FROM {self._quoted}) AS snapshot"  # noqa: S608 (names are quoted)
+    def select_sql(self, *more: str) -> str:
+        """Return the `dbtable` of Spark's JDBC source, with more columns as SQL."""
+        selected = ", ".join((*(f"{column.sql} AS {column.alias}" for column in self.columns), *more))
+        return f"(SELECT {selected} FROM {self.quoted}) AS snapshot"  # noqa: S608 (names are quoted)
 
     def bounds_sql(self, column: SnapshotColumn) -> str:
         """Return the `dbtable` that asks for the smallest and the largest value of a column."""
         name = quote(column.name)
-        return f"(SELECT MIN({name}) AS low, MAX({name}) AS high FROM {self._quoted}) AS bounds"  # noqa: S608
+        return f"(SELECT MIN({name}) AS low, MAX({name}) AS high FROM {self.quoted}) AS bounds"  # noqa: S608
 
     @property
-    def _quoted(self) -> str:
+    def quoted(self) -> str:
+        """The name of the table as SQL."""
         return f"{quote(self.name.database)}.{quote(self.name.table)}"
 
     def column_to_split(self, name: str) -> SnapshotColumn:
@@ -147,7 +172,8 @@ def quote(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _text(value: str) -> str:
+def text_literal(value: str) -> str:
+    """Return a text as SQL writes it."""
     escaped = value.replace("\\", "\\\\").replace("'", "''")
     return f"'{escaped}'"
 
@@ -227,7 +253,7 @@ def table_of(text: str) -> tuple[TableName, str]:
         "information_schema.columns c LEFT JOIN information_schema.tidb_indexes k ON k.table_schema = c.table_schema "
         "AND k.table_name = c.table_name AND k.column_name = c.column_name"
     )
-    wanted = f"c.table_schema = {_text(table.database)} AND c.table_name = {_text(table.table)}"
+    wanted = f"c.table_schema = {text_literal(table.database)} AND c.table_name = {text_literal(table.table)}"
     return table, f"(SELECT {columns}, {keys} FROM {source} WHERE {wanted}) AS columns_and_keys"  # noqa: S608
 
 
@@ -238,6 +264,21 @@ _COLUMN_FACTS = (
 _KEY_FACTS = ("index_id", "key_name", "non_unique")
 
 Fact = str | int | None
+
+
+def tables_sql() -> str:
+    """Return the `dbtable` with the names of all tables: no views, no sequences, and nothing of TiDB's own."""
+    own = ", ".join(text_literal(name) for name in _SYSTEM_SCHEMAS)
+    wanted = f"table_type = 'BASE TABLE' AND LOWER(table_schema) NOT IN ({own})"
+    names = "table_schema AS table_schema, table_name AS table_name"
+    return f"(SELECT {names} FROM information_schema.tables WHERE {wanted} ORDER BY 1, 2) AS all_tables"  # noqa: S608
+
+
+# TiCDC replicates none of these (its pkg/filter, `IsSysSchema`).
+_SYSTEM_SCHEMAS = (
+    *("information_schema", "performance_schema", "mysql", "sys", "metrics_schema", "inspection_schema"),
+    *("tidb_cdc", "lightning_task_info", "lightning_metadata"),
+)
 
 
 def described(table: TableName, rows: Sequence[Mapping[str, Fact]], at: int) -> SnapshotTable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from types import TracebackType
@@ -28,10 +28,10 @@ from ticdc_source.spark.frames import OptionValue, decode, decoded, option_texts
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.sync_state import Leftover, SyncState
 
-__all__ = ["Tables", "tables"]
+__all__ = ["Tables", "replayed", "tables"]
 
 Consistency = Literal["latest", "resolved"]
-OnTableError = Literal["fail", "skip"]
+OnTableError = Literal["fail", "skip", "report"]
 # The options that `outputFormat=record` has too: how a record is parsed, and not how its rows are typed.
 _RECORD_OPTIONS = frozenset({"protocol", "valuecompression", "maxmessagebytes"})
 _LONGEST_REASON = 2000  # characters of an error of Spark that are kept
@@ -51,7 +51,11 @@ class Tables(dict[str, DataFrame]):
         resolved_ts: every change of every selected table up to this commit-ts, itself included, has been read; tables
             in `errors` and dropped records are not covered. None without a `SyncState`, and while a topic partition has
             had no watermark.
-        errors: why tables cannot be read, if `on_table_error` is or was `skip`.
+        errors: why tables cannot be read, unless `on_table_error` is and was `fail`.
+        records: the records of the micro-batch, and those that were held back before it, as `outputFormat=record` has
+            them.
+        corrupt: why the first record cannot be read of which nobody can tell the table, unless that is an error. The
+            `_event_types` of such a record have `corrupt`.
     """
 
     def __init__(self) -> None:
@@ -59,7 +63,14 @@ class Tables(dict[str, DataFrame]):
         self.ddl: Mapping[str, Sequence[DDLEvent]] = {}
         self.resolved_ts: int | None = None
         self.errors: dict[str, TiCDCSourceError] = {}
+        self.records: DataFrame | None = None
+        self.corrupt: TiCDCSourceError | None = None
+        self._tolerant: Callable[[str], DataFrame] = self.__getitem__
         self._persisted: list[DataFrame] = []
+
+    def tolerant(self, name: str) -> DataFrame:
+        """Return the changes of a table, and a row with `_corrupt_record` for each bad record, as `mode=PERMISSIVE`."""
+        return self._tolerant(name)
 
     def close(self) -> None:
         """Release the records of the micro-batch. The DataFrames read Kafka again from then on."""
@@ -90,6 +101,7 @@ def tables(
     consistency: Consistency = "latest",
     on_table_error: OnTableError = "fail",
     resume: Mapping[str, int] | None = None,
+    table_options: Mapping[str, Mapping[str, OptionValue]] | None = None,
     **options: OptionValue,
 ) -> Tables:
     """Return the typed changes of each table that a micro-batch has, new tables included.
@@ -109,9 +121,13 @@ def tables(
         on_table_error: `fail` raises an error if a table cannot be read. `skip` leaves the table out and reports it in
             `Tables.errors`, with a warning the first time. With `state` it stays out, also under `fail`, until `resume`
             names it. As Spark decodes lazily, `skip` decodes and persists each table before `tables` returns; any error
-            of Spark in that counts.
+            of Spark in that counts. `report` also reports in `Tables.errors` what is wrong with the schema of a table,
+            and leaves it to the caller what then happens: nothing is remembered, and what is wrong with values is an
+            error when Spark decodes them. It drops a record of which nobody can tell the table (`Tables.corrupt`).
         resume: skipped tables to read again, when what they missed was loaded by other means, each with the number of
             the micro-batch in which it was skipped: `{"shop.orders": 17}`. It has no effect on a later skip.
+        table_options: options of single tables beside those of all, such as
+            `{"shop.orders": {"schemaHints": "amount decimal(12,2)"}}`.
         options: the options of the source, such as `tables="shop.*"` and `timeZone="UTC"`.
 
     Example:
@@ -131,18 +147,19 @@ def tables(
         CheckpointError: the folder of `state` does not belong to this stream.
     """
     parsed = _checked(frame, state, batch_id, consistency, on_table_error, options)
+    own = _own_options(options, table_options or {})
     result = Tables()
     try:
         if state is None or batch_id is None:
             records = result.persist(_as_records(frame, options).withColumn("_held", sf.lit(False)))  # noqa: FBT003
-            batch = _MicroBatch(records, parsed, Progress())
-            batch.fill(result, batch.content(_no_records()), on_table_error, {})
+            batch = _MicroBatch(records, parsed, own, Progress())
+            batch.fill(result, batch.content(_no_records(), on_table_error), on_table_error, {})
             return result
         before = state.before(frame.sparkSession, batch_id)
         records = result.persist(_with_held(_as_records(frame, options), _as_records(before.held, options)))
         progress = _progress(records, before.progress, batch_id, state.partitions)
-        batch = _MicroBatch(records, parsed, before.progress, _held_from(progress, consistency))
-        content = batch.content(before.ddl)
+        batch = _MicroBatch(records, parsed, own, before.progress, _held_from(progress, consistency))
+        content = batch.content(before.ddl, on_table_error)
         skipped = {name: skip for name, skip in before.progress.skipped.items() if (resume or {}).get(name) != skip[0]}
         result.resolved_ts = progress.resolved_ts
         batch.fill(result, content, on_table_error, skipped)
@@ -159,6 +176,55 @@ def tables(
         raise
     state.keep(result)
     return result
+
+
+@from_one_frame
+def replayed(
+    kept: DataFrame,
+    /,
+    *,
+    state: SyncState,
+    batch_id: int,
+    consistency: Consistency = "latest",
+    table_options: Mapping[str, Mapping[str, OptionValue]] | None = None,
+    **options: OptionValue,
+) -> Tables:
+    """Return the changes of records that were kept while a table was set aside.
+
+    They are typed with what the state remembers, and the state stays as it is.
+
+    Args:
+        kept: the records of earlier micro-batches, as `Tables.records` has them.
+        state: the state of the stream.
+        batch_id: the number of the micro-batch that comes next.
+        consistency: as for `tables`: `resolved` returns no change that the state holds back.
+        table_options: as for `tables`.
+        options: the options of `tables`.
+    """
+    parsed = _checked(kept, state, batch_id, consistency, "report", options)
+    own = _own_options(options, table_options or {})
+    before = state.before(kept.sparkSession, batch_id)
+    end = None if consistency == "latest" else (before.progress.resolved_ts or 0) + 1
+    place = ("_topic", "_partition", "_offset")
+    once = kept.drop("_held").dropDuplicates(list(place)).repartition(*place[:2]).sortWithinPartitions(*place)
+    result = Tables()
+    try:
+        records = result.persist(once.withColumn("_held", sf.lit(False)))  # noqa: FBT003
+        batch = _MicroBatch(records, parsed, own, replace(before.progress, resolved_ts=None), end)
+        batch.fill(result, batch.content(_ddl_before(before.ddl, records), "report"), "report", {})
+    except BaseException:
+        result.close()
+        raise
+    return result
+
+
+def _ddl_before(ddl: pa.RecordBatch, records: DataFrame) -> pa.RecordBatch:
+    """Return the records with DDL that are not among records: DDL of those is new."""
+    place = ("_topic", "_partition", "_offset")
+    with_ddl = records.where(sf.array_contains("_event_types", "ddl")).select(*place).collect()
+    again = {tuple(row) for row in with_ddl}
+    places = zip(*(ddl.column(name[1:]).to_pylist() for name in place), strict=True)
+    return ddl.filter(pa.array([one not in again for one in places], pa.bool_()))
 
 
 def _held_from(progress: Progress, consistency: str) -> int | None:
@@ -190,10 +256,10 @@ def _checked(
         raise SchemaError(msg)
     for name, value, allowed in (
         ("consistency", consistency, ("latest", "resolved")),
-        ("on_table_error", on_table_error, ("fail", "skip")),
+        ("on_table_error", on_table_error, ("fail", "skip", "report")),
     ):
         if value not in allowed:
-            msg = f"{name}={value!r}: it must be {' or '.join(map(repr, allowed))}"
+            msg = f"{name}={value!r}: it must be {', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}"
             raise OptionError(msg)
     if state is None and consistency == "resolved":
         msg = "consistency='resolved' needs state=SyncState(folder), which keeps watermarks and held-back changes"
@@ -212,6 +278,16 @@ def _checked(
         )
         raise OptionError(msg)
     return parsed
+
+
+def _own_options(
+    options: Mapping[str, OptionValue], table_options: Mapping[str, Mapping[str, OptionValue]]
+) -> dict[str, Options]:
+    """Return the options of single tables, by their names in lower case."""
+    return {
+        str(parse_table(name)).lower(): frame_options(option_texts({**options, **own}))
+        for name, own in table_options.items()
+    }
 
 
 def _as_records(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFrame:
@@ -252,23 +328,40 @@ class _MicroBatch:
     Args:
         records: rows of `outputFormat=record`, persisted, with `_held`.
         options: the options of `tables`.
+        own: the options of single tables, by their names in lower case.
         before: the progress before it.
         held_from: the commit-ts from which changes are held back; None if none are.
     """
 
-    def __init__(self, records: DataFrame, options: Options, before: Progress, held_from: int | None = None) -> None:
+    def __init__(
+        self,
+        records: DataFrame,
+        options: Options,
+        own: Mapping[str, Options],
+        before: Progress,
+        held_from: int | None = None,
+    ) -> None:
         self._records = records
         self._options = options
+        self._own = own
         self._before = before
         self._held_from = held_from
 
-    def content(self, earlier_ddl: pa.RecordBatch) -> FoundTables:
+    def options_of(self, name: TableName) -> Options:
+        """Return the options of a table."""
+        return self._own.get(str(name).lower(), self._options)
+
+    def content(self, earlier_ddl: pa.RecordBatch, on_table_error: str) -> FoundTables:
         """Return which tables it has."""
         undecoded, _ = records_of(self._records, self._options)
         earlier_tables = [parse_table(name) for name in sorted(self._before.tables)]
         records = surveyed(undecoded, self._options, self._held_from)
-        content = find_tables(records, earlier_ddl, self._options, earlier_tables, self._before.column_types)
-        if content.corrupt is not None:
+        reports = on_table_error == "report"
+        options = replace(self._options, mode="DROPMALFORMED") if reports else self._options
+        content = find_tables(
+            records, earlier_ddl, options, earlier_tables, self._before.column_types, options_of=self.options_of
+        )
+        if content.corrupt is not None and not reports:
             warn(f"mode=DROPMALFORMED: {content.corrupt}")
         return content
 
@@ -277,6 +370,8 @@ class _MicroBatch:
     ) -> None:
         """Add each table to the result, or why it cannot be read."""
         result.ddl = {str(name): events for name, events in content.ddl.items()}
+        result.records, result.corrupt = self._records, content.corrupt
+        result._tolerant = lambda name: self._changes(parse_table(name), content, tolerant=True)  # noqa: SLF001
         with_ddl = (name for name in content.ddl if name.table)
         for name in sorted({*content.schemas, *content.errors, *with_ddl}):
             skip = skipped.get(str(name))
@@ -296,10 +391,14 @@ class _MicroBatch:
                 else:
                     _report(result, name, error, on_table_error)
 
-    def _changes(self, name: TableName, content: FoundTables) -> DataFrame:
+    def _changes(self, name: TableName, content: FoundTables, *, tolerant: bool = False) -> DataFrame:
         """Return the changes of a table: of a record that was held back, only those that were not returned before."""
         records = self._records.where(sf.exists("_tables", lambda table: sf.lower(table) == str(name).lower()))
-        options = replace(self._options, tables=((name.database, name.table),))
+        options = replace(self.options_of(name), tables=((name.database, name.table),))
+        schema = content.schemas[name]
+        if tolerant:
+            options = replace(options, mode="PERMISSIVE")
+            schema = schema.append(pa.field(options.column_name_of_corrupt_record, pa.string()))
         parts = [(records, options)]
         if self._held_from is not None:
             given = options.ending_commit_ts
@@ -314,7 +413,7 @@ class _MicroBatch:
         frames = []
         for part, its_options in parts:
             undecoded, unknown = records_of(part, its_options)
-            frames.append(decoded(undecoded, content.schemas[name], None, its_options, unknown))
+            frames.append(decoded(undecoded, schema, None, its_options, unknown))
         return reduce(DataFrame.union, frames)
 
     def held(self) -> DataFrame:

@@ -8,10 +8,31 @@ from dataclasses import dataclass
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.schema.model import ColumnFacts
 from ticdc_source.schema.mysql_ddl.attributes import Default
-from ticdc_source.schema.mysql_ddl.statements import Add, Drop, Fill, Rename, RenameKey, RenameTable, Step, steps
+from ticdc_source.schema.mysql_ddl.statements import (
+    Add,
+    AddKey,
+    Create,
+    Drop,
+    DropKey,
+    Fill,
+    Rename,
+    RenameKey,
+    RenameTable,
+    Step,
+    steps,
+)
 from ticdc_source.schema.types import ColumnType
 
-__all__ = ["Added", "Dropped", "Renamed", "Retyped", "name_before", "old_row_changes"]
+__all__ = [
+    "Added",
+    "Dropped",
+    "Renamed",
+    "Retyped",
+    "changes_primary_key",
+    "created_types",
+    "name_before",
+    "old_row_changes",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +98,31 @@ def name_before(event: DDLEvent, table: TableName) -> TableName | None:
     """
     renames = steps(event.query, event.table.database)
     return next((step.table for step in renames if isinstance(step, RenameTable) and step.to.is_same(table)), None)
+
+
+def created_types(event: DDLEvent) -> dict[str, ColumnType]:
+    """Return the types of the columns of the table that a DDL event creates, by lower-case name.
+
+    Raises:
+        ValueError: the text cannot be parsed.
+    """
+    creates = [step for step in steps(event.query, event.table.database) if isinstance(step, Create)]
+    return {name: type_ for step in creates for name, type_ in step.columns.items()}
+
+
+def changes_primary_key(event: DDLEvent) -> bool | None:
+    """Return whether a table has a primary key after a DDL event that adds or drops one; None for any other event.
+
+    Raises:
+        ValueError: the text cannot be parsed.
+    """
+    has_one = None
+    for step in steps(event.query, event.table.database):
+        if isinstance(step, DropKey) and step.primary:
+            has_one = False
+        elif isinstance(step, AddKey) and step.key.primary:
+            has_one = True
+    return has_one
 
 
 def _altering(statement: Sequence[Step]) -> list[Step]:

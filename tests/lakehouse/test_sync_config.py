@@ -1,0 +1,143 @@
+"""`sync.toml` and `SyncConfig`: what is read, where it goes, and what is refused; without Spark."""
+
+from pathlib import Path
+
+import pytest
+
+from ticdc_source.errors import OptionError
+from ticdc_source.events import TableName
+from ticdc_source.lakehouse.database.config import SyncConfig
+from ticdc_source.lakehouse.database.sync_toml import EXAMPLE, read_toml
+
+FILE = """
+checkpoint = "/data/checkpoints/shop"
+tables = ["shop.*"]
+
+[source]
+topics = ["tidb-shop"]
+"kafka.bootstrap.servers" = "localhost:9092"
+timeZone = "Asia/Shanghai"
+maxOffsetsPerTrigger = 1000
+protocol = "canal-json"
+
+[target]
+format = "delta"
+path = "/data/lake"
+
+[table."shop.orders"]
+deletes = "hard"
+schemaHints = "amount decimal(12,2)"
+tableDDL = "CREATE TABLE shop.orders (id bigint PRIMARY KEY)"
+
+[table."shop.refunds"]
+skip = true
+"""
+
+
+def edited(old: str, new: str) -> str:
+    """Return the file with another text in it."""
+    assert old in FILE
+    return FILE.replace(old, new)
+
+
+def test_the_example_is_a_configuration() -> None:
+    """The file that the command prints can be read, as it is and with all its comments taken away."""
+    config = read_toml(EXAMPLE)
+    lines = (line.removeprefix("# ") for line in EXAMPLE.splitlines()[2:])
+    whole = "\n".join(line for line in lines if "{ env" not in line)
+
+    assert (config.format, config.topics, config.tables) == ("delta", ("tidb-shop",), ("shop.*",))
+    assert read_toml(whole).of_table(TableName("shop", "orders")).keys == ("id",)
+
+
+def test_each_option_goes_where_it_has_a_meaning() -> None:
+    """The reader gets options of Kafka, the decoder those of columns, and both those of the wire."""
+    config = read_toml(FILE)
+
+    assert config.reader_options() == {
+        "startingOffsets": "earliest",
+        "kafka.bootstrap.servers": "localhost:9092",
+        "maxOffsetsPerTrigger": "1000",
+        "protocol": "canal-json",
+        "subscribe": "tidb-shop",
+        "outputFormat": "record",
+    }
+    assert config.decode_options() == {
+        "timeZone": "Asia/Shanghai",
+        "protocol": "canal-json",
+        "tableDDL": "CREATE TABLE shop.orders (id bigint PRIMARY KEY)",
+        "tables": "shop.*",
+        "metadataColumnPrefix": "_",
+    }
+    assert config.table_options() == {"shop.orders": {"schemaHints": "amount decimal(12,2)"}}
+
+
+def test_tables_are_selected_by_pattern_and_left_out_by_name() -> None:
+    """A table is copied if a pattern matches it and its section does not skip it; names have no case."""
+    config = read_toml(FILE)
+    names = [TableName("shop", "orders"), TableName("SHOP", "Refunds"), TableName("other", "orders")]
+
+    assert [config.selects(name) for name in names] == [True, False, False]
+    assert config.of_table(TableName("Shop", "ORDERS")).deletes == "hard"
+
+
+@pytest.mark.parametrize(("topics", "option"), [
+    (("a", "b.c"), {"subscribe": "a,b.c"}),
+    (("a.b", "tidb-.*"), {"subscribePattern": "a[.]b|(?:tidb-.*)"}),
+])  # fmt: skip
+def test_topics_are_names_or_patterns(topics: tuple[str, ...], option: dict[str, str]) -> None:
+    """Names alone are subscribed to; beside a regular expression a name still means only itself."""
+    options = SyncConfig(
+        source={"kafka.bootstrap.servers": "h:1"}, topics=topics, format="delta", path="/l", checkpoint="/c"
+    ).reader_options()
+
+    assert {name: text for name, text in options.items() if name.startswith("subscribe")} == option
+
+
+def test_secrets_come_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value may be that of an environment variable, or the text of a file beside sync.toml."""
+    monkeypatch.setenv("TRUST_PASSWORD", "one")
+    (tmp_path / "key").write_text("two\n")
+    text = edited(
+        'protocol = "canal-json"',
+        'kafka.ssl.truststore.password = { env = "TRUST_PASSWORD" }\n"kafka.ssl.key.password" = { file = "key" }',
+    ).replace('"kafka.bootstrap.servers"', "kafka.bootstrap.servers")
+    options = read_toml(text, folder=tmp_path).reader_options()
+
+    assert (options["kafka.ssl.truststore.password"], options["kafka.ssl.key.password"]) == ("one", "two")
+    assert options["kafka.bootstrap.servers"] == "localhost:9092"
+
+
+def test_arguments_replace_what_the_file_says() -> None:
+    """A value given by section and key takes the place of the file's, with dots in the names of options."""
+    config = read_toml(FILE, {"target.path": "/other", "source.kafka.bootstrap.servers": "h:1", "trigger": "5 seconds"})
+
+    assert (config.path, config.trigger) == ("/other", "5 seconds")
+    assert config.reader_options()["kafka.bootstrap.servers"] == "h:1"
+
+
+@pytest.mark.parametrize(("text", "error"), [
+    ("checkpoint = ", "sync.toml: "),
+    (edited("checkpoint =", "chekpoint ="), "Unknown key 'chekpoint' .* top of sync.toml; did you mean checkpoint?"),
+    (edited("path =", "paths ="), r"Unknown key 'paths' in \[target\]; did you mean path?"),
+    (edited("timeZone", "timeZones"), "Unknown option 'timeZones'; did you mean 'timeZone'?"),
+    (edited("schemaHints", "schemaHint"), r"Unknown key 'schemaHint' in \[table.*\]; did you mean schemaHints?"),
+    (edited('"/data/checkpoints/shop"', "1"), "checkpoint = 1: expected a text"),
+    (edited('format = "delta"', 'format = "hudi"'), "target.format = 'hudi': it must be 'delta' or 'iceberg'"),
+    (edited('format = "delta"', ""), "sync.toml lacks target.format"),
+    (edited('path = "/data/lake"', ""), "target.path is a folder, target.catalog a catalog"),
+    (edited('topics = ["tidb-shop"]', ""), "source.topics"),
+    (edited('"tidb-shop"', "1"), r"source.topics = \[1\]: expected a list of texts"),
+    (edited("timeZone =", "outputFormat ="), "source.outputFormat cannot be set: a sync reads records"),
+    (edited("timeZone =", "subscribe ="), "source.subscribe cannot be set: write topics"),
+    (edited('"Asia/Shanghai"', '"Mars/Phobos"'), "timeZone"),
+    (edited('"Asia/Shanghai"', '{ env = "NOT_THERE" }'), "source.timeZone: the environment has no variable NOT_THERE"),
+    (edited('"Asia/Shanghai"', '{ file = "not-there" }'), "source.timeZone: the file not-there cannot be read"),
+    (edited("tables =", "parallel = 0\ntables ="), "parallel = 0: it must be from 1 to 64"),
+    (edited("skip = true", 'skip = "yes"'), "skip = 'yes': expected true or false"),
+    (edited('table."shop.refunds"', 'table."refunds"'), "expected the name of a table"),
+])  # fmt: skip
+def test_what_is_wrong_is_refused_before_anything_is_written(text: str, error: str) -> None:
+    """The error names the key, what it expected, and the nearest key that exists."""
+    with pytest.raises(OptionError, match=error):
+        read_toml(text)

@@ -1,0 +1,174 @@
+"""Keep the tables of topics in Delta or Iceberg, equal to TiDB's.
+
+It reads sync.toml; arguments replace what the file says. Without `trigger` it ends when the topics are read, and the
+next run goes on from there. It may be killed at any time. A table that cannot go on is set aside, and the others go on:
+the exit code is then 1. It needs an environment with a PySpark for which the engine has a release.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from ticdc_source.cli.arguments import add_overrides, argument, file_path, overrides_of, words
+from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
+from ticdc_source.errors import OptionError
+from ticdc_source.options.parsers import one_of, tables
+from ticdc_source.tso import utc
+
+if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
+    from ticdc_source.lakehouse.database.config import SyncConfig
+    from ticdc_source.lakehouse.database.status import TableStatus
+    from ticdc_source.lakehouse.database.sync import BatchReport
+
+__all__ = ["SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "keep the tables of topics in Delta or Iceberg"
+_SET_ASIDE = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument("file", nargs="?", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
+    add_overrides(parser)
+    parser.add_argument("--tables", type=argument(_tables), metavar="DB.TABLE[,…]", help="the tables, such as shop.*")
+    parser.add_argument(
+        "--format", type=argument(one_of("delta", "iceberg")), metavar="FORMAT", help="delta or iceberg"
+    )
+    parser.add_argument("--path", type=argument(words), metavar="FOLDER", help="the folder of the tables (path, URI)")
+    parser.add_argument(
+        "--checkpoint", type=argument(words), metavar="FOLDER", help="where the sync stores how far it is (path, URI)"
+    )
+    parser.add_argument(
+        "--trigger", type=argument(words), metavar="INTERVAL", help="go on for ever, with this time between looks"
+    )
+    parser.add_argument(
+        "--resume",
+        type=argument(words),
+        action="append",
+        default=[],
+        metavar="TABLE",
+        help="let a table that is set aside go on, once the cause is mended; any number",
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--status", action="store_true", help="show how the tables are, and end")
+    what.add_argument("--example", action="store_true", help="print a sync.toml with every key, and end")
+    what.add_argument("--script", action="store_true", help="print the path of the program for spark-submit, and end")
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts: one line per micro-batch")
+
+
+def _tables(text: str) -> str:
+    tables(words(text))
+    return text
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run a sync, or show how its tables are.
+
+    Returns:
+        1 if a table is set aside.
+    """
+    from ticdc_source.lakehouse.database.sync_toml import EXAMPLE  # noqa: PLC0415 (it imports pyspark)
+
+    if arguments.example:
+        print(EXAMPLE, end="")  # noqa: T201 (it is made for a file)
+        return 0
+    if arguments.script:
+        print(Path(__file__).resolve().with_name("sync_script.py"))  # noqa: T201 (it is made for a shell)
+        return 0
+    config = _config_of(arguments)
+    return _show_status(config, arguments) if arguments.status else _sync(config, arguments)
+
+
+def _config_of(arguments: argparse.Namespace) -> SyncConfig:
+    from ticdc_source.lakehouse.database.sync_toml import read_toml  # noqa: PLC0415 (it imports pyspark)
+
+    given = overrides_of(arguments)
+    text, folder = "", Path()
+    if arguments.file is not None:
+        try:
+            text, folder = arguments.file.read_text(encoding="utf-8"), arguments.file.parent
+        except OSError as error:
+            msg = f"{arguments.file} cannot be read: {error.strerror}; `ticdc-source sync --example` prints one"
+            raise OptionError(msg) from None
+        except UnicodeDecodeError:
+            msg = f"{arguments.file} is not UTF-8"
+            raise OptionError(msg) from None
+    given |= {f"target.{name}": value for name in ("format", "path") if (value := getattr(arguments, name)) is not None}
+    given |= {name: value for name in ("checkpoint", "trigger") if (value := getattr(arguments, name)) is not None}
+    if arguments.tables is not None:
+        given["tables"] = [arguments.tables]
+    return read_toml(text, given, folder)
+
+
+def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
+    from ticdc_source.lakehouse.database.session import session_of  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_source.lakehouse.database.sync import sync  # noqa: PLC0415 (it imports pyspark)
+
+    spark = session_of(config)
+    if not arguments.json:
+        errors().print(f"reading {plain(', '.join(config.topics))}")
+    report = sync(
+        spark,
+        config,
+        resume=tuple(arguments.resume),
+        on_batch=lambda one: print_json(one.as_json(), indent=None) if arguments.json else _show_batch(one),
+    )
+    if not arguments.json:
+        set_aside = report.set_aside
+        output().print(f"done: {_count(len(report.tables), 'table')}, {len(set_aside):,} set aside")
+        for name, reason in set_aside.items():
+            errors().print(Text.assemble((f"{name} is set aside: ", "bold red"), reason))
+    return _SET_ASIDE if report.set_aside else 0
+
+
+def _show_batch(report: BatchReport) -> None:
+    console = output()
+    for name, rows in sorted(report.changed.items()):
+        console.print(f"  {plain(name)}: {_count(rows, 'row')}{', created' if name in report.created else ''}")
+    for name, reason in report.set_aside.items():
+        console.print(Text.assemble((f"  {name} is set aside: ", "red"), reason))
+    bad = f", {_count(report.bad_records, 'bad record')} in quarantine" if report.bad_records else ""
+    upto = f", complete up to {_moment(report.resolved_ts)}" if report.resolved_ts is not None else ""
+    console.print(
+        f"micro-batch {report.batch_id}: {_count(len(report.changed), 'table')}{upto}{bad}, {report.seconds:.1f} s"
+    )
+
+
+def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
+    from ticdc_source.lakehouse.database.session import session_of  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_source.lakehouse.database.sync import statuses_of  # noqa: PLC0415 (it imports pyspark)
+
+    statuses = statuses_of(session_of(config), config)
+    if arguments.json:
+        print_json([each.as_json() for each in statuses])
+    else:
+        output().print(_table(statuses))
+    return _SET_ASIDE if any(each.state == "set aside" for each in statuses) else 0
+
+
+def _table(statuses: Iterable[TableStatus]) -> object:
+    shown = table_of("table", "kind", "state", "complete since", "complete up to", "rows", right=("rows",))
+    for each in statuses:
+        why = "" if each.reason is None else f" in micro-batch {each.set_aside_batch}: {each.reason}"
+        cells = (
+            each.table_name,
+            each.kind or "",
+            each.state + why,
+            _moment(each.complete_since),
+            _moment(each.resolved_ts),
+        )
+        shown.add_row(*map(plain, cells), f"{each.images:,}")
+    return shown
+
+
+def _moment(commit_ts: int | None) -> str:
+    return moment(utc(commit_ts))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,241 @@
+"""Any MySQL name → a safe path or identifier in Delta and Iceberg, and back.
+
+Names of ASCII letters, digits and `_` stay as they are. Every other run of characters becomes `_x…_`, with its UTF-8
+bytes in hex: `my-table` is `my_x2d_table`. So whatever the name, its place has no other characters, and every file
+system, catalog and SQL parser takes it: none hides a leading `_` or `.`, decodes a `%`, or has a second form of an `é`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from ticdc_source.errors import OptionError, TargetError
+from ticdc_source.events import TableName
+
+__all__ = ["CATALOG_OF_A_FOLDER", "SUFFIXES", "Layout", "Suffix"]
+
+# What follows the place of a table in the places of what belongs to it. Some are only reserved: the place of a user's
+# table must not change when one of them comes into use.
+Suffix: TypeAlias = Literal["", "__current", "__deleted", "__history", "__log", "__quarantine"]
+SUFFIXES: tuple[Suffix, ...] = get_args(Suffix)[1:]
+_OWN = "_ticdc"  # the namespace of the sync's own tables: no place of a MySQL name begins with `_`
+CATALOG_OF_A_FOLDER = "lake"
+_ENGINES = ("delta", "iceberg")
+
+# A file name has at most 255 bytes, and few catalogs allow more.
+_LONGEST = 255 - max(map(len, SUFFIXES))
+_FLAGS = re.ASCII | re.IGNORECASE  # catalogs and file systems may ignore case
+_PLAIN = re.compile("[a-z0-9_]", _FLAGS)
+_ESCAPE = re.compile("(?:^|_)x((?:[0-9a-f]{2})+)_", _FLAGS)
+_NUMBER = "xx_"  # begins a name that is written as one number
+# Harmless characters that would mean something where they stand: a hidden file, an escape, a number, a suffix, or
+# Spark's namespace of global temporary views.
+_SPECIAL = tuple(
+    re.compile(pattern, _FLAGS)
+    for pattern in (
+        "^_",
+        "(?:^x|_(?=x))(?=x?(?:[0-9a-f]{2})+[^0-9a-z])",
+        "^x(?=x[^0-9a-z])",
+        rf"(?<=[^0-9a-z])_(?=(?:{'|'.join(suffix[2:] for suffix in SUFFIXES)})\Z)",
+        r"^g(?=lobal_temp\Z)",
+    )
+)
+_CHARACTERS = 1 << 18  # of Unicode; those above are tags and private ones
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_NEEDS_NO_QUOTES = re.compile("[a-z_][a-z0-9_]*", _FLAGS)
+_SCHEME = re.compile("[a-z][a-z0-9+.-]*:", _FLAGS)
+_END_OF_TARGET = re.compile(r"(\w+)`?[./]`?(\w+)`?\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the tables of a sync are: in a folder, or in a catalog of the session.
+
+    Attributes:
+        engine: `delta` or `iceberg`.
+        root: the folder; the files of a table are in `<root>/<database>/<table>`. Delta opens them by that path,
+            Iceberg by the catalog `lake`, which the session must have as a hadoop catalog with this warehouse.
+        catalog: the catalog, as SQL has it: `lake`, or `lake.raw` for a namespace in it.
+    """
+
+    engine: str
+    root: str | None = None
+    catalog: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments.
+
+        Raises:
+            OptionError: the engine is unknown, or there is no place, or there are two.
+        """
+        if self.engine not in _ENGINES:
+            msg = f"format={self.engine!r}: it must be one of {', '.join(_ENGINES)}"
+            raise OptionError(msg)
+        if bool(self.root) == bool(self.catalog):
+            msg = f"root={self.root!r} and catalog={self.catalog!r}: give a folder or a catalog, and not both"
+            raise OptionError(msg)
+
+    def target(self, table: TableName, suffix: Suffix = "") -> str:
+        """Return the name in SQL of the target of a table, as `merge_into` takes it.
+
+        Args:
+            table: the table.
+            suffix: what the target is, if it is not the table itself: `__log` for the log of its changes.
+
+        Raises:
+            TargetError: the table has no name, or one that is too long.
+        """
+        return self._in_sql(_encoded(table.database), _encoded(table.table), suffix)
+
+    def own(self, name: str) -> str:
+        """Return the name in SQL of a table that the sync keeps for itself, such as `_ticdc_sync`.
+
+        No table of MySQL has its place: those never begin with `_`.
+        """
+        if self._opens_paths:
+            return f"delta.{_quoted(f'{self.folder}/{name}')}"
+        return f"{self.catalog or CATALOG_OF_A_FOLDER}.{_OWN}.{name}"
+
+    def folder_name(self, table: TableName) -> str:
+        """Return the name of a folder for a table, in which no character means anything to a file system."""
+        return ".".join(_encoded(part) for part in table)
+
+    def table_of(self, target: str) -> tuple[TableName, Suffix]:
+        """Return the table that a target is of, and the suffix.
+
+        A catalog that ignores case may tell a name in lower case, and so it is returned; the property `ticdc.table` of
+        the target has the name as TiDB has it.
+
+        Args:
+            target: the name in SQL, as `target` returns it; quotes and case do not matter.
+
+        Raises:
+            TargetError: it is not the place of a table.
+        """
+        end = _END_OF_TARGET.search(target)
+        if end is not None:
+            suffix: Suffix = next((one for one in SUFFIXES if end[2].lower().endswith(one)), "")
+            try:
+                table = TableName(_decoded(end[1]), _decoded(end[2][: len(end[2]) - len(suffix)]))
+                if _bare(self.target(table, suffix)) == _bare(target):
+                    return table, suffix
+            except (ValueError, TargetError):
+                pass
+        msg = f"{target} is not where a sync keeps a table of MySQL"
+        raise TargetError(msg)
+
+    def refused(self, tables: Iterable[TableName]) -> dict[TableName, TargetError]:
+        """Return the tables that cannot have a target, with the reasons.
+
+        Of two names that become one, the first is accepted. They become one if they differ in case only: TiDB and many
+        file systems and catalogs ignore it, but MySQL may not.
+
+        Args:
+            tables: the tables; those that have targets already come first.
+        """
+        found: dict[TableName, TargetError] = {}
+        owners: dict[object, TableName] = {}
+        for table in dict.fromkeys(tables):
+            try:
+                target = self.target(table)
+            except TargetError as error:
+                found[table] = error
+                continue
+            keys = (_bare(target), tuple(part.lower() for part in table))
+            owner = next((owners[key] for key in keys if key in owners), None)
+            if owner is None:
+                owners |= dict.fromkeys(keys, table)
+                continue
+            msg = (
+                f"{table} has the same target as {owner}, {self.target(owner)}: their names differ in case only. "
+                "Rename one of the tables, or leave one out"
+            )
+            found[table] = TargetError(msg)
+        return found
+
+    @property
+    def _opens_paths(self) -> bool:
+        return self.engine == "delta" and self.catalog is None
+
+    @property
+    def folder(self) -> str:
+        """The folder, as Delta needs it: without a scheme, from the root on."""
+        root = self.root or ""
+        return (root if _SCHEME.match(root) else str(Path(root).absolute())).rstrip("/")
+
+    def _in_sql(self, database: str, table: str, suffix: Suffix) -> str:
+        if self._opens_paths:
+            return f"delta.{_quoted(f'{self.folder}/{database}/{table}{suffix}')}"
+        parts = (part if _NEEDS_NO_QUOTES.fullmatch(part) else _quoted(part) for part in (database, f"{table}{suffix}"))
+        return ".".join((self.catalog or CATALOG_OF_A_FOLDER, *parts))
+
+
+@lru_cache(maxsize=1 << 14)  # each micro-batch asks for all tables
+def _encoded(name: str) -> str:
+    """Return a name as a part of a place.
+
+    Raises:
+        TargetError: the name is empty, or too long.
+    """
+    if not name:
+        msg = "A table without a name, or without a database, has no target"
+        raise TargetError(msg)
+    escaped = {match.start() for pattern in _SPECIAL for match in pattern.finditer(name)}
+    escaped |= {number for number, character in enumerate(name) if not _PLAIN.match(character)}
+    runs = ((is_escaped, "".join(name[number] for number in numbers))
+            for is_escaped, numbers in groupby(range(len(name)), escaped.__contains__))  # fmt: skip
+    text = "".join(f"_x{run.encode('utf-8', 'surrogatepass').hex()}_" if escape else run for escape, run in runs)
+    text = text[1:] if 0 in escaped else text
+    text = text if len(text) <= _LONGEST else _as_number(name)
+    if len(text) > _LONGEST:
+        msg = f"The name {name!r} is too long for a file or a catalog: its target would have {len(text)} characters"
+        raise TargetError(msg)
+    return text
+
+
+def _decoded(text: str) -> str:
+    """Return the name that a part of a place stands for.
+
+    Raises:
+        ValueError: no name becomes this.
+    """
+    if text.lower().startswith(_NUMBER):
+        return _of_number(text[len(_NUMBER) :])
+    return _ESCAPE.sub(lambda match: bytes.fromhex(match[1]).decode("utf-8", "surrogatepass"), text)
+
+
+def _as_number(name: str) -> str:
+    """Return a name as one number with 36 digits: 64 characters, the longest names of MySQL, are 224 digits at most."""
+    number, digits = 1, ""
+    for character in name:
+        if ord(character) >= _CHARACTERS:
+            msg = f"The name {name!r} is too long for a file or a catalog once {character!r} in it is encoded"
+            raise TargetError(msg)
+        number = number * _CHARACTERS + ord(character)
+    while number:
+        number, digit = divmod(number, len(_DIGITS))
+        digits = _DIGITS[digit] + digits
+    return f"{_NUMBER}{digits}"
+
+
+def _of_number(digits: str) -> str:
+    number, name = int(digits, len(_DIGITS)), ""
+    while number > 1:
+        number, character = divmod(number, _CHARACTERS)
+        name = chr(character) + name
+    return name
+
+
+def _bare(target: str) -> str:
+    """Return a target as catalogs and file systems that ignore case compare it."""
+    return target.replace("`", "").lower()
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
