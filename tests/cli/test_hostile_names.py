@@ -76,6 +76,8 @@ def test_no_command_reaches_the_terminal(
         ("replay", file, *kafka),
         ("replay", several, *kafka),
         ("options", EVIL),
+        ("sync", f"{tmp_path}/{EVIL}"),
+        ("sync", *kafka, "--path", EVIL, "--format", EVIL),
         (EVIL,),
     ]
     with gzip.open(several, "wt") as text:

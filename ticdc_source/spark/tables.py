@@ -163,7 +163,8 @@ def tables(
         skipped = {name: skip for name, skip in before.progress.skipped.items() if (resume or {}).get(name) != skip[0]}
         result.resolved_ts = progress.resolved_ts
         batch.fill(result, content, on_table_error, skipped)
-        skipped |= {name: (batch_id, str(error)) for name, error in result.errors.items() if name not in skipped}
+        if on_table_error != "report":
+            skipped |= {name: (batch_id, str(error)) for name, error in result.errors.items() if name not in skipped}
         progress = replace(
             progress,
             skipped=skipped,

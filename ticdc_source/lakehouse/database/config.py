@@ -110,7 +110,7 @@ class SyncConfig:
             OptionError: a value is wrong or missing, or contradicts another.
         """
         if (self.path is None) == (self.catalog is None):
-            msg = "Say where the tables are: target.path is a folder, target.catalog a catalog of the session; give one"
+            msg = "Say where the tables are: target.path is a folder, target.catalog a catalog of the session. Give one"
             raise OptionError(msg)
         if not self.topics:
             msg = "Say which topics to read, such as source.topics = ['tidb-shop']"

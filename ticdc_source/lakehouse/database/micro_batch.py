@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -65,7 +66,8 @@ class MicroBatch:
         layout: where the targets are.
         statuses: the statuses of the tables before this micro-batch, by name.
         quarantine: the table of bad records.
-        kept: returns the records of a table that are kept while it is set aside.
+        kept: returns where the records of a table are kept while it is set aside; None if they are there already.
+        stopping: is set when the sync is stopped.
     """
 
     changes: Tables
@@ -74,7 +76,8 @@ class MicroBatch:
     layout: Layout
     statuses: Mapping[str, TableStatus]
     quarantine: Quarantine
-    kept: Callable[[str], KeptRecords]
+    kept: Callable[[str], KeptRecords] | None
+    stopping: threading.Event
 
     def quarantine_unreadable(self) -> int:
         """Put the records of which nobody can tell the table into quarantine; return how many there are.
@@ -97,7 +100,8 @@ class MicroBatch:
         Args:
             names: the tables.
         """
-        refused = self.layout.refused(parse_table(name) for name in [*self.statuses, *names])
+        every = (parse_table(name) for name in [*self.statuses, *names])
+        refused = self.layout.refused(table for table in every if self.config.selects(table))
         run = inheritable_thread_target(lambda name: self._apply_one(name, refused.get(parse_table(name))))
         with ThreadPoolExecutor(self.config.parallel, thread_name_prefix="ticdc-sync") as pool:
             return list(pool.map(run, (name for name in names if self.config.selects(parse_table(name)))))
@@ -133,14 +137,21 @@ class MicroBatch:
             count = self.quarantine.add(rows, _CORRUPT, replace(self.facts, app_id=writer))
             if count == 0:
                 return self._set_aside(status, error)
-            return replace(self._write(status, rows.where(F.col(_CORRUPT).isNull()).drop(_CORRUPT)), bad_records=count)
+            readable = rows.where(F.col(_CORRUPT).isNull()).drop(_CORRUPT)
+            return replace(self._write(status, readable, whole=False), bad_records=count)
         except Exception as second:
             if self._stops_all(second):
                 raise
             return self._set_aside(status, second)
 
-    def _write(self, status: TableStatus, frame: DataFrame) -> Outcome:
-        """Merge the changes of a table into its target, or append them to its log."""
+    def _write(self, status: TableStatus, frame: DataFrame, *, whole: bool = True) -> Outcome:
+        """Merge the changes of a table into its target, or append them to its log.
+
+        Args:
+            status: the status of the table.
+            frame: the changes.
+            whole: whether none is left out: otherwise the commit does not say that the table is complete.
+        """
         name, table = status.table_name, parse_table(status.table_name)
         own, ddl = self.config.of_table(table), self.changes.ddl.get(name, ())
         created_at = next((one.commit_ts for one in ddl if ddl_kind(one) == "create_table"), None)
@@ -151,6 +162,12 @@ class MicroBatch:
             kind = "table" if has_key else "log"
         spark, engine = frame.sparkSession, self.config.format
         target = self.layout.target(table, "__log" if kind == "log" else "")
+        if status.kind not in (None, kind):
+            msg = (
+                f"log = true, and the rows of {name} until now are in {status.target}. Remove log = true; or rename or "
+                f"drop that table, and the row of {name} in the status table"
+            )
+            raise TargetError(msg)
         if status.kind is not None and not open_target(spark, target, engine).exists():
             msg = (
                 f"The target {target} is gone. Restore it; or remove the row of {name} from the status table, load the "
@@ -160,12 +177,13 @@ class MicroBatch:
         if not own.log and has_key is not None and has_key != (kind == "table"):
             is_merged(frame, self.layout.target(table), self.layout.target(table, "__log"))  # says what is wrong
         properties = {} if complete_since is None else {COMPLETE: str(complete_since)}
-        facts = self.facts
+        facts = self.facts if whole else replace(self.facts, resolved_ts=None)
         if kind == "log":
             log = append_log(frame, target, format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
                              resolved_ts=facts.resolved_ts, ddl=ddl, properties=properties,
                              column_prefix=self.config.column_prefix)  # fmt: skip
             created, images = log.created, 0
+            kind = None if log.missing else kind
         else:
             merged = merge_into(frame, target, keys=own.keys, deletes=own.deletes or self.config.deletes,
                                 format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
@@ -177,7 +195,7 @@ class MicroBatch:
             status,
             target=target,
             kind=kind,
-            complete_since=complete_since,
+            complete_since=complete_since if whole else None,
             resolved_ts=facts.resolved_ts if facts.resolved_ts is not None else status.resolved_ts,
             batch_id=facts.batch_id or 0,
             images=status.images + images,
@@ -189,12 +207,16 @@ class MicroBatch:
         return Outcome(status.set_aside(self.facts.batch_id or 0, _reason(error)))
 
     def _keep(self, name: str) -> None:
-        if self.changes.records is not None:
+        if self.kept is not None and self.changes.records is not None:
             self.kept(name).keep(name, self.facts.batch_id or 0, self.changes.records)
 
     def _stops_all(self, error: Exception) -> bool:
         """Return whether an error is none of one table: brokers or the session are gone."""
-        if isinstance(error, KafkaUnavailableError) or f"errors.{KafkaUnavailableError.__name__}" in str(error):
+        if (
+            self.stopping.is_set()
+            or isinstance(error, KafkaUnavailableError)
+            or f"errors.{KafkaUnavailableError.__name__}" in str(error)
+        ):
             return True
         if isinstance(error, TiCDCSourceError):
             return False

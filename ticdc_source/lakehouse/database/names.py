@@ -102,10 +102,6 @@ class Layout:
             return f"delta.{_quoted(f'{self.folder}/{name}')}"
         return f"{self.catalog or CATALOG_OF_A_FOLDER}.{_OWN}.{name}"
 
-    def folder_name(self, table: TableName) -> str:
-        """Return the name of a folder for a table, in which no character means anything to a file system."""
-        return ".".join(_encoded(part) for part in table)
-
     def table_of(self, target: str) -> tuple[TableName, Suffix]:
         """Return the table that a target is of, and the suffix.
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from ticdc_source.lakehouse.repeats import has_batch
+from ticdc_source.lakehouse.sessions import frame_in, own_session
 from ticdc_source.lakehouse.sql_targets import open_target
 from ticdc_source.lakehouse.targets import CommitFacts, NewColumn
 
@@ -39,6 +42,7 @@ class Quarantine:
     def __init__(self, name: str, engine: str) -> None:
         self.name = name
         self._engine = engine
+        self._lock = threading.Lock()
 
     def add(self, corrupt: DataFrame, column: str, facts: CommitFacts) -> int:
         """Add bad records, in one commit, unless this micro-batch has been added already.
@@ -62,9 +66,12 @@ class Quarantine:
         count = rows.count()
         if count == 0:
             return 0
-        target = open_target(corrupt.sparkSession, self.name, self._engine)
-        if not target.exists():
-            target.create([NewColumn(field.name, field.dataType) for field in _SCHEMA], {})
-        if not has_batch(target, facts):
-            target.append(rows, facts)
+        # Several tables may have bad records, and what a commit records is a setting of its session.
+        with self._lock, own_session(corrupt.sparkSession) as own:
+            target = open_target(own, self.name, self._engine)
+            if not target.exists():
+                target.create([NewColumn(field.name, field.dataType) for field in _SCHEMA], {})
+            if not has_batch(target, facts):
+                target.append(frame_in(rows, own), facts)
+            target.refresh(corrupt.sparkSession)
         return count

@@ -7,6 +7,7 @@ Spark fetches the jars itself, once, from Maven Central (`spark.jars.packages`).
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 import pyspark
@@ -46,6 +47,8 @@ _COMMON = {
     "spark.sql.shuffle.partitions": "8",  # 200 by default; a micro-batch cannot adapt it
     "spark.ui.showConsoleProgress": "false",
 }
+_SECRET = re.compile("secret|password|token|credential|access.?key", re.IGNORECASE)
+_HADOOP = "spark.hadoop."
 _JARS = ("spark.jars", "spark.jars.packages")
 
 
@@ -65,9 +68,19 @@ def session_of(config: SyncConfig) -> SparkSession:
     if not any(name in config.spark for name in _JARS) and not any(f"--{name}" in submitted for name in _SUBMITTED):
         settings["spark.jars.packages"] = _package(config.format)
     builder = SparkSession.builder.appName(f"ticdc-source sync {','.join(config.topics)}")
+    # PySpark passes what the builder knows to spark-submit, as arguments that other users of the machine see.
+    secrets = {name: value for name, value in config.spark.items() if _SECRET.search(name)}
     for name, value in {**settings, **config.spark}.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+        if name not in secrets:
+            builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 (no other way)
+    for name, value in secrets.items():
+        if name.startswith(_HADOOP):
+            hadoop.set(name.removeprefix(_HADOOP), value)
+        else:
+            spark.conf.set(name, value)
+    return spark
 
 
 _SUBMITTED = ("jars", "packages")

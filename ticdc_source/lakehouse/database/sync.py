@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import blake2b
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import OptionError, TiCDCSourceError
 from ticdc_source.lakehouse.database.config import SyncConfig
 from ticdc_source.lakehouse.database.kept_records import KeptRecords
 from ticdc_source.lakehouse.database.micro_batch import MicroBatch, Outcome
@@ -123,6 +125,7 @@ def sync(
     try:
         query.awaitTermination()
     except BaseException:
+        running.stop()  # what its end does to tables is not their trouble
         query.stop()
         if running.error is not None:  # what Spark raises is a text of Java around it
             raise running.error from None
@@ -153,6 +156,7 @@ class _Sync:
         self._status = _status_table(spark, config)
         self._tables = self._status.read()
         self._resumed: dict[str, int] = {}
+        self._stopping = threading.Event()
         self._written_at = 0.0
         self._batches = self._bad_records = 0
 
@@ -164,7 +168,14 @@ class _Sync:
                 msg = f"{name} is not set aside; set aside are: {', '.join(aside.values()) or 'none'}"
                 raise OptionError(msg)
             status = self._tables[aside[name.lower()]]
+            if not self._config.selects(parse_table(status.table_name)):
+                msg = f"{name} is not copied: `tables` does not match it, or its section has skip = true"
+                raise OptionError(msg)
             self._resumed[status.table_name] = status.set_aside_batch or 0
+
+    def stop(self) -> None:
+        """Set no table aside from now on."""
+        self._stopping.set()
 
     def end(self) -> SyncReport:
         """Write the statuses for the last time."""
@@ -188,19 +199,7 @@ class _Sync:
         bad_records = 0
         outcomes: list[Outcome] = []
         for name in sorted(self._resumed):
-            since = self._resumed[name]
-            kept = self._kept(name).since(since, batch_id)
-            with replayed(
-                kept,
-                state=self._state,
-                batch_id=batch_id,
-                consistency=config.consistency,
-                table_options=config.table_options(),
-                **{**config.decode_options(), "tables": name},
-            ) as changes:
-                self._tables[name] = self._tables[name].resumed()
-                facts = CommitFacts(app_id=f"{writer}/{since}", batch_id=batch_id)
-                outcomes += self._micro_batch(changes, facts).apply([name])
+            outcomes.append(self._resume_one(name, batch_id, writer))
             self._tables[name] = outcomes[-1].status
         self._resumed = {}
         with tables(
@@ -213,7 +212,7 @@ class _Sync:
             table_options=config.table_options(),
             **config.decode_options(),
         ) as changes:
-            micro_batch = self._micro_batch(changes, CommitFacts(changes.resolved_ts, writer, batch_id))
+            micro_batch = self._micro_batch(changes, CommitFacts(changes.resolved_ts, writer, batch_id), self._tables)
             bad_records += micro_batch.quarantine_unreadable()
             outcomes += micro_batch.apply(sorted({*changes, *changes.errors}))
         self._tables |= {each.status.table_name: each.status for each in outcomes}
@@ -238,17 +237,43 @@ class _Sync:
         self._bad_records += report.bad_records
         self._on_batch(report)
 
-    def _micro_batch(self, changes: Tables, facts: CommitFacts) -> MicroBatch:
+    def _resume_one(self, name: str, batch_id: int, writer: str) -> Outcome:
+        """Write what a table has missed. If that fails, it stays set aside, with all its records."""
+        config, aside = self._config, self._tables[name]
+        since = self._resumed[name]
+        try:
+            with replayed(
+                self._kept(name).since(since, batch_id),
+                state=self._state,
+                batch_id=batch_id,
+                consistency=config.consistency,
+                table_options=config.table_options(),
+                **{**config.decode_options(), "tables": name},
+            ) as changes:
+                statuses = {**self._tables, name: aside.resumed()}
+                facts = CommitFacts(app_id=f"{writer}/{since}", batch_id=batch_id)
+                micro_batch = self._micro_batch(changes, facts, statuses, keeps=False)
+                outcome = next(iter(micro_batch.apply([name])), Outcome(statuses[name]))  # none if only DDL came
+        except TiCDCSourceError as error:
+            return Outcome(replace(aside, reason=str(error)))
+        if outcome.status.state == "set aside":
+            return replace(outcome, status=replace(aside, reason=outcome.status.reason))
+        return outcome
+
+    def _micro_batch(
+        self, changes: Tables, facts: CommitFacts, statuses: Mapping[str, TableStatus], *, keeps: bool = True
+    ) -> MicroBatch:
         return MicroBatch(
             changes=changes,
             facts=facts,
             config=self._config,
             layout=self._layout,
-            statuses=self._tables,
+            statuses=statuses,
             quarantine=Quarantine(self._layout.own("_ticdc_quarantine"), self._config.format),
-            kept=self._kept,
+            kept=self._kept if keeps else None,
+            stopping=self._stopping,
         )
 
     def _kept(self, name: str) -> KeptRecords:
-        folder = self._layout.folder_name(parse_table(name))
+        folder = blake2b(name.lower().encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()  # of any name
         return KeptRecords(self._spark, f"{self._config.checkpoint}/aside/{folder}")
