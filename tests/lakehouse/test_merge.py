@@ -171,6 +171,7 @@ def test_a_precision_that_nothing_states_widens_no_target(lake: Lake) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
+@pytest.mark.slow("several micro-batches of two protocols")
 def test_micro_batches_agree_on_a_type_and_a_key(lake: Lake, tmp_path: Path) -> None:
     """From messages to a target: a decimal comes with its first value and keeps its type, and DDL states the key."""
     create = "CREATE TABLE t (id int NOT NULL UNIQUE, price decimal)"

@@ -27,6 +27,9 @@ from ticdc_source.snapshots.gc import GCState
 ALL = TableFilter()
 
 
+pytestmark = pytest.mark.slow("a load for each test")
+
+
 @pytest.fixture
 def tidb(quick: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> TiDB:
     """A TiDB, whose tables go into the lake."""
