@@ -225,21 +225,24 @@ def add_connection(parser: argparse.ArgumentParser, *, is_one_topic: bool = Fals
         metavar="TOPIC[,…]",
         help="the topics; `replay` takes one",
     )
+    _add_options(
+        group,
+        "an option of the source, such as kafka.security.protocol=SSL, timeZone=UTC or tables=shop.*; any number",
+        "a file of Kafka client properties (client.properties): the place for passwords, as other users of this "
+        "machine see the arguments of a command",
+    )
+
+
+def _add_options(group: argparse._ArgumentGroup, conf: str, properties: str) -> None:  # argparse has no public name
     group.add_argument(
         "--conf",
         type=argument(_name_and_value, secret=True),
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an option of the source, such as kafka.security.protocol=SSL, timeZone=UTC or tables=shop.*; any number",
+        help=conf,
     )
-    group.add_argument(
-        "--properties",
-        type=argument(file_path),
-        metavar="FILE",
-        help="a file of Kafka client properties (client.properties): the place for passwords, as other users of this "
-        "machine see the arguments of a command",
-    )
+    group.add_argument("--properties", type=argument(file_path), metavar="FILE", help=properties)
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
@@ -248,16 +251,10 @@ def add_overrides(parser: argparse.ArgumentParser) -> None:
     servers = argument(_servers, secret=True)
     group.add_argument("--bootstrap-servers", type=servers, metavar="HOST:PORT[,…]", help="Kafka's brokers")
     group.add_argument("--topic", type=argument(_topics), metavar="TOPIC[,…]", help="the topics")
-    group.add_argument(
-        "--conf",
-        type=argument(_name_and_value, secret=True),
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of the source, such as timeZone=Asia/Shanghai; no secret; any number",
-    )
-    group.add_argument(
-        "--properties", type=argument(file_path), metavar="FILE", help="a file of Kafka client properties"
+    _add_options(
+        group,
+        "an option of the source, such as timeZone=Asia/Shanghai; no secret; any number",
+        "a file of Kafka client properties",
     )
 
 

@@ -2,7 +2,7 @@
 
 TiDB stores rows by their clustered primary key, or by `_tidb_rowid`; neither is ever NULL. It chooses the bounds, from
 one row of each region or by counting rows, and compares them with the key by the key's own type and collation. So a
-clause needs no knowledge of the order: it only needs bounds in TiDB's order, as literals that mean the same value.
+clause need not know the order: it only needs bounds in TiDB's order, as literals that mean the same value.
 """
 
 from __future__ import annotations
