@@ -107,7 +107,8 @@ def with_ddl_facts(schema: TableSchema, ddl: Iterable[DDLEvent], *, whole: bool)
     columns: Iterable[Column] = schema.columns
     stated = [(column, facts[column.name.lower()]) for column in columns]
     other = any(_is_other_key(column.facts, of_ddl) and column.key != of_ddl.primary_key for column, of_ddl in stated)
-    if other and drops_primary_key(ddl, schema.table):  # messages of before name the key that the table had
+    known = other or handle_key_of(ddl, schema.table, list(facts)) is not None
+    if known and drops_primary_key(ddl, schema.table):  # messages of before name the key that the table had
         columns = without_key(columns)
     return replace(schema, columns=tuple(_described(column, facts[column.name.lower()]) for column in columns))
 
