@@ -26,6 +26,7 @@ from ticdc_source.lakehouse.sql_targets import open_target
 from ticdc_source.lakehouse.targets import CommitFacts, Target
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import parse_table
+from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.model import KEY, MYSQL_TYPE, TABLE
 from ticdc_source.spark.frames import decode
@@ -95,8 +96,9 @@ class MicroBatch:
         if self.config.bad_records == "fail":
             raise self.changes.bad_record_error
         bad = self.changes.records.where(F.array_contains("_event_types", "corrupt") & (F.size("_tables") == 0))
-        options = {name: text for name, text in self.config.decode_options().items() if name == "protocol"}
-        rows = decode(bad, outputFormat="event", mode="PERMISSIVE", **options)
+        rows = decode(
+            bad, outputFormat="event", mode="PERMISSIVE", protocol=self.changes.protocol or next(iter(PROTOCOLS))
+        )
         return self.quarantine.add(rows, _CORRUPT, replace(self.facts, app_id=f"{self.facts.app_id}/unreadable"))
 
     def apply(self, names: Sequence[str]) -> list[Outcome]:

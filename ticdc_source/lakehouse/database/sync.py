@@ -184,6 +184,7 @@ class _Sync:
         self._checked: set[str] = set()
         self._lost_until: int | None = None
         self._claimed = False
+        self._protocol: dict[str, str] = {}
         self._stopping = threading.Event()
         self._shared = Shared(stopping=self._stopping, try_store=self._try_store)
         self._written_at = 0.0
@@ -280,8 +281,10 @@ class _Sync:
             on_table_error="report",
             resume=None,
             table_options=config.table_options(),
-            **config.decode_options(),
+            **{**config.decode_options(), **self._protocol},
         ) as changes:
+            if changes.protocol is not None:  # the next micro-batch need not look
+                self._protocol = {"protocol": changes.protocol}
             micro_batch = self._micro_batch(changes, CommitFacts(changes.resolved_ts, writer, batch_id), self._tables)
             bad_records = micro_batch.quarantine_without_table()
             outcomes = micro_batch.apply(sorted({*changes, *changes.errors}))
