@@ -52,7 +52,6 @@ class LogReport:
         widened: the columns whose type was widened.
         undecided: the columns that the log does not get yet: they have had only NULLs, which do not tell their type.
         missing: whether nothing was done, because the log does not exist and only DDL came.
-        rows: how many rows were appended; None if the engine does not tell.
     """
 
     target: str
@@ -61,7 +60,6 @@ class LogReport:
     widened: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
     missing: bool = False
-    rows: int | None = None
 
 
 def append_log(
@@ -163,14 +161,13 @@ def _append(
         own = {_LOG: "true", TABLE: changelog.table, PREFIX: prefix}
         keys = {KEYS: keys_as_text(changelog.keys)} if changelog.keys else {}
         log.create(add, {**own, **keys, **retyping.as_properties(), **properties}, location)
-    appended = log.append(_rows(changelog, wanted, ddl, retyping, preimages=preimages), facts)
+    log.append(_rows(changelog, wanted, ddl, retyping, preimages=preimages), facts)
     return LogReport(
         target=log.name,
         created=not exists,
         added=tuple(column.name for column in add) if exists else (),
         widened=tuple(name for name, _ in widen),
         undecided=undecided,
-        rows=appended.rows,
     )
 
 

@@ -192,11 +192,13 @@ class MicroBatch:
         if columns and complete_since is None is not status.complete_since:
             opened.remove_properties([COMPLETE])  # before it is wrong
         if kind == "log":
+            frame = self.changes.persist(frame)
+            change_type = F.col(f"{self.config.column_prefix}change_type")
+            images = frame.where(change_type.isin("insert", "update_postimage", "delete")).count()
             log = append_log(frame, target, format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
                              resolved_ts=facts.resolved_ts, ddl=ddl, properties=properties,
                              column_prefix=self.config.column_prefix)  # fmt: skip
-            created, images = log.created, log.rows or 0
-            kind = None if log.missing else kind
+            created, kind = log.created, None if log.missing else kind
         else:
             merged = merge_into(frame, target, keys=settings.keys, deletes=settings.deletes or self.config.deletes,
                                 format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
