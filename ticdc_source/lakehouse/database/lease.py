@@ -150,6 +150,8 @@ class Lease:
     def release(self) -> None:
         """Give the lease back, if this process has it."""
         self._released.set()
+        if not self._renewed_at:  # it never had it
+            return
         with self.lock:
             table = self._table()
             owner, _ = _read(table)

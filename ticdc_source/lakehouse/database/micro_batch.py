@@ -189,7 +189,7 @@ class MicroBatch:
             check_key(frame, self.layout.target(table), self.layout.target(table, "__log"))
         properties = {} if complete_since is None else {COMPLETE: str(complete_since)}
         facts = replace(self.facts, resolved_ts=None) if status.bad_records else self.facts
-        if columns and complete_since is None is not status.complete_since:
+        if columns and complete_since is None and status.complete_since is not None:
             opened.remove_properties([COMPLETE])  # before it is wrong
         if kind == "log":
             frame = self.changes.persist(frame)
@@ -216,7 +216,7 @@ class MicroBatch:
             resolved_ts=facts.resolved_ts if facts.resolved_ts is not None else status.resolved_ts,
             batch_id=facts.batch_id or 0,
             images=status.images + images,
-            columns=columns,
+            columns=tuple(each for each in columns if "__until_" not in each),  # those may be dropped
         )
         return Outcome(now, images=images, created=created)
 
