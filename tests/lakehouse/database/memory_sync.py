@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 import ticdc_source
 from tests.lakehouse.memory import Lake
@@ -123,6 +124,7 @@ class MemorySync:
             rows, "topic string, partition int, offset bigint, key binary, value binary"
         ).coalesce(1)
         records = ticdc_source.decode(frame, outputFormat="record", protocol=self.config.source["protocol"])
+        records = records.withColumn("_partitions", F.lit(1))  # as the data source says it
         context = self.spark.sparkContext
         context.setLocalProperty("sql.streaming.queryId", QUERY)
         try:
