@@ -139,7 +139,7 @@ def sync(
         trigger = {"availableNow": True} if config.trigger is None else {"processingTime": config.trigger}
         stream = records.writeStream.foreachBatch(running.apply).trigger(**trigger)
         query = stream.option("checkpointLocation", running.checkpoint.folder).queryName("ticdc-source sync").start()
-        running.keep_lease(query.stop)
+        running.stop_query = query.stop
         try:
             query.awaitTermination()
         except BaseException:
@@ -170,6 +170,7 @@ class _Sync:
 
     def __init__(self, spark: SparkSession, config: SyncConfig, on_batch: Callable[[BatchReport], None]) -> None:
         self.error: BaseException | None = None
+        self.stop_query: Callable[[], None] = lambda: None
         self.checkpoint = StreamCheckpoint(spark, f"{config.checkpoint}/stream")
         self._spark = spark
         self._config = config
@@ -195,17 +196,14 @@ class _Sync:
         identity = self._status.check(self.checkpoint.query_id(), self.checkpoint.committed(), self._config.topics)
         self._lost_until = identity.get("lost_until", _now())
         self._lease.take()
+        self._lease.keep(self._lost_lease)
         self._tables = self._status.read()
 
-    def keep_lease(self, stop: Callable[[], None]) -> None:
-        """Renew the lease until the sync ends; if another sync takes it, stop the stream."""
-
-        def lost(error: TargetError) -> None:
-            self.error = error
-            self.stop()
-            stop()
-
-        self._lease.keep(lost)
+    def _lost_lease(self, error: TargetError) -> None:
+        """Stop the stream: another sync writes the tables now."""
+        self.error = error
+        self.stop()
+        self.stop_query()
 
     def close(self) -> None:
         """Let another sync write the tables."""
@@ -269,6 +267,8 @@ class _Sync:
         began, config = time.monotonic(), self._config
         # The id of the query, which its checkpoint keeps.
         writer = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+        if self.error is not None:  # the lease was lost before the stream began
+            raise self.error
         self._lease.check()
         if not self._claimed:
             self._lost_until = self._status.claim(writer, self._find_lost)
