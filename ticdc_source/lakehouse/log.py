@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, StringType, StructField, TimestampType
 
-from ticdc_source.errors import SchemaError, TargetError
+from ticdc_source.errors import SchemaError, TargetError, UnexplainedChangeError
 from ticdc_source.events import DDLEvent
 from ticdc_source.lakehouse.changelog import (
     Changelog,
@@ -300,7 +300,7 @@ def _to_change(
                 f"{column.type.simpleString()} in the changes. Read it as the log has it: "
                 f'schemaHints="{name} {type_.simpleString()}"; or append to another log'
             )
-            raise TargetError(msg)
+            raise UnexplainedChangeError(msg)
         widen.append((name, wide))
     return add, widen
 
