@@ -13,7 +13,6 @@ import sys
 from typing import Any
 
 import pyspark
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from ticdc_source.errors import OptionError
@@ -61,7 +60,7 @@ def session_of(config: SyncConfig) -> SparkSession:
     """Return a session that writes the tables of a sync.
 
     Raises:
-        OptionError: the engine has no release for this PySpark, or the session lacks its jars.
+        OptionError: the engine has no release for this PySpark, or the session lacks its jars or the catalog.
     """
     # Spark's workers use this Python. PySpark itself leaves `spark.pyspark.python` to spark-submit.
     os.environ.setdefault("PYSPARK_PYTHON", config.spark.get("spark.pyspark.python", sys.executable))
@@ -88,6 +87,7 @@ def session_of(config: SyncConfig) -> SparkSession:
             hadoop.set(name.removeprefix(_HADOOP), value)
         else:
             spark.conf.set(name, value)
+    _check_catalog(spark, config.catalog)
     return spark
 
 
@@ -97,15 +97,31 @@ def _check_jars(spark: SparkSession, engine: str) -> None:
     Raises:
         OptionError: the jars of the engine are missing.
     """
-    loader: Any = spark.sparkContext._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]  # noqa: SLF001
-    try:
-        loader.getContextOrSparkClassLoader().loadClass(SETTINGS[engine]["spark.sql.extensions"])
-    except Py4JJavaError:
-        package = _package(engine)
-        submit = f"spark-submit --packages {package} …"
-        advice = submit if _GATEWAY in os.environ else f'[spark] "spark.jars.packages" = "{package}"'
-        msg = f"This session has no {engine.title()}: Spark needs its jars before it starts. Give them: {advice}"
-        raise OptionError(msg) from None
+    utils: Any = spark.sparkContext._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]  # noqa: SLF001
+    name = SETTINGS[engine]["spark.sql.extensions"].replace(".", "/")
+    if utils.getContextOrSparkClassLoader().getResource(f"{name}.class") is not None:
+        return
+    package = _package(engine)
+    submit = f"spark-submit --packages {package} …"
+    advice = submit if _GATEWAY in os.environ else f'[spark] "spark.jars.packages" = "{package}"'
+    msg = f"This session has no {engine.title()}: Spark needs its jars before it starts. Give them: {advice}"
+    raise OptionError(msg)
+
+
+def _check_catalog(spark: SparkSession, catalog: str | None) -> None:
+    """Refuse a catalog that the session does not have.
+
+    Raises:
+        OptionError: it has no settings.
+    """
+    name = "" if catalog is None else catalog.partition(".")[0].strip("`")
+    if name in ("", "spark_catalog") or spark.conf.get(f"spark.sql.catalog.{name}", None) is not None:
+        return
+    msg = (
+        f"target.catalog = {catalog!r}: the session has no catalog {name}. Configure it in [spark], for example "
+        f'"spark.sql.catalog.{name}" = "org.apache.iceberg.spark.SparkCatalog"'
+    )
+    raise OptionError(msg)
 
 
 def _package(engine: str) -> str:
