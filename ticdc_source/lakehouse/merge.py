@@ -31,6 +31,7 @@ from ticdc_source.lakehouse.changelog import (
     newest_images,
     read_changelog,
 )
+from ticdc_source.lakehouse.data_layout import DataLayout
 from ticdc_source.lakehouse.fitting import Fitting, RowsThatStay
 from ticdc_source.lakehouse.merge_plan import MergePlan
 from ticdc_source.lakehouse.repeats import check_table, has_batch, was_skipped
@@ -46,6 +47,7 @@ __all__ = ["DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "merge_into", "t
 
 # Properties of a target.
 TABLE, KEYS, DELETES, PREFIX = "ticdc.table", "ticdc.keys", "ticdc.deletes", "ticdc.column_prefix"
+_OWN = "ticdc."  # begins their names
 _SOFT, _HARD = "soft", "hard"
 
 
@@ -89,6 +91,8 @@ def merge_into(
     properties: Mapping[str, str] | None = None,
     location: str | None = None,
     column_prefix: str | None = None,
+    partition_by: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
     time_zone: str = "UTC",
 ) -> MergeReport:
     """Merge the changes of one table into a Delta or Iceberg table.
@@ -124,6 +128,9 @@ def merge_into(
         properties: table properties for a new target.
         location: where a new target puts its files.
         column_prefix: what precedes `sequence` and `is_deleted`; `_` by default.
+        partition_by: the columns by which a new target is partitioned; in Iceberg also `days(created_at)`,
+            `bucket(16, id)` and other transforms. The layout of a target cannot be changed later.
+        cluster_by: the columns of liquid clustering, for a new target in Delta.
         time_zone: the zone of TIMESTAMP defaults in DDL, which have none: the `timeZone` with which changes are read.
 
     Returns:
@@ -138,7 +145,7 @@ def merge_into(
         ```
 
     Raises:
-        OptionError: `deletes` or `on_destructive_ddl` has an unknown value.
+        OptionError: `deletes` or `on_destructive_ddl` has an unknown value, or the engine has no such layout.
         SchemaError: the frame is no changelog or has no key, or DDL is refused (`on_destructive_ddl`).
         TargetError: the target cannot take the changes. Nothing has been written.
     """
@@ -153,6 +160,7 @@ def merge_into(
             properties=dict(properties or {}),
             location=location,
             prefix=column_prefix,
+            layout=DataLayout(tuple(partition_by), tuple(cluster_by)),
             ddl=tuple(ddl),
             on_destructive_ddl=DestructiveDDL.of(on_destructive_ddl),
             time_zone=time_zone,
@@ -195,6 +203,7 @@ class _Merge:
     properties: dict[str, str]
     location: str | None
     prefix: str | None
+    layout: DataLayout
     ddl: tuple[DDLEvent, ...]
     on_destructive_ddl: DestructiveDDL
     time_zone: str
@@ -206,6 +215,9 @@ class _Merge:
     def run(self) -> MergeReport:
         exists = self.target.exists()
         remembered = self.target.properties() if exists else {}
+        self.layout.check(self.target.engine, self.target.name)
+        if exists and self.target.columns():
+            self.layout.check_target(self.target.name, remembered)
         repeated = exists and has_batch(self.target, self.facts, remembers=True)
         old_rows = OldRows.after(
             self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone
@@ -260,7 +272,11 @@ class _Merge:
                 self._forget_rows(self.target, plan.sequence, truncated_ts or 0)
             retyping.carry_out()
             retyping.renumber(plan.sequence, self.facts)
-            self._alter(plan)
+            if self.layout and not existing:  # until now it only has had DDL
+                own = {name: value for name, value in remembered.items() if name.startswith(_OWN)}
+                self._create(self.target, plan.add, own, deletes, plan.prefix, replaces=True)
+            else:
+                self._alter(plan)
             own_deleted = plan.deleted if deletes == _SOFT else None
             more = {KEYS: keys_as_text(keys), **self._types(old_rows, known), **retyping.as_properties()}
             if self.changes.table and not old_rows.state.table:  # until now it only has had DDL
@@ -481,12 +497,22 @@ class _Merge:
         raise TargetError(msg) if fixed else UnexplainedChangeError(msg)
 
     def _create(
-        self, target: Target, columns: Sequence[NewColumn], more: Mapping[str, str], deletes: str, prefix: str
+        self,
+        target: Target,
+        columns: Sequence[NewColumn],
+        more: Mapping[str, str],
+        deletes: str,
+        prefix: str,
+        *,
+        replaces: bool = False,
     ) -> None:
         facts = {TABLE: self.changes.table, DELETES: deletes, PREFIX: prefix, **more}
         aside = "" if target is self.target else "__deleted"
         location = None if self.location is None else f"{self.location.rstrip('/')}{aside}"
-        target.create(columns, {**facts, **self.properties}, location)
+        layout = self.layout if target is self.target and columns else DataLayout()
+        clause = layout.in_sql(target.name, [column.name for column in columns])
+        settings = {**facts, **layout.as_properties(), **self.properties}
+        target.create(columns, settings, location, layout=clause, replaces=replaces)
 
     def _forget_rows(self, target: Target, sequence: str, until: int) -> None:
         """Remove the rows of a table that was dropped; by the key of the new one they could be found twice."""

@@ -181,7 +181,8 @@ class MicroBatch:
         if kind == "log":
             log = append_log(frame, target, format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
                              resolved_ts=facts.resolved_ts, ddl=ddl, properties=properties,
-                             column_prefix=self.config.column_prefix)  # fmt: skip
+                             column_prefix=self.config.column_prefix, partition_by=own.partition_by,
+                             cluster_by=own.cluster_by)  # fmt: skip
             created, images = log.created, 0
             kind = None if log.missing else kind
         else:
@@ -189,7 +190,8 @@ class MicroBatch:
                                 format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
                                 resolved_ts=facts.resolved_ts, ddl=ddl, on_destructive_ddl="apply",
                                 properties=properties, column_prefix=self.config.column_prefix,
-                                time_zone=self.config.time_zone)  # fmt: skip
+                                time_zone=self.config.time_zone, partition_by=own.partition_by,
+                                cluster_by=own.cluster_by)  # fmt: skip
             created, images = merged.created, merged.images
         now = replace(
             status,

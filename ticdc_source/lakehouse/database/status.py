@@ -30,6 +30,8 @@ _SCHEMA = StructType([
     StructField("images", LongType()),
     StructField("set_aside_batch", LongType()),
     StructField("reason", StringType()),
+    StructField("maintained_ms", LongType()),
+    StructField("maintained_batch", LongType()),
 ])  # fmt: skip
 _SYNC = "ticdc.sync"  # the property of the table that names the sync
 
@@ -49,6 +51,8 @@ class TableStatus:
         images: how many changed rows the sync has written.
         set_aside_batch: the micro-batch in which it was set aside.
         reason: why it was set aside.
+        maintained_ms: when its files were tidied last, or it was created: milliseconds since the epoch.
+        maintained_batch: the micro-batch that had changed it last then.
     """
 
     table_name: str
@@ -61,6 +65,8 @@ class TableStatus:
     images: int = 0
     set_aside_batch: int | None = None
     reason: str | None = None
+    maintained_ms: int | None = None
+    maintained_batch: int | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return it as values of JSON."""

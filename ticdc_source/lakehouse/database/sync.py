@@ -16,6 +16,7 @@ from ticdc_source.lakehouse.database.kept_records import KeptRecords
 from ticdc_source.lakehouse.database.micro_batch import MicroBatch, Outcome
 from ticdc_source.lakehouse.database.quarantine import Quarantine
 from ticdc_source.lakehouse.database.status import StatusTable, TableStatus
+from ticdc_source.lakehouse.database.upkeep import Upkeep
 from ticdc_source.lakehouse.targets import CommitFacts
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.spark.sync_state import SyncState
@@ -36,6 +37,7 @@ class BatchReport:
         created: the tables whose target it created.
         set_aside: the tables that were set aside in it, with the reasons.
         bad_records: how many records went into quarantine.
+        maintained: the tables whose files were tidied after it.
         resolved_ts: the tables have every change up to this commit-ts, itself included; None if nobody knows.
         seconds: how long it took.
     """
@@ -45,6 +47,7 @@ class BatchReport:
     created: tuple[str, ...] = ()
     set_aside: Mapping[str, str] = field(default_factory=dict)
     bad_records: int = 0
+    maintained: tuple[str, ...] = ()
     resolved_ts: int | None = None
     seconds: float = 0.0
 
@@ -155,6 +158,7 @@ class _Sync:
         self._state = SyncState(f"{config.checkpoint}/state")
         self._status = _status_table(spark, config)
         self._tables = self._status.read()
+        self._upkeep = Upkeep(spark, config)
         self._resumed: dict[str, int] = {}
         self._stopping = threading.Event()
         self._written_at = 0.0
@@ -180,6 +184,7 @@ class _Sync:
     def end(self) -> SyncReport:
         """Write the statuses for the last time."""
         if self._batches:
+            self._tables |= self._upkeep.after_batch(self._tables, is_last=True)
             self._status.write(self._tables)
         return SyncReport(tables=dict(self._tables), batches=self._batches, bad_records=self._bad_records)
 
@@ -216,6 +221,8 @@ class _Sync:
             bad_records += micro_batch.quarantine_unreadable()
             outcomes += micro_batch.apply(sorted({*changes, *changes.errors}))
         self._tables |= {each.status.table_name: each.status for each in outcomes}
+        upkeep = self._upkeep.after_batch(self._tables)
+        self._tables |= upkeep
         report = BatchReport(
             batch_id=batch_id,
             changed={each.status.table_name: each.images for each in outcomes if each.images},
@@ -226,11 +233,17 @@ class _Sync:
                 if each.status.set_aside_batch == batch_id
             },
             bad_records=bad_records + sum(each.bad_records for each in outcomes),
+            maintained=tuple(name for name, each in sorted(upkeep.items()) if each.maintained_batch != -1),
             resolved_ts=changes.resolved_ts,
             seconds=time.monotonic() - began,
         )
         # A table that is set aside must be so after a restart too; the rest is for people.
-        if report.set_aside or report.created or time.monotonic() - self._written_at > _STATUS_EVERY_S:
+        if (
+            report.set_aside
+            or report.created
+            or report.maintained
+            or time.monotonic() - self._written_at > _STATUS_EVERY_S
+        ):
             self._status.write(self._tables)
             self._written_at = time.monotonic()
         self._batches += 1
