@@ -32,7 +32,7 @@ from ticdc_source.lakehouse.widening import common_type
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.model import MYSQL_TYPE
 
-__all__ = ["LogReport", "append_log", "is_merged", "scd2_view"]
+__all__ = ["LogReport", "append_log", "check_key", "is_merged", "scd2_view"]
 
 _LOG = "ticdc.log"
 _CHANGE, _COMMITTED_AT, _SEQUENCE = "change", "committed_at", "sequence"
@@ -53,6 +53,7 @@ class LogReport:
         widened: the columns whose type was widened.
         undecided: the columns that the log does not get yet: they have had only NULLs, which do not tell their type.
         missing: whether nothing was done, because the log does not exist and only DDL came.
+        rows: how many rows were appended; None if the engine does not tell.
     """
 
     target: str
@@ -61,6 +62,7 @@ class LogReport:
     widened: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
     missing: bool = False
+    rows: int | None = None
 
 
 def append_log(
@@ -174,13 +176,14 @@ def _append(
         clause = layout.in_sql(log.name, [column.name for column in add])
         settings = {**own, **keys, **retyping.as_properties(), **layout.as_properties(), **properties}
         log.create(add, settings, location, layout=clause)
-    log.append(_rows(changelog, wanted, ddl, retyping, preimages=preimages), facts)
+    appended = log.append(_rows(changelog, wanted, ddl, retyping, preimages=preimages), facts)
     return LogReport(
         target=log.name,
         created=not exists,
         added=tuple(column.name for column in add) if exists else (),
         widened=tuple(name for name, _ in widen),
         undecided=undecided,
+        rows=appended.rows,
     )
 
 
@@ -204,10 +207,27 @@ def is_merged(changes: DataFrame, target: str, log: str) -> bool:
         TargetError: the table has lost its key, or has got one, so that the other one of the two has its rows.
     """
     changelog, spark = read_changelog(changes), changes.sparkSession
+    if not changelog.columns:  # DDL alone
+        return existing_target(spark, log) is None or existing_target(spark, target) is not None
+    check_key(changes, target, log)
+    return bool(changelog.keys)
+
+
+def check_key(changes: DataFrame, target: str, log: str) -> None:
+    """Refuse the changes of a table that has lost its key, or has got one, since its rows were written.
+
+    Args:
+        changes: a changelog frame of one table, with columns of the table.
+        target: the name of the target.
+        log: the name of the log.
+
+    Raises:
+        SchemaError: the frame is no changelog.
+        TargetError: the other one of the two has the rows.
+    """
+    changelog, spark = read_changelog(changes), changes.sparkSession
     merged = existing_target(spark, target)
     logged = existing_target(spark, log)
-    if not changelog.columns:  # DDL alone
-        return logged is None or merged is not None
     what = changelog.table or "the table"
     if changelog.keys and merged is None and logged is not None:
         msg = (
@@ -221,7 +241,6 @@ def is_merged(changes: DataFrame, target: str, log: str) -> bool:
             f"{target} to have the changes from now on in {log}"
         )
         raise TargetError(msg)
-    return bool(changelog.keys)
 
 
 def _settled(changelog: Changelog, log: Target, existing: Mapping[str, DataType]) -> tuple[Changelog, tuple[str, ...]]:
