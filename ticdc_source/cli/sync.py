@@ -8,6 +8,8 @@ the exit code is then 1. It needs an environment with a PySpark for which the en
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +31,7 @@ __all__ = ["SUMMARY", "add_arguments", "run"]
 
 SUMMARY = "keep the tables of topics in Delta or Iceberg"
 _SET_ASIDE = 1
+_TERMINATED = 128 + 15  # as a shell says it of SIGTERM
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,6 +113,8 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
     from ticdc_source.lakehouse.database.sync import sync  # noqa: PLC0415 (it imports pyspark)
 
     spark = session_of(config)
+    # Whoever stops a container sends SIGTERM; the next process need not wait until the lease of this one ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     if not arguments.json:
         errors().print(f"reading {plain(', '.join(config.topics))}")
     report = sync(

@@ -53,7 +53,6 @@ class LogReport:
         widened: the columns whose type was widened.
         undecided: the columns that the log does not get yet: they have had only NULLs, which do not tell their type.
         missing: whether nothing was done, because the log does not exist and only DDL came.
-        rows: how many rows were appended; None if the engine does not tell.
     """
 
     target: str
@@ -62,7 +61,6 @@ class LogReport:
     widened: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
     missing: bool = False
-    rows: int | None = None
 
 
 def append_log(
@@ -176,14 +174,13 @@ def _append(
         clause = layout.in_sql(log.name, [column.name for column in add])
         settings = {**own, **keys, **retyping.as_properties(), **layout.as_properties(), **properties}
         log.create(add, settings, location, layout=clause)
-    appended = log.append(_rows(changelog, wanted, ddl, retyping, preimages=preimages), facts)
+    log.append(_rows(changelog, wanted, ddl, retyping, preimages=preimages), facts)
     return LogReport(
         target=log.name,
         created=not exists,
         added=tuple(column.name for column in add) if exists else (),
         widened=tuple(name for name, _ in widen),
         undecided=undecided,
-        rows=appended.rows,
     )
 
 

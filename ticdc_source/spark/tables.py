@@ -22,8 +22,9 @@ from ticdc_source.monitoring.watermarks import Progress
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.record_frames import held_back
+from ticdc_source.pipeline.record_frames import held_back, protocols_in
 from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.spark.frames import OptionValue, decode, decoded, option_texts, records_of, surveyed
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.sync_state import Leftover, SyncState
@@ -51,6 +52,8 @@ class Tables(dict[str, DataFrame]):
         resolved_ts: every change of every selected table up to this commit-ts, itself included, has been read; tables
             in `errors` and dropped records are not covered. None without a `SyncState`, and while a topic partition has
             had no watermark.
+        protocol: the protocol of the records; None if the option is `auto`, and `on_table_error` is not `report` or all
+            records are bad.
         resolved_before: the `resolved_ts` of the micro-batch before this one.
         errors: why tables cannot be read, unless `on_table_error` is and was `fail`.
         records: the records of the micro-batch, and those that were held back before it, as `outputFormat=record` has
@@ -64,6 +67,7 @@ class Tables(dict[str, DataFrame]):
         self.ddl: Mapping[str, Sequence[DDLEvent]] = {}
         self.resolved_ts: int | None = None
         self.resolved_before: int | None = None
+        self.protocol: str | None = None
         self.errors: dict[str, TiCDCSourceError] = {}
         self.records: DataFrame | None = None
         self.bad_record_error: TiCDCSourceError | None = None
@@ -160,6 +164,9 @@ def tables(
             return result
         before = state.before(frame.sparkSession, batch_id)
         records = result.persist(_with_held(_as_records(frame, options), _as_records(before.held, options)))
+        if on_table_error == "report":
+            result.protocol = _protocol_of(records, parsed)
+            parsed, own = _with_protocol(result.protocol, parsed, own)
         progress = _progress(records, before.progress, batch_id, state.partitions)
         batch = _MicroBatch(records, parsed, own, before.progress, _held_from(progress, consistency))
         content = batch.content(before.ddl, on_table_error)
@@ -203,6 +210,8 @@ def replayed(
             the record was held back before the first of these micro-batches that has it.
         state: the state of the stream.
         batch_id: the number of the micro-batch that comes next.
+        protocol: the protocol of the records; None if the option is `auto`, and `on_table_error` is not `report` or all
+            records are bad.
         resolved_before: the resolved ts before the first of them: of records that were held back, the changes up to it
             were returned earlier.
         held_from: the commit-ts from which the last of them held changes back; None if it held none back.
@@ -216,6 +225,8 @@ def replayed(
     result = Tables()
     try:
         records = result.persist(kept.repartition(*place[:2]).sortWithinPartitions(*place))
+        result.protocol = _protocol_of(records, parsed)
+        parsed, own = _with_protocol(result.protocol, parsed, own)
         batch = _MicroBatch(records, parsed, own, replace(before.progress, resolved_ts=resolved_before), held_from)
         batch.fill(result, batch.content(_ddl_before(before.ddl, records), "report"), "report", {})
     except BaseException:
@@ -294,6 +305,32 @@ def _own_options(
         str(parse_table(name)).lower(): frame_options(option_texts({**options, **own}))
         for name, own in table_options.items()
     }
+
+
+def _protocol_of(records: DataFrame, options: Options) -> str | None:
+    """Return the protocol of records; None if all are bad. A task with nothing but bad records could not tell it.
+
+    Raises:
+        OptionError: they have several.
+    """
+    if options.protocol != "auto":
+        return options.protocol
+    undecoded, _ = records_of(records, options)
+    found = sorted(row[0] for row in undecoded.mapInArrow(protocols_in, "protocol string").distinct().collect())
+    if len(found) > 1:
+        msg = (
+            f"The topics hold more than one protocol: {', '.join(found)}. Copy them apart, each with a sync of its own"
+        )
+        raise OptionError(msg)
+    return next(iter(found), None)
+
+
+def _with_protocol(
+    protocol: str | None, options: Options, own: Mapping[str, Options]
+) -> tuple[Options, dict[str, Options]]:
+    """Return options with a protocol; if all records are bad, any decoder says so."""
+    protocol = protocol or next(iter(PROTOCOLS))
+    return replace(options, protocol=protocol), {name: replace(each, protocol=protocol) for name, each in own.items()}
 
 
 def _as_records(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFrame:

@@ -1,7 +1,7 @@
 """A lease: which process writes the tables of a sync now. It is a property of the status table, with owner and time.
 
-Delta refuses one of two processes that set a property at once. Iceberg may take both, and then the last one counts: so
-whoever has written a lease reads it again, and renews it only if it is still there.
+No engine sets a property only if it is what it was. Of two processes that take a free lease at once, the last one has
+it: so whoever has written a lease reads it again after a while, and renews it only if it is still there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ticdc_source.errors import TargetError
+from ticdc_source.lakehouse.database.failures import retried
 from ticdc_source.lakehouse.targets import Target
 
 __all__ = ["LEASE_S", "Lease", "Owner"]
@@ -97,13 +98,13 @@ class Lease:
         Raises:
             TargetError: another sync has it.
         """
-        began = self._clock()
         table = self._table()
         owner, since = _read(table)
         if owner is not None and not self._is_free(owner, since):
             raise self._held(table, owner, since)
-        self._write(table)
-        # Another one may have looked before this one wrote, and write after it: it takes as long as this one took.
+        began = self._clock()
+        retried(lambda: self._write(table), self._sleep)
+        # Another one may have looked before this one wrote, and write after it: that takes as long as it took here.
         self._sleep(self._clock() - began + _SETTLE_S)
         self.check(now=True)
 
@@ -149,6 +150,8 @@ class Lease:
     def release(self) -> None:
         """Give the lease back, if this process has it."""
         self._released.set()
+        if not self._renewed_at:  # it never had it
+            return
         with self.lock:
             table = self._table()
             owner, _ = _read(table)

@@ -26,6 +26,7 @@ from ticdc_source.lakehouse.sql_targets import open_target
 from ticdc_source.lakehouse.targets import CommitFacts, Target
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import parse_table
+from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.model import KEY, MYSQL_TYPE, TABLE
 from ticdc_source.spark.frames import decode
@@ -95,8 +96,9 @@ class MicroBatch:
         if self.config.bad_records == "fail":
             raise self.changes.bad_record_error
         bad = self.changes.records.where(F.array_contains("_event_types", "corrupt") & (F.size("_tables") == 0))
-        options = {name: text for name, text in self.config.decode_options().items() if name == "protocol"}
-        rows = decode(bad, outputFormat="event", mode="PERMISSIVE", **options)
+        rows = decode(
+            bad, outputFormat="event", mode="PERMISSIVE", protocol=self.changes.protocol or next(iter(PROTOCOLS))
+        )
         return self.quarantine.add(rows, _CORRUPT, replace(self.facts, app_id=f"{self.facts.app_id}/unreadable"))
 
     def apply(self, names: Sequence[str]) -> list[Outcome]:
@@ -187,15 +189,17 @@ class MicroBatch:
             check_key(frame, self.layout.target(table), self.layout.target(table, "__log"))
         properties = {} if complete_since is None else {COMPLETE: str(complete_since)}
         facts = replace(self.facts, resolved_ts=None) if status.bad_records else self.facts
-        if columns and complete_since is None is not status.complete_since:
+        if columns and complete_since is None and status.complete_since is not None:
             opened.remove_properties([COMPLETE])  # before it is wrong
         if kind == "log":
+            frame = self.changes.persist(frame)
+            change_type = F.col(f"{self.config.column_prefix}change_type")
+            images = frame.where(change_type.isin("insert", "update_postimage", "delete")).count()
             log = append_log(frame, target, format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
                              resolved_ts=facts.resolved_ts, ddl=ddl, properties=properties,
                              column_prefix=self.config.column_prefix, partition_by=settings.partition_by,
                              cluster_by=settings.cluster_by)  # fmt: skip
-            created, images = log.created, log.rows or 0
-            kind = None if log.missing else kind
+            created, kind = log.created, None if log.missing else kind
         else:
             merged = merge_into(frame, target, keys=settings.keys, deletes=settings.deletes or self.config.deletes,
                                 format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
@@ -214,7 +218,7 @@ class MicroBatch:
             resolved_ts=facts.resolved_ts if facts.resolved_ts is not None else status.resolved_ts,
             batch_id=facts.batch_id or 0,
             images=status.images + images,
-            columns=columns,
+            columns=tuple(each for each in columns if "__until_" not in each),  # those may be dropped
         )
         return Outcome(now, images=images, created=created)
 

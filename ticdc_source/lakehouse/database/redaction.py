@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from ticdc_source.options.names import HIDDEN, without_secrets
+from ticdc_source.options.names import HIDDEN, is_option, without_secrets
 
 __all__ = ["SECRET_NAME", "Redaction"]
 
@@ -32,7 +32,11 @@ class Redaction:
 
     def __init__(self, options: Mapping[str, str], settings: Mapping[str, str]) -> None:
         shown = without_secrets(options)
-        values = {text for name, text in options.items() if shown[name] != text}
+        values = {
+            text
+            for name, text in options.items()
+            if shown[name] != text and (is_option(name) or SECRET_NAME.search(name))
+        }
         values |= {text for name, text in settings.items() if SECRET_NAME.search(name)}
         values |= {part for text in values for match in _QUOTED.findall(text) for part in match}
         self._given = _one_of(text for text in values if text.strip())

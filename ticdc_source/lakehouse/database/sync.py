@@ -142,7 +142,7 @@ def sync(
         trigger = {"availableNow": True} if config.trigger is None else {"processingTime": config.trigger}
         stream = records.writeStream.foreachBatch(running.apply).trigger(**trigger)
         query = stream.option("checkpointLocation", running.checkpoint.folder).queryName("ticdc-source sync").start()
-        running.keep_lease(query.stop)
+        running.stop_query = query.stop
         try:
             query.awaitTermination()
         except BaseException:
@@ -173,6 +173,7 @@ class _Sync:
 
     def __init__(self, spark: SparkSession, config: SyncConfig, on_batch: Callable[[BatchReport], None]) -> None:
         self.error: BaseException | None = None
+        self.stop_query: Callable[[], None] = lambda: None
         self.checkpoint = StreamCheckpoint(spark, f"{config.checkpoint}/stream")
         self._spark = spark
         self._config = config
@@ -188,6 +189,7 @@ class _Sync:
         self._checked: set[str] = set()
         self._lost_until: int | None = None
         self._claimed = False
+        self._protocol: dict[str, str] = {}
         self._stopping = threading.Event()
         self._shared = Shared(stopping=self._stopping, try_store=self._try_store)
         self._written_at = 0.0
@@ -198,17 +200,14 @@ class _Sync:
         identity = self._status.check(self.checkpoint.query_id(), self.checkpoint.committed(), self._config.topics)
         self._lost_until = identity.get("lost_until", _now())
         self._lease.take()
+        self._lease.keep(self._lost_lease)
         self._tables = self._status.read()
 
-    def keep_lease(self, stop: Callable[[], None]) -> None:
-        """Renew the lease until the sync ends; if another sync takes it, stop the stream."""
-
-        def lost(error: TargetError) -> None:
-            self.error = error
-            self.stop()
-            stop()
-
-        self._lease.keep(lost)
+    def _lost_lease(self, error: TargetError) -> None:
+        """Stop the stream: another sync writes the tables now."""
+        self.error = error
+        self.stop()
+        self.stop_query()
 
     def close(self) -> None:
         """Let another sync write the tables."""
@@ -273,6 +272,8 @@ class _Sync:
         began, config = time.monotonic(), self._config
         # The id of the query, which its checkpoint keeps.
         writer = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+        if self.error is not None:  # the lease was lost before the stream began
+            raise self.error
         self._lease.check()
         if not self._claimed:
             self._lost_until = self._status.claim(writer, self._find_lost)
@@ -285,8 +286,10 @@ class _Sync:
             on_table_error="report",
             resume=None,
             table_options=config.table_options(),
-            **config.decode_options(),
+            **{**config.decode_options(), **self._protocol},
         ) as changes:
+            if changes.protocol is not None:  # the next micro-batch need not look
+                self._protocol = {"protocol": changes.protocol}
             micro_batch = self._micro_batch(changes, CommitFacts(changes.resolved_ts, writer, batch_id), self._tables)
             bad_records = micro_batch.quarantine_without_table()
             outcomes = micro_batch.apply(sorted({*changes, *changes.errors}))
