@@ -322,7 +322,7 @@ def _to_change(
         if wide is None or not log.can_widen(type_, wide):
             misfit = Misfit.of(name, (type_, column.type), (None, given.get(column.name)))
             if retyping.knows(misfit):
-                retyping.fit(misfit, existing, None)
+                retyping.fit(misfit, existing, keeps=False)
                 continue
             msg = (
                 f"Cannot append to {log.name}: column {name} is {type_.simpleString()} there and "

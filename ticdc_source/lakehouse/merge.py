@@ -255,6 +255,7 @@ class _Merge:
         truncated_ts = old_rows.state.truncated_ts
         rows = RowsThatStay(self.target, images, f"{prefix}sequence", f"{prefix}is_deleted", truncated_ts or 0)
         plan = self._plan(images, prefix, deletes, existing, decided, Fitting(retyping, old_rows, rows))
+        retyping.check_rows(rows.frame)
         retyping.check_changes(images.frame, images.names())
         old_rows.check_changes(given, existing, images)
         waits = old_rows.of_another_type(existing, [field.name for field in self.changes.columns])

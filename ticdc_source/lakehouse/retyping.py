@@ -232,6 +232,7 @@ class Retyping:
         casts: by lower-case name, the columns of the changes that become what the target has.
         key_dropped_ts: the commit-ts of the event that dropped the primary key; None if it has one, or never had.
         relabelled: the columns whose labels the DDL of this call reorders.
+        kept: the columns that move with their values in this call, each with the condition that its value can.
     """
 
     target: Target
@@ -240,6 +241,7 @@ class Retyping:
     casts: dict[str, Cast] = field(default_factory=dict)
     key_dropped_ts: int | None = None
     relabelled: Sequence[Relabelled] = ()
+    kept: list[tuple[Misfit, str]] = field(default_factory=list)
 
     @classmethod
     def of(cls, target: Target, remembered: Mapping[str, str], events: Sequence[DDLEvent]) -> Retyping:
@@ -274,20 +276,16 @@ class Retyping:
         """Return whether `fit` can decide about a column: DDL has stated its type, or numbers stand for its values."""
         return misfit.cast.always_fits or misfit.column.lower() in self.stated
 
-    def fit(self, misfit: Misfit, names: Iterable[str], rows: DataFrame | None, *, refuse: bool = True) -> DataType:
+    def fit(self, misfit: Misfit, names: Iterable[str], *, keeps: bool) -> DataType:
         """Decide about a column: the changes become what the target has, or the target's column moves.
 
         Args:
             misfit: the column.
             names: the names of all columns of the target.
-            rows: the rows that keep their values; None if they get others, or there are none.
-            refuse: whether values that TiDB converts by rules of its own are an error. If not, they stay aside.
+            keeps: whether rows of the target keep their values, as the other type: `check_rows` checks that they can.
 
         Returns:
             The type that the target will have.
-
-        Raises:
-            TargetError: values of the target cannot be converted.
         """
         column, old, new = misfit.column, misfit.old, misfit.new
         cast = misfit.cast
@@ -300,33 +298,45 @@ class Retyping:
         if not _is_kind_of(new, begun) and (_is_kind_of(old, begun) or not isinstance(new, StringType)):
             self.casts[column.lower()] = cast
             return old
-        self._move(misfit, stated, {name.lower() for name in names}, rows, refuse=refuse)
+        self._move(misfit, stated, {name.lower() for name in names}, keeps=keeps)
         return new
 
-    def _move(
-        self, misfit: Misfit, stated: StatedType, taken: set[str], rows: DataFrame | None, *, refuse: bool
-    ) -> None:
-        column = misfit.column
-        aside = free_name(f"{column}__until_{stated.commit_ts}", taken)
+    def _move(self, misfit: Misfit, stated: StatedType, taken: set[str], *, keeps: bool) -> None:
+        aside = free_name(f"{misfit.column}__until_{stated.commit_ts}", taken)
         types = (misfit.old, misfit.new, misfit.old_mysql, misfit.new_mysql)
         value = None
-        if rows is not None:
-            exact = conversion(quoted(column), *types).exact
-            lost = rows.where(f"NOT ({exact})").select(quoted(column)).head(1)
-            if not lost:
-                kept = conversion(quoted(aside), *types)
-                value = f"CASE WHEN {kept.exact} THEN {kept.value} END"
-            elif refuse:
+        if keeps:
+            kept = conversion(quoted(aside), *types)
+            value = f"CASE WHEN {kept.exact} THEN {kept.value} END"
+            self.kept.append((misfit, conversion(quoted(misfit.column), *types).exact))
+        type_ = misfit.new.simpleString()
+        self.moves.append(Move(column=misfit.column, aside=aside, until=stated.commit_ts, type=type_, value=value))
+
+    def check_rows(self, rows: Callable[[], DataFrame]) -> None:
+        """Check, in one pass, that the values of columns that move can become those of the new type.
+
+        Args:
+            rows: returns the rows that keep their values.
+
+        Raises:
+            TargetError: only TiDB knows what a value becomes.
+        """
+        if not self.kept:
+            return
+        lost = [
+            F.first(F.when(F.expr(f"NOT ({exact})"), F.col(quoted(misfit.column)).cast("string")), ignorenulls=True)
+            for misfit, exact in self.kept
+        ]
+        found = rows().agg(*(column.alias(f"lost{number}") for number, column in enumerate(lost))).collect()[0]
+        for (misfit, _), value in zip(self.kept, found, strict=True):
+            if value is not None:
                 msg = (
-                    f"DDL made column {column} {stated.type}, and rows of {self.target.name} have values such as "
-                    f"{str(lost[0][0])[:50]!r} in it, of which only TiDB knows what they are as "
-                    f"{misfit.new.simpleString()}. Set them to what TiDB has now, or to NULL, and start again; or "
-                    "write into another target, from a new snapshot"
+                    f"DDL made column {misfit.column} {self.stated[misfit.column.lower()].type}, and rows of "
+                    f"{self.target.name} have values such as {value[:50]!r} in it, of which only TiDB knows what they "
+                    f"are as {misfit.new.simpleString()}. Set them to what TiDB has now, or to NULL, and start again; "
+                    "or write into another target, from a new snapshot"
                 )
                 raise TargetError(msg)
-        self.moves.append(
-            Move(column=column, aside=aside, until=stated.commit_ts, type=misfit.new.simpleString(), value=value)
-        )
 
     def check_changes(self, rows: DataFrame, columns: Mapping[str, str]) -> None:
         """Check that the target's types hold the values of changes that become values of them.
@@ -405,16 +415,18 @@ class Retyping:
         if not waiting:
             return
         self.target.set_properties({MOVED: _as_text(self.moves)})
+        names = {name.lower() for name in self.target.columns()}
         for move in waiting:
-            names = {name.lower() for name in self.target.columns()}
             if move.aside.lower() not in names:
                 self.target.rename_column(move.column, move.aside)
                 names.discard(move.column.lower())
-            if move.column.lower() not in names:
-                self.target.add_columns([NewColumn(move.column, _spark_type(move.type))])
-        for move in waiting:
-            if move.value is not None:
-                self.target.update_rows({move.column: move.value}, f"{quoted(move.aside)} IS NOT NULL", CommitFacts())
+        new = [NewColumn(move.column, _spark_type(move.type)) for move in waiting if move.column.lower() not in names]
+        if new:
+            self.target.add_columns(new)
+        values = {move.column: move.value for move in waiting if move.value is not None}
+        if values:
+            where = " OR ".join(f"{quoted(move.aside)} IS NOT NULL" for move in waiting if move.value is not None)
+            self.target.update_rows(values, where, CommitFacts())
         self.moves = [replace(move, done=True) for move in self.moves]
         self.target.set_properties({MOVED: _as_text(self.moves)})
 

@@ -10,7 +10,7 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ticdc_source.errors import TargetError, TiCDCSourceError
+from ticdc_source.errors import TargetError, TiCDCSourceError, UnexplainedChangeError
 from ticdc_source.lakehouse.database.config import SyncConfig, TableConfig
 from ticdc_source.lakehouse.database.failures import Shared, retried, text_of
 from ticdc_source.lakehouse.database.kept_records import Bounds, KeptRecords
@@ -236,7 +236,10 @@ class MicroBatch:
 
     def _set_aside(self, status: TableStatus, error: Exception) -> Outcome:
         self._keep(status.table_name)
-        return Outcome(status.set_aside(self.facts.batch_id or 0, self.reason(error)))
+        reason, waits = self.reason(error), isinstance(error, UnexplainedChangeError)
+        if waits:
+            reason = f"{reason}. If DDL of the table that comes later explains it, the table goes on by itself"
+        return Outcome(status.set_aside(self.facts.batch_id or 0, reason, waits_for_ddl=waits))
 
     def reason(self, error: Exception) -> str:
         """Return why a table is set aside, without secrets."""

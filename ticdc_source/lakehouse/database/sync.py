@@ -293,6 +293,8 @@ class _Sync:
             micro_batch = self._micro_batch(changes, CommitFacts(changes.resolved_ts, writer, batch_id), self._tables)
             bad_records = micro_batch.quarantine_without_table()
             outcomes = micro_batch.apply(sorted({*changes, *changes.errors}))
+        outcomes = [self._explained(each, batch_id, writer) if each.status.table_name in changes.ddl else each
+                    for each in outcomes]  # fmt: skip
         before, self._tables = self._tables, self._tables | {each.status.table_name: each.status for each in outcomes}
         changed = [each.status for each in outcomes if _matters(before.get(each.status.table_name), each.status)]
         upkeep = self._upkeep.after_batch(self._tables)
@@ -398,6 +400,13 @@ class _Sync:
                 raise
             return Outcome(replace(aside, reason=self._redaction.text(text_of(error))))
         return _all(outcomes)
+
+    def _explained(self, outcome: Outcome, batch_id: int, writer: str) -> Outcome:
+        """Resume a table that has waited for the DDL of this micro-batch; if it has not, leave it as it is."""
+        status = outcome.status
+        if not status.waits_for_ddl or status.set_aside_batch == batch_id:
+            return outcome
+        return self._resume_one(status.table_name, batch_id, writer)
 
     def _written_up_to(self, name: str, writer: str) -> int:
         """Return the last micro-batch that the target of a table has; -1 if it has none."""
