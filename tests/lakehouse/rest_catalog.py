@@ -134,8 +134,11 @@ class Catalog:
         if method == "POST":
             request = self._read(body, "UpdateTableRequest")
             return self._written(self._handlers.updateTable(self._catalog, table, request))
-        found = self._written(self._handlers.loadTable(self._catalog, table))
-        return Answer(204) if method == "HEAD" else found
+        if method == "HEAD":
+            self._handlers.tableExists(self._catalog, table)
+            return Answer(204)
+        every = self._iceberg.rest.RESTCatalogProperties.SnapshotMode.ALL
+        return self._written(self._handlers.loadTable(self._catalog, table, every))
 
     def _read(self, body: str, name: str) -> Any:
         loaded = self._java.java.lang.Class.forName(f"{REQUESTS}.{name}")
