@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BooleanType, DataType, VariantType
 
 from ticdc_source.errors import OptionError, SchemaError, TargetError, UnexplainedChangeError
@@ -24,19 +23,16 @@ from ticdc_source.lakehouse.changelog import (
     Changelog,
     Images,
     comment_of,
-    computed_with,
-    given_to_target,
     keys_as_text,
-    lost_values,
     newest_images,
     read_changelog,
 )
 from ticdc_source.lakehouse.data_layout import DataLayout
 from ticdc_source.lakehouse.fitting import Fitting, RowsThatStay
-from ticdc_source.lakehouse.merge_plan import MergePlan
+from ticdc_source.lakehouse.merge_plan import MergePlan, computed_images
 from ticdc_source.lakehouse.repeats import check_table, has_batch, was_skipped
 from ticdc_source.lakehouse.retyping import Misfit, Retyping, free_name
-from ticdc_source.lakehouse.sessions import frame_in, own_session, shuffling, tasks_of
+from ticdc_source.lakehouse.sessions import frame_in, own_session, shuffling
 from ticdc_source.lakehouse.sql_targets import open_target
 from ticdc_source.lakehouse.target_ddl import COLUMN_TYPES, DestructiveDDL
 from ticdc_source.lakehouse.targets import CommitFacts, Merged, NewColumn, Target, quoted
@@ -250,7 +246,8 @@ class _Merge:
         repeated: bool,
     ) -> MergeReport:
         existing = self.target.columns() if exists else {}
-        images, count, gone, decided = self._computed(newest_images(self.changes, keys), existing)
+        newest = newest_images(self.changes, keys)
+        images, count, gone, decided = computed_images(newest, self.changes, existing, self._what)
         prefix = self._prefix(remembered)
         truncated_ts = old_rows.state.truncated_ts
         rows = RowsThatStay(self.target, images, f"{prefix}sequence", f"{prefix}is_deleted", truncated_ts or 0)
@@ -551,45 +548,6 @@ class _Merge:
             tombstones.add_columns(new)
         old_rows.in_tombstones(tombstones, images.keys, plan.sequence, self.facts)
         return tombstones, True
-
-    def _computed(
-        self, images: Images, existing: Mapping[str, DataType]
-    ) -> tuple[Images, int, int, dict[str, DataType | None]]:
-        """Compute the images and, in the same pass, what is to be known of them.
-
-        It decides the type of a column (`given_to_target`) whose values, if there are any, are values of its own type.
-        It does not get an undecided column without a value: values that come later would not fit a default type.
-
-        Args:
-            images: the images.
-            existing: the columns of the target.
-
-        Returns:
-            The images; how many there are, and how many of them say that the row is gone; and by the name of such a
-            column the type that the target has, None if it lacks the column.
-        """
-        types = {name.lower(): type_ for name, type_ in existing.items()}
-        given = given_to_target(self.changes.columns, types)
-        undecided = {name: number for number, name in enumerate(images.others) if name in given}
-        lost = {
-            f"lost{number}": lost_values(f"c{number}", given[name], types.get(name.lower()))
-            for name, number in undecided.items()
-        }
-        counts = {
-            "all": F.count(F.lit(1)),
-            "gone": F.count_if("gone"),
-            "unordered": F.count_if(F.col("seq").isNull()),
-        }
-        frame, row = computed_with(images.frame, {**counts, **lost})
-        if row["unordered"]:
-            msg = (
-                f"Cannot merge {self._what}: {row['unordered']} keys have only rows without a "
-                "_sequence, by which changes are ordered. Keep the column as the source gives it"
-            )
-            raise SchemaError(msg)
-        decided = {name: types.get(name.lower()) for name, number in undecided.items() if not row[f"lost{number}"]}
-        few = replace(images, frame=frame.coalesce(tasks_of(row["all"])))
-        return few, row["all"], row["gone"], decided
 
     def _bury(self, images: Images, tombstones: Target, plan: MergePlan) -> None:
         """Write the keys of deleted rows into the table of tombstones."""
