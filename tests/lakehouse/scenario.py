@@ -25,6 +25,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from tests.lakehouse.cost_scenario import CostScenario
 from tests.lakehouse.ddl_scenario import DDLScenario
+from tests.lakehouse.maintenance_scenario import MaintenanceScenario
 from tests.lakehouse.types_scenario import TypesScenario
 from tests.versions.engines import ENGINES, Engine
 from ticdc_source.errors import OptionError, SchemaError, TargetError, TiCDCSourceError
@@ -502,6 +503,7 @@ def main() -> None:
             scenario.from_a_table, scenario.bad_input, scenario.hostile_names,
             *TypesScenario(engine.name, spark, scenario._name, arguments.folder, equal).parts(),
             *CostScenario(engine.name, spark, scenario._name, equal).parts(),
+            *MaintenanceScenario(engine.name, spark, scenario._name, equal, refused).parts(),
             *DDLScenario(engine.name, spark, scenario._name, equal, refused).parts(),
         ]  # fmt: skip
         for part in parts:

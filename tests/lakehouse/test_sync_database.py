@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -47,10 +47,10 @@ def python_of(engine: str) -> str:
     return str(interpreter(NEWEST[engine].pyspark))
 
 
-def spark_of(engine: str) -> dict[str, str]:
+def spark_of(engine: str, more_jars: Sequence[Path] = ()) -> dict[str, str]:
     """Return the environment variable that gives Spark an engine's jars, and settings for a small machine."""
     settings = {**SESSION, "spark.driver.memory": "1g", "spark.master": "local[2]"}
-    jars = ",".join(map(str, NEWEST[engine].jars))
+    jars = ",".join(map(str, (*NEWEST[engine].jars, *more_jars)))
     given = " ".join(f"--conf {name}={value}" for name, value in settings.items())
     return {"PYSPARK_SUBMIT_ARGS": f"--jars {jars} {given} pyspark-shell"}
 
@@ -81,6 +81,10 @@ class Sync:
         folder: the folder of the tables and of the checkpoint.
         engine: the engine of the tables.
         mode: the consistency of the changes.
+
+    Attributes:
+        more_jars: jars that Spark needs beside those of the engine.
+        environment: more variables for the command.
     """
 
     def __init__(
@@ -98,6 +102,8 @@ class Sync:
             "protocol": protocol,
         }
         self.config.write_text(CONFIG.format(**names))
+        self.more_jars: list[Path] = []
+        self.environment: dict[str, str] = {}
         self._written = [0] * len(feed.records)
         self.lives: list[Program] = []
 
@@ -133,11 +139,12 @@ class Sync:
     def start(self, *more: str) -> Program:
         """Start the command, or go on."""
         arguments = ["ticdc_source", "sync", str(self.config), *more]
-        life = Program(
-            python_of(self.engine), arguments, self.folder / f"life-{len(self.lives)}", spark_of(self.engine)
-        )
+        life = Program(python_of(self.engine), arguments, self.folder / f"life-{len(self.lives)}", self._spark())
         self.lives.append(life)
         return life
+
+    def _spark(self) -> dict[str, str]:
+        return {**spark_of(self.engine, self.more_jars), **self.environment}
 
     def kill_all(self) -> None:
         """Kill what still runs."""
@@ -153,7 +160,7 @@ class Sync:
         done = subprocess.run(
             [python_of(self.engine), "-m", "tests.lakehouse.versions_of_tables", str(folder / "request.json")],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **spark_of(self.engine)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **self._spark()},
             capture_output=True,
             text=True,
             check=False,

@@ -23,7 +23,7 @@ def main(path: str) -> None:
     spark = session_of(config)
     spark.sparkContext.setLogLevel("ERROR")
     answer: dict[str, list[dict[str, Any]]] = {}
-    for number, table in enumerate(request["tables"]):
+    for number, table in enumerate(request["tables"]):  # a name may be none of a file
         copied = parse_table(table.removesuffix("__log"))
         name = config.layout.target(copied, "__log" if table.endswith("__log") else "")
         commits = open_target(spark, name).commits()[::-1]

@@ -197,14 +197,16 @@ class MicroBatch:
             images = frame.where(change_type.isin("insert", "update_postimage", "delete")).count()
             log = append_log(frame, target, format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
                              resolved_ts=facts.resolved_ts, ddl=ddl, properties=properties,
-                             column_prefix=self.config.column_prefix)  # fmt: skip
+                             column_prefix=self.config.column_prefix, partition_by=settings.partition_by,
+                             cluster_by=settings.cluster_by)  # fmt: skip
             created, kind = log.created, None if log.missing else kind
         else:
             merged = merge_into(frame, target, keys=settings.keys, deletes=settings.deletes or self.config.deletes,
                                 format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
                                 resolved_ts=facts.resolved_ts, ddl=ddl, on_destructive_ddl="apply",
                                 properties=properties, column_prefix=self.config.column_prefix,
-                                time_zone=self.config.time_zone)  # fmt: skip
+                                time_zone=self.config.time_zone, partition_by=settings.partition_by,
+                                cluster_by=settings.cluster_by)  # fmt: skip
             created, images = merged.created, merged.images
         if columns and properties and complete_since != status.complete_since:
             open_target(spark, target, engine).set_properties(properties)

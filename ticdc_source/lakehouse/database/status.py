@@ -31,6 +31,8 @@ _SCHEMA = StructType([
     StructField("images", LongType()),
     StructField("set_aside_batch", LongType()),
     StructField("reason", StringType()),
+    StructField("maintained_ms", LongType()),
+    StructField("maintained_batch", LongType()),
     StructField("bad_records", LongType()),
     StructField("columns", ArrayType(StringType())),
     StructField("waits_for_ddl", BooleanType()),
@@ -58,6 +60,8 @@ class TableStatus:
         images: how many changed rows the sync has written.
         set_aside_batch: the micro-batch in which it was set aside.
         reason: why it was set aside.
+        maintained_ms: when its files were tidied last, or it was created: milliseconds since the epoch.
+        maintained_batch: the micro-batch that had changed it last then.
         bad_records: how many of its records are in quarantine since it was created: their changes are missing.
         columns: the columns that the sync has seen in the target.
         waits_for_ddl: whether DDL would explain why it is set aside: the next event of the table resumes it.
@@ -73,6 +77,8 @@ class TableStatus:
     images: int = 0
     set_aside_batch: int | None = None
     reason: str | None = None
+    maintained_ms: int | None = None
+    maintained_batch: int | None = None
     bad_records: int = 0
     columns: tuple[str, ...] = ()
     waits_for_ddl: bool = False

@@ -20,6 +20,7 @@ from ticdc_source.lakehouse.database.micro_batch import MicroBatch, Outcome
 from ticdc_source.lakehouse.database.quarantine import Quarantine
 from ticdc_source.lakehouse.database.redaction import Redaction
 from ticdc_source.lakehouse.database.status import StatusTable, TableStatus
+from ticdc_source.lakehouse.database.upkeep import Upkeep
 from ticdc_source.lakehouse.sql_targets import existing_target
 from ticdc_source.lakehouse.targets import CommitFacts
 from ticdc_source.options.table_filter import parse_table
@@ -43,6 +44,7 @@ class BatchReport:
         created: the tables whose target it created.
         set_aside: the tables that were set aside in it, with the reasons.
         bad_records: how many records went into quarantine.
+        maintained: the tables whose files were tidied after it.
         resolved_ts: all tables but those that are set aside have every change up to this commit-ts, itself included,
             but for bad records; None if nobody knows.
         seconds: how long it took.
@@ -56,6 +58,7 @@ class BatchReport:
     created: tuple[str, ...] = ()
     set_aside: Mapping[str, str] = field(default_factory=dict)
     bad_records: int = 0
+    maintained: tuple[str, ...] = ()
     resolved_ts: int | None = None
     seconds: float = 0.0
     resumed: tuple[str, ...] = ()
@@ -139,7 +142,7 @@ def sync(
         trigger = {"availableNow": True} if config.trigger is None else {"processingTime": config.trigger}
         stream = records.writeStream.foreachBatch(running.apply).trigger(**trigger)
         query = stream.option("checkpointLocation", running.checkpoint.folder).queryName("ticdc-source sync").start()
-        running.keep_lease(query.stop)
+        running.stop_query = query.stop
         try:
             query.awaitTermination()
         except BaseException:
@@ -170,6 +173,7 @@ class _Sync:
 
     def __init__(self, spark: SparkSession, config: SyncConfig, on_batch: Callable[[BatchReport], None]) -> None:
         self.error: BaseException | None = None
+        self.stop_query: Callable[[], None] = lambda: None
         self.checkpoint = StreamCheckpoint(spark, f"{config.checkpoint}/stream")
         self._spark = spark
         self._config = config
@@ -178,6 +182,7 @@ class _Sync:
         self._redaction = Redaction(config.source, config.spark)
         self._state = SyncState(f"{config.checkpoint}/state")
         self._status = _status_table(spark, config)
+        self._upkeep = Upkeep(spark, config)
         self._lease = Lease(self._status.opened, Owner.here())
         self._status.committing(self._lease.lock)
         self._tables: dict[str, TableStatus] = {}
@@ -195,17 +200,14 @@ class _Sync:
         identity = self._status.check(self.checkpoint.query_id(), self.checkpoint.committed(), self._config.topics)
         self._lost_until = identity.get("lost_until", _now())
         self._lease.take()
+        self._lease.keep(self._lost_lease)
         self._tables = self._status.read()
 
-    def keep_lease(self, stop: Callable[[], None]) -> None:
-        """Renew the lease until the sync ends; if another sync takes it, stop the stream."""
-
-        def lost(error: TargetError) -> None:
-            self.error = error
-            self.stop()
-            stop()
-
-        self._lease.keep(lost)
+    def _lost_lease(self, error: TargetError) -> None:
+        """Stop the stream: another sync writes the tables now."""
+        self.error = error
+        self.stop()
+        self.stop_query()
 
     def close(self) -> None:
         """Let another sync write the tables."""
@@ -245,6 +247,7 @@ class _Sync:
     def end(self) -> SyncReport:
         """Write the statuses for the last time."""
         if self._batches:
+            self._tables |= self._upkeep.after_batch(self._tables, is_last=True)
             self._status.write(self._tables)
         return SyncReport(tables=dict(self._tables), batches=self._batches, bad_records=self._bad_records)
 
@@ -269,6 +272,8 @@ class _Sync:
         began, config = time.monotonic(), self._config
         # The id of the query, which its checkpoint keeps.
         writer = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+        if self.error is not None:  # the lease was lost before the stream began
+            raise self.error
         self._lease.check()
         if not self._claimed:
             self._lost_until = self._status.claim(writer, self._find_lost)
@@ -292,12 +297,22 @@ class _Sync:
                     for each in outcomes]  # fmt: skip
         before, self._tables = self._tables, self._tables | {each.status.table_name: each.status for each in outcomes}
         changed = [each.status for each in outcomes if _matters(before.get(each.status.table_name), each.status)]
+        upkeep = self._upkeep.after_batch(self._tables)
+        self._tables |= upkeep
+        maintained = tuple(name for name, each in sorted(upkeep.items()) if each.maintained_batch != -1)
         # What must be known after a restart, or at once by people; the rest can wait.
-        if changed or time.monotonic() - self._written_at > _STATUS_EVERY_S:
+        if changed or maintained or time.monotonic() - self._written_at > _STATUS_EVERY_S:
             self._status.write(self._tables)
             self._written_at = time.monotonic()
         self._batches += 1
-        self._report(outcomes, batch_id, began, bad_records=bad_records, resolved_ts=changes.resolved_ts)
+        self._report(
+            outcomes,
+            batch_id,
+            began,
+            bad_records=bad_records,
+            resolved_ts=changes.resolved_ts,
+            maintained=maintained,
+        )
 
     def _report(
         self,
@@ -307,6 +322,7 @@ class _Sync:
         *,
         bad_records: int = 0,
         resolved_ts: int | None = None,
+        maintained: tuple[str, ...] = (),
         resumed: bool = False,
     ) -> None:
         """Tell what was done."""
@@ -322,6 +338,7 @@ class _Sync:
             created=tuple(each.status.table_name for each in outcomes if each.created),
             set_aside=aside,
             bad_records=bad_records + sum(each.bad_records for each in outcomes),
+            maintained=maintained,
             resolved_ts=resolved_ts,
             seconds=time.monotonic() - began,
             resumed=followed if resumed else (),
