@@ -11,6 +11,7 @@ from ticdc_source.driver.frame_sample import applies_to_frames, frame_options
 from ticdc_source.errors import OptionError, nearest
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse.database.names import Layout
+from ticdc_source.lakehouse.database.tidb_config import TiDBConfig
 from ticdc_source.options.names import refuse_unknown
 from ticdc_source.options.options import Options, applies_to_records
 from ticdc_source.options.parsers import ParseError
@@ -85,6 +86,7 @@ class SyncConfig:
         trigger: time between two micro-batches, such as `10 seconds`; None ends when the topics are read.
         spark: settings of the Spark session that the command starts.
         table: what is said of single tables, by name.
+        tidb: where the rows are read that were there before the first change; None copies changes only.
     """
 
     source: Mapping[str, str] = field(repr=False)
@@ -102,6 +104,7 @@ class SyncConfig:
     trigger: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
     table: Mapping[str, TableConfig] = field(default_factory=dict)
+    tidb: TiDBConfig | None = None
 
     def __post_init__(self) -> None:
         """Check all that can be checked without Spark.

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from ticdc_source.errors import OptionError
 from ticdc_source.lakehouse.database.config import SyncConfig
 from ticdc_source.lakehouse.database.names import CATALOG_OF_A_FOLDER
+from ticdc_source.snapshots.queries import DRIVER_COORDINATE
 
 __all__ = ["PACKAGES", "SETTINGS", "session_of"]
 
@@ -66,7 +67,8 @@ def session_of(config: SyncConfig) -> SparkSession:
         settings[f"{catalog}.warehouse"] = config.layout.folder
     submitted = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     if not any(name in config.spark for name in _JARS) and not any(f"--{name}" in submitted for name in _SUBMITTED):
-        settings["spark.jars.packages"] = _package(config.format)
+        packages = [_package(config.format), *([DRIVER_COORDINATE] if config.tidb is not None else [])]
+        settings["spark.jars.packages"] = ",".join(packages)
     builder = SparkSession.builder.appName(f"ticdc-source sync {','.join(config.topics)}")
     # PySpark passes what the builder knows to spark-submit, as arguments that other users of the machine see.
     secrets = {name: value for name, value in config.spark.items() if _SECRET.search(name)}

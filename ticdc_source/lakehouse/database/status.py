@@ -16,7 +16,7 @@ from ticdc_source.lakehouse.targets import CommitFacts, NewColumn
 
 __all__ = ["StatusTable", "TableStatus"]
 
-State = Literal["following", "set aside"]
+State = Literal["loading", "following", "set aside"]
 Kind = Literal["table", "log"]
 
 _SCHEMA = StructType([
@@ -30,6 +30,7 @@ _SCHEMA = StructType([
     StructField("images", LongType()),
     StructField("set_aside_batch", LongType()),
     StructField("reason", StringType()),
+    StructField("loaded_ts", LongType()),
 ])  # fmt: skip
 _SYNC = "ticdc.sync"  # the property of the table that names the sync
 
@@ -42,13 +43,16 @@ class TableStatus:
         table_name: the table, as messages spell it.
         target: the name of the target in SQL.
         kind: `table` if each row stands once, `log` if every change does.
-        state: `following`, or `set aside` if the copy has stopped until somebody resumes it.
+        state: `loading` while its rows are read from TiDB; then `following`, or `set aside` if the copy has stopped
+            until somebody resumes it.
         complete_since: the commit-ts from which the copy has had all rows; None if it began with the first change.
         resolved_ts: the copy has every change up to this commit-ts, itself included; None if nobody knows.
         batch_id: the micro-batch that changed it last.
         images: how many changed rows the sync has written.
-        set_aside_batch: the micro-batch in which it was set aside.
+        set_aside_batch: the micro-batch from which on its records are kept, because it is set aside or loading.
         reason: why it was set aside.
+        loaded_ts: the TSO of the load that created the target, so that changes up to it are not applied; while it is
+            loading, the TSO at which its rows are read. None if there was no load, or the target was there before.
     """
 
     table_name: str
@@ -61,6 +65,7 @@ class TableStatus:
     images: int = 0
     set_aside_batch: int | None = None
     reason: str | None = None
+    loaded_ts: int | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return it as values of JSON."""

@@ -12,7 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_source.errors import OptionError, TiCDCSourceError
 from ticdc_source.lakehouse.database.config import SyncConfig
+from ticdc_source.lakehouse.database.joining import Joining
 from ticdc_source.lakehouse.database.kept_records import KeptRecords
+from ticdc_source.lakehouse.database.loading import LoadProgress
 from ticdc_source.lakehouse.database.micro_batch import MicroBatch, Outcome
 from ticdc_source.lakehouse.database.quarantine import Quarantine
 from ticdc_source.lakehouse.database.status import StatusTable, TableStatus
@@ -79,6 +81,7 @@ def sync(
     *,
     resume: tuple[str, ...] = (),
     on_batch: Callable[[BatchReport], None] | None = None,
+    on_load: Callable[[LoadProgress], None] | None = None,
 ) -> SyncReport:
     """Keep all tables of topics in Delta or Iceberg equal to TiDB's.
 
@@ -86,11 +89,15 @@ def sync(
     cannot go on is set aside with its reason, and its records are kept; the others go on. Kill it whenever you like,
     and start it again with the same configuration.
 
+    With `config.tidb`, the rows that were there before come first: every table is read as of one TSO, and its changes
+    go on after that. A table that joins later is loaded while the others go on.
+
     Args:
         spark: a session with Delta or Iceberg.
         config: what to copy.
         resume: tables that are set aside, and go on now: the cause is mended.
         on_batch: is called after each micro-batch.
+        on_load: is called when the load of a table has come further, in a thread of the load.
 
     Returns:
         How the tables are, when the topics are read (`trigger=None`) or the stream is stopped.
@@ -117,13 +124,15 @@ def sync(
         TiCDCSourceError: the topics cannot be read.
     """
     records = spark.readStream.format("ticdc").options(**config.reader_options()).load()
-    running = _Sync(spark, config, on_batch or (lambda _: None))
+    running = _Sync(spark, config, on_batch or (lambda _: None), Joining(spark, config, on_load))
     running.resume(resume)
     trigger = {"availableNow": True} if config.trigger is None else {"processingTime": config.trigger}
     stream = records.writeStream.foreachBatch(running.apply).trigger(**trigger)
     query = stream.option("checkpointLocation", f"{config.checkpoint}/stream").queryName("ticdc-source sync").start()
     try:
+        running.begin(str(query.id))  # the stream has its offsets: Kafka cannot remove unseen what the load leaves it
         query.awaitTermination()
+        running.load_the_rest()
     except BaseException:
         running.stop()  # what its end does to tables is not their trouble
         query.stop()
@@ -146,7 +155,9 @@ def _status_table(spark: SparkSession, config: SyncConfig) -> StatusTable:
 class _Sync:
     """A sync that runs: what it knows of its tables between two micro-batches."""
 
-    def __init__(self, spark: SparkSession, config: SyncConfig, on_batch: Callable[[BatchReport], None]) -> None:
+    def __init__(
+        self, spark: SparkSession, config: SyncConfig, on_batch: Callable[[BatchReport], None], joining: Joining
+    ) -> None:
         self.error: BaseException | None = None
         self._spark = spark
         self._config = config
@@ -157,6 +168,9 @@ class _Sync:
         self._tables = self._status.read()
         self._resumed: dict[str, int] = {}
         self._stopping = threading.Event()
+        self._joining = joining
+        self._begun = threading.Event()
+        self._writer, self._last_batch = "", -1
         self._written_at = 0.0
         self._batches = self._bad_records = 0
 
@@ -173,9 +187,66 @@ class _Sync:
                 raise OptionError(msg)
             self._resumed[status.table_name] = status.set_aside_batch or 0
 
+    def begin(self, writer: str) -> None:
+        """Load the tables that need it, before the first micro-batch is applied, or beside the stream.
+
+        Args:
+            writer: the id of the query.
+        """
+        try:
+            self._begin(writer)
+        except BaseException as error:
+            self.error = error
+            raise
+        self._begun.set()
+
+    def _begin(self, writer: str) -> None:
+        self._writer = writer
+        self._status.claim(writer, self._config.topics)
+        joined = self._joining.joined(self._tables, self._resumed)
+        self._joining.remember(self._tables)
+        if joined:
+            self._resumed = {name: batch for name, batch in self._resumed.items() if name not in joined}
+            self._tables |= joined
+            self._status.write(self._tables)  # a load that is killed continues by its status
+            if self._config.trigger is None or not any(one.state == "following" for one in self._tables.values()):
+                self._joined(self._joining.load(joined.values()))
+            else:
+                self._joining.load_beside(joined.values())
+
+    def load_the_rest(self) -> None:
+        """Load what has joined while the topics were read, and write what came for it."""
+        loading = [each for each in self._tables.values() if each.state == "loading"]
+        if self._config.trigger is None and loading:
+            self._joined(self._joining.load(loading))
+        if self._batches:
+            self._write_resumed(self._last_batch + 1)
+
+    def _write_resumed(self, batch_id: int) -> list[Outcome]:
+        """Write what tables have missed that go on now."""
+        outcomes = [self._resume_one(name, batch_id, self._writer) for name in sorted(self._resumed)]
+        self._resumed = {}
+        self._tables |= {one.status.table_name: one.status for one in outcomes}
+        if outcomes:
+            self._status.write(self._tables)
+        return outcomes
+
+    def _joined(self, statuses: Mapping[str, TableStatus]) -> None:
+        """Let tables go on that have been loaded: first with the changes that were kept for them."""
+        for name, loaded in statuses.items():
+            since = self._tables[name].set_aside_batch
+            status = replace(loaded, set_aside_batch=since)
+            if loaded.state == "following" and since is not None:
+                status = replace(status, state="set aside", reason="Its kept changes have not been written yet")
+                self._resumed[name] = since
+            self._tables[name] = status
+        if statuses and not self._resumed:  # else it is written when these are there: until then they are loading
+            self._status.write(self._tables)
+
     def stop(self) -> None:
-        """Set no table aside from now on."""
+        """Set no table aside from now on, and end the loads."""
         self._stopping.set()
+        self._joining.stop()
 
     def end(self) -> SyncReport:
         """Write the statuses for the last time."""
@@ -188,20 +259,21 @@ class _Sync:
         try:
             self._apply(batch, batch_id)
         except BaseException as error:
-            self.error = error
+            self.error = self.error or error
             raise
 
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
+        while not self._begun.wait(1):
+            if self._stopping.is_set():
+                msg = "The sync was stopped while its tables were loaded; start it again, and it continues"
+                raise TiCDCSourceError(msg)
         began, config = time.monotonic(), self._config
         # The id of the query, which its checkpoint keeps.
         writer = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
         self._status.claim(writer, config.topics)
         bad_records = 0
-        outcomes: list[Outcome] = []
-        for name in sorted(self._resumed):
-            outcomes.append(self._resume_one(name, batch_id, writer))
-            self._tables[name] = outcomes[-1].status
-        self._resumed = {}
+        self._joined(self._joining.finished())
+        outcomes = self._write_resumed(batch_id)
         with tables(
             batch,
             state=self._state,
@@ -210,11 +282,13 @@ class _Sync:
             on_table_error="report",
             resume=None,
             table_options=config.table_options(),
+            known_ddl=self._joining.known_ddl,
             **config.decode_options(),
         ) as changes:
             micro_batch = self._micro_batch(changes, CommitFacts(changes.resolved_ts, writer, batch_id), self._tables)
             bad_records += micro_batch.quarantine_unreadable()
             outcomes += micro_batch.apply(sorted({*changes, *changes.errors}))
+        known = {name for name, each in self._tables.items() if each.state == "loading"}
         self._tables |= {each.status.table_name: each.status for each in outcomes}
         report = BatchReport(
             batch_id=batch_id,
@@ -223,17 +297,22 @@ class _Sync:
             set_aside={
                 each.status.table_name: each.status.reason or ""
                 for each in outcomes
-                if each.status.set_aside_batch == batch_id
+                if each.status.set_aside_batch == batch_id and each.status.state == "set aside"
             },
             bad_records=bad_records + sum(each.bad_records for each in outcomes),
             resolved_ts=changes.resolved_ts,
             seconds=time.monotonic() - began,
         )
         # A table that is set aside must be so after a restart too; the rest is for people.
-        if report.set_aside or report.created or time.monotonic() - self._written_at > _STATUS_EVERY_S:
+        begun = [one.status for one in outcomes if one.status.set_aside_batch == batch_id]
+        if begun or report.created or time.monotonic() - self._written_at > _STATUS_EVERY_S:
             self._status.write(self._tables)
             self._written_at = time.monotonic()
+        joining = [each for each in begun if each.state == "loading" and each.table_name not in known]
+        if config.trigger is not None:
+            self._joining.load_beside(joining)
         self._batches += 1
+        self._last_batch = batch_id
         self._bad_records += report.bad_records
         self._on_batch(report)
 
@@ -248,6 +327,7 @@ class _Sync:
                 batch_id=batch_id,
                 consistency=config.consistency,
                 table_options=config.table_options(),
+                known_ddl=self._joining.known_ddl,
                 **{**config.decode_options(), "tables": name},
             ) as changes:
                 statuses = {**self._tables, name: aside.resumed()}
@@ -271,6 +351,7 @@ class _Sync:
             statuses=statuses,
             quarantine=Quarantine(self._layout.own("_ticdc_quarantine"), self._config.format),
             kept=self._kept if keeps else None,
+            begins=self._joining.begins if keeps else None,
             stopping=self._stopping,
         )
 

@@ -17,6 +17,7 @@ from ticdc_source.lakehouse.database.config import (
     TableConfig,
     refuse_unknown_key,
 )
+from ticdc_source.lakehouse.database.tidb_config import TiDBConfig
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,7 +26,7 @@ else:
 
 __all__ = ["EXAMPLE", "read_toml"]
 
-_SECTIONS = ("source", "target", "spark", "table")
+_SECTIONS = ("source", "target", "spark", "table", "tidb")
 _TARGET = ("format", "path", "catalog")
 _TOP = tuple(
     one.name for one in dataclasses.fields(SyncConfig) if one.name not in (*_SECTIONS, *_TARGET, "topics")
@@ -94,11 +95,22 @@ class _Reader:
             "spark": self._texts(sections["spark"], "spark"),
             "table": {name: self._table(name, value) for name, value in sections["table"].items()},
         }
+        if "tidb" in document:
+            values["tidb"] = self._tidb(sections["tidb"])
         for name, place in _REQUIRED.items():
             if not values.get(name):
                 msg = f"sync.toml lacks {place}; `ticdc-source sync --example` prints a file with every key"
                 raise OptionError(msg)
         return SyncConfig(**values)  # type: ignore[arg-type]  # each value has been made by the type of its field
+
+    def _tidb(self, given: Mapping[str, object]) -> TiDBConfig:
+        own = [one.name for one in dataclasses.fields(TiDBConfig)]
+        for name in given:
+            refuse_unknown_key(name, own, "tidb")
+        if "url" not in given:
+            msg = "sync.toml lacks tidb.url, such as 'jdbc:mysql://tidb:4000/'"
+            raise OptionError(msg)
+        return TiDBConfig(**self._values(TiDBConfig, given, "tidb"))  # type: ignore[arg-type]  # as above
 
     def _table(self, table: str, value: object) -> TableConfig:
         place = f'table."{table}"'
@@ -202,6 +214,13 @@ timeZone = "UTC"                    # the --tz of the TiCDC server
 [target]
 format = "delta"                    # or "iceberg"
 path = "/data/lake"                 # a folder, or catalog = "lake", a catalog that [spark] configures
+
+# [tidb]                            # also copy the rows that were there before the first change
+# url = "jdbc:mysql://tidb:4000/"
+# user = "reader"                   # who needs SELECT on the tables
+# password = { env = "TIDB_PASSWORD" }
+# rows_per_range = 200000           # how many rows a task reads
+# properties = { sslMode = "REQUIRED" }   # other settings of MySQL's JDBC driver
 
 # [spark]                           # settings of the Spark session
 # "spark.driver.memory" = "4g"
