@@ -206,6 +206,26 @@ def test_a_table_that_cannot_be_loaded_is_set_aside(
     )
 
 
+def test_tables_that_follow_need_no_tidb(
+    tidb: TiDB, join: Callable[..., Joining], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If TiDB cannot be read, or is not configured any more, a warning says it, and tables that have their rows go on."""
+    statuses = known(status(ORDERS), status(ITEMS, state="loading", loaded_ts=NOW))
+    with pytest.warns(UserWarning, match=r"no \[tidb\] any more, .*: shop.items"):
+        assert join(tidb=None).joined(statuses) == {}
+
+    def gone(*_: Any, **__: Any) -> int:
+        msg = "no server answers"
+        raise TiCDCSourceError(msg)
+
+    monkeypatch.setattr(joining, "current_tso", gone)
+    with pytest.warns(UserWarning, match="No table joins in this run: no server answers"):
+        assert join().joined(statuses) == {}
+    with pytest.raises(TiCDCSourceError, match="no server answers"):
+        join().joined({})
+    assert tidb.loads == []
+
+
 def test_a_table_that_the_stream_brings_is_loaded_if_tidb_has_it(tidb: TiDB, join: Callable[..., Joining]) -> None:
     """A table without its CREATE in the topic begins to load at a TSO of its own; one that is gone does not."""
     begun = join().begins(ORDERS)

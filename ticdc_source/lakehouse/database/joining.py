@@ -68,7 +68,19 @@ class Joining:
         """
         tidb = self._tidb
         if tidb is None:
+            loading = sorted(name for name, each in statuses.items() if each.state == "loading")
+            if loading:
+                warn(f"sync.toml has no [tidb] any more, so these tables do not go on: {', '.join(loading)}")
             return {}
+        try:
+            return self._joined(tidb, statuses, resumed)
+        except TiCDCSourceError as error:
+            if not any(each.state == "following" for each in statuses.values()):
+                raise
+            warn(f"No table joins in this run: {error}")  # the others need no TiDB
+            return {}
+
+    def _joined(self, tidb: TiDBAddress, statuses: Statuses, resumed: Iterable[str]) -> dict[str, TableStatus]:
         at = self._now(tidb)
         names = [name for name in tables_at(self._spark, tidb, self._filter, at=at) if self._config.selects(name)]
         refused = self._config.layout.refused([*map(parse_table, statuses), *names])
