@@ -159,7 +159,7 @@ def test_arguments_replace_what_the_file_says() -> None:
     (f"{FILE}[tidb]\nuser = 'reader'", "sync.toml lacks tidb.url, such as 'jdbc:mysql"),
     (f"{FILE}[tidb]\nurl = 'jdbc:mysql://h/'\npasword = 'x'", r"Unknown key 'pasword' in \[tidb\]; did you mean"),
     (f"{FILE}[tidb]\nurl = 'mysql://h:4000/'", "must begin with jdbc:mysql:"),
-    (f"{FILE}[tidb]\nurl = 'jdbc:mysql://h/?useSSL=true&tinyInt1isBit=true'", "The JDBC setting tinyint1isbit cannot be given"),
+    (f"{FILE}[tidb]\nurl = 'jdbc:mysql://h/?useSSL=true&tinyInt1isBit=true'", "setting tinyint1isbit cannot be given"),
     (f"{FILE}[tidb]\nurl = 'jdbc:mysql://h/'\nrows_per_range = 0", "tidb.rows_per_range = 0: it must be 1 or more"),
 ])  # fmt: skip
 def test_what_is_wrong_is_refused_before_anything_is_written(text: str, error: str) -> None:

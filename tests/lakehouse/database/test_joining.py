@@ -209,7 +209,7 @@ def test_a_table_that_cannot_be_loaded_is_set_aside(
 def test_tables_that_follow_need_no_tidb(
     tidb: TiDB, join: Callable[..., Joining], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If TiDB cannot be read, or is not configured any more, a warning says it, and tables that have their rows go on."""
+    """If TiDB cannot be read, or is not configured any more, a warning says so, and loaded tables go on."""
     statuses = known(status(ORDERS), status(ITEMS, state="loading", loaded_ts=NOW))
     with pytest.warns(UserWarning, match=r"no \[tidb\] any more, .*: shop.items"):
         assert join(tidb=None).joined(statuses) == {}
