@@ -29,6 +29,8 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.inspection.inspect.inspect": "lag is how far a watermark is behind the clock",
     f"{PACKAGE}.inspection.capture.replay": "a topic's retention counts from the clock",
     f"{PACKAGE}.inspection.doctor.diagnose": "certificates expire by the clock, and records are of the past",
+    f"{PACKAGE}.lakehouse.database.lease.__init__": "processes on two machines have no other clock in common",
+    f"{PACKAGE}.lakehouse.database.sync._now": "what was lost before a sync began has an earlier commit-ts",
     f"{PACKAGE}.monitoring.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
     f"{PACKAGE}.monitoring.listener.progress_listener": "a lag is the age of a commit time; it is never below 0",
     f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",

@@ -148,7 +148,7 @@ def test_arguments_replace_what_the_file_says() -> None:
     (edited('path = "/data/lake"', ""), "target.path is a folder, target.catalog a catalog"),
     (edited('topics = ["tidb-shop"]', ""), "source.topics"),
     (edited('"tidb-shop"', "1"), r"source.topics = \[1\]: expected a list of texts"),
-    (edited("timeZone =", "outputFormat ="), "source.outputFormat cannot be set: a sync reads records"),
+    (edited("timeZone =", "outputFormat ="), "source.outputFormat cannot be set: remove it; a sync reads records"),
     (edited("timeZone =", "subscribe ="), "source.subscribe cannot be set: write topics"),
     (edited('"Asia/Shanghai"', '"Mars/Phobos"'), "timeZone"),
     (edited('"Asia/Shanghai"', '{ env = "NOT_THERE" }'), "source.timeZone: the environment has no variable NOT_THERE"),

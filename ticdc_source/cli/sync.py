@@ -139,10 +139,18 @@ def _show_batch(report: BatchReport) -> None:
     for name, reason in report.set_aside.items():
         console.print(Text.assemble((f"  {name} is set aside: ", "red"), reason))
     bad = f", {_count(report.bad_records, 'bad record')} in quarantine" if report.bad_records else ""
-    upto = f", complete up to {_moment(report.resolved_ts)}" if report.resolved_ts is not None else ""
-    console.print(
-        f"micro-batch {report.batch_id}: {_count(len(report.changed), 'table')}{upto}{bad}, {report.seconds:.1f} s"
-    )
+    what = "resumed" if report.resumed else f"micro-batch {report.batch_id}"
+    console.print(f"{what}: {_count(len(report.changed), 'table')}{_up_to(report)}{bad}, {report.seconds:.1f} s")
+
+
+def _up_to(report: BatchReport) -> str:
+    """Return up to when tables have all changes, and how many of them have all rows too."""
+    if report.resolved_ts is None:
+        return ""
+    moment = _moment(report.resolved_ts)
+    if report.complete == report.tables:
+        return f", complete up to {moment}"
+    return f", changes up to {moment} ({report.complete:,} of {_count(report.tables, 'table')} complete)"
 
 
 def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
@@ -158,7 +166,7 @@ def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
 
 
 def _table(statuses: Iterable[TableStatus]) -> object:
-    shown = table_of("table", "kind", "state", "complete since", "complete up to", "rows", right=("rows",))
+    shown = table_of("table", "kind", "state", "complete since", "changes up to", "rows", right=("rows",))
     for each in statuses:
         when = "" if each.set_aside_batch is None else f" in micro-batch {each.set_aside_batch}"
         why = "" if each.reason is None else f"{when}: {each.reason}"

@@ -31,7 +31,7 @@ from ticdc_source.lakehouse.widening import common_type
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.model import MYSQL_TYPE
 
-__all__ = ["LogReport", "append_log", "is_merged", "scd2_view"]
+__all__ = ["LogReport", "append_log", "check_key", "is_merged", "scd2_view"]
 
 _LOG = "ticdc.log"
 _CHANGE, _COMMITTED_AT, _SEQUENCE = "change", "committed_at", "sequence"
@@ -191,10 +191,27 @@ def is_merged(changes: DataFrame, target: str, log: str) -> bool:
         TargetError: the table has lost its key, or has got one, so that the other one of the two has its rows.
     """
     changelog, spark = read_changelog(changes), changes.sparkSession
+    if not changelog.columns:  # DDL alone
+        return existing_target(spark, log) is None or existing_target(spark, target) is not None
+    check_key(changes, target, log)
+    return bool(changelog.keys)
+
+
+def check_key(changes: DataFrame, target: str, log: str) -> None:
+    """Refuse the changes of a table that has lost its key, or has got one, since its rows were written.
+
+    Args:
+        changes: a changelog frame of one table, with columns of the table.
+        target: the name of the target.
+        log: the name of the log.
+
+    Raises:
+        SchemaError: the frame is no changelog.
+        TargetError: the other one of the two has the rows.
+    """
+    changelog, spark = read_changelog(changes), changes.sparkSession
     merged = existing_target(spark, target)
     logged = existing_target(spark, log)
-    if not changelog.columns:  # DDL alone
-        return logged is None or merged is not None
     what = changelog.table or "the table"
     if changelog.keys and merged is None and logged is not None:
         msg = (
@@ -208,7 +225,6 @@ def is_merged(changes: DataFrame, target: str, log: str) -> bool:
             f"{target} to have the changes from now on in {log}"
         )
         raise TargetError(msg)
-    return bool(changelog.keys)
 
 
 def _settled(changelog: Changelog, log: Target, existing: Mapping[str, DataType]) -> tuple[Changelog, tuple[str, ...]]:

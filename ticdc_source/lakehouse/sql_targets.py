@@ -113,6 +113,9 @@ class _SqlTarget:
     def set_properties(self, properties: Mapping[str, str]) -> None:
         self.alter(f"ALTER TABLE {self.name} SET TBLPROPERTIES {_settings(properties)}")
 
+    def remove_properties(self, names: Sequence[str]) -> None:
+        self.alter(f"ALTER TABLE {self.name} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(_text, names))})")
+
     def alter(self, statement: str) -> None:
         """Run a statement that changes columns or properties, after which they are read anew."""
         self._schema = self._properties = None

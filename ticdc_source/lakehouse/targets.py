@@ -174,6 +174,9 @@ class Target(Protocol):
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set table properties."""
 
+    def remove_properties(self, names: Sequence[str]) -> None:
+        """Remove table properties; those that the table does not have are ignored."""
+
     def update_rows(self, values: Mapping[str, str], where: str, facts: CommitFacts) -> None:
         """Set columns to values, which are SQL, in the rows that meet a condition; one commit.
 

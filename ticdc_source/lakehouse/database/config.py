@@ -20,27 +20,27 @@ from ticdc_source.options.table_filter import TableFilter, parse_table
 
 __all__ = ["TABLE_OPTIONS", "SyncConfig", "TableConfig", "refuse_unknown_key"]
 
-_LITERAL = re.compile(r"[A-Za-z0-9._-]+")  # the name of a topic, and no regular expression
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")  # the name of a topic, and no regular expression
 # Options of the source that a sync sets itself, and what to do instead.
-_OWN = {
+_SET_BY_SYNC = {
     "assign": "write topics = ['tidb-shop']",
     "subscribe": "write topics = ['tidb-shop']",
     "subscribePattern": "write topics = ['tidb-.*']",
-    "outputFormat": "a sync reads records",
+    "outputFormat": "remove it; a sync reads records, and writes tables",
     "tables": "write tables = ['shop.*'] at the top of sync.toml",
     "mode": "write bad_records = 'quarantine' at the top of sync.toml",
     "metadataColumnPrefix": "write column_prefix = '_ticdc_' at the top of sync.toml",
-    "columns": "a copy has all columns",
-    "operations": "a copy has all changes",
-    "preimages": "a copy has all changes",
-    "startingCommitTs": "a copy has all changes",
-    "endingCommitTs": "a copy has all changes",
-    "includeMetadata": "a copy has the columns of the table",
-    "includeHeaders": "a copy has the columns of the table",
-    "onDestructiveDDL": "a copy follows DDL",
-    "onSchemaDrift": "a copy follows the schema of the table",
-    "rescuedDataColumn": "a copy follows the schema of the table",
-    "columnNameOfCorruptRecord": "the quarantine table has its own columns",
+    "columns": "remove it; a copy has all columns. Select columns in a view of the target",
+    "operations": "remove it; a copy has all changes. To keep each of them, write log = true in the table's section",
+    "preimages": "remove it; a copy has all changes",
+    "startingCommitTs": "write startingOffsets or startingTimestamp, or remove it to copy all changes",
+    "endingCommitTs": "remove it; without trigger, a sync ends when the topics are read",
+    "includeMetadata": "remove it; a copy has the columns of the table, and _sequence",
+    "includeHeaders": "remove it; a copy has the columns of the table",
+    "onDestructiveDDL": "remove it; a copy follows DDL",
+    "onSchemaDrift": "remove it; a copy gets new columns by itself",
+    "rescuedDataColumn": "remove it; a copy gets new columns by itself",
+    "columnNameOfCorruptRecord": "remove it; bad records are in the table _ticdc_quarantine",
 }
 _MOST_PARALLEL = 64
 TABLE_OPTIONS = ("tableDDL", "schemaHints", "unspecifiedDecimal")  # options that differ by table
@@ -48,7 +48,7 @@ TABLE_OPTIONS = ("tableDDL", "schemaHints", "unspecifiedDecimal")  # options tha
 
 @dataclass(frozen=True, kw_only=True)
 class TableConfig:
-    """What is said of one table.
+    """Settings of one table.
 
     Attributes:
         skip: whether it is left out.
@@ -81,11 +81,11 @@ class SyncConfig:
         deletes: what becomes of deleted rows, where a table says nothing else.
         column_prefix: what precedes the names of the columns that the sync adds.
         parallel: how many tables are written at once.
-        bad_records: `quarantine` writes records that cannot be read to a table of their own; `fail` sets their table
-            aside, or ends the sync if nobody can tell their table.
+        bad_records: `quarantine` writes bad records, which cannot be read, to a table of their own; `fail` sets their
+            table aside, or ends the sync if nobody can tell their table.
         trigger: time between two micro-batches, such as `10 seconds`; None ends when the topics are read.
         spark: settings of the Spark session that the command starts.
-        table: what is said of single tables, by name.
+        table_configs: settings of single tables, by name; `[table."…"]` in the file.
         tidb: where the rows are read that were there before the first change; None copies changes only.
     """
 
@@ -103,7 +103,7 @@ class SyncConfig:
     bad_records: Literal["quarantine", "fail"] = "quarantine"
     trigger: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
-    table: Mapping[str, TableConfig] = field(default_factory=dict)
+    table_configs: Mapping[str, TableConfig] = field(default_factory=dict)
     tidb: TiDBConfig | None = None
 
     def __post_init__(self) -> None:
@@ -121,12 +121,12 @@ class SyncConfig:
         if not 1 <= self.parallel <= _MOST_PARALLEL:
             msg = f"parallel = {self.parallel}: it must be from 1 to {_MOST_PARALLEL}"
             raise OptionError(msg)
-        for name, instead in _OWN.items():
+        for name, instead in _SET_BY_SYNC.items():
             if name.lower() in {given.lower() for given in self.source}:
                 msg = f"source.{name} cannot be set: {instead}"
                 raise OptionError(msg)
         refuse_unknown(self.source)
-        for table, each in self.table.items():
+        for table, each in self.table_configs.items():
             _check_name(table)
             for name in each.options:
                 refuse_unknown_key(name, TABLE_OPTIONS, f'table."{table}"')
@@ -141,18 +141,18 @@ class SyncConfig:
     def reader_options(self) -> dict[str, str]:
         """Return the options of the stream of records."""
         given = {name: text for name, text in self.source.items() if applies_to_records(name)}
-        if all(map(_LITERAL.fullmatch, self.topics)):
+        if all(map(_TOPIC_NAME.fullmatch, self.topics)):
             given["subscribe"] = ",".join(self.topics)
         else:
             given["subscribePattern"] = "|".join(
-                topic.replace(".", "[.]") if _LITERAL.fullmatch(topic) else f"(?:{topic})" for topic in self.topics
+                topic.replace(".", "[.]") if _TOPIC_NAME.fullmatch(topic) else f"(?:{topic})" for topic in self.topics
             )
         return {"startingOffsets": "earliest", **given, "outputFormat": "record"}
 
     def decode_options(self) -> dict[str, str]:
         """Return the options with which the records of all tables are decoded."""
         given = {name: text for name, text in self.source.items() if applies_to_frames(name)}
-        ddl = [given.pop("tableDDL", ""), *(each.options.get("tableDDL", "") for each in self.table.values())]
+        ddl = [given.pop("tableDDL", ""), *(each.options.get("tableDDL", "") for each in self.table_configs.values())]
         if any(ddl):
             given["tableDDL"] = ";\n".join(text.strip().rstrip(";") for text in ddl if text)
         if self.tables:
@@ -161,14 +161,18 @@ class SyncConfig:
 
     def table_options(self) -> dict[str, dict[str, str]]:
         """Return the options of single tables that differ from those of all."""
-        own = {name: {key: text for key, text in each.options.items() if key != "tableDDL"}
-               for name, each in self.table.items()}  # fmt: skip
-        return {name: options for name, options in own.items() if options}
+        given = {name: {key: text for key, text in each.options.items() if key != "tableDDL"}
+                 for name, each in self.table_configs.items()}  # fmt: skip
+        return {name: options for name, options in given.items() if options}
 
     @property
     def time_zone(self) -> str:
         """The zone of TIMESTAMP values in messages."""
-        return next((text for name, text in self.source.items() if name.lower() == "timezone"), "UTC")
+        return self.source_option("timeZone", "UTC")
+
+    def source_option(self, name: str, default: str) -> str:
+        """Return an option of the source, whose name may have any case."""
+        return next((text for given, text in self.source.items() if given.lower() == name.lower()), default)
 
     def selects(self, table: TableName) -> bool:
         """Return whether a table is copied."""
@@ -176,11 +180,11 @@ class SyncConfig:
         return TableFilter(patterns).matches(table) and not self.of_table(table).skip
 
     def of_table(self, table: TableName) -> TableConfig:
-        """Return what is said of a table."""
-        return next((each for name, each in self.table.items() if parse_table(name).is_same(table)), _NOTHING)
+        """Return the settings of a table."""
+        return next((each for name, each in self.table_configs.items() if parse_table(name).is_same(table)), _DEFAULT)
 
 
-_NOTHING = TableConfig()
+_DEFAULT = TableConfig()
 
 
 def refuse_unknown_key(name: str, names: Iterable[str], section: str) -> None:

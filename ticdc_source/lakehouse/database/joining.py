@@ -117,6 +117,10 @@ class Joining:
                 event = DDLEvent(position=0, index=0, commit_ts=at, table=table, query=create, type="create table")
                 self.known_ddl[str(table).lower()] = (event,)
 
+    def completes(self, status: TableStatus) -> bool:
+        """Return whether a load makes the copy of a table complete, so that it comes before its kept changes."""
+        return self._config.tidb is not None and _is_loadable(status)
+
     # While the stream runs
 
     def begins(self, table: TableName) -> TableStatus | None:
@@ -202,6 +206,7 @@ class Joining:
             kind="log" if is_log else "table",
             state="following",
             reason=None,
+            bad_records=0,
             complete_since=load.complete,
             loaded_ts=load.created,
             resolved_ts=load.complete if load.created == load.complete else status.resolved_ts,

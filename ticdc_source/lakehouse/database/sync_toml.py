@@ -28,9 +28,8 @@ __all__ = ["EXAMPLE", "read_toml"]
 
 _SECTIONS = ("source", "target", "spark", "table", "tidb")
 _TARGET = ("format", "path", "catalog")
-_TOP = tuple(
-    one.name for one in dataclasses.fields(SyncConfig) if one.name not in (*_SECTIONS, *_TARGET, "topics")
-)  # fmt: skip
+_ELSEWHERE_IN_FILE = (*_SECTIONS, *_TARGET, "topics", "table_configs")
+_TOP = tuple(one.name for one in dataclasses.fields(SyncConfig) if one.name not in _ELSEWHERE_IN_FILE)
 _REQUIRED = {"topics": "source.topics", "format": "target.format", "checkpoint": "checkpoint"}
 _EXPECTED: Mapping[object, str] = {
     bool: "true or false", int: "a whole number", str: "a text", tuple: "a list of texts"
@@ -93,7 +92,7 @@ class _Reader:
             **self._values(SyncConfig, topics, "source"),
             "source": self._texts(options, "source"),
             "spark": self._texts(sections["spark"], "spark"),
-            "table": {name: self._table(name, value) for name, value in sections["table"].items()},
+            "table_configs": {name: self._table(name, value) for name, value in sections["table"].items()},
         }
         if "tidb" in document:
             values["tidb"] = self._tidb(sections["tidb"])
@@ -115,11 +114,11 @@ class _Reader:
     def _table(self, table: str, value: object) -> TableConfig:
         place = f'table."{table}"'
         given = _section(value, place)
-        own = [one.name for one in dataclasses.fields(TableConfig) if one.name != "options"]
+        keys = [one.name for one in dataclasses.fields(TableConfig) if one.name != "options"]
         for name in given:
-            refuse_unknown_key(name, [*own, *TABLE_OPTIONS], place)
-        options = {name: text for name, text in given.items() if name not in own}
-        values = self._values(TableConfig, {name: given[name] for name in own if name in given}, place)
+            refuse_unknown_key(name, [*keys, *TABLE_OPTIONS], place)
+        options = {name: text for name, text in given.items() if name not in keys}
+        values = self._values(TableConfig, {name: given[name] for name in keys if name in given}, place)
         return TableConfig(**values, options=self._texts(options, place))  # type: ignore[arg-type]
 
     def _values(self, kind: type[object], given: Mapping[str, object], section: str) -> dict[str, object]:
@@ -200,7 +199,7 @@ checkpoint = "/data/checkpoints/shop"   # how far the copy is; keep it with the 
 # consistency = "latest"            # or "resolved": apply changes only up to the resolved ts
 # deletes = "soft"                  # or "hard": remove deleted rows, instead of marking them by _is_deleted
 # parallel = 4                      # how many tables are written at once
-# bad_records = "quarantine"        # or "fail": what becomes of records that cannot be read
+# bad_records = "quarantine"        # or "fail": what becomes of bad records, which cannot be read
 # column_prefix = "_"               # precedes the names of the columns that the copy adds
 
 [source]                            # the options of spark.read.format("ticdc")
