@@ -199,8 +199,12 @@ def sync(broker: Kafka, topic: MakeTopic, tmp_path: Path) -> Iterator[Callable[.
 @pytest.mark.xdist_group("versions")
 @pytest.mark.timeout(SECONDS * 4)
 def test_what_stops_one_table_stops_no_other(sync: Callable[..., Sync]) -> None:
-    """One is set aside with its records until --resume, a bad record is in quarantine, and the others are TiDB's."""
+    """One is set aside with its records until --resume, a bad first record is in quarantine, the others are TiDB's.
+
+    Neither a second process nor one with another checkpoint may write the tables.
+    """
     example = sync("canal-json", "delta", "latest")
+    example.config.write_text(example.config.read_text().replace('protocol = "canal-json"', ""))  # records tell it
     obstacle = example.folder / "lake" / DATABASE / KEYED[0]
     obstacle.mkdir(parents=True)
     (obstacle / "part-0.parquet").write_text("no table of Delta")
@@ -212,10 +216,18 @@ def test_what_stops_one_table_stops_no_other(sync: Callable[..., Sync]) -> None:
     assert f"{DATABASE}.{KEYED[0]} is set aside: " in first.log
     assert "1 bad record in quarantine" in first.log
 
-    example.write([1.0] * len(example.feed.records))
+    example.write([0.9] * len(example.feed.records))
     shutil.rmtree(obstacle)
     resumed = example.start(f"--resume={DATABASE}.{KEYED[0]}", "--json")
     assert resumed.end(SECONDS) == 0, resumed.log
+
+    example.write([1.0] * len(example.feed.records))
+    live = example.start("--trigger=1 second")
+    live.wait_for(example.has_read_all, seconds=SECONDS)
+    second = example.start()
+    assert second.end(SECONDS) not in (0, 1)
+    assert "are being written by another sync" in second.log
+    live.kill()
     for table, its in example.versions([*TABLES, LOG], all_versions=False).items():
         wrong = list(differences(example.feed, table, rows_in(its[-1]["file"]), example.feed.truth.at()))
         assert not wrong, f"{table}: {len(wrong)} differences, {wrong[:5]}"

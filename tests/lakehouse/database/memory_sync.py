@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 import ticdc_source
 from tests.lakehouse.memory import Lake
@@ -77,7 +78,6 @@ class MemorySync:
         )
         self.reports: list[BatchReport] = []
         self._running: _Sync | None = None
-        self._offsets: dict[int, int] = {}
         (folder / "stream" / "commits").mkdir(parents=True)
         (folder / "stream" / "offsets").mkdir()
         (folder / "stream" / "metadata").write_text(json.dumps({"id": QUERY}))
@@ -119,12 +119,12 @@ class MemorySync:
             committed: whether Spark commits it.
         """
         assert self._running is not None
-        first = self._offsets.setdefault(number, sum(self._offsets.values()) and max(self._offsets.values()) + 100)
-        rows = [("t", 0, first + offset, key, value) for offset, (key, value) in enumerate(messages)]
+        rows = [("t", 0, 100 * number + offset, key, value) for offset, (key, value) in enumerate(messages)]
         frame = self.spark.createDataFrame(
             rows, "topic string, partition int, offset bigint, key binary, value binary"
         ).coalesce(1)
         records = ticdc_source.decode(frame, outputFormat="record", protocol=self.config.source["protocol"])
+        records = records.withColumn("_partitions", F.lit(1))  # as the data source says it
         context = self.spark.sparkContext
         context.setLocalProperty("sql.streaming.queryId", QUERY)
         try:
