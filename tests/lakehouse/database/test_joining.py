@@ -108,7 +108,7 @@ def status(table: TableName, **given: Any) -> TableStatus:
 
 def test_at_first_every_selected_table_is_loaded_at_one_tso(tidb: TiDB, join: Callable[..., Joining]) -> None:
     """All tables of the patterns are loaded as of one TSO, in a folder of it, and then follow."""
-    own = join(table={"shop.items": TableConfig(log=True, deletes="hard")})
+    own = join(table_configs={"shop.items": TableConfig(log=True, deletes="hard")})
 
     found = own.load(own.joined({}).values())
 
