@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,7 @@ class Changefeed:
         database: the database.
         partitions: how many partitions the topic has. DDL goes to the first, and the rows of an `n` to one of them.
         sent: how many row events were sent.
+        ends: how many records each partition has.
     """
 
     sql: Session
@@ -46,6 +48,7 @@ class Changefeed:
     partitions: int
     encoder: CanalJSON = field(default_factory=lambda: CanalJSON(extension=True))
     sent: int = 0
+    ends: Counter[int] = field(default_factory=Counter)
     _tables: dict[str, Table] = field(default_factory=dict)
     _outbox: list[Any] = field(default_factory=list)
 
@@ -100,6 +103,7 @@ class Changefeed:
             self._outbox.append((partition, key, value, [], None))
         if now:
             produce(self.servers, self.topic, self._outbox)
+            self.ends.update(record[0] for record in self._outbox)
             self._outbox = []
 
     def _rows(self, table: str, numbers: range) -> Rows:
