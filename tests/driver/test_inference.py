@@ -114,7 +114,7 @@ def test_bad_records_do_not_hide_the_protocol_of_records(bad: int) -> None:
 
 
 def test_a_topic_of_bad_records_alone_has_no_protocol_yet() -> None:
-    """It is none, so that a later record may tell it; where a bad record is an error, or is of a known format, it is."""
+    """A later record may tell it; where a bad record is an error, or is of a known format, it is an error."""
     captured = Captured({}, {0: [GARBAGE] * 3})
     avro = Captured({}, {0: [Record(None, b"\x00\x00\x00\x00\x07abc")]})
     records = make_options(outputFormat="record")

@@ -8,6 +8,7 @@ lake.rows("lake.shop.orders")
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -55,6 +56,8 @@ class Lake:
         spark: the session.
         tables: the tables.
         writes: what was written, in order: the method and the table.
+        layouts: the layout of each table, as SQL has it.
+        kept: for how long each table keeps its versions.
         crash_at: the number of the write before which the driver dies; None if it lives.
         blocked: the tables to which nothing can be written.
         committed: is called with the name of a table after a commit; what it raises, the writer sees.
@@ -64,6 +67,8 @@ class Lake:
         self.spark = spark
         self.tables: dict[str, Table] = {}
         self.writes: list[tuple[str, str]] = []
+        self.layouts: dict[str, str] = {}
+        self.kept: dict[str, datetime.timedelta] = {}
         self.crash_at: int | None = None
         self.blocked: set[str] = set()
         self.committed: Callable[[str], None] = lambda _: None
@@ -139,8 +144,18 @@ class MemoryTarget:
     def can_widen(self, old: DataType, new: DataType) -> bool:
         return delta_can_widen(old, new)
 
-    def create(self, columns: Sequence[NewColumn], properties: Mapping[str, str], location: str | None = None) -> None:
+    def create(
+        self,
+        columns: Sequence[NewColumn],
+        properties: Mapping[str, str],
+        location: str | None = None,
+        *,
+        layout: str = "",
+        replaces: bool = False,
+    ) -> None:
+        assert replaces == self.exists()
         self.lake.written("create", self.name)
+        self.lake.layouts[self.name] = layout
         settings = {**properties, **({} if location is None else {"location": location})}
         self.lake.tables[self.name] = Table(StructType(), settings)
         self._change([*columns], [])
@@ -240,6 +255,13 @@ class MemoryTarget:
         if facts.app_id is not None and facts.batch_id is not None:
             self.table.batches[facts.app_id] = facts.batch_id
         self.lake.committed(self.name)
+
+    def compact(self) -> None:
+        self.lake.written("compact", self.name)
+
+    def forget_versions(self, keep: datetime.timedelta) -> None:
+        self.lake.written("forget_versions", self.name)
+        self.lake.kept[self.name] = keep
 
     def commits(self) -> list[Commit]:
         return [Commit(version, facts) for version, facts in enumerate(self.table.commits)][::-1]

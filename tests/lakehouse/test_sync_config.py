@@ -6,7 +6,8 @@ import pytest
 
 from ticdc_source.errors import OptionError
 from ticdc_source.events import TableName
-from ticdc_source.lakehouse.database.config import SyncConfig
+from ticdc_source.lakehouse.data_layout import DataLayout
+from ticdc_source.lakehouse.database.config import MaintainConfig, SyncConfig
 from ticdc_source.lakehouse.database.sync_toml import EXAMPLE, read_toml
 
 FILE = """
@@ -79,6 +80,15 @@ def test_tables_are_selected_by_pattern_and_left_out_by_name() -> None:
 
     assert [config.selects(name) for name in names] == [True, False, False]
     assert config.of_table(TableName("Shop", "ORDERS")).deletes == "hard"
+
+
+def test_maintenance_and_layouts() -> None:
+    """`[maintain]` turns maintenance on, with defaults for what it leaves out; a layout belongs to a table."""
+    assert read_toml(FILE).maintain is None
+    config = read_toml(edited("skip = true", "cluster_by = ['id', 'at']\n[maintain]\npurge_deleted = '30d'"))
+
+    assert config.maintain == MaintainConfig(every="6h", keep="7d", compact=True, purge_deleted="30d")
+    assert config.of_table(TableName("shop", "refunds")).layout == DataLayout(cluster_by=("id", "at"))
 
 
 @pytest.mark.parametrize(("topics", "option"), [
@@ -155,6 +165,10 @@ def test_arguments_replace_what_the_file_says() -> None:
     (edited('"Asia/Shanghai"', '{ file = "not-there" }'), "source.timeZone: the file not-there cannot be read"),
     (edited("tables =", "parallel = 0\ntables ="), "parallel = 0: it must be from 1 to 64"),
     (edited("skip = true", 'skip = "yes"'), "skip = 'yes': expected true or false"),
+    (edited("[target]", "[maintain]\nevry = '1h'\n[target]"), r"'evry' in \[maintain\]; did you mean every?"),
+    (edited("[target]", "[maintain]\nevery = 'soon'\n[target]"), "maintain.every = 'soon': expected a duration"),
+    (edited("skip = true", "partition_by = 'region'"), "partition_by = 'region': expected a list of texts"),
+    (edited("skip = true", "partition_by = ['days(at)']"), r'\[table."shop.refunds"\]: Delta partitions by columns'),
     (edited('table."shop.refunds"', 'table."refunds"'), "expected the name of a table"),
     (f"{FILE}[tidb]\nuser = 'reader'", "sync.toml lacks tidb.url, such as 'jdbc:mysql"),
     (f"{FILE}[tidb]\nurl = 'jdbc:mysql://h/'\npasword = 'x'", r"Unknown key 'pasword' in \[tidb\]; did you mean"),

@@ -8,6 +8,8 @@ the exit code is then 1. It needs an environment with a PySpark for which the en
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +21,7 @@ from ticdc_source.cli.loads import Loads
 from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
 from ticdc_source.errors import OptionError
 from ticdc_source.options.parsers import one_of, tables
-from ticdc_source.tso import utc
+from ticdc_source.tso import of_ms, utc
 
 if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_source.lakehouse.database.config import SyncConfig
@@ -30,6 +32,7 @@ __all__ = ["SUMMARY", "add_arguments", "run"]
 
 SUMMARY = "keep the tables of topics in Delta or Iceberg"
 _SET_ASIDE = 1
+_TERMINATED = 128 + 15  # as a shell says it of SIGTERM
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(EXAMPLE, end="")  # noqa: T201 (it is made for a file)
         return 0
     if arguments.script:
-        print(Path(__file__).resolve().with_name("sync_script.py"))  # noqa: T201 (it is made for a shell)
+        print(Path(__file__).resolve().with_name("submit") / "sync.py")  # noqa: T201 (it is made for a shell)
         return 0
     config = _config_of(arguments)
     return _show_status(config, arguments) if arguments.status else _sync(config, arguments)
@@ -111,6 +114,8 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
     from ticdc_source.lakehouse.database.sync import sync  # noqa: PLC0415 (it imports pyspark)
 
     spark = session_of(config)
+    # Whoever stops a container sends SIGTERM; the next process need not wait until the lease of this one ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     if not arguments.json:
         errors().print(f"reading {plain(', '.join(config.topics))}")
     loads = Loads(json=arguments.json)
@@ -139,8 +144,10 @@ def _show_batch(report: BatchReport) -> None:
     for name, reason in report.set_aside.items():
         console.print(Text.assemble((f"  {name} is set aside: ", "red"), reason))
     bad = f", {_count(report.bad_records, 'bad record')} in quarantine" if report.bad_records else ""
+    kept = f", {_count(len(report.maintained), 'table')} maintained" if report.maintained else ""
     what = "resumed" if report.resumed else f"micro-batch {report.batch_id}"
-    console.print(f"{what}: {_count(len(report.changed), 'table')}{_up_to(report)}{bad}, {report.seconds:.1f} s")
+    done = f"{_count(len(report.changed), 'table')}{_up_to(report)}{bad}{kept}"
+    console.print(f"{what}: {done}, {report.seconds:.1f} s")
 
 
 def _up_to(report: BatchReport) -> str:
@@ -166,7 +173,7 @@ def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
 
 
 def _table(statuses: Iterable[TableStatus]) -> object:
-    shown = table_of("table", "kind", "state", "complete since", "changes up to", "rows", right=("rows",))
+    shown = table_of("table", "kind", "state", "complete since", "changes up to", "maintained", "rows", right=("rows",))
     for each in statuses:
         when = "" if each.set_aside_batch is None else f" in micro-batch {each.set_aside_batch}"
         why = "" if each.reason is None else f"{when}: {each.reason}"
@@ -176,6 +183,7 @@ def _table(statuses: Iterable[TableStatus]) -> object:
             each.state + why,
             _moment(each.complete_since),
             _moment(each.resolved_ts),
+            _moment(None if each.maintained_ms is None else of_ms(each.maintained_ms)),
         )
         shown.add_row(*map(plain, cells), f"{each.images:,}")
     return shown

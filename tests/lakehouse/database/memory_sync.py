@@ -130,7 +130,7 @@ class MemorySync:
         try:
             self._running.apply(records, number)
         finally:
-            context.setLocalProperty("sql.streaming.queryId", None)
+            context.setLocalProperty("sql.streaming.queryId", "")
         if committed:
             (self.folder / "stream" / "commits" / str(number)).write_text("v1\n{}")
         return self.reports[-1]

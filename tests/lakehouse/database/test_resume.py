@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.lakehouse.database.memory_sync import MemorySync, events_of_one_message, insert, open_watermark, target
+from tests.lakehouse.database.memory_sync import MemorySync, ddl, events_of_one_message, insert, open_watermark, target
 from tests.lakehouse.memory import Lake
+from tests.support.messages import canal
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]
 LOG = target("e__log")
@@ -99,3 +100,24 @@ def test_records_that_were_applied_in_half_are_not_applied_again(lake: Lake, tmp
 
     assert sync.ids("e__log") == [1, 2, 3, 4, 5]
     assert lake.tables[LOG].commits[-1].resolved_ts == 70
+
+
+def test_a_table_waits_for_ddl_that_comes_later(lake: Lake, tmp_path: Path) -> None:
+    """Rows of a new type before their DDL, of another partition, set the table aside; with the DDL it goes on."""
+    sync = MemorySync(lake, tmp_path)
+    sync.start()
+    sync.batch(0, insert("k", 1, 10, v="12"))
+    new = canal("INSERT", [{"id": "2", "v": "5"}], None, {"id": "int", "v": "int"}, database="shop", table="k",
+                pkNames=["id"], _tidb={"commitTs": 30})  # fmt: skip
+    waits = sync.batch(1, new, insert("other", 1, 31))
+    assert "column v is string there and int in the changes" in waits.set_aside["shop.k"]
+    assert waits.set_aside["shop.k"].endswith("the table goes on by itself")
+    sync.batch(2, insert("other", 2, 32), ddl("other", "ALTER TABLE other ADD c int", 33, "ALTER"))
+    assert sync.status("k").waits_for_ddl
+
+    explained = sync.batch(3, ddl("k", "ALTER TABLE k MODIFY v int", 20, "ALTER"), insert("other", 3, 34))
+
+    assert explained.set_aside == {}
+    assert sync.status("k").state == "following"
+    assert lake.rows(target("k"), "id", "v") == [(1, 12), (2, 5)]
+    assert sync.ids("other") == [1, 2, 3]

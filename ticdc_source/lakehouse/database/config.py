@@ -5,20 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Literal
 
 from ticdc_source.driver.frame_sample import applies_to_frames, frame_options
 from ticdc_source.errors import OptionError, nearest
 from ticdc_source.events import TableName
+from ticdc_source.lakehouse.data_layout import DataLayout
 from ticdc_source.lakehouse.database.names import Layout
 from ticdc_source.lakehouse.database.tidb_config import TiDBConfig
 from ticdc_source.options.names import refuse_unknown
 from ticdc_source.options.options import Options, applies_to_records
-from ticdc_source.options.parsers import ParseError
+from ticdc_source.options.parsers import ParseError, duration_ms
 from ticdc_source.options.parsers import tables as table_patterns
 from ticdc_source.options.table_filter import TableFilter, parse_table
 
-__all__ = ["TABLE_OPTIONS", "SyncConfig", "TableConfig", "refuse_unknown_key"]
+__all__ = ["TABLE_OPTIONS", "MaintainConfig", "SyncConfig", "TableConfig", "refuse_unknown_key"]
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")  # the name of a topic, and no regular expression
 # Options of the source that a sync sets itself, and what to do instead.
@@ -55,6 +57,8 @@ class TableConfig:
         deletes: `soft` keeps deleted rows, marked by `_is_deleted`; `hard` removes them.
         keys: the columns that identify a row, if the messages do not say it.
         log: whether all changes are appended to `<table>__log`, also if the table has a key.
+        partition_by: the columns by which a new target is partitioned; in Iceberg also `days(created_at)` and the like.
+        cluster_by: the columns of liquid clustering, for a new target in Delta.
         options: options of the source for this table: `schemaHints`, `tableDDL`, `unspecifiedDecimal`.
     """
 
@@ -62,7 +66,59 @@ class TableConfig:
     deletes: Literal["soft", "hard"] | None = None
     keys: tuple[str, ...] | None = None
     log: bool = False
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def layout(self) -> DataLayout:
+        """The layout of a new target."""
+        return DataLayout(self.partition_by, self.cluster_by)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaintainConfig:
+    """When the files of the tables are tidied, and what stays.
+
+    Attributes:
+        every: the time between two rounds of a table, such as `6h`.
+        keep: for how long versions of a table are kept, and what they record; at least `1h`.
+        compact: whether small files are written into larger ones.
+        purge_deleted: how long deleted rows are remembered, such as `30d`; None for ever. It must be longer than the
+            topic keeps its messages.
+    """
+
+    every: str = "6h"
+    keep: str = "7d"
+    compact: bool = True
+    purge_deleted: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the durations.
+
+        Raises:
+            OptionError: one of them is none, or too short.
+        """
+        for name, least in (("every", "1m"), ("keep", "1h"), ("purge_deleted", "1h")):
+            given = getattr(self, name)
+            if given is not None and _duration(f"maintain.{name}", given) < _duration(name, least):
+                msg = f"maintain.{name} = {given!r}: it must be at least {least}"
+                raise OptionError(msg)
+
+    @property
+    def pause(self) -> timedelta:
+        """The time between two rounds of a table."""
+        return _duration("maintain.every", self.every)
+
+    @property
+    def history(self) -> timedelta:
+        """For how long versions are kept."""
+        return _duration("maintain.keep", self.keep)
+
+    @property
+    def memory(self) -> timedelta | None:
+        """How long deleted rows are remembered; None for ever."""
+        return None if self.purge_deleted is None else _duration("maintain.purge_deleted", self.purge_deleted)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +140,7 @@ class SyncConfig:
         bad_records: `quarantine` writes bad records, which cannot be read, to a table of their own; `fail` sets their
             table aside, or ends the sync if nobody can tell their table.
         trigger: time between two micro-batches, such as `10 seconds`; None ends when the topics are read.
+        maintain: when the files of the tables are tidied; None for never.
         spark: settings of the Spark session that the command starts.
         table_configs: settings of single tables, by name; `[table."…"]` in the file.
         tidb: where the rows are read that were there before the first change; None copies changes only.
@@ -102,6 +159,7 @@ class SyncConfig:
     parallel: int = 4
     bad_records: Literal["quarantine", "fail"] = "quarantine"
     trigger: str | None = None
+    maintain: MaintainConfig | None = None
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
     table_configs: Mapping[str, TableConfig] = field(default_factory=dict)
     tidb: TiDBConfig | None = None
@@ -128,6 +186,7 @@ class SyncConfig:
         refuse_unknown(self.source)
         for table, each in self.table_configs.items():
             _check_name(table)
+            each.layout.check(self.format, f'[table."{table}"]')
             for name in each.options:
                 refuse_unknown_key(name, TABLE_OPTIONS, f'table."{table}"')
         Options.of(self.reader_options())
@@ -201,6 +260,14 @@ def refuse_unknown_key(name: str, names: Iterable[str], section: str) -> None:
     hint = f"did you mean {near[0]}?" if near else f"it may have {', '.join(names)}"
     msg = f"Unknown key {name!r} in {where}; {hint}"
     raise OptionError(msg)
+
+
+def _duration(name: str, text: str) -> timedelta:
+    try:
+        return timedelta(milliseconds=duration_ms(text))
+    except ParseError:
+        msg = f"{name} = {text!r}: expected a duration such as 30m, 6h or 7d"
+        raise OptionError(msg) from None
 
 
 def _check_name(table: str) -> None:

@@ -227,6 +227,8 @@ class Joining:
             keys=own.keys,
             deletes=own.deletes or config.deletes,
             column_prefix=config.column_prefix,
+            partition_by=own.partition_by,
+            cluster_by=own.cluster_by,
             as_log=own.log,
         )
 

@@ -54,6 +54,8 @@ class Destination:
         location: where a new target puts its files.
         column_prefix: what precedes the names of the columns that are added.
         as_log: whether the rows go to the log also if the table has a key.
+        partition_by: the columns by which a new target is partitioned.
+        cluster_by: the columns of liquid clustering, for a new target in Delta.
     """
 
     target: str
@@ -65,6 +67,8 @@ class Destination:
     location: str | None = None
     column_prefix: str | None = None
     as_log: bool = False
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
 
     @staticmethod
     def of(target: str) -> Destination:
@@ -392,8 +396,8 @@ class _TableLoad:
         if is_log:
             place = self._place
             append_log(frame, place.log, format=place.format, app_id=facts.app_id, batch_id=facts.batch_id,
-                       properties={**place.properties, LOAD: str(self._load.at)},
-                       column_prefix=place.column_prefix)  # fmt: skip
+                       properties={**place.properties, LOAD: str(self._load.at)}, column_prefix=place.column_prefix,
+                       partition_by=place.partition_by, cluster_by=place.cluster_by)  # fmt: skip
         elif not appends:
             self._merge(frame, facts)
         else:
@@ -414,6 +418,8 @@ class _TableLoad:
             properties={**place.properties, LOAD: str(self._load.at)},
             location=place.location,
             column_prefix=place.column_prefix,
+            partition_by=place.partition_by,
+            cluster_by=place.cluster_by,
         )
 
     def _as_stored(self, frame: DataFrame, target: Target) -> DataFrame:

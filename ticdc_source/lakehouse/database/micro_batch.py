@@ -10,7 +10,7 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ticdc_source.errors import TargetError, TiCDCSourceError
+from ticdc_source.errors import TargetError, TiCDCSourceError, UnexplainedChangeError
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse.database.config import SyncConfig, TableConfig
 from ticdc_source.lakehouse.database.failures import Shared, retried, text_of
@@ -226,14 +226,16 @@ class MicroBatch:
             images = frame.where(change_type.isin("insert", "update_postimage", "delete")).count()
             log = append_log(frame, target, format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
                              resolved_ts=facts.resolved_ts, ddl=ddl, properties=properties,
-                             column_prefix=self.config.column_prefix)  # fmt: skip
+                             column_prefix=self.config.column_prefix, partition_by=settings.partition_by,
+                             cluster_by=settings.cluster_by)  # fmt: skip
             created, kind = log.created, None if log.missing else kind
         else:
             merged = merge_into(frame, target, keys=settings.keys, deletes=settings.deletes or self.config.deletes,
                                 format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
                                 resolved_ts=facts.resolved_ts, ddl=ddl, on_destructive_ddl="apply",
                                 properties=properties, column_prefix=self.config.column_prefix,
-                                time_zone=self.config.time_zone)  # fmt: skip
+                                time_zone=self.config.time_zone, partition_by=settings.partition_by,
+                                cluster_by=settings.cluster_by)  # fmt: skip
             created, images = merged.created, merged.images
         if columns and properties and complete_since != status.complete_since:
             open_target(spark, target, engine).set_properties(properties)
@@ -263,7 +265,10 @@ class MicroBatch:
 
     def _set_aside(self, status: TableStatus, error: Exception) -> Outcome:
         self._keep(status.table_name)
-        return Outcome(status.set_aside(self.facts.batch_id or 0, self.reason(error)))
+        reason, waits = self.reason(error), isinstance(error, UnexplainedChangeError)
+        if waits:
+            reason = f"{reason}. If DDL of the table that comes later explains it, the table goes on by itself"
+        return Outcome(status.set_aside(self.facts.batch_id or 0, reason, waits_for_ddl=waits))
 
     def reason(self, error: Exception) -> str:
         """Return why a table is set aside, without secrets."""

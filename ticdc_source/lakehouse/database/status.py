@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, StructField, StructType
 
 from ticdc_source.errors import CheckpointError, TargetError
 from ticdc_source.lakehouse.sql_targets import open_target
@@ -31,8 +31,11 @@ _SCHEMA = StructType([
     StructField("images", LongType()),
     StructField("set_aside_batch", LongType()),
     StructField("reason", StringType()),
+    StructField("maintained_ms", LongType()),
+    StructField("maintained_batch", LongType()),
     StructField("bad_records", LongType()),
     StructField("columns", ArrayType(StringType())),
+    StructField("waits_for_ddl", BooleanType()),
     StructField("loaded_ts", LongType()),
 ])  # fmt: skip
 # The status table gets a commit a minute, and nobody needs its old versions.
@@ -59,8 +62,11 @@ class TableStatus:
         images: how many changed rows the sync has written.
         set_aside_batch: the micro-batch from which on its records are kept, because it is set aside or loading.
         reason: why it was set aside.
+        maintained_ms: when its files were tidied last, or it was created: milliseconds since the epoch.
+        maintained_batch: the micro-batch that had changed it last then.
         bad_records: how many of its records are in quarantine since it was created: their changes are missing.
         columns: the columns that the sync has seen in the target.
+        waits_for_ddl: whether DDL would explain why it is set aside: the next event of the table resumes it.
         loaded_ts: the TSO of the load that created the target, so that changes up to it are not applied; while it is
             loading, the TSO at which its rows are read. None if there was no load, or the target was there before.
     """
@@ -75,8 +81,11 @@ class TableStatus:
     images: int = 0
     set_aside_batch: int | None = None
     reason: str | None = None
+    maintained_ms: int | None = None
+    maintained_batch: int | None = None
     bad_records: int = 0
     columns: tuple[str, ...] = ()
+    waits_for_ddl: bool = False
     loaded_ts: int | None = None
 
     @property
@@ -88,13 +97,14 @@ class TableStatus:
         """Return it as values of JSON."""
         return asdict(self)
 
-    def set_aside(self, batch_id: int, reason: str) -> TableStatus:
+    def set_aside(self, batch_id: int, reason: str, *, waits_for_ddl: bool = False) -> TableStatus:
         """Return the status of the table once it is set aside."""
-        return replace(self, state="set aside", set_aside_batch=batch_id, reason=reason)
+        now = replace(self, state="set aside", set_aside_batch=batch_id, reason=reason)
+        return replace(now, waits_for_ddl=waits_for_ddl)
 
     def resumed(self) -> TableStatus:
         """Return the status of the table once it goes on."""
-        return replace(self, state="following", set_aside_batch=None, reason=None)
+        return replace(self, state="following", set_aside_batch=None, reason=None, waits_for_ddl=False)
 
 
 class StatusTable:
@@ -231,5 +241,10 @@ class StatusTable:
 
 def _status_of(row: Mapping[str, Any]) -> TableStatus:
     """Return the status in a row; one that an older release has written lacks columns."""
-    known = {name: value for name, value in row.items() if name not in ("bad_records", "columns")}
-    return TableStatus(**known, bad_records=row.get("bad_records") or 0, columns=tuple(row.get("columns") or ()))
+    known = {name: value for name, value in row.items() if name not in ("bad_records", "columns", "waits_for_ddl")}
+    return TableStatus(
+        **known,
+        bad_records=row.get("bad_records") or 0,
+        columns=tuple(row.get("columns") or ()),
+        waits_for_ddl=bool(row.get("waits_for_ddl")),
+    )

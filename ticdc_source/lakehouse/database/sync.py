@@ -22,6 +22,7 @@ from ticdc_source.lakehouse.database.micro_batch import MicroBatch, Outcome
 from ticdc_source.lakehouse.database.quarantine import Quarantine
 from ticdc_source.lakehouse.database.redaction import Redaction
 from ticdc_source.lakehouse.database.status import StatusTable, TableStatus
+from ticdc_source.lakehouse.database.upkeep import Upkeep
 from ticdc_source.lakehouse.sql_targets import existing_target
 from ticdc_source.lakehouse.targets import CommitFacts
 from ticdc_source.options.table_filter import parse_table
@@ -45,6 +46,7 @@ class BatchReport:
         created: the tables whose target it created.
         set_aside: the tables that were set aside in it, with the reasons.
         bad_records: how many records went into quarantine.
+        maintained: the tables whose files were tidied after it.
         resolved_ts: all tables but those that are set aside have every change up to this commit-ts, itself included,
             but for bad records; None if nobody knows.
         seconds: how long it took.
@@ -58,6 +60,7 @@ class BatchReport:
     created: tuple[str, ...] = ()
     set_aside: Mapping[str, str] = field(default_factory=dict)
     bad_records: int = 0
+    maintained: tuple[str, ...] = ()
     resolved_ts: int | None = None
     seconds: float = 0.0
     resumed: tuple[str, ...] = ()
@@ -146,7 +149,7 @@ def sync(
         trigger = {"availableNow": True} if config.trigger is None else {"processingTime": config.trigger}
         stream = records.writeStream.foreachBatch(running.apply).trigger(**trigger)
         query = stream.option("checkpointLocation", running.checkpoint.folder).queryName("ticdc-source sync").start()
-        running.keep_lease(query.stop)
+        running.stop_query = query.stop
         try:
             running.load(str(query.id))  # it has its offsets: Kafka cannot remove unseen what the load leaves it
             query.awaitTermination()
@@ -185,6 +188,7 @@ class _Sync:
         on_load: Callable[[LoadProgress], None] | None = None,
     ) -> None:
         self.error: BaseException | None = None
+        self.stop_query: Callable[[], None] = lambda: None
         self.checkpoint = StreamCheckpoint(spark, f"{config.checkpoint}/stream")
         self._spark = spark
         self._config = config
@@ -194,6 +198,7 @@ class _Sync:
         self._redaction = Redaction(config.source, {**config.spark, **tidb})
         self._state = SyncState(f"{config.checkpoint}/state")
         self._status = _status_table(spark, config)
+        self._upkeep = Upkeep(spark, config)
         self._lease = Lease(self._status.opened, Owner.here())
         self._status.committing(self._lease.lock)
         self._tables: dict[str, TableStatus] = {}
@@ -217,18 +222,15 @@ class _Sync:
         identity = self._status.check(self.checkpoint.query_id(), self.checkpoint.committed(), self._config.topics)
         self._lost_until = identity.get("lost_until", _now())
         self._lease.take()
+        self._lease.keep(self._lost_lease)
         self._tables = self._status.read()
         self._joining.remember(self._tables)
 
-    def keep_lease(self, stop: Callable[[], None]) -> None:
-        """Renew the lease until the sync ends; if another sync takes it, stop the stream."""
-
-        def lost(error: TargetError) -> None:
-            self.error = error
-            self.stop()
-            stop()
-
-        self._lease.keep(lost)
+    def _lost_lease(self, error: TargetError) -> None:
+        """Stop the stream: another sync writes the tables now."""
+        self.error = error
+        self.stop()
+        self.stop_query()
 
     def close(self) -> None:
         """Let another sync write the tables."""
@@ -311,6 +313,7 @@ class _Sync:
     def end(self) -> SyncReport:
         """Write the statuses for the last time."""
         if self._batches:
+            self._tables |= self._upkeep.after_batch(self._tables, is_last=True)
             self._status.write(self._tables)
         return SyncReport(tables=dict(self._tables), batches=self._batches, bad_records=self._bad_records)
 
@@ -339,6 +342,8 @@ class _Sync:
         began, config = time.monotonic(), self._config
         # The id of the query, which its checkpoint keeps.
         writer = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+        if self.error is not None:  # the lease was lost before the stream began
+            raise self.error
         self._lease.check()
         if not self._claimed:
             self._lost_until = self._status.claim(writer, self._find_lost)
@@ -360,10 +365,15 @@ class _Sync:
             micro_batch = self._micro_batch(changes, CommitFacts(changes.resolved_ts, writer, batch_id), self._tables)
             bad_records = micro_batch.quarantine_without_table()
             outcomes = micro_batch.apply(sorted({*changes, *changes.errors}))
+        outcomes = [self._explained(each, batch_id, writer) if each.status.table_name in changes.ddl else each
+                    for each in outcomes]  # fmt: skip
         before, self._tables = self._tables, self._tables | {each.status.table_name: each.status for each in outcomes}
         changed = [each.status for each in outcomes if _matters(before.get(each.status.table_name), each.status)]
+        upkeep = self._upkeep.after_batch(self._tables)
+        self._tables |= upkeep
+        maintained = tuple(name for name, each in sorted(upkeep.items()) if each.maintained_batch != -1)
         # What must be known after a restart, or at once by people; the rest can wait.
-        if changed or time.monotonic() - self._written_at > _STATUS_EVERY_S:
+        if changed or maintained or time.monotonic() - self._written_at > _STATUS_EVERY_S:
             self._status.write(self._tables)
             self._written_at = time.monotonic()
         if config.trigger is not None:
@@ -371,7 +381,14 @@ class _Sync:
             self._joining.load_beside(one for one in begun if not _is_loading(before.get(one.table_name)))
         self._batches += 1
         self._last_batch = batch_id
-        self._report(outcomes, batch_id, began, bad_records=bad_records, resolved_ts=changes.resolved_ts)
+        self._report(
+            outcomes,
+            batch_id,
+            began,
+            bad_records=bad_records,
+            resolved_ts=changes.resolved_ts,
+            maintained=maintained,
+        )
 
     def _report(
         self,
@@ -381,6 +398,7 @@ class _Sync:
         *,
         bad_records: int = 0,
         resolved_ts: int | None = None,
+        maintained: tuple[str, ...] = (),
         resumed: bool = False,
     ) -> None:
         """Tell what was done."""
@@ -396,6 +414,7 @@ class _Sync:
             created=tuple(each.status.table_name for each in outcomes if each.created),
             set_aside=aside,
             bad_records=bad_records + sum(each.bad_records for each in outcomes),
+            maintained=maintained,
             resolved_ts=resolved_ts,
             seconds=time.monotonic() - began,
             resumed=followed if resumed else (),
@@ -457,6 +476,13 @@ class _Sync:
                 raise
             return Outcome(replace(aside, reason=self._redaction.text(text_of(error))))
         return _all(outcomes)
+
+    def _explained(self, outcome: Outcome, batch_id: int, writer: str) -> Outcome:
+        """Resume a table that has waited for the DDL of this micro-batch; if it has not, leave it as it is."""
+        status = outcome.status
+        if not status.waits_for_ddl or status.set_aside_batch == batch_id:
+            return outcome
+        return self._resume_one(status.table_name, batch_id, writer)
 
     def _written_up_to(self, name: str, writer: str) -> int:
         """Return the last micro-batch that the target of a table has; -1 if it has none."""

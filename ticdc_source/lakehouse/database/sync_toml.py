@@ -13,6 +13,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 from ticdc_source.errors import OptionError
 from ticdc_source.lakehouse.database.config import (
     TABLE_OPTIONS,
+    MaintainConfig,
     SyncConfig,
     TableConfig,
     refuse_unknown_key,
@@ -26,7 +27,7 @@ else:
 
 __all__ = ["EXAMPLE", "read_toml"]
 
-_SECTIONS = ("source", "target", "spark", "table", "tidb")
+_SECTIONS = ("source", "target", "maintain", "spark", "table", "tidb")
 _TARGET = ("format", "path", "catalog")
 _ELSEWHERE_IN_FILE = (*_SECTIONS, *_TARGET, "topics", "table_configs")
 _TOP = tuple(one.name for one in dataclasses.fields(SyncConfig) if one.name not in _ELSEWHERE_IN_FILE)
@@ -92,6 +93,7 @@ class _Reader:
             **self._values(SyncConfig, topics, "source"),
             "source": self._texts(options, "source"),
             "spark": self._texts(sections["spark"], "spark"),
+            "maintain": self._maintain(sections["maintain"]) if "maintain" in document else None,
             "table_configs": {name: self._table(name, value) for name, value in sections["table"].items()},
         }
         if "tidb" in document:
@@ -110,6 +112,11 @@ class _Reader:
             msg = "sync.toml lacks tidb.url, such as 'jdbc:mysql://tidb:4000/'"
             raise OptionError(msg)
         return TiDBConfig(**self._values(TiDBConfig, given, "tidb"))  # type: ignore[arg-type]  # as above
+
+    def _maintain(self, given: Mapping[str, object]) -> MaintainConfig:
+        for name in given:
+            refuse_unknown_key(name, [one.name for one in dataclasses.fields(MaintainConfig)], "maintain")
+        return MaintainConfig(**self._values(MaintainConfig, given, "maintain"))  # type: ignore[arg-type]
 
     def _table(self, table: str, value: object) -> TableConfig:
         place = f'table."{table}"'
@@ -221,6 +228,12 @@ path = "/data/lake"                 # a folder, or catalog = "lake", a catalog t
 # rows_per_range = 200000           # how many rows a task reads
 # properties = { sslMode = "REQUIRED" }   # other settings of MySQL's JDBC driver
 
+# [maintain]                        # tidies the files of the tables, between micro-batches
+# every = "6h"                      # the time between two rounds of a table
+# keep = "7d"                       # for how long old versions of a table can be read
+# compact = true                    # write small files into larger ones
+# purge_deleted = "30d"             # forget deleted rows; not before the topic has forgotten their messages
+
 # [spark]                           # settings of the Spark session
 # "spark.driver.memory" = "4g"
 
@@ -229,6 +242,8 @@ path = "/data/lake"                 # a folder, or catalog = "lake", a catalog t
 # schemaHints = "amount decimal(12,2)"
 # tableDDL = "CREATE TABLE shop.orders (id bigint PRIMARY KEY)"
 # keys = ["id"]
+# partition_by = ["region"]         # of a new target; in Iceberg also "days(created_at)", "bucket(16, id)", …
+#                                   # or cluster_by = ["customer_id"], liquid clustering of a new target in Delta
 # log = true                        # keep all changes, in orders__log
 # skip = true
 """
