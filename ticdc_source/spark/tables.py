@@ -156,7 +156,8 @@ def tables(
             batch.fill(result, batch.content(_no_records(), on_table_error), on_table_error, {})
             return result
         before = state.before(frame.sparkSession, batch_id)
-        records = result.persist(_with_held(_as_records(frame, options), _as_records(before.held, options)))
+        held = None if before.held is None else _as_records(before.held, options)
+        records = result.persist(_with_held(_as_records(frame, options), held))
         progress = _progress(records, before.progress, batch_id, state.partitions)
         batch = _MicroBatch(records, parsed, own, before.progress, _held_from(progress, consistency))
         content = batch.content(before.ddl, on_table_error)
@@ -299,9 +300,10 @@ def _as_records(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFra
     return decode(frame, outputFormat="record", **own_options)
 
 
-def _with_held(fresh: DataFrame, held: DataFrame) -> DataFrame:
+def _with_held(fresh: DataFrame, held: DataFrame | None) -> DataFrame:
     """Return new records and records that were held back, told apart by `_held`."""
-    told = (frame.withColumn("_held", sf.lit(value)) for frame, value in ((fresh, False), (held, True)))
+    frames = ((fresh, False), (held, True))
+    told = (frame.withColumn("_held", sf.lit(value)) for frame, value in frames if frame is not None)
     return reduce(DataFrame.unionByName, told)
 
 
@@ -417,12 +419,12 @@ class _MicroBatch:
             frames.append(decoded(undecoded, schema, None, its_options, unknown))
         return reduce(DataFrame.union, frames)
 
-    def held(self) -> DataFrame:
-        """Return the records to hold back, undecoded."""
+    def held(self) -> DataFrame | None:
+        """Return the records to hold back, undecoded; None if none are held back."""
         undecoded, _ = records_of(self._records, self._options)
         options, held_from = self._options, self._held_from
         if held_from is None:
-            return undecoded.limit(0)
+            return None
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return held_back(batches, options, held_from)

@@ -21,7 +21,7 @@ from ticdc_source.lakehouse.database.quarantine import Quarantine
 from ticdc_source.lakehouse.database.status import Kind, TableStatus
 from ticdc_source.lakehouse.log import append_log, is_merged
 from ticdc_source.lakehouse.merge import merge_into
-from ticdc_source.lakehouse.sql_targets import open_target
+from ticdc_source.lakehouse.sql_targets import table_exists
 from ticdc_source.lakehouse.targets import CommitFacts
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import parse_table
@@ -168,7 +168,7 @@ class MicroBatch:
                 f"drop that table, and the row of {name} in the status table"
             )
             raise TargetError(msg)
-        if status.kind is not None and not open_target(spark, target, engine).exists():
+        if status.kind is not None and not table_exists(spark, target):
             msg = (
                 f"The target {target} is gone. Restore it; or remove the row of {name} from the status table, load the "
                 "table again, and resume it"
