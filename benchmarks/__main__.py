@@ -36,8 +36,8 @@ BENCHMARKS = {
         bench_sync,
     )
 }
-# Seconds on two idle cores, by size. The others run only with --only: no page shows their figures; but sync takes as long
-# as all these together.
+# Seconds on two idle cores, by size. The others run only with --only: no page shows their figures; or, as sync, they
+# take as long as all these together.
 PLANNED = {
     "throughput": {"full": 480, "quick": 60},
     "stages": {"full": 25, "quick": 10},
