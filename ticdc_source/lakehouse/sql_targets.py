@@ -356,9 +356,12 @@ def existing_target(spark: SparkSession, name: str) -> Target | None:
     _check_name(name)
     schema = _schema_of(spark, name)
     if schema is None:
+        REMEMBERED.put_engine(spark, name, None)
         return None
-    provider = _provider_of(spark, name)
+    provider = REMEMBERED.engine(spark, name) or _provider_of(spark, name)
     if provider in ENGINES:
+        if "." in name:  # a view of the session may hide the others
+            REMEMBERED.put_engine(spark, name, provider)
         found = ENGINES[provider](spark, name, schema)
         found.renew()
         return found if found.exists() else None

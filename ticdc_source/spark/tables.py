@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -152,12 +152,12 @@ def tables(
     try:
         if state is None or batch_id is None:
             records = result.persist(_as_records(frame, options).withColumn("_held", sf.lit(False)))  # noqa: FBT003
-            batch = _MicroBatch(records, parsed, own, Progress())
+            batch = _MicroBatch(_planned_as_one(records), parsed, own, Progress())
             batch.fill(result, batch.content(_no_records(), on_table_error), on_table_error, {})
             return result
         before = state.before(frame.sparkSession, batch_id)
         held = None if before.held is None else _as_records(before.held, options)
-        records = result.persist(_with_held(_as_records(frame, options), held))
+        records = _planned_as_one(result.persist(_with_held(_as_records(frame, options), held)))
         progress = _progress(records, before.progress, batch_id, state.partitions)
         batch = _MicroBatch(records, parsed, own, before.progress, _held_from(progress, consistency))
         content = batch.content(before.ddl, on_table_error)
@@ -305,6 +305,17 @@ def _with_held(fresh: DataFrame, held: DataFrame | None) -> DataFrame:
     frames = ((fresh, False), (held, True))
     told = (frame.withColumn("_held", sf.lit(value)) for frame, value in frames if frame is not None)
     return reduce(DataFrame.unionByName, told)
+
+
+def _planned_as_one(records: DataFrame) -> DataFrame:
+    """Tell Spark's planner that there is one partition, if so: it shuffles no rows then to group them by table or key.
+
+    A micro-batch with few records is one input partition, but the scan does not say it.
+    """
+    jframe: Any = getattr(records, "_jdf", None)  # Spark Connect has none
+    if jframe is None or jframe.rdd().getNumPartitions() != 1:
+        return records
+    return records.coalesce(1)
 
 
 def _no_records() -> pa.RecordBatch:
