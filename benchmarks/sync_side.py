@@ -130,8 +130,8 @@ class Side:
                 if own != self._seen:
                     self._seen = own
                     reports.append({"batch": own[1], "ms": dict(progress["durationMs"])})
-                    offset = progress["sources"][0]["endOffset"]
-                    read = json.loads(offset) if isinstance(offset, str) else offset
+                    read = json.loads(progress.json)["sources"][0]["endOffset"]
+                    read = json.loads(read) if isinstance(read, str) else read
                     if read[self.request["topic"]] == ends:
                         return {"batches": reports}
             time.sleep(_POLL_SECONDS)

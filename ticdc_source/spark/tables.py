@@ -360,6 +360,9 @@ class _MicroBatch:
         self._own = own
         self._before = before
         self._held_from = held_from
+        # Once, and not for each table: there may be hundreds.
+        names = {"_names": sf.transform("_tables", sf.lower), "_held": sf.col("_held")}
+        self._undecoded, self._unknown = records_of(records, options, names)
 
     def options_of(self, name: TableName) -> Options:
         """Return the options of a table."""
@@ -407,7 +410,7 @@ class _MicroBatch:
 
     def _changes(self, name: TableName, content: FoundTables, *, tolerant: bool = False) -> DataFrame:
         """Return the changes of a table: of a record that was held back, only those that were not returned before."""
-        records = self._records.where(sf.exists("_tables", lambda table: sf.lower(table) == str(name).lower()))
+        records = self._undecoded.where(sf.array_contains("_names", str(name).lower()))
         options = replace(self.options_of(name), tables=((name.database, name.table),))
         schema = content.schemas[name]
         if tolerant:
@@ -426,8 +429,7 @@ class _MicroBatch:
             ]
         frames = []
         for part, its_options in parts:
-            undecoded, unknown = records_of(part, its_options)
-            frames.append(decoded(undecoded, schema, None, its_options, unknown))
+            frames.append(decoded(part.select(RECORD.names), schema, None, its_options, self._unknown))
         return reduce(DataFrame.union, frames)
 
     def held(self) -> DataFrame | None:
