@@ -313,7 +313,7 @@ def _planned_as_one(records: DataFrame) -> DataFrame:
     A micro-batch with few records is one input partition, but the scan does not say it.
     """
     jframe: Any = getattr(records, "_jdf", None)  # Spark Connect has none
-    if jframe is None or jframe.rdd().getNumPartitions() != 1:
+    if jframe is None or jframe.queryExecution().toRdd().getNumPartitions() != 1:
         return records
     return records.coalesce(1)
 
