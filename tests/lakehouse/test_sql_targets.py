@@ -2,7 +2,7 @@
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import IntegerType
+from pyspark.sql.types import IntegerType, StructType
 
 from tests.lakehouse.changes import frame_of
 from ticdc_source.errors import TargetError
@@ -126,3 +126,25 @@ def test_a_session_without_delta_is_told_in_one_sentence(spark: SparkSession) ->
         target.create([NewColumn("id", IntegerType())], {})
 
     assert len(str(error.value)) < 300
+
+
+def test_the_engine_of_a_table_is_asked_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process describes a table once to know its engine, and again only if the table was gone meanwhile."""
+    schemas: list[StructType | None] = [StructType()]
+    described: list[str] = []
+
+    def provider_of(_: SparkSession, name: str) -> str:
+        described.append(name)
+        return "delta"
+
+    monkeypatch.setattr(sql_targets, "_schema_of", lambda *_: schemas[-1])
+    monkeypatch.setattr(sql_targets, "_provider_of", provider_of)
+    name = "lake.shop.asked_once"
+
+    assert [isinstance(existing_target(spark, name), DeltaTarget) for _ in range(3)] == [True] * 3
+    assert described == [name]
+    schemas.append(None)
+    assert existing_target(spark, name) is None
+    schemas.append(StructType())
+    assert isinstance(existing_target(spark, name), DeltaTarget)
+    assert described == [name, name]

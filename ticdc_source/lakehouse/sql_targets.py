@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from pyspark.errors import AnalysisException, IllegalArgumentException
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import ByteType, DataType, DayTimeIntervalType, IntegerType, LongType, ShortType, StructType
@@ -30,7 +30,15 @@ from ticdc_source.lakehouse.targets import (
 )
 from ticdc_source.lakehouse.widening import delta_can_widen, iceberg_can_widen
 
-__all__ = ["ENGINES", "DeltaTarget", "IcebergTarget", "deleted_keys_of", "existing_target", "open_target"]
+__all__ = [
+    "ENGINES",
+    "DeltaTarget",
+    "IcebergTarget",
+    "deleted_keys_of",
+    "existing_target",
+    "open_target",
+    "table_exists",
+]
 
 _SECOND = datetime.timedelta(seconds=1)
 _DELTA_LOG = datetime.timedelta(days=30)  # how long Delta keeps its log by default
@@ -46,6 +54,7 @@ class _SqlTarget:
         self.spark = spark
         self.name = name
         self._schema = schema  # what was read, until this object changes it
+        self._opened_deleted_keys = False
         self._properties: dict[str, str] | None = None
 
     def renew(self) -> None:
@@ -59,6 +68,7 @@ class _SqlTarget:
         return self.spark.table(self.name)
 
     def deleted_keys(self) -> Target:
+        self._opened_deleted_keys = True
         return open_target(self.spark, deleted_keys_of(self.name), self.engine)
 
     def columns(self) -> dict[str, DataType]:
@@ -291,14 +301,21 @@ class IcebergTarget(_SqlTarget):
 
     def renew(self) -> None:
         """Forget what the catalog of the session has kept of the table: another session may have changed it since."""
-        self.refresh(self.spark)
+        self._refresh_one(self.spark, self.name)
         self._schema = None
 
     def refresh(self, spark: SparkSession) -> None:
-        """Forget what a session's catalog keeps of the table, and of that of deleted keys."""
-        for name in (self.name, deleted_keys_of(self.name)):
-            if _schema_of(spark, name) is not None:
-                spark.sql(f"REFRESH TABLE {name}")  # the catalog's refreshTable leaves what Iceberg has cached
+        """Forget what a session's catalog keeps of the table, and of that of deleted keys if it was opened."""
+        self._refresh_one(spark, self.name)
+        if self._opened_deleted_keys:
+            self._refresh_one(spark, deleted_keys_of(self.name))
+
+    def _refresh_one(self, spark: SparkSession, name: str) -> None:
+        try:
+            spark.sql(f"REFRESH TABLE {name}")  # the catalog's refreshTable leaves what Iceberg has cached
+        except AnalysisException as error:
+            if not _is_missing(error):
+                raise
 
     def stored(self, type_: DataType) -> DataType:
         """Return the type in which Iceberg keeps values of a type."""
@@ -403,9 +420,12 @@ def existing_target(spark: SparkSession, name: str) -> Target | None:
     _check_name(name)
     schema = _schema_of(spark, name)
     if schema is None:
+        REMEMBERED.put_engine(spark, name, None)
         return None
-    provider = _provider_of(spark, name)
+    provider = REMEMBERED.engine(spark, name) or _provider_of(spark, name)
     if provider in ENGINES:
+        if "." in name:  # a view of the session may hide the others
+            REMEMBERED.put_engine(spark, name, provider)
         found = ENGINES[provider](spark, name, schema)
         found.renew()
         return found if found.exists() else None
@@ -420,13 +440,21 @@ def existing_target(spark: SparkSession, name: str) -> Target | None:
 _MISSING = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PATH_NOT_FOUND"})
 
 
+def table_exists(spark: SparkSession, name: str) -> bool:
+    """Return whether there is a table of this name, in whatever format.
+
+    Raises:
+        TargetError: it cannot be opened.
+    """
+    return _schema_of(spark, name) is not None
+
+
 def _schema_of(spark: SparkSession, name: str) -> StructType | None:
     """Return the schema of a table; None if there is none of this name."""
     try:
         return spark.table(name).schema
     except (AnalysisException, IllegalArgumentException) as error:  # the second if Hadoop has no such path
-        condition = error.getCondition() or ""
-        if condition.partition(".")[0] in _MISSING:
+        if _is_missing(error):
             return None
         said = str(error).partition("\n")[0]
         msg = (
@@ -434,6 +462,10 @@ def _schema_of(spark: SparkSession, name: str) -> StructType | None:
             "catalog that the session has; or delta.`/path` with a path that does not exist or holds a Delta table"
         )
         raise TargetError(msg) from error
+
+
+def _is_missing(error: PySparkException) -> bool:
+    return (error.getCondition() or "").partition(".")[0] in _MISSING
 
 
 def _provider_of(spark: SparkSession, name: str) -> str:
