@@ -8,7 +8,8 @@ from tests.lakehouse.changes import frame_of
 from ticdc_source.errors import TargetError
 from ticdc_source.lakehouse import sql_targets
 from ticdc_source.lakehouse.changelog import newest_images, read_changelog
-from ticdc_source.lakehouse.sql_targets import DeltaTarget, IcebergTarget, deleted_keys_of, existing_target, open_target
+from ticdc_source.lakehouse.sql_targets import DeltaTarget, IcebergTarget, existing_target, open_target
+from ticdc_source.lakehouse.target_names import check_name, deleted_keys_of
 from ticdc_source.lakehouse.targets import CommitFacts, NewColumn, Upsert
 
 ENGINES = [DeltaTarget, IcebergTarget]
@@ -32,7 +33,7 @@ def test_the_table_of_deleted_keys_is_beside_the_target(name: str, tombstones: s
 def test_a_name_that_sql_or_hadoop_reads_otherwise_is_refused(name: str) -> None:
     """What is no name, leads out of the warehouse, or is a relative path is an error before anything else."""
     with pytest.raises(TargetError, match=r"The target .*(not a name as SQL has it|relative path|warehouse)"):
-        sql_targets._check_name(name)
+        check_name(name)
 
 
 @pytest.mark.parametrize("name", [
@@ -42,7 +43,7 @@ def test_a_name_that_sql_or_hadoop_reads_otherwise_is_refused(name: str) -> None
 ])  # fmt: skip
 def test_any_other_name_is_taken(name: str) -> None:
     """Blanks, quotes, dots and emoji in backticks, and absolute paths, are names of targets."""
-    sql_targets._check_name(name)
+    check_name(name)
 
 
 def test_facts_are_recorded_and_read_back() -> None:

@@ -16,6 +16,14 @@ from pyspark.sql.types import ByteType, DataType, DayTimeIntervalType, IntegerTy
 
 from ticdc_source.errors import TargetError
 from ticdc_source.lakehouse.sessions import REMEMBERED, configured
+from ticdc_source.lakehouse.target_names import (
+    bare,
+    check_name,
+    check_session_catalog,
+    deleted_keys_of,
+    is_path,
+    parts_of,
+)
 from ticdc_source.lakehouse.targets import (
     APP_ID,
     BATCH_ID,
@@ -34,7 +42,6 @@ __all__ = [
     "ENGINES",
     "DeltaTarget",
     "IcebergTarget",
-    "deleted_keys_of",
     "existing_target",
     "open_target",
     "table_exists",
@@ -93,7 +100,7 @@ class _SqlTarget:
         layout: str = "",
         replaces: bool = False,
     ) -> None:
-        _check_session_catalog(self.spark, self.name)
+        check_session_catalog(self.spark, self.name)
         self._create_namespace()
         definitions = ", ".join(_definition(column) for column in columns)
         place = "" if location is None else f" LOCATION {_text(location)}"
@@ -118,7 +125,7 @@ class _SqlTarget:
         return {}
 
     def _create_namespace(self) -> None:
-        parts = _parts(self.name)
+        parts = parts_of(self.name)
         if len(parts) > 1 and not is_path(self.name):
             namespace = ".".join(parts[:-1])
             self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
@@ -349,8 +356,8 @@ class IcebergTarget(_SqlTarget):
 
     def _call(self, procedure: str, *arguments: str) -> None:
         """Call a procedure of the catalog of the table."""
-        parts = _parts(self.name)
-        named = len(parts) > 1 and self.spark.conf.get(f"spark.sql.catalog.{_bare(parts[0])}", None) is not None
+        parts = parts_of(self.name)
+        named = len(parts) > 1 and self.spark.conf.get(f"spark.sql.catalog.{bare(parts[0])}", None) is not None
         catalog = parts[0] if named else quoted(self.spark.catalog.currentCatalog())
         given = ", ".join((f"table => {_text(self.name)}", *arguments))
         self.spark.sql(f"CALL {catalog}.system.{procedure}({given})").collect()
@@ -417,7 +424,7 @@ def existing_target(spark: SparkSession, name: str) -> Target | None:
     Raises:
         TargetError: it is no table in Delta or Iceberg, or its name is refused.
     """
-    _check_name(name)
+    check_name(name)
     schema = _schema_of(spark, name)
     if schema is None:
         REMEMBERED.put_engine(spark, name, None)
@@ -477,88 +484,12 @@ def _provider_of(spark: SparkSession, name: str) -> str:
 def _engine_of_catalog(spark: SparkSession, name: str) -> str | None:
     if is_path(name):
         return "delta"
-    first, *more = _parts(name)
+    first, *more = parts_of(name)
     kind: str | None = spark.conf.get(f"spark.sql.catalog.{first.strip('`')}", None) if more else None
     if kind is None:
         current = spark.catalog.currentCatalog()
         kind = spark.conf.get(f"spark.sql.catalog.{current}", None)
     return next((engine for engine in ENGINES if engine in (kind or "").lower()), None)
-
-
-_PART = r"(?:`(?:[^`]|``)+`|\w+)"
-_NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
-_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
-# Catalogs put a table into the folder of its name, and Hadoop's paths have a meaning for each of these.
-_NO_FOLDER = re.compile(r"[/\\:\x00-\x1f]|\A\.{1,2}\Z")
-_SESSION_CATALOG = "spark_catalog"
-
-
-def is_path(name: str) -> bool:
-    """Return whether a name is the path of a Delta table."""
-    parts = _parts(name)
-    return len(parts) == 2 and _bare(parts[0]).lower() == "delta" and parts[1].startswith("`")  # noqa: PLR2004 (delta, path)
-
-
-def _parts(name: str) -> list[str]:
-    """Return the parts of a name, with their quotes."""
-    return re.findall(r"`(?:[^`]|``)*`|[^.`]+", name)
-
-
-def _bare(part: str) -> str:
-    """Return a part of a name without its quotes."""
-    return part[1:-1].replace("``", "`") if part.startswith("`") else part
-
-
-def _check_name(name: str) -> None:
-    """Refuse a name that SQL would read as something else, and one whose table would be outside its warehouse.
-
-    Raises:
-        TargetError: the name is so.
-    """
-    if not _NAME.fullmatch(name):
-        msg = (
-            f"The target {name!r} is not a name as SQL has it: dots separate its parts, and a part with other than "
-            "letters, digits and _ is in backticks, as in lake.shop.`my-table` or delta.`/data/my-table`"
-        )
-        raise TargetError(msg)
-    parts = [_bare(part) for part in _parts(name)]
-    if is_path(name):
-        if not _ABSOLUTE.match(parts[1]):
-            msg = f"The target {name} is a relative path: give it from the root on, as in delta.`/data/orders`"
-            raise TargetError(msg)
-        return
-    wrong = next((part for part in parts if _NO_FOLDER.search(part)), None)
-    if wrong is not None:
-        msg = (
-            f"The target {name!r} is refused: with {wrong!r} in its name, the table could be outside the catalog's "
-            "warehouse. Give a name without slashes, colons and control characters"
-        )
-        raise TargetError(msg)
-
-
-def _check_session_catalog(spark: SparkSession, name: str) -> None:
-    """Refuse a name of a new table that Spark's own catalog does not take, before its namespace is created.
-
-    Raises:
-        TargetError: the catalog does not take it.
-    """
-    parts = [_bare(part) for part in _parts(name)]
-    if is_path(name) or all(re.fullmatch(r"\w+", part, re.ASCII) for part in parts):
-        return
-    first = parts[0] if len(parts) > 1 else None
-    named = first is not None and spark.conf.get(f"spark.sql.catalog.{first}", None) is not None
-    catalog = first if named else spark.catalog.currentCatalog()
-    if catalog == _SESSION_CATALOG:
-        msg = (
-            f"The target {name} cannot be created: the catalog {_SESSION_CATALOG} takes names of letters, digits and _ "
-            "only. Give such a name"
-        )
-        raise TargetError(msg)
-
-
-def deleted_keys_of(target: str) -> str:
-    """Return the name of the table with the keys that hard deletes removed from a target."""
-    return f"{target[:-1].rstrip('/')}__deleted`" if target.endswith("`") else f"{target}__deleted"
 
 
 # What a target is told → SQL
