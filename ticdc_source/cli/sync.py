@@ -8,6 +8,8 @@ the exit code is then 1. It needs an environment with a PySpark for which the en
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ from ticdc_source.cli.arguments import add_overrides, argument, file_path, overr
 from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
 from ticdc_source.errors import OptionError
 from ticdc_source.options.parsers import one_of, tables
-from ticdc_source.tso import utc
+from ticdc_source.tso import of_ms, utc
 
 if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_source.lakehouse.database.config import SyncConfig
@@ -29,6 +31,7 @@ __all__ = ["SUMMARY", "add_arguments", "run"]
 
 SUMMARY = "keep the tables of topics in Delta or Iceberg"
 _SET_ASIDE = 1
+_TERMINATED = 128 + 15  # as a shell says it of SIGTERM
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(EXAMPLE, end="")  # noqa: T201 (it is made for a file)
         return 0
     if arguments.script:
-        print(Path(__file__).resolve().with_name("sync_script.py"))  # noqa: T201 (it is made for a shell)
+        print(Path(__file__).resolve().with_name("submit") / "sync.py")  # noqa: T201 (it is made for a shell)
         return 0
     config = _config_of(arguments)
     return _show_status(config, arguments) if arguments.status else _sync(config, arguments)
@@ -110,6 +113,8 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
     from ticdc_source.lakehouse.database.sync import sync  # noqa: PLC0415 (it imports pyspark)
 
     spark = session_of(config)
+    # Whoever stops a container sends SIGTERM; the next process need not wait until the lease of this one ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     if not arguments.json:
         errors().print(f"reading {plain(', '.join(config.topics))}")
     report = sync(
@@ -133,10 +138,20 @@ def _show_batch(report: BatchReport) -> None:
     for name, reason in report.set_aside.items():
         console.print(Text.assemble((f"  {name} is set aside: ", "red"), reason))
     bad = f", {_count(report.bad_records, 'bad record')} in quarantine" if report.bad_records else ""
-    upto = f", complete up to {_moment(report.resolved_ts)}" if report.resolved_ts is not None else ""
-    console.print(
-        f"micro-batch {report.batch_id}: {_count(len(report.changed), 'table')}{upto}{bad}, {report.seconds:.1f} s"
-    )
+    kept = f", {_count(len(report.maintained), 'table')} maintained" if report.maintained else ""
+    what = "resumed" if report.resumed else f"micro-batch {report.batch_id}"
+    done = f"{_count(len(report.changed), 'table')}{_up_to(report)}{bad}{kept}"
+    console.print(f"{what}: {done}, {report.seconds:.1f} s")
+
+
+def _up_to(report: BatchReport) -> str:
+    """Return up to when tables have all changes, and how many of them have all rows too."""
+    if report.resolved_ts is None:
+        return ""
+    moment = _moment(report.resolved_ts)
+    if report.complete == report.tables:
+        return f", complete up to {moment}"
+    return f", changes up to {moment} ({report.complete:,} of {_count(report.tables, 'table')} complete)"
 
 
 def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
@@ -152,7 +167,7 @@ def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
 
 
 def _table(statuses: Iterable[TableStatus]) -> object:
-    shown = table_of("table", "kind", "state", "complete since", "complete up to", "rows", right=("rows",))
+    shown = table_of("table", "kind", "state", "complete since", "changes up to", "maintained", "rows", right=("rows",))
     for each in statuses:
         why = "" if each.reason is None else f" in micro-batch {each.set_aside_batch}: {each.reason}"
         cells = (
@@ -161,6 +176,7 @@ def _table(statuses: Iterable[TableStatus]) -> object:
             each.state + why,
             _moment(each.complete_since),
             _moment(each.resolved_ts),
+            _moment(None if each.maintained_ms is None else of_ms(each.maintained_ms)),
         )
         shown.add_row(*map(plain, cells), f"{each.images:,}")
     return shown

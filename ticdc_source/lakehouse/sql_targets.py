@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import uuid
@@ -15,6 +16,7 @@ from pyspark.sql.types import ByteType, DataType, DayTimeIntervalType, IntegerTy
 
 from ticdc_source.errors import TargetError
 from ticdc_source.lakehouse.sessions import REMEMBERED, configured
+from ticdc_source.lakehouse.statements import definition, merge_in_sql, settings_in_sql, text_in_sql
 from ticdc_source.lakehouse.targets import (
     APP_ID,
     BATCH_ID,
@@ -29,16 +31,10 @@ from ticdc_source.lakehouse.targets import (
 )
 from ticdc_source.lakehouse.widening import delta_can_widen, iceberg_can_widen
 
-__all__ = [
-    "ENGINES",
-    "DeltaTarget",
-    "IcebergTarget",
-    "deleted_keys_of",
-    "existing_target",
-    "open_target",
-    "table_exists",
-]
+__all__ = ["ENGINES", "DeltaTarget", "IcebergTarget", "deleted_keys_of", "existing_target", "open_target"]
 
+_SECOND = datetime.timedelta(seconds=1)
+_DELTA_LOG = datetime.timedelta(days=30)  # how long Delta keeps its log by default
 _NEWEST_COMMITS = 20  # among which the last micro-batch of a writer is looked for first
 
 
@@ -81,13 +77,23 @@ class _SqlTarget:
     def stored(self, type_: DataType) -> DataType:
         return LongType() if isinstance(type_, DayTimeIntervalType) else type_
 
-    def create(self, columns: Sequence[NewColumn], properties: Mapping[str, str], location: str | None = None) -> None:
+    def create(
+        self,
+        columns: Sequence[NewColumn],
+        properties: Mapping[str, str],
+        location: str | None = None,
+        *,
+        layout: str = "",
+        replaces: bool = False,
+    ) -> None:
         _check_session_catalog(self.spark, self.name)
         self._create_namespace()
-        definitions = ", ".join(_definition(column) for column in columns)
-        place = "" if location is None else f" LOCATION {_text(location)}"
-        settings = _settings({**self.own_properties(columns), **properties})
-        create = f"CREATE TABLE {self.name} ({definitions}) USING {self.engine}{place} TBLPROPERTIES {settings}"
+        definitions = ", ".join(definition(column) for column in columns)
+        place = "" if location is None else f" LOCATION {text_in_sql(location)}"
+        settings = settings_in_sql({**self.own_properties(columns), **properties})
+        verb = "CREATE OR REPLACE" if replaces else "CREATE"
+        using = f"USING {self.engine}{layout}{place}"
+        create = f"{verb} TABLE {self.name} ({definitions}) {using} TBLPROPERTIES {settings}"
         try:
             self.alter(create)
         except Exception as error:  # a Java exception of Py4J; in Spark Connect, one of PySpark
@@ -111,7 +117,7 @@ class _SqlTarget:
             self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
 
     def add_columns(self, columns: Sequence[NewColumn]) -> None:
-        definitions = ", ".join(_definition(column) for column in columns)
+        definitions = ", ".join(definition(column) for column in columns)
         self.alter(f"ALTER TABLE {self.name} ADD COLUMNS ({definitions})")
 
     def widen_column(self, name: str, type_: DataType) -> None:
@@ -121,7 +127,10 @@ class _SqlTarget:
         self.alter(f"ALTER TABLE {self.name} RENAME COLUMN {quoted(name)} TO {quoted(to)}")
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        self.alter(f"ALTER TABLE {self.name} SET TBLPROPERTIES {_settings(properties)}")
+        self.alter(f"ALTER TABLE {self.name} SET TBLPROPERTIES {settings_in_sql(properties)}")
+
+    def remove_properties(self, names: Sequence[str]) -> None:
+        self.alter(f"ALTER TABLE {self.name} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(_text, names))})")
 
     def alter(self, statement: str) -> None:
         """Run a statement that changes columns or properties, after which they are read anew."""
@@ -149,8 +158,7 @@ class _SqlTarget:
 
     def merge(self, upsert: Upsert, facts: CommitFacts) -> Merged:
         with _view(upsert.images) as view:
-            statement = f"MERGE INTO {self.name} t USING {_source(view, upsert)} s {_clauses(upsert)}"
-            merged = self.merged(self.commit(statement, facts))
+            merged = self.merged(self.commit(merge_in_sql(self.name, view, upsert), facts))
         if not merged.skipped:
             self._remember(facts)
         return merged
@@ -237,6 +245,22 @@ class DeltaTarget(_SqlTarget):
         start = "spark.databricks.delta.write.txn"
         return {**recorded, f"{start}AppId": facts.app_id, f"{start}Version": str(facts.batch_id)}
 
+    def compact(self) -> None:
+        """Write small files into larger ones."""
+        self.commit(f"OPTIMIZE {self.name}", CommitFacts())
+
+    def forget_versions(self, keep: datetime.timedelta) -> None:
+        """Remove the files of versions that nobody can read who reads the table as of a moment within a time.
+
+        Delta counts from the commit that replaced a file, and refuses less than what the table's properties say.
+        """
+        wanted = {"delta.deletedFileRetentionDuration": f"interval {keep // _SECOND} seconds"}
+        if 2 * keep > _DELTA_LOG:  # the log must have the version before, which may be older
+            wanted["delta.logRetentionDuration"] = f"interval {2 * keep // _SECOND} seconds"
+        if any(self.properties().get(name) != value for name, value in wanted.items()):
+            self.set_properties(wanted)
+        self.spark.sql(f"VACUUM {self.name}").collect()
+
     def commits(self) -> list[Commit]:
         """Return the commits, newest first."""
         history = self.spark.sql(f"DESCRIBE HISTORY {self.name}").select("version", "userMetadata").collect()
@@ -281,7 +305,7 @@ class IcebergTarget(_SqlTarget):
     def _refresh_one(self, spark: SparkSession, name: str) -> None:
         try:
             spark.sql(f"REFRESH TABLE {name}")  # the catalog's refreshTable leaves what Iceberg has cached
-        except AnalysisException as error:
+        except (AnalysisException, IllegalArgumentException) as error:
             if not _is_missing(error):
                 raise
 
@@ -294,6 +318,40 @@ class IcebergTarget(_SqlTarget):
         start = "spark.sql.iceberg.snapshot-property."
         return {f"{start}{name}": value for name, value in facts.as_properties().items()}
 
+    def compact(self) -> None:
+        """Write small files into larger ones, and join files of deletes."""
+        self._call("rewrite_data_files")
+        self._call("rewrite_position_delete_files")
+
+    def forget_versions(self, keep: datetime.timedelta) -> None:
+        """Remove snapshots that nobody can read who reads the table as of a moment within a time."""
+        before = datetime.datetime.now(datetime.timezone.utc) - keep
+        rows = self._current().selectExpr(
+            "unix_millis(committed_at) AS ms", f"summary['{BATCH_ID}'] IS NOT NULL AS has_batch"
+        )
+        commits = sorted(((row["ms"], row["has_batch"]) for row in rows.collect()), reverse=True)
+        newest_then = next((ms for ms, _ in commits if ms <= before.timestamp() * 1000), None)
+        last_batch = next((ms for ms, has_batch in commits if has_batch), newest_then)
+        if newest_then is None or last_batch is None:
+            return
+        first = min(newest_then, last_batch)
+        if any(ms < first for ms, _ in commits):
+            moment = datetime.datetime.fromtimestamp(first / 1000, datetime.timezone.utc)
+            self._call("expire_snapshots", f"older_than => TIMESTAMP '{moment.isoformat()}'")
+
+    def _call(self, procedure: str, *arguments: str) -> None:
+        """Call a procedure of the catalog of the table."""
+        parts = _parts(self.name)
+        named = len(parts) > 1 and self.spark.conf.get(f"spark.sql.catalog.{_bare(parts[0])}", None) is not None
+        catalog = parts[0] if named else quoted(self.spark.catalog.currentCatalog())
+        given = ", ".join((f"table => {text_in_sql(self.name)}", *arguments))
+        self.spark.sql(f"CALL {catalog}.system.{procedure}({given})").collect()
+
+    def _current(self) -> DataFrame:
+        """Return the snapshots that were not rolled back."""
+        current = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
+        return self.spark.table(f"{self.name}.snapshots").join(current.distinct(), "snapshot_id")
+
     def commits(self) -> list[Commit]:
         """Return the commits, newest first."""
         table = f"{self.name}.snapshots"
@@ -302,9 +360,7 @@ class IcebergTarget(_SqlTarget):
 
     def recorded_batch(self, app_id: str) -> LastBatch | None:
         """Return the last micro-batch of a writer. Commits that were rolled back do not count."""
-        current = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
-        snapshots = self.spark.table(f"{self.name}.snapshots").join(current.distinct(), "snapshot_id")
-        newest = snapshots.where(f"summary['{BATCH_ID}'] IS NOT NULL").orderBy("committed_at", ascending=False)
+        newest = self._current().where(f"summary['{BATCH_ID}'] IS NOT NULL").orderBy("committed_at", ascending=False)
         last = newest.where(F.col("summary").getItem(APP_ID) == app_id).select("summary").limit(1).collect()
         number = CommitFacts.of(last[0]["summary"]).batch_id if last else None
         return None if number is None else LastBatch(number)
@@ -374,15 +430,6 @@ def existing_target(spark: SparkSession, name: str) -> Target | None:
 
 
 _MISSING = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PATH_NOT_FOUND"})
-
-
-def table_exists(spark: SparkSession, name: str) -> bool:
-    """Return whether there is a table of this name, in whatever format.
-
-    Raises:
-        TargetError: it cannot be opened.
-    """
-    return _schema_of(spark, name) is not None
 
 
 def _schema_of(spark: SparkSession, name: str) -> StructType | None:
@@ -497,48 +544,6 @@ def deleted_keys_of(target: str) -> str:
     return f"{target[:-1].rstrip('/')}__deleted`" if target.endswith("`") else f"{target}__deleted"
 
 
-# What a target is told → SQL
-
-
-def _definition(column: NewColumn) -> str:
-    comment = "" if column.comment is None else f" COMMENT {_text(column.comment)}"
-    return f"{quoted(column.name)} {column.type.simpleString()}{comment}"
-
-
-def _source(view: str, upsert: Upsert) -> str:
-    """Return the source of the MERGE: the images that are not older than the tombstone of their key."""
-    if upsert.tombstones is None:
-        return view
-    # As a query: Spark 4.1 cannot plan a MERGE from a view of an Iceberg table.
-    return (
-        f"(SELECT s.* FROM {view} s LEFT ANTI JOIN {upsert.tombstones.name} b "  # noqa: S608
-        f"ON {_same_keys(upsert, 'b')} AND NOT s.gone AND b.{quoted(upsert.sequence)} > s.seq)"
-    )
-
-
-def _clauses(upsert: Upsert) -> str:
-    """Return the clauses of the MERGE: only what is newer than the row of the target changes it."""
-    keys = {quoted(name): f"s.k{number}" for number, name in enumerate(upsert.keys)}
-    values = {quoted(name): f"s.c{number}" for number, name in enumerate(upsert.values)}
-    own = {quoted(upsert.sequence): "s.seq"} | ({} if upsert.deleted is None else {quoted(upsert.deleted): "s.gone"})
-    newer = f"WHEN MATCHED AND s.seq > t.{quoted(upsert.sequence)}"
-    special = f"{newer} AND s.gone THEN DELETE" if upsert.removes else f"{newer} AND s.bare THEN UPDATE SET {_set(own)}"
-    absent = f"WHEN NOT MATCHED{' AND NOT s.gone' if upsert.removes else ''}"
-    inserted = {**keys, **values, **own}
-    return (
-        f"ON {_same_keys(upsert, 't')} {special} {newer} THEN UPDATE SET {_set({**values, **own})} "  # noqa: S608
-        f"{absent} THEN INSERT ({', '.join(inserted)}) VALUES ({', '.join(inserted.values())})"
-    )
-
-
-def _same_keys(upsert: Upsert, other: str) -> str:
-    return " AND ".join(f"{other}.{quoted(name)} <=> s.k{number}" for number, name in enumerate(upsert.keys))
-
-
-def _set(values: Mapping[str, str]) -> str:
-    return ", ".join(f"t.{name} = {value}" for name, value in values.items())
-
-
 @contextmanager
 def _view(frame: DataFrame) -> Iterator[str]:
     """Give a frame a name for SQL."""
@@ -548,15 +553,6 @@ def _view(frame: DataFrame) -> Iterator[str]:
         yield name
     finally:
         frame.sparkSession.catalog.dropTempView(name)
-
-
-def _text(text: str) -> str:
-    """Return a text as Spark SQL writes it."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _settings(properties: Mapping[str, str]) -> str:
-    return "(" + ", ".join(f"{_text(name)} = {_text(value)}" for name, value in properties.items()) + ")"
 
 
 def _facts_in(metadata: str | None) -> CommitFacts:

@@ -53,6 +53,8 @@ class Destination:
         properties: table properties for a new target.
         location: where a new target puts its files.
         column_prefix: what precedes the names of the columns that are added.
+        partition_by: the columns by which a new target is partitioned.
+        cluster_by: the columns of liquid clustering, for a new target in Delta.
     """
 
     target: str
@@ -63,6 +65,8 @@ class Destination:
     properties: Mapping[str, str] = field(default_factory=dict)
     location: str | None = None
     column_prefix: str | None = None
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
 
     @staticmethod
     def of(target: str) -> Destination:
@@ -368,7 +372,8 @@ class _TableLoad:
         if is_log:
             place = self._place
             append_log(frame, place.log, format=place.format, app_id=facts.app_id, batch_id=facts.batch_id,
-                       properties=place.properties, column_prefix=place.column_prefix)  # fmt: skip
+                       properties=place.properties, column_prefix=place.column_prefix,
+                       partition_by=place.partition_by, cluster_by=place.cluster_by)  # fmt: skip
         elif not appends:
             self._merge(frame, facts)
         else:
@@ -389,6 +394,8 @@ class _TableLoad:
             properties={**place.properties, LOAD: str(self._load.at)},
             location=place.location,
             column_prefix=place.column_prefix,
+            partition_by=place.partition_by,
+            cluster_by=place.cluster_by,
         )
 
     def _as_stored(self, frame: DataFrame, target: Target) -> DataFrame:
