@@ -16,6 +16,7 @@ from pyspark.sql.types import ByteType, DataType, DayTimeIntervalType, IntegerTy
 
 from ticdc_source.errors import TargetError
 from ticdc_source.lakehouse.sessions import REMEMBERED, configured
+from ticdc_source.lakehouse.statements import definition, merge_in_sql, settings_in_sql, text_in_sql
 from ticdc_source.lakehouse.target_names import (
     bare,
     check_name,
@@ -38,14 +39,7 @@ from ticdc_source.lakehouse.targets import (
 )
 from ticdc_source.lakehouse.widening import delta_can_widen, iceberg_can_widen
 
-__all__ = [
-    "ENGINES",
-    "DeltaTarget",
-    "IcebergTarget",
-    "existing_target",
-    "open_target",
-    "table_exists",
-]
+__all__ = ["ENGINES", "DeltaTarget", "IcebergTarget", "existing_target", "open_target"]
 
 _SECOND = datetime.timedelta(seconds=1)
 _DELTA_LOG = datetime.timedelta(days=30)  # how long Delta keeps its log by default
@@ -102,9 +96,9 @@ class _SqlTarget:
     ) -> None:
         check_session_catalog(self.spark, self.name)
         self._create_namespace()
-        definitions = ", ".join(_definition(column) for column in columns)
-        place = "" if location is None else f" LOCATION {_text(location)}"
-        settings = _settings({**self.own_properties(columns), **properties})
+        definitions = ", ".join(definition(column) for column in columns)
+        place = "" if location is None else f" LOCATION {text_in_sql(location)}"
+        settings = settings_in_sql({**self.own_properties(columns), **properties})
         verb = "CREATE OR REPLACE" if replaces else "CREATE"
         using = f"USING {self.engine}{layout}{place}"
         create = f"{verb} TABLE {self.name} ({definitions}) {using} TBLPROPERTIES {settings}"
@@ -131,7 +125,7 @@ class _SqlTarget:
             self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
 
     def add_columns(self, columns: Sequence[NewColumn]) -> None:
-        definitions = ", ".join(_definition(column) for column in columns)
+        definitions = ", ".join(definition(column) for column in columns)
         self.alter(f"ALTER TABLE {self.name} ADD COLUMNS ({definitions})")
 
     def widen_column(self, name: str, type_: DataType) -> None:
@@ -141,10 +135,10 @@ class _SqlTarget:
         self.alter(f"ALTER TABLE {self.name} RENAME COLUMN {quoted(name)} TO {quoted(to)}")
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        self.alter(f"ALTER TABLE {self.name} SET TBLPROPERTIES {_settings(properties)}")
+        self.alter(f"ALTER TABLE {self.name} SET TBLPROPERTIES {settings_in_sql(properties)}")
 
     def remove_properties(self, names: Sequence[str]) -> None:
-        self.alter(f"ALTER TABLE {self.name} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(_text, names))})")
+        self.alter(f"ALTER TABLE {self.name} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(text_in_sql, names))})")
 
     def alter(self, statement: str) -> None:
         """Run a statement that changes columns or properties, after which they are read anew."""
@@ -172,8 +166,7 @@ class _SqlTarget:
 
     def merge(self, upsert: Upsert, facts: CommitFacts) -> Merged:
         with _view(upsert.images) as view:
-            statement = f"MERGE INTO {self.name} t USING {_source(view, upsert)} s {_clauses(upsert)}"
-            merged = self.merged(self.commit(statement, facts))
+            merged = self.merged(self.commit(merge_in_sql(self.name, view, upsert), facts))
         if not merged.skipped:
             self._remember(facts)
         return merged
@@ -320,7 +313,7 @@ class IcebergTarget(_SqlTarget):
     def _refresh_one(self, spark: SparkSession, name: str) -> None:
         try:
             spark.sql(f"REFRESH TABLE {name}")  # the catalog's refreshTable leaves what Iceberg has cached
-        except AnalysisException as error:
+        except (AnalysisException, IllegalArgumentException) as error:
             if not _is_missing(error):
                 raise
 
@@ -359,7 +352,7 @@ class IcebergTarget(_SqlTarget):
         parts = parts_of(self.name)
         named = len(parts) > 1 and self.spark.conf.get(f"spark.sql.catalog.{bare(parts[0])}", None) is not None
         catalog = parts[0] if named else quoted(self.spark.catalog.currentCatalog())
-        given = ", ".join((f"table => {_text(self.name)}", *arguments))
+        given = ", ".join((f"table => {text_in_sql(self.name)}", *arguments))
         self.spark.sql(f"CALL {catalog}.system.{procedure}({given})").collect()
 
     def _current(self) -> DataFrame:
@@ -447,15 +440,6 @@ def existing_target(spark: SparkSession, name: str) -> Target | None:
 _MISSING = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PATH_NOT_FOUND"})
 
 
-def table_exists(spark: SparkSession, name: str) -> bool:
-    """Return whether there is a table of this name, in whatever format.
-
-    Raises:
-        TargetError: it cannot be opened.
-    """
-    return _schema_of(spark, name) is not None
-
-
 def _schema_of(spark: SparkSession, name: str) -> StructType | None:
     """Return the schema of a table; None if there is none of this name."""
     try:
@@ -492,48 +476,6 @@ def _engine_of_catalog(spark: SparkSession, name: str) -> str | None:
     return next((engine for engine in ENGINES if engine in (kind or "").lower()), None)
 
 
-# What a target is told → SQL
-
-
-def _definition(column: NewColumn) -> str:
-    comment = "" if column.comment is None else f" COMMENT {_text(column.comment)}"
-    return f"{quoted(column.name)} {column.type.simpleString()}{comment}"
-
-
-def _source(view: str, upsert: Upsert) -> str:
-    """Return the source of the MERGE: the images that are not older than the tombstone of their key."""
-    if upsert.tombstones is None:
-        return view
-    # As a query: Spark 4.1 cannot plan a MERGE from a view of an Iceberg table.
-    return (
-        f"(SELECT s.* FROM {view} s LEFT ANTI JOIN {upsert.tombstones.name} b "  # noqa: S608
-        f"ON {_same_keys(upsert, 'b')} AND NOT s.gone AND b.{quoted(upsert.sequence)} > s.seq)"
-    )
-
-
-def _clauses(upsert: Upsert) -> str:
-    """Return the clauses of the MERGE: only what is newer than the row of the target changes it."""
-    keys = {quoted(name): f"s.k{number}" for number, name in enumerate(upsert.keys)}
-    values = {quoted(name): f"s.c{number}" for number, name in enumerate(upsert.values)}
-    own = {quoted(upsert.sequence): "s.seq"} | ({} if upsert.deleted is None else {quoted(upsert.deleted): "s.gone"})
-    newer = f"WHEN MATCHED AND s.seq > t.{quoted(upsert.sequence)}"
-    special = f"{newer} AND s.gone THEN DELETE" if upsert.removes else f"{newer} AND s.bare THEN UPDATE SET {_set(own)}"
-    absent = f"WHEN NOT MATCHED{' AND NOT s.gone' if upsert.removes else ''}"
-    inserted = {**keys, **values, **own}
-    return (
-        f"ON {_same_keys(upsert, 't')} {special} {newer} THEN UPDATE SET {_set({**values, **own})} "  # noqa: S608
-        f"{absent} THEN INSERT ({', '.join(inserted)}) VALUES ({', '.join(inserted.values())})"
-    )
-
-
-def _same_keys(upsert: Upsert, other: str) -> str:
-    return " AND ".join(f"{other}.{quoted(name)} <=> s.k{number}" for number, name in enumerate(upsert.keys))
-
-
-def _set(values: Mapping[str, str]) -> str:
-    return ", ".join(f"t.{name} = {value}" for name, value in values.items())
-
-
 @contextmanager
 def _view(frame: DataFrame) -> Iterator[str]:
     """Give a frame a name for SQL."""
@@ -543,15 +485,6 @@ def _view(frame: DataFrame) -> Iterator[str]:
         yield name
     finally:
         frame.sparkSession.catalog.dropTempView(name)
-
-
-def _text(text: str) -> str:
-    """Return a text as Spark SQL writes it."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _settings(properties: Mapping[str, str]) -> str:
-    return "(" + ", ".join(f"{_text(name)} = {_text(value)}" for name, value in properties.items()) + ")"
 
 
 def _facts_in(metadata: str | None) -> CommitFacts:

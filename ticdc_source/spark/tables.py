@@ -167,11 +167,10 @@ def tables(
             return result
         before = state.before(frame.sparkSession, batch_id)
         held = None if before.held is None else _as_records(before.held, options)
-        records = result.persist(_with_held(_as_records(frame, options), held))
+        records = _planned_as_one(result.persist(_with_held(_as_records(frame, options), held)))
         if on_table_error == "report":
             result.protocol = _protocol_of(records, parsed)
             parsed, own = _with_protocol(result.protocol, parsed, own)
-        records = _planned_as_one(records)
         progress = _progress(records, before.progress, batch_id, state.partitions)
         batch = _MicroBatch(
             records, parsed, own, before.progress, _held_from(progress, consistency), known_ddl=known_ddl

@@ -95,6 +95,17 @@ def session_of(config: SyncConfig) -> SparkSession:
     return spark
 
 
+def _preload_workers(spark: SparkSession) -> None:
+    """Let Spark fork Python workers from a process that has imported what each needs: a second less for each.
+
+    Only in local mode: a node of a cluster may find this package only when a task brings it.
+    """
+    context = spark.sparkContext._jsc.sc()  # noqa: SLF001 (no other way)
+    settings = context.env().conf()
+    if context.isLocal() and not settings.contains(_DAEMON):
+        settings.set(_DAEMON, "ticdc_source.spark.python_daemon")
+
+
 def _check_jars(spark: SparkSession, engine: str) -> None:
     """Refuse a session without the engine; Spark only logs that it lacks the class of an extension.
 
@@ -126,17 +137,6 @@ def _check_catalog(spark: SparkSession, catalog: str | None) -> None:
         f'"spark.sql.catalog.{name}" = "org.apache.iceberg.spark.SparkCatalog"'
     )
     raise OptionError(msg)
-
-
-def _preload_workers(spark: SparkSession) -> None:
-    """Let Spark fork Python workers from a process that has imported what each needs: a second less for each.
-
-    Only in local mode: a node of a cluster may find this package only when a task brings it.
-    """
-    context = spark.sparkContext._jsc.sc()  # noqa: SLF001 (no other way)
-    settings = context.env().conf()
-    if context.isLocal() and not settings.contains(_DAEMON):
-        settings.set(_DAEMON, "ticdc_source.spark.python_daemon")
 
 
 def _package(engine: str) -> str:
