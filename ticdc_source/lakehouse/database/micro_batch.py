@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from pyspark import inheritable_thread_target
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.errors import TargetError, TiCDCSourceError, UnexplainedChangeError
@@ -114,7 +114,8 @@ class MicroBatch:
         """
         every = (parse_table(name) for name in [*self.statuses, *names])
         refused = self.layout.refused(table for table in every if self.config.selects(table))
-        run = inheritable_thread_target(lambda name: self._apply_one(name, refused.get(parse_table(name))))
+        in_thread = inheritable_thread_target(_session_of(self.changes))
+        run = in_thread(lambda name: self._apply_one(name, refused.get(parse_table(name))))
         with ThreadPoolExecutor(self.config.parallel, thread_name_prefix="ticdc-sync") as pool:
             return list(pool.map(run, (name for name in names if self.config.selects(parse_table(name)))))
 
@@ -280,6 +281,11 @@ class MicroBatch:
             held_from = None if self.config.consistency == "latest" else (resolved_ts or 0) + 1
             bounds = Bounds(resolved_before=self.changes.resolved_before, resolved_ts=resolved_ts, held_from=held_from)
             self.kept(name).keep(name, self.facts.batch_id or 0, self.changes.records, bounds)
+
+
+def _session_of(changes: Tables) -> SparkSession:
+    """Return the session of a micro-batch, whose tags and properties its threads share."""
+    return SparkSession.active() if changes.records is None else changes.records.sparkSession
 
 
 def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:
