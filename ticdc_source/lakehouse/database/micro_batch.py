@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from pyspark import inheritable_thread_target
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.errors import TargetError, TiCDCSourceError, UnexplainedChangeError
@@ -109,7 +109,8 @@ class MicroBatch:
         """
         every = (parse_table(name) for name in [*self.statuses, *names])
         refused = self.layout.refused(table for table in every if self.config.selects(table))
-        run = inheritable_thread_target(lambda name: self._apply_one(name, refused.get(parse_table(name))))
+        inherit = inheritable_thread_target(SparkSession.active())
+        run = inherit(lambda name: self._apply_one(name, refused.get(parse_table(name))))
         with ThreadPoolExecutor(self.config.parallel, thread_name_prefix="ticdc-sync") as pool:
             return list(pool.map(run, (name for name in names if self.config.selects(parse_table(name)))))
 
