@@ -213,7 +213,7 @@ class _Merge:
         exists = self.target.exists()
         remembered = self.target.properties() if exists else {}
         self.layout.check(self.target.engine, self.target.name)
-        if exists and self.target.columns():
+        if exists and not self._only_had_ddl(remembered):
             self.layout.check_target(self.target.name, remembered)
         repeated = exists and has_batch(self.target, self.facts, remembers=True)
         old_rows = OldRows.after(
@@ -271,9 +271,12 @@ class _Merge:
                 self._forget_rows(self.target, plan.sequence, truncated_ts or 0)
             retyping.carry_out()
             retyping.renumber(plan.sequence, self.facts)
-            if self.layout and not existing:  # until now it only has had DDL
+            if self.layout and self._only_had_ddl(remembered):
                 own = {name: value for name, value in remembered.items() if name.startswith(_OWN)}
-                self._create(self.target, plan.add, own, deletes, plan.prefix, replaces=True)
+                columns = [*(NewColumn(name, type_) for name, type_ in existing.items()), *plan.add]
+                self._create(
+                    self.target, columns, {KEYS: keys_as_text(keys), **own}, deletes, plan.prefix, replaces=True
+                )
             else:
                 self._alter(plan)
             own_deleted = plan.deleted if deletes == _SOFT else None
@@ -511,7 +514,7 @@ class _Merge:
         facts = {TABLE: self.changes.table, DELETES: deletes, PREFIX: prefix, **more}
         aside = "" if target is self.target else "__deleted"
         location = None if self.location is None else f"{self.location.rstrip('/')}{aside}"
-        layout = self.layout if target is self.target and columns else DataLayout()
+        layout = self.layout if target is self.target and KEYS in more else DataLayout()
         clause = layout.in_sql(target.name, [column.name for column in columns])
         settings = {**facts, **layout.as_properties(), **self.properties}
         target.create(columns, settings, location, layout=clause, replaces=replaces)
@@ -519,6 +522,13 @@ class _Merge:
     def _forget_rows(self, target: Target, sequence: str, until: int) -> None:
         """Remove the rows of a table that was dropped; by the key of the new one they could be found twice."""
         target.delete_rows(f"{quoted(sequence)}.commit_ts <= {until}", CommitFacts())
+
+    def _only_had_ddl(self, remembered: Mapping[str, str]) -> bool:
+        """Return whether a target, which exists, has been created for DDL alone, and has no row and no column yet."""
+        if DELETES not in remembered or KEYS in remembered:
+            return False
+        prefix = self._prefix(remembered)
+        return {*self.target.columns()} <= {f"{prefix}sequence", f"{prefix}is_deleted"}
 
     def _alter(self, plan: MergePlan) -> None:
         if plan.add:

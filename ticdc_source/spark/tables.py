@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from types import TracebackType
-from typing import Literal
+from types import MappingProxyType, TracebackType
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -108,6 +108,7 @@ def tables(
     on_table_error: OnTableError = "fail",
     resume: Mapping[str, int] | None = None,
     table_options: Mapping[str, Mapping[str, OptionValue]] | None = None,
+    known_ddl: Mapping[str, Sequence[DDLEvent]] = MappingProxyType({}),
     **options: OptionValue,
 ) -> Tables:
     """Return the typed changes of each table that a micro-batch has, new tables included.
@@ -135,6 +136,8 @@ def tables(
             the micro-batch in which it was skipped: `{"shop.orders": 17}`. It has no effect on a later skip.
         table_options: options of single tables beside those of all, such as
             `{"shop.orders": {"schemaHints": "amount decimal(12,2)"}}`.
+        known_ddl: DDL of tables that is known from elsewhere, by the table's name in lower case: it tells types and
+            keys as DDL of the topic does, and is not in `ddl` of the result.
         options: the options of the source, such as `tables="shop.*"` and `timeZone="UTC"`.
 
     Example:
@@ -159,16 +162,19 @@ def tables(
     try:
         if state is None or batch_id is None:
             records = result.persist(_as_records(frame, options).withColumn("_held", sf.lit(False)))  # noqa: FBT003
-            batch = _MicroBatch(records, parsed, own, Progress())
+            batch = _MicroBatch(_planned_as_one(records), parsed, own, Progress(), known_ddl=known_ddl)
             batch.fill(result, batch.content(_no_records(), on_table_error), on_table_error, {})
             return result
         before = state.before(frame.sparkSession, batch_id)
-        records = result.persist(_with_held(_as_records(frame, options), _as_records(before.held, options)))
+        held = None if before.held is None else _as_records(before.held, options)
+        records = _planned_as_one(result.persist(_with_held(_as_records(frame, options), held)))
         if on_table_error == "report":
             result.protocol = _protocol_of(records, parsed)
             parsed, own = _with_protocol(result.protocol, parsed, own)
         progress = _progress(records, before.progress, batch_id, state.partitions)
-        batch = _MicroBatch(records, parsed, own, before.progress, _held_from(progress, consistency))
+        batch = _MicroBatch(
+            records, parsed, own, before.progress, _held_from(progress, consistency), known_ddl=known_ddl
+        )
         content = batch.content(before.ddl, on_table_error)
         skipped = {name: skip for name, skip in before.progress.skipped.items() if (resume or {}).get(name) != skip[0]}
         result.resolved_ts, result.resolved_before = progress.resolved_ts, before.progress.resolved_ts
@@ -199,6 +205,7 @@ def replayed(
     resolved_before: int | None,
     held_from: int | None,
     table_options: Mapping[str, Mapping[str, OptionValue]] | None = None,
+    known_ddl: Mapping[str, Sequence[DDLEvent]] = MappingProxyType({}),
     **options: OptionValue,
 ) -> Tables:
     """Return the changes of records that were kept while a table was set aside: those that `tables` has returned then.
@@ -216,6 +223,7 @@ def replayed(
             were returned earlier.
         held_from: the commit-ts from which the last of them held changes back; None if it held none back.
         table_options: as for `tables`.
+        known_ddl: as for `tables`.
         options: the options of `tables`.
     """
     parsed = _checked(kept, state, batch_id, "latest", "report", options)
@@ -227,7 +235,9 @@ def replayed(
         records = result.persist(kept.repartition(*place[:2]).sortWithinPartitions(*place))
         result.protocol = _protocol_of(records, parsed)
         parsed, own = _with_protocol(result.protocol, parsed, own)
-        batch = _MicroBatch(records, parsed, own, replace(before.progress, resolved_ts=resolved_before), held_from)
+        batch = _MicroBatch(
+            records, parsed, own, replace(before.progress, resolved_ts=resolved_before), held_from, known_ddl=known_ddl
+        )
         batch.fill(result, batch.content(_ddl_before(before.ddl, records), "report"), "report", {})
     except BaseException:
         result.close()
@@ -341,10 +351,22 @@ def _as_records(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFra
     return decode(frame, outputFormat="record", **own_options)
 
 
-def _with_held(fresh: DataFrame, held: DataFrame) -> DataFrame:
+def _with_held(fresh: DataFrame, held: DataFrame | None) -> DataFrame:
     """Return new records and records that were held back, told apart by `_held`."""
-    told = (frame.withColumn("_held", sf.lit(value)) for frame, value in ((fresh, False), (held, True)))
+    frames = ((fresh, False), (held, True))
+    told = (frame.withColumn("_held", sf.lit(value)) for frame, value in frames if frame is not None)
     return reduce(DataFrame.unionByName, told)
+
+
+def _planned_as_one(records: DataFrame) -> DataFrame:
+    """Tell Spark's planner that there is one partition, if so: it shuffles no rows then to group them by table or key.
+
+    A micro-batch with few records is one input partition, but the scan does not say it.
+    """
+    jframe: Any = getattr(records, "_jdf", None)  # Spark Connect has none
+    if jframe is None or jframe.queryExecution().toRdd().getNumPartitions() != 1:
+        return records
+    return records.coalesce(1)
 
 
 def _no_records() -> pa.RecordBatch:
@@ -374,6 +396,7 @@ class _MicroBatch:
         own: the options of single tables, by their names in lower case.
         before: the progress before it.
         held_from: the commit-ts from which changes are held back; None if none are.
+        known_ddl: DDL of tables that is known from elsewhere.
     """
 
     def __init__(
@@ -383,12 +406,18 @@ class _MicroBatch:
         own: Mapping[str, Options],
         before: Progress,
         held_from: int | None = None,
+        *,
+        known_ddl: Mapping[str, Sequence[DDLEvent]],
     ) -> None:
+        self._known_ddl = known_ddl
         self._records = records
         self._options = options
         self._own = own
         self._before = before
         self._held_from = held_from
+        # Once, and not for each table: there may be hundreds.
+        names = {"_names": sf.transform("_tables", sf.lower), "_held": sf.col("_held")}
+        self._undecoded, self._unknown = records_of(records, options, names)
 
     def options_of(self, name: TableName) -> Options:
         """Return the options of a table."""
@@ -402,8 +431,9 @@ class _MicroBatch:
         reports = on_table_error == "report"
         options = replace(self._options, mode="DROPMALFORMED") if reports else self._options
         content = find_tables(
-            records, earlier_ddl, options, earlier_tables, self._before.column_types, options_of=self.options_of
-        )
+            records, earlier_ddl, options, earlier_tables, self._before.column_types,
+            options_of=self.options_of, known_ddl=self._known_ddl,
+        )  # fmt: skip
         if content.corrupt is not None and not reports:
             warn(f"mode=DROPMALFORMED: {content.corrupt}")
         return content
@@ -436,7 +466,7 @@ class _MicroBatch:
 
     def _changes(self, name: TableName, content: FoundTables, *, tolerant: bool = False) -> DataFrame:
         """Return the changes of a table: of a record that was held back, only those that were not returned before."""
-        records = self._records.where(sf.exists("_tables", lambda table: sf.lower(table) == str(name).lower()))
+        records = self._undecoded.where(sf.array_contains("_names", str(name).lower()))
         options = replace(self.options_of(name), tables=((name.database, name.table),))
         schema = content.schemas[name]
         if tolerant:
@@ -455,16 +485,15 @@ class _MicroBatch:
             ]
         frames = []
         for part, its_options in parts:
-            undecoded, unknown = records_of(part, its_options)
-            frames.append(decoded(undecoded, schema, None, its_options, unknown))
+            frames.append(decoded(part.select(RECORD.names), schema, None, its_options, self._unknown))
         return reduce(DataFrame.union, frames)
 
-    def held(self) -> DataFrame:
-        """Return the records to hold back, undecoded."""
+    def held(self) -> DataFrame | None:
+        """Return the records to hold back, undecoded; None if none are held back."""
         undecoded, _ = records_of(self._records, self._options)
         options, held_from = self._options, self._held_from
         if held_from is None:
-            return undecoded.limit(0)
+            return None
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return held_back(batches, options, held_from)

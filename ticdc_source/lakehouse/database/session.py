@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from ticdc_source.errors import OptionError
 from ticdc_source.lakehouse.database.config import SyncConfig
 from ticdc_source.lakehouse.database.names import CATALOG_OF_A_FOLDER
+from ticdc_source.snapshots.queries import DRIVER_COORDINATE
 
 __all__ = ["PACKAGES", "SETTINGS", "session_of"]
 
@@ -51,6 +52,7 @@ _COMMON = {
 }
 _SECRET = re.compile("secret|password|token|credential|access.?key", re.IGNORECASE)
 _HADOOP = "spark.hadoop."
+_DAEMON = "spark.python.daemon.module"
 _JARS = ("spark.jars", "spark.jars.packages")
 _SUBMITTED = ("jars", "packages")
 _GATEWAY = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs
@@ -72,7 +74,8 @@ def session_of(config: SyncConfig) -> SparkSession:
     arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     has_jars = any(name in config.spark for name in _JARS) or any(f"--{name}" in arguments for name in _SUBMITTED)
     if not has_jars and _GATEWAY not in os.environ:
-        settings["spark.jars.packages"] = _package(config.format)
+        packages = [_package(config.format), *([DRIVER_COORDINATE] if config.tidb is not None else [])]
+        settings["spark.jars.packages"] = ",".join(packages)
     builder = SparkSession.builder.appName(f"ticdc-source sync {','.join(config.topics)}")
     # PySpark passes what the builder knows to spark-submit, as arguments that other users of the machine see.
     secrets = {name: value for name, value in config.spark.items() if _SECRET.search(name)}
@@ -88,7 +91,19 @@ def session_of(config: SyncConfig) -> SparkSession:
         else:
             spark.conf.set(name, value)
     _check_catalog(spark, config.catalog)
+    _preload_workers(spark)
     return spark
+
+
+def _preload_workers(spark: SparkSession) -> None:
+    """Let Spark fork Python workers from a process that has imported what each needs: a second less for each.
+
+    Only in local mode: a node of a cluster may find this package only when a task brings it.
+    """
+    context = spark.sparkContext._jsc.sc()  # noqa: SLF001 (no other way)
+    settings = context.env().conf()
+    if context.isLocal() and not settings.contains(_DAEMON):
+        settings.set(_DAEMON, "ticdc_source.spark.python_daemon")
 
 
 def _check_jars(spark: SparkSession, engine: str) -> None:
