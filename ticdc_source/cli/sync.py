@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from ticdc_source.cli.arguments import add_overrides, argument, file_path, overrides_of, words
+from ticdc_source.cli.loads import Loads
 from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
 from ticdc_source.errors import OptionError
 from ticdc_source.options.parsers import one_of, tables
@@ -117,12 +118,17 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     if not arguments.json:
         errors().print(f"reading {plain(', '.join(config.topics))}")
-    report = sync(
-        spark,
-        config,
-        resume=tuple(arguments.resume),
-        on_batch=lambda one: print_json(one.as_json(), indent=None) if arguments.json else _show_batch(one),
-    )
+    loads = Loads(json=arguments.json)
+    try:
+        report = sync(
+            spark,
+            config,
+            resume=tuple(arguments.resume),
+            on_batch=lambda one: print_json(one.as_json(), indent=None) if arguments.json else _show_batch(one),
+            on_load=loads.show,
+        )
+    finally:
+        loads.close()
     if not arguments.json:
         set_aside = report.set_aside
         output().print(f"done: {_count(len(report.tables), 'table')}, {len(set_aside):,} set aside")
@@ -169,7 +175,8 @@ def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
 def _table(statuses: Iterable[TableStatus]) -> object:
     shown = table_of("table", "kind", "state", "complete since", "changes up to", "maintained", "rows", right=("rows",))
     for each in statuses:
-        why = "" if each.reason is None else f" in micro-batch {each.set_aside_batch}: {each.reason}"
+        when = "" if each.set_aside_batch is None else f" in micro-batch {each.set_aside_batch}"
+        why = "" if each.reason is None else f"{when}: {each.reason}"
         cells = (
             each.table_name,
             each.kind or "",

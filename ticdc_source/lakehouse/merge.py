@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from pyspark.sql import DataFrame
@@ -326,9 +327,9 @@ class _Merge:
             waits = old_rows.of_another_type(columns, ())
             where = f"{quoted(sequence)}.commit_ts > {old_rows.state.truncated_ts or 0}"
             where += "" if deleted is None else f" AND NOT {quoted(deleted)}"
-            frame = self.target.frame().where(where)
-            retyping.check_numbers(lambda: frame, sequence)
-            old_rows.check_rows(columns, columns, lambda: frame, sequence, moved=retyping.moved(), waits=waits)
+            rows = partial(self._rows, where)
+            retyping.check_numbers(rows, sequence)
+            old_rows.check_rows(columns, columns, rows, sequence, moved=retyping.moved(), waits=waits)
             retyping.renumber(sequence, self.facts)
             stated = retyping.as_properties()
             old_rows.in_target(sequence, deleted, self.facts, stated, moved=retyping.moved(), waits=waits)
@@ -337,6 +338,9 @@ class _Merge:
             own += [NewColumn(deleted, BooleanType())] if deleted else []
             self._create(self.target, own, properties, deletes, prefix)
         return MergeReport(target=self.target.name, created=not exists and self.target.exists())
+
+    def _rows(self, where: str) -> DataFrame:
+        return self.target.frame().where(where)
 
     def _deletes(self, remembered: Mapping[str, str]) -> str:
         before = remembered.get(DELETES)
