@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.versions,
     pytest.mark.xdist_group("versions"),
-    pytest.mark.slow("a cluster of five JVMs"),
+    pytest.mark.long("a cluster of five JVMs, and three runs of the command"),
     pytest.mark.timeout(1800),
 ]
 
@@ -71,7 +71,7 @@ def executors(folder: Path) -> set[str]:
     return {one["Task Info"]["Executor ID"] for one in events if one["Event"] == "SparkListenerTaskEnd"}
 
 
-@pytest.mark.parametrize("engine", ["delta", pytest.param("iceberg", marks=pytest.mark.long("as for Delta"))])
+@pytest.mark.parametrize("engine", ["delta", "iceberg"])
 def test_a_cluster_keeps_the_tables(broker: Kafka, topic: MakeTopic, tmp_path: Path, engine: str) -> None:
     """Both workers run tasks, the rows are TiDB's, and a second run finds nothing new."""
     feed = DatabaseFeed(SEED, "canal-json", tmp_path)
