@@ -96,10 +96,27 @@ class RememberedBatches:
 
     An entry is taken out before a micro-batch and put back after its commit. If anything fails in between, the commits
     of the table are read.
+
+    It also remembers the engine of a table, until the table is missed.
     """
 
     def __init__(self) -> None:
         self._numbers: OrderedDict[tuple[str, str, str], int] = OrderedDict()
+        self._engines: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    def engine(self, spark: SparkSession, table: str) -> str | None:
+        """Return the engine of a table; None if it is not known."""
+        with _lock:
+            return self._engines.get((origin(spark), table))
+
+    def put_engine(self, spark: SparkSession, table: str, engine: str | None) -> None:
+        """Note the engine of a table; None if the table is not there."""
+        with _lock:
+            self._engines.pop((origin(spark), table), None)
+            if engine is not None:
+                self._engines[origin(spark), table] = engine
+            while len(self._engines) > _MOST_REMEMBERED:
+                self._engines.popitem(last=False)
 
     def take(self, spark: SparkSession, table: str, app_id: str) -> int | None:
         """Take out the number of a writer's last micro-batch; None if it is not known."""
