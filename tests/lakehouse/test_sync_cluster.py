@@ -94,7 +94,8 @@ def test_a_cluster_keeps_the_tables(broker: Kafka, topic: MakeTopic, tmp_path: P
     changed = [json.loads(line)["changed"] for line in again.stdout.splitlines()]
     assert not any(changed), again.stdout
     assert bare.returncode == 2, bare.stdout + bare.stderr
-    assert "spark-submit --packages " in bare.stderr, bare.stderr
+    said = " ".join(bare.stdout.split())  # spark-submit has both outputs of its program in one
+    assert "Give them: spark-submit --packages " in said, bare.stdout + bare.stderr
     for table, its in sync.versions([*TABLES, LOG], all_versions=False).items():
         rows = rows_in(its[-1]["file"])
         wrong = list(differences(feed, table, rows, feed.truth.at()))
