@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.versions,
     pytest.mark.xdist_group("versions"),
-    pytest.mark.slow("a cluster of five JVMs"),
+    pytest.mark.long("a cluster of five JVMs, and three runs of the command"),
     pytest.mark.timeout(1800),
 ]
 
@@ -71,7 +71,7 @@ def executors(folder: Path) -> set[str]:
     return {one["Task Info"]["Executor ID"] for one in events if one["Event"] == "SparkListenerTaskEnd"}
 
 
-@pytest.mark.parametrize("engine", ["delta", pytest.param("iceberg", marks=pytest.mark.long("as for Delta"))])
+@pytest.mark.parametrize("engine", ["delta", "iceberg"])
 def test_a_cluster_keeps_the_tables(broker: Kafka, topic: MakeTopic, tmp_path: Path, engine: str) -> None:
     """Both workers run tasks, the rows are TiDB's, and a second run finds nothing new."""
     feed = DatabaseFeed(SEED, "canal-json", tmp_path)
@@ -94,7 +94,8 @@ def test_a_cluster_keeps_the_tables(broker: Kafka, topic: MakeTopic, tmp_path: P
     changed = [json.loads(line)["changed"] for line in again.stdout.splitlines()]
     assert not any(changed), again.stdout
     assert bare.returncode == 2, bare.stdout + bare.stderr
-    assert "spark-submit --packages " in bare.stderr, bare.stderr
+    said = " ".join(bare.stdout.split())  # spark-submit has both outputs of its program in one
+    assert "Give them: spark-submit --packages " in said, bare.stdout + bare.stderr
     for table, its in sync.versions([*TABLES, LOG], all_versions=False).items():
         rows = rows_in(its[-1]["file"])
         wrong = list(differences(feed, table, rows, feed.truth.at()))
