@@ -130,7 +130,7 @@ class _SqlTarget:
         self.alter(f"ALTER TABLE {self.name} SET TBLPROPERTIES {settings_in_sql(properties)}")
 
     def remove_properties(self, names: Sequence[str]) -> None:
-        self.alter(f"ALTER TABLE {self.name} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(_text, names))})")
+        self.alter(f"ALTER TABLE {self.name} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(text_in_sql, names))})")
 
     def alter(self, statement: str) -> None:
         """Run a statement that changes columns or properties, after which they are read anew."""
