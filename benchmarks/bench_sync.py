@@ -46,7 +46,7 @@ RUNS = {"delta": ("delta-4.4", "4.2.0"), "iceberg": ("iceberg-1.12", "4.1.1")}
 _PARTITIONS = 4
 _SENT_AT_ONCE = 5_000  # records of a partition
 _MEMORY = "2g"
-_READY_SECONDS = 120.0
+_LONGEST_ERROR = 300
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,11 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
         try:
             samples = measure(bootstrap, engine, case)
         except KeyboardInterrupt:  # what is measured so far is worth minutes
-            result.notes.append(f"interrupted in {name}: nothing after it is measured")
+            result.notes.append(f"target: interrupted in {name}: nothing after it is measured")
             break
+        except (AssertionError, RuntimeError) as error:  # what the other cases show still counts
+            result.notes.append(f"target: {name} failed: {str(error)[:_LONGEST_ERROR]}")
+            continue
         result.samples[name] = samples
         figures = figures_of(samples)
         result.figures[name] = figures
