@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
 from typing import Literal
 
 from pyspark.sql import SparkSession
@@ -13,6 +14,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from ticdc_source.errors import CheckpointError, TargetError
 from ticdc_source.lakehouse.sql_targets import open_target
 from ticdc_source.lakehouse.targets import CommitFacts, NewColumn
+from ticdc_source.tso import seconds, utc
 
 __all__ = ["StatusTable", "TableStatus"]
 
@@ -29,6 +31,7 @@ _SCHEMA = StructType([
     StructField("batch_id", LongType()),
     StructField("images", LongType()),
     StructField("set_aside_batch", LongType()),
+    StructField("set_aside_since", StringType()),
     StructField("reason", StringType()),
 ])  # fmt: skip
 _SYNC = "ticdc.sync"  # the property of the table that names the sync
@@ -47,8 +50,9 @@ class TableStatus:
         resolved_ts: the copy has every change up to this commit-ts, itself included; None if nobody knows.
         batch_id: the micro-batch that changed it last.
         images: how many changed rows the sync has written.
-        set_aside_batch: the micro-batch in which it was set aside.
-        reason: why it was set aside.
+        set_aside_batch: the micro-batch in which it was set aside; None while it is followed.
+        set_aside_since: when that was, in ISO 8601, UTC.
+        reason: its last error: why it was set aside the last time.
     """
 
     table_name: str
@@ -60,19 +64,34 @@ class TableStatus:
     batch_id: int = -1
     images: int = 0
     set_aside_batch: int | None = None
+    set_aside_since: str | None = None
     reason: str | None = None
 
-    def as_json(self) -> dict[str, object]:
-        """Return it as values of JSON."""
-        return asdict(self)
+    def lag(self, now: float) -> float | None:
+        """Return how many seconds the copy is behind, by its resolved ts; None if nobody knows.
+
+        Args:
+            now: the time, in seconds since 1970.
+        """
+        return None if self.resolved_ts is None else round(now - seconds(self.resolved_ts), 3)
+
+    def as_json(self, now: float) -> dict[str, object]:
+        """Return it as values of JSON, with its commit-ts as times too, and with its lag.
+
+        Args:
+            now: the time, in seconds since 1970.
+        """
+        times = {"complete_since_time": utc(self.complete_since), "resolved_time": utc(self.resolved_ts)}
+        return {**asdict(self), **times, "lag_seconds": self.lag(now)}
 
     def set_aside(self, batch_id: int, reason: str) -> TableStatus:
         """Return the status of the table once it is set aside."""
-        return replace(self, state="set aside", set_aside_batch=batch_id, reason=reason)
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        return replace(self, state="set aside", set_aside_batch=batch_id, set_aside_since=now, reason=reason)
 
     def resumed(self) -> TableStatus:
-        """Return the status of the table once it goes on."""
-        return replace(self, state="following", set_aside_batch=None, reason=None)
+        """Return the status of the table once it goes on; its last error stays known."""
+        return replace(self, state="following", set_aside_batch=None, set_aside_since=None)
 
 
 class StatusTable:
