@@ -11,7 +11,16 @@ from contextlib import contextmanager
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
-from pyspark.sql.types import ByteType, DataType, DayTimeIntervalType, IntegerType, LongType, ShortType, StructType
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DayTimeIntervalType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
 
 from ticdc_source.errors import TargetError
 from ticdc_source.lakehouse.sessions import REMEMBERED, configured
@@ -42,6 +51,7 @@ class _SqlTarget:
     def __init__(self, spark: SparkSession, name: str, schema: StructType | None = None) -> None:
         self.spark = spark
         self.name = name
+        self.time_as = "micros"
         self._schema = schema  # what was read, until this object changes it
         self._properties: dict[str, str] | None = None
 
@@ -69,7 +79,9 @@ class _SqlTarget:
         return dict(self._properties)
 
     def stored(self, type_: DataType) -> DataType:
-        return LongType() if isinstance(type_, DayTimeIntervalType) else type_
+        if isinstance(type_, DayTimeIntervalType):
+            return StringType() if self.time_as == "text" else LongType()
+        return type_
 
     def create(self, columns: Sequence[NewColumn], properties: Mapping[str, str], location: str | None = None) -> None:
         _check_session_catalog(self.spark, self.name)
@@ -489,6 +501,8 @@ def _clauses(upsert: Upsert) -> str:
     keys = {quoted(name): f"s.k{number}" for number, name in enumerate(upsert.keys)}
     values = {quoted(name): f"s.c{number}" for number, name in enumerate(upsert.values)}
     own = {quoted(upsert.sequence): "s.seq"} | ({} if upsert.deleted is None else {quoted(upsert.deleted): "s.gone"})
+    if upsert.committed_at is not None:
+        own[quoted(upsert.committed_at)] = "timestamp_millis(shiftright(s.seq.commit_ts, 18))"
     newer = f"WHEN MATCHED AND s.seq > t.{quoted(upsert.sequence)}"
     special = f"{newer} AND s.gone THEN DELETE" if upsert.removes else f"{newer} AND s.bare THEN UPDATE SET {_set(own)}"
     absent = f"WHEN NOT MATCHED{' AND NOT s.gone' if upsert.removes else ''}"

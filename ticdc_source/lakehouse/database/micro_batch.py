@@ -19,6 +19,7 @@ from ticdc_source.lakehouse.database.loading import COMPLETE
 from ticdc_source.lakehouse.database.names import Layout
 from ticdc_source.lakehouse.database.quarantine import Quarantine
 from ticdc_source.lakehouse.database.status import Kind, TableStatus
+from ticdc_source.lakehouse.database.views import Views
 from ticdc_source.lakehouse.log import append_log, is_merged
 from ticdc_source.lakehouse.merge import merge_into
 from ticdc_source.lakehouse.sql_targets import open_target
@@ -68,6 +69,7 @@ class MicroBatch:
         quarantine: the table of bad records.
         kept: returns where the records of a table are kept while it is set aside; None if they are there already.
         stopping: is set when the sync is stopped.
+        views: the views of the tables.
     """
 
     changes: Tables
@@ -78,6 +80,7 @@ class MicroBatch:
     quarantine: Quarantine
     kept: Callable[[str], KeptRecords] | None
     stopping: threading.Event
+    views: Views
 
     def quarantine_unreadable(self) -> int:
         """Put the records of which nobody can tell the table into quarantine; return how many there are.
@@ -181,7 +184,7 @@ class MicroBatch:
         if kind == "log":
             log = append_log(frame, target, format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
                              resolved_ts=facts.resolved_ts, ddl=ddl, properties=properties,
-                             column_prefix=self.config.column_prefix)  # fmt: skip
+                             column_prefix=self.config.column_prefix, time_as=self.config.time_as)  # fmt: skip
             created, images = log.created, 0
             kind = None if log.missing else kind
         else:
@@ -189,8 +192,14 @@ class MicroBatch:
                                 format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
                                 resolved_ts=facts.resolved_ts, ddl=ddl, on_destructive_ddl="apply",
                                 properties=properties, column_prefix=self.config.column_prefix,
-                                time_zone=self.config.time_zone)  # fmt: skip
+                                time_zone=self.config.time_zone, commit_time=self.config.commit_time,
+                                time_as=self.config.time_as)  # fmt: skip
             created, images = merged.created, merged.images
+            if own.history:  # after the merge: what a set-aside table repeats must not be in the log before
+                append_log(frame, self.layout.target(table, "__log"), format=engine, app_id=facts.app_id,
+                           batch_id=facts.batch_id, resolved_ts=facts.resolved_ts, ddl=ddl,
+                           column_prefix=self.config.column_prefix, time_as=self.config.time_as)  # fmt: skip
+            self.views.write(spark, table, has_history=own.history)
         now = replace(
             status,
             target=target,

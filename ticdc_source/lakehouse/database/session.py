@@ -17,7 +17,7 @@ from ticdc_source.errors import OptionError
 from ticdc_source.lakehouse.database.config import SyncConfig
 from ticdc_source.lakehouse.database.names import CATALOG_OF_A_FOLDER
 
-__all__ = ["PACKAGES", "SETTINGS", "session_of"]
+__all__ = ["PACKAGES", "SETTINGS", "refuse_connect", "session_of"]
 
 # The Maven coordinates, by PySpark's version. Neither has a release for Spark 4.3 yet.
 PACKAGES = {
@@ -50,14 +50,32 @@ _COMMON = {
 _SECRET = re.compile("secret|password|token|credential|access.?key", re.IGNORECASE)
 _HADOOP = "spark.hadoop."
 _JARS = ("spark.jars", "spark.jars.packages")
+_REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+_NO_CONNECT = (
+    "A sync does not run over Spark Connect: there, foreachBatch runs in another process for each query, which cannot "
+    "tell this one what became of a table. Start it where Spark's driver is: without SPARK_REMOTE, or with "
+    "spark-submit; see 'Tables in Delta and Iceberg' in the documentation"
+)
+
+
+def refuse_connect(spark: SparkSession) -> None:
+    """Refuse a session of Spark Connect, before anything is written.
+
+    Raises:
+        OptionError: it is one.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise OptionError(_NO_CONNECT)
 
 
 def session_of(config: SyncConfig) -> SparkSession:
     """Return a session that writes the tables of a sync.
 
     Raises:
-        OptionError: the engine has no release for this PySpark.
+        OptionError: the engine has no release for this PySpark, or the session would be one of Spark Connect.
     """
+    if any(os.environ.get(name) for name in _REMOTE) or "spark.remote" in config.spark:
+        raise OptionError(_NO_CONNECT)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers use this Python
     settings = {**_COMMON, **SETTINGS[config.format]}
     if config.format == "iceberg" and config.path is not None:

@@ -15,7 +15,9 @@ from ticdc_source.lakehouse.database.config import SyncConfig
 from ticdc_source.lakehouse.database.kept_records import KeptRecords
 from ticdc_source.lakehouse.database.micro_batch import MicroBatch, Outcome
 from ticdc_source.lakehouse.database.quarantine import Quarantine
+from ticdc_source.lakehouse.database.session import refuse_connect
 from ticdc_source.lakehouse.database.status import StatusTable, TableStatus
+from ticdc_source.lakehouse.database.views import Views
 from ticdc_source.lakehouse.targets import CommitFacts
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.spark.sync_state import SyncState
@@ -111,11 +113,13 @@ def sync(
         ```
 
     Raises:
-        OptionError: an option is wrong, or `resume` names a table that is not set aside.
+        OptionError: an option is wrong, `resume` names a table that is not set aside, or the session is one of Spark
+            Connect.
         TargetError: the folder or catalog holds the tables of another sync.
         CheckpointError: the checkpoint is not that of the tables.
         TiCDCSourceError: the topics cannot be read.
     """
+    refuse_connect(spark)
     records = spark.readStream.format("ticdc").options(**config.reader_options()).load()
     running = _Sync(spark, config, on_batch or (lambda _: None))
     running.resume(resume)
@@ -152,6 +156,8 @@ class _Sync:
         self._config = config
         self._on_batch = on_batch
         self._layout = config.layout
+        self._views = Views(config)
+        self._views.check(spark)
         self._state = SyncState(f"{config.checkpoint}/state")
         self._status = _status_table(spark, config)
         self._tables = self._status.read()
@@ -272,6 +278,7 @@ class _Sync:
             quarantine=Quarantine(self._layout.own("_ticdc_quarantine"), self._config.format),
             kept=self._kept if keeps else None,
             stopping=self._stopping,
+            views=self._views,
         )
 
     def _kept(self, name: str) -> KeptRecords:
