@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from ticdc_source.lakehouse import history, log, maintenance, merge
 from ticdc_source.lakehouse.sql_targets import deleted_keys_of
 from ticdc_source.lakehouse.targets import Commit, CommitFacts, LastBatch, Merged, NewColumn, Upsert
 from ticdc_source.lakehouse.widening import delta_can_widen
+from ticdc_source.tso import seconds
 
 
 class CrashError(Exception):
@@ -206,7 +207,7 @@ class MemoryTarget:
                 continue
             own = {name: value for name, value in zip(own_names, (image["seq"], image["gone"]), strict=True) if name}
             if upsert.committed_at is not None:
-                own[upsert.committed_at] = datetime.fromtimestamp((image["seq"]["commit_ts"] >> 18) / 1000)
+                own[upsert.committed_at] = datetime.fromtimestamp(seconds(image["seq"]["commit_ts"]), timezone.utc)
             values = {name: image[f"c{number}"] for number, name in enumerate(upsert.values)}
             keeps = row is not None and image["bare"]
             rows[key] = {**dict(zip(upsert.keys, key, strict=True)), **(row or {}), **({} if keeps else values), **own}

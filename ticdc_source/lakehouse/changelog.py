@@ -243,7 +243,7 @@ def stored_column(changes: Changelog, field: StructField) -> Column:
 
 
 def _time_text(micros: Column, field: StructField) -> Column:
-    """Return a TIME as TiDB writes it, with the digits of its type; with those of its value if nobody knows the type."""
+    """Return a TIME as TiDB writes it, with the digits of its type; if nobody knows that, with those of its value."""
     size = F.abs(micros)
     clock = F.format_string(
         "%02d:%02d:%02d",

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
@@ -26,7 +27,8 @@ from ticdc_source.lakehouse.database.sync import BatchReport, statuses_of
 
 NEWEST = {"delta": "delta-4.4", "iceberg": "iceberg-1.12"}
 ORDERS, CUSTOMERS, ITEMS = "shop.orders", "shop.customers", "shop.order_items"
-SECONDS = 300
+SECONDS = 600
+MESSAGES = 300  # of each table
 
 
 def main(engine: str, folder: str, servers: str, *more: str) -> None:
@@ -83,7 +85,7 @@ class Example:
         for message in read_messages("canal-json"):
             event = json.loads(message.value or b"{}")
             name = f"{event.get('database')}.{event.get('table')}"
-            if name in self.messages:
+            if name in self.messages and len(self.messages[name]) < MESSAGES:
                 self.messages[name].append(message)
 
     def refused(self) -> str:
@@ -146,18 +148,11 @@ class Example:
         """Fail between a merge and the append to the log; the micro-batch is not committed."""
         half = len(self.messages[ORDERS]) // 2
         self.write(ORDERS, self.messages[ORDERS][half:])
-        append = micro_batch.append_log
-
-        def die(*arguments: Any, **options: Any) -> Any:
-            raise KeyboardInterrupt
-
-        micro_batch.append_log = die
-        try:
-            self.once()
-        except BaseException as error:  # noqa: BLE001 (what Spark makes of it)
-            return type(error).__name__
-        finally:
-            micro_batch.append_log = append
+        with patch.object(micro_batch, "append_log", side_effect=KeyboardInterrupt):
+            try:
+                self.once()
+            except BaseException as error:  # noqa: BLE001 (what Spark makes of it)
+                return type(error).__name__
         return "nothing"
 
     def once(self) -> dict[str, str]:

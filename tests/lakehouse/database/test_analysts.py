@@ -1,4 +1,4 @@
-"""Views, the history of a table and topics that come later, with real Delta and Iceberg; and no sync in Spark Connect."""
+"""Views, the history of a table and topics that come later, with real engines; and no sync in Spark Connect."""
 
 from pathlib import Path
 
