@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 PRELOAD = ROOT / "tests" / "support" / "preload"
+LAKEHOUSE = ROOT / "tests" / "lakehouse"
 Kafka: TypeAlias = LocalKafka | ExternalKafka
 MARKED_FIXTURES = ("broker", "corpus", "spark", "tidb")
 
@@ -38,7 +39,7 @@ def _cargo() -> str | None:
 
 
 CARGO = _cargo()
-GROUPS = ("spark", "broker", "versions", "")  # in the order in which they start
+GROUPS = ("spark", "lakehouse", "broker", "versions", "")  # in the order in which they start
 # Spark's default runs `readlink` or `chmod` for each file of a checkpoint: 150 processes for three micro-batches.
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -88,8 +89,9 @@ def _closing_at_once(close: Callable[[Any], None]) -> Callable[[Any], None]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with what it needs, and long ones as slow; put each into its group for pytest-xdist.
 
-    One process runs all tests of a group: those that use the Spark session, the others that need a broker, and the
-    rest file by file, in this order. The marker `xdist_group` puts tests into a group of their own.
+    One process runs all tests of a group: those that use the Spark session, those of the lakehouse that do, the others
+    that need a broker, and the rest file by file, in this order. The marker `xdist_group` puts tests into a group of
+    their own.
     """
     for item in items:
         for name in set(MARKED_FIXTURES).intersection(getattr(item, "fixturenames", ())):
@@ -113,7 +115,7 @@ def _group(item: pytest.Item) -> str:
     if marker is not None:
         return str(marker.args[0])
     if "spark" in getattr(item, "fixturenames", ()):
-        return "spark"
+        return "lakehouse" if LAKEHOUSE in item.path.parents else "spark"
     return "broker" if item.get_closest_marker("broker") or item.get_closest_marker("spark") else ""
 
 

@@ -78,6 +78,7 @@ def test_examples_of_records_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) ->
     assert [name for name in DOCSTRINGS if "lakehouse" not in name and not did(lake, name, names)] == []
 
 
+@pytest.mark.slow("Spark runs several merges")
 def test_examples_of_the_lakehouse_run(lake: Lake) -> None:
     """The examples of the lakehouse work on the target and the log that the first two of them make."""
     columns = StructType([StructField("id", IntegerType(), metadata={"ticdc.key": "true"})])

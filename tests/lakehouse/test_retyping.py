@@ -15,6 +15,7 @@ from ticdc_source.lakehouse import append_log, is_merged
 from ticdc_source.lakehouse.sql_targets import deleted_keys_of
 
 LOG = "lake.shop.t__log"
+MORE = pytest.mark.slow("Spark merges several times for each of them")
 
 
 def columns(*keys: str, **types: str) -> StructType:
@@ -40,12 +41,14 @@ def types(lake: Lake, target: str = TARGET) -> dict[str, str]:
 @pytest.mark.parametrize(("old", "value", "query", "new", "later", "converted"), [
     ("string;varchar(10)", "12", "MODIFY v int", "int;int", 5, 12),
     ("int;int", 12, "MODIFY v varchar(10)", "string;varchar(10)", "x", "12"),
-    ("string;text", "é", "MODIFY v blob", "binary;blob", b"\xff", "é".encode()),
-    ("binary;blob", "é".encode(), "MODIFY v text", "string;text", "x", "é"),
-    ("boolean;bit(1)", True, "MODIFY v bit(8)", "bigint;bit(8)", 200, 1),
-    ("string;varchar(20)", "2026-01-02", "MODIFY v date", "date;date", date(2026, 1, 3), date(2026, 1, 2)),
-    ("decimal(10,2);decimal(10,2)", Decimal("1.50"), "MODIFY v varchar(20)", "string;varchar(20)", "x", "1.50"),
-    ("string;enum('1','0')", "0", "MODIFY v int", "int;int", 5, 2),
+    *(pytest.param(*each, marks=MORE) for each in (
+        ("string;text", "é", "MODIFY v blob", "binary;blob", b"\xff", "é".encode()),
+        ("binary;blob", "é".encode(), "MODIFY v text", "string;text", "x", "é"),
+        ("boolean;bit(1)", True, "MODIFY v bit(8)", "bigint;bit(8)", 200, 1),
+        ("string;varchar(20)", "2026-01-02", "MODIFY v date", "date;date", date(2026, 1, 3), date(2026, 1, 2)),
+        ("decimal(10,2);decimal(10,2)", Decimal("1.50"), "MODIFY v varchar(20)", "string;varchar(20)", "x", "1.50"),
+        ("string;enum('1','0')", "0", "MODIFY v int", "int;int", 5, 2),
+    )),
 ])  # fmt: skip
 def test_a_column_follows_modify(
     lake: Lake, old: str, value: Any, query: str, new: str, later: Any, converted: Any
@@ -80,7 +83,7 @@ def test_a_column_that_is_added_again_begins_anew(lake: Lake) -> None:
         assert lake.rows(TARGET, "id", "v", "v__until_21") == [(1, 7, "abc"), (2, 5, None), (3, 7, None)]
 
 
-@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("alone", [False, pytest.param(True, marks=MORE)])
 def test_a_name_that_another_column_had(lake: Lake, *, alone: bool) -> None:
     """RENAME v TO w, then ADD v: w has the values, also if the DDL comes alone and v has the same type."""
     for new, later, default in ((INT, 5, 7), (VARCHAR, "x", "7")):
@@ -115,10 +118,12 @@ def test_changes_from_both_sides_of_an_event(lake: Lake) -> None:
 
 @pytest.mark.parametrize(("old", "value", "new", "later"), [
     (VARCHAR, "12a", INT, 5),
-    (VARCHAR, "1.5", INT, 5),
-    ("double;double", 1e20, VARCHAR, "x"),
-    ("binary;blob", b"\xff", "string;text", "x"),
-    ("bigint;time", 10**6, VARCHAR, "x"),
+    *(pytest.param(*each, marks=MORE) for each in (
+        (VARCHAR, "1.5", INT, 5),
+        ("double;double", 1e20, VARCHAR, "x"),
+        ("binary;blob", b"\xff", "string;text", "x"),
+        ("bigint;time", 10**6, VARCHAR, "x"),
+    )),
 ])  # fmt: skip
 def test_values_that_only_tidb_converts_are_refused(lake: Lake, old: str, value: Any, new: str, later: Any) -> None:
     """Such a value stops the table before anything is written, unless its row is deleted or changed since."""
@@ -148,7 +153,7 @@ def test_numbers_stand_for_labels_and_bits(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("deletes", ["soft", "hard"])
-@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("alone", [False, pytest.param(True, marks=MORE)])
 def test_a_table_that_is_created_again_has_a_new_key(lake: Lake, deletes: str, *, alone: bool) -> None:
     """After DROP TABLE the target takes the key and types of the next CREATE TABLE; a live row refuses a new key."""
     writer = Writer(lake, keys=None, deletes=deletes)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -267,13 +268,8 @@ def coverage_of_starts(
         topics = {topic for topic, _ in starts}
         ends = {tp: end for tp, end in latest.items() if tp.topic in topics}
         earliest = cluster.earliest(ends)
-        ranges = [OffsetRange(*tp, min(earliest[tp], end), end) for tp, end in ends.items()]
-        with driver_fetcher(options) as fetcher:
-            protocol = find_protocol(ranges, fetcher.fetch, options)
-            if protocol is None or not _has_ddl_copies(protocol, options):
-                return {}
-            edges = DDLEdges(fetcher.fetch, decoder_of(protocol, options), options, len(starts))
-            return edges.of_starts(starts, earliest, ends)
+        with _ddl_edges(options, earliest, ends, len(starts)) as edges:
+            return {} if edges is None else edges.of_starts(starts, earliest, ends)
 
     return coverage
 
@@ -285,15 +281,24 @@ def ddl_passed_by(
 
     def passed(begins: Mapping[TopicPartition, int]) -> Mapping[str, int]:
         earliest = cluster.earliest(begins)
-        ranges = [OffsetRange(*tp, min(earliest[tp], begin), begin) for tp, begin in begins.items()]
-        with driver_fetcher(options) as fetcher:
-            protocol = find_protocol(ranges, fetcher.fetch, options)
-            if protocol is None or not _has_ddl_copies(protocol, options):
-                return {}
-            edges = DDLEdges(fetcher.fetch, decoder_of(protocol, options), options, len(begins))
-            return edges.passed(begins, earliest)
+        with _ddl_edges(options, earliest, begins, len(begins)) as edges:
+            return {} if edges is None else edges.passed(begins, earliest)
 
     return passed
+
+
+@contextmanager
+def _ddl_edges(
+    options: Options, earliest: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], partitions: int
+) -> Iterator[DDLEdges | None]:
+    """Yield what reads DDL events at the edges of partitions; None if the protocol has no copies of DDL."""
+    ranges = [OffsetRange(*tp, min(earliest[tp], end), end) for tp, end in ends.items()]
+    with driver_fetcher(options) as fetcher:
+        protocol = find_protocol(ranges, fetcher.fetch, options)
+        if protocol is None or not _has_ddl_copies(protocol, options):
+            yield None
+        else:
+            yield DDLEdges(fetcher.fetch, decoder_of(protocol, options), options, partitions)
 
 
 class ReadContexts:
