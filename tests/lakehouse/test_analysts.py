@@ -101,7 +101,7 @@ def test_time_is_a_number_or_text(lake: Lake, time_as: str | None, stored: tuple
 
 def test_a_default_of_a_time_is_stored_as_the_others_are(lake: Lake) -> None:
     """Older rows have the default of a new TIME column as text too."""
-    columns = StructType([*TIMES[:1], StructField("t", DayTimeIntervalType(), metadata=TIMES["exact"].metadata)])
+    columns = StructType([TIMES["id"], StructField("t", DayTimeIntervalType(), metadata=TIMES["exact"].metadata)])
     writer = Writer(lake, time_as="text")
     writer.merge(0, [("insert", FIRST, 1)], "id int")
     event = ddl("ALTER TABLE t ADD COLUMN t TIME(3) DEFAULT '-1:02:03.5'", SECOND)

@@ -134,6 +134,10 @@ def test_arguments_replace_what_the_file_says() -> None:
     (edited('"Asia/Shanghai"', '{ env = "NOT_THERE" }'), "source.timeZone: the environment has no variable NOT_THERE"),
     (edited('"Asia/Shanghai"', '{ file = "not-there" }'), "source.timeZone: the file not-there cannot be read"),
     (edited("tables =", "parallel = 0\ntables ="), "parallel = 0: it must be from 1 to 64"),
+    (edited("tables =", "prometheus_port = 70000\ntables ="), "prometheus_port = 70000: it must be from 0 .* to 65535"),
+    (edited("tables =", "views = true\ntables ="), "views = true: a folder has no views. Give target.catalog"),
+    (edited("tables =", 'time_as = "x"\ntables ='), "time_as = 'x': it must be 'micros' or 'text'"),
+    (edited("skip = true", "log = true\nhistory = true"), "log = true is the log alone"),
     (edited("skip = true", 'skip = "yes"'), "skip = 'yes': expected true or false"),
     (edited('table."shop.refunds"', 'table."refunds"'), "expected the name of a table"),
 ])  # fmt: skip

@@ -45,7 +45,7 @@ def main(engine: str, folder: str, servers: str, *more: str) -> None:
             "again": example.again(),
             **example.tables(),
         }
-        print(json.dumps(found, default=str))
+        sys.stdout.write(f"{json.dumps(found, default=str)}\n")
 
 
 def catalog_settings(engine: str, folder: str, *more: str) -> dict[str, str]:
@@ -70,7 +70,7 @@ class Example:
         self.spark, self.servers = spark, servers
         self.prefix = f"an{time.time_ns()}"
         self.config = SyncConfig(
-            source={"kafka.bootstrap.servers": servers, "timeZone": "UTC", "kafka.metadata.max.age.ms": "1000"},
+            source={"kafka.bootstrap.servers": servers, "timeZone": "UTC"},
             topics=(f"{self.prefix}-.*",),
             format="delta" if engine == "delta" else "iceberg",
             catalog="spark_catalog" if engine == "delta" else "views",

@@ -42,6 +42,7 @@ _OWN = {
     "columnNameOfCorruptRecord": "the quarantine table has its own columns",
 }
 _MOST_PARALLEL = 64
+_LARGEST_PORT = 65_535
 TABLE_OPTIONS = ("tableDDL", "schemaHints", "unspecifiedDecimal")  # options that differ by table
 
 
@@ -88,6 +89,7 @@ class SyncConfig:
         parallel: how many tables are written at once.
         bad_records: `quarantine` writes records that cannot be read to a table of their own; `fail` sets their table
             aside, or ends the sync if nobody can tell their table.
+        prometheus_port: the port on which it serves metrics for Prometheus; None for none.
         trigger: time between two micro-batches, such as `10 seconds`; None ends when the topics are read.
         spark: settings of the Spark session that the command starts.
         table: what is said of single tables, by name.
@@ -108,6 +110,7 @@ class SyncConfig:
     views: bool = False
     parallel: int = 4
     bad_records: Literal["quarantine", "fail"] = "quarantine"
+    prometheus_port: int | None = None
     trigger: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
     table: Mapping[str, TableConfig] = field(default_factory=dict)
@@ -129,6 +132,9 @@ class SyncConfig:
             raise OptionError(msg)
         if self.views and self.catalog is None:
             msg = "views = true: a folder has no views. Give target.catalog, a catalog that has, or remove views = true"
+            raise OptionError(msg)
+        if self.prometheus_port is not None and not 0 <= self.prometheus_port <= _LARGEST_PORT:
+            msg = f"prometheus_port = {self.prometheus_port}: it must be from 0 (any that is free) to {_LARGEST_PORT}"
             raise OptionError(msg)
         for name, instead in _OWN.items():
             if name.lower() in {given.lower() for given in self.source}:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_source.errors import OptionError, TiCDCSourceError
 from ticdc_source.lakehouse.database.config import SyncConfig
 from ticdc_source.lakehouse.database.kept_records import KeptRecords
+from ticdc_source.lakehouse.database.metrics import exported
 from ticdc_source.lakehouse.database.micro_batch import MicroBatch, Outcome
 from ticdc_source.lakehouse.database.quarantine import Quarantine
 from ticdc_source.lakehouse.database.session import refuse_connect
@@ -26,6 +27,7 @@ from ticdc_source.spark.tables import Tables, replayed, tables
 __all__ = ["BatchReport", "SyncReport", "statuses_of", "sync"]
 
 _STATUS_EVERY_S = 30.0
+_QUERY = "ticdc-source sync"  # the name of its stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +127,16 @@ def sync(
     running.resume(resume)
     trigger = {"availableNow": True} if config.trigger is None else {"processingTime": config.trigger}
     stream = records.writeStream.foreachBatch(running.apply).trigger(**trigger)
-    query = stream.option("checkpointLocation", f"{config.checkpoint}/stream").queryName("ticdc-source sync").start()
-    try:
-        query.awaitTermination()
-    except BaseException:
-        running.stop()  # what its end does to tables is not their trouble
-        query.stop()
-        if running.error is not None:  # what Spark raises is a text of Java around it
-            raise running.error from None
-        raise
+    with exported(spark, config, _QUERY, running.statuses):
+        query = stream.option("checkpointLocation", f"{config.checkpoint}/stream").queryName(_QUERY).start()
+        try:
+            query.awaitTermination()
+        except BaseException:
+            running.stop()  # what its end does to tables is not their trouble
+            query.stop()
+            if running.error is not None:  # what Spark raises is a text of Java around it
+                raise running.error from None
+            raise
     return running.end()
 
 
@@ -178,6 +181,10 @@ class _Sync:
                 msg = f"{name} is not copied: `tables` does not match it, or its section has skip = true"
                 raise OptionError(msg)
             self._resumed[status.table_name] = status.set_aside_batch or 0
+
+    def statuses(self) -> list[TableStatus]:
+        """Return the status of each table at this moment."""
+        return [*self._tables.values()]
 
     def stop(self) -> None:
         """Set no table aside from now on."""

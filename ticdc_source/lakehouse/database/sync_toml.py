@@ -190,6 +190,7 @@ checkpoint = "/data/checkpoints/shop"   # how far the copy is; keep it with the 
 # parallel = 4                      # how many tables are written at once
 # bad_records = "quarantine"        # or "fail": what becomes of records that cannot be read
 # column_prefix = "_"               # precedes the names of the columns that the copy adds
+# prometheus_port = 9400            # serve metrics for Prometheus
 # commit_time = false               # true: a column _committed_at, the time of a row's last commit
 # time_as = "micros"                # or "text": how TIME is stored, which no target has
 # views = false                     # true: a view orders__current without deleted rows; it needs a catalog
