@@ -105,7 +105,7 @@ class MicroBatch:
         """
         every = (parse_table(name) for name in [*self.statuses, *names])
         refused = self.layout.refused(table for table in every if self.config.selects(table))
-        run = inheritable_thread_target(lambda name: self._apply_one(name, refused.get(parse_table(name))))
+        run = _in_thread(self.changes.records, lambda name: self._apply_one(name, refused.get(parse_table(name))))
         with ThreadPoolExecutor(self.config.parallel, thread_name_prefix="ticdc-sync") as pool:
             return list(pool.map(run, (name for name in names if self.config.selects(parse_table(name)))))
 
@@ -233,6 +233,14 @@ class MicroBatch:
             return bool(self.changes.records is None or self.changes.records.sparkSession.range(1).count() != 1)
         except Exception:  # noqa: BLE001 (whatever it is)
             return True
+
+
+def _in_thread(records: DataFrame | None, apply: Callable[[str], Outcome]) -> Callable[[str], Outcome]:
+    """Return a function for another thread, where it has the local properties and tags of this one."""
+    if records is None:
+        return apply
+    inherited = inheritable_thread_target(records.sparkSession)  # without a session it warns that tags are lost
+    return apply if inherited is records.sparkSession else inherited(apply)
 
 
 def _has_key(frame: DataFrame, own: TableConfig) -> bool | None:
