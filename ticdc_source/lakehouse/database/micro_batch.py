@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
@@ -239,8 +240,8 @@ def _in_thread(records: DataFrame | None, apply: Callable[[str], Outcome]) -> Ca
     """Return a function for another thread, where it has the local properties and tags of this one."""
     if records is None:
         return apply
-    inherited = inheritable_thread_target(records.sparkSession)  # without a session it warns that tags are lost
-    return apply if inherited is records.sparkSession else inherited(apply)
+    inherited: Any = inheritable_thread_target(records.sparkSession)  # without a session it warns that tags are lost
+    return inherited(apply) if callable(inherited) else apply  # the session itself, if threads are not pinned
 
 
 def _has_key(frame: DataFrame, own: TableConfig) -> bool | None:
