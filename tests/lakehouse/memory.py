@@ -67,7 +67,7 @@ class Lake:
 
     def serve(self, patch: pytest.MonkeyPatch) -> None:
         """Let the public functions open their targets here."""
-        for module in (merge, log, history):
+        for module in (merge, history):
             patch.setattr(module, "open_target", self.open)
         for module in (maintenance, log):
             patch.setattr(module, "existing_target", self.existing)
