@@ -254,7 +254,7 @@ def _time_text(micros: Column, field: StructField) -> Column:
     digits = parse_type(str((field.metadata or {}).get(MYSQL_TYPE) or "time")).length
     fraction = F.lpad((size % 1_000_000).cast("string"), 6, "0")
     if digits is None:
-        fraction = F.rtrim(fraction, F.lit("0"))
+        fraction = F.regexp_replace(fraction, "0+$", "")
         fraction = F.when(fraction == "", "").otherwise(F.concat(F.lit("."), fraction))
     else:
         fraction = F.concat(F.lit("."), fraction.substr(1, digits)) if digits else F.lit("")
