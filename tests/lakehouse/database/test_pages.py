@@ -32,10 +32,11 @@ def run(command: str, folder: Path) -> str:
     """Run a command of a page with the newest PySpark that Delta has, and return what it prints."""
     python = str(interpreter(ENGINE.pyspark))
     ours = {"python": [python], "ticdc-source": [python, "-m", "ticdc_source"]}
-    words = [word for each in shlex.split(command.replace("\\\n", " "), comments=True) for word in ours.get(each, [each])]
+    given = shlex.split(command.replace("\\\n", " "), comments=True)
+    words = [word for each in given for word in ours.get(each, [each])]
     settings = {**SESSION, "spark.driver.memory": "1g", "spark.master": "local[2]"}
-    given = " ".join(f"--conf {name}={value}" for name, value in settings.items())
-    submitted = f"--jars {','.join(map(str, ENGINE.jars))} {given} pyspark-shell"
+    conf = " ".join(f"--conf {name}={value}" for name, value in settings.items())
+    submitted = f"--jars {','.join(map(str, ENGINE.jars))} {conf} pyspark-shell"
     done = subprocess.run(
         words, cwd=folder, capture_output=True, text=True, check=False, timeout=SECONDS,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submitted,
