@@ -18,6 +18,7 @@ from ticdc_source.errors import (
     SchemaError,
     TargetError,
     TiCDCSourceError,
+    UnexplainedChangeError,
     UnsupportedTypeError,
     counted,
     nearest,
@@ -36,6 +37,7 @@ EXAMPLES: list[TiCDCSourceError] = [
     DataLossError("offsets from 3 are asked for, but the earliest there is 9"),
     ClaimCheckUnavailableError("file a.json of claimCheckLocation s3://b cannot be read: PermissionError"),
     TargetError("Column total of lake.shop.orders: string cannot become int"),
+    UnexplainedChangeError("column total is int there and string in the changes"),
     KafkaUnavailableError("Kafka at b:9092 did not answer in 10 ms"),
 ]
 

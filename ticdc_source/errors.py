@@ -11,6 +11,7 @@
     ├── CheckpointError                   a stream's checkpoint does not hold offsets
     ├── ClaimCheckUnavailableError        the storage of large messages cannot be read
     └── TargetError                       a table in the lakehouse cannot take the changes
+        └── UnexplainedChangeError        their types or keys are not the table's, and no DDL event has said so yet
 
 All take positional arguments only, so that they survive pickling between Spark's processes. No message contains the
 value of an option that may be a secret.
@@ -46,6 +47,7 @@ __all__ = [
     "SchemaError",
     "TargetError",
     "TiCDCSourceError",
+    "UnexplainedChangeError",
     "UnsupportedTypeError",
 ]  # what users catch; the functions below are for the package itself
 
@@ -150,6 +152,13 @@ class ClaimCheckUnavailableError(TiCDCSourceError):
 
 class TargetError(TiCDCSourceError):
     """A table in the lakehouse cannot take the changes. Nothing has been written."""
+
+
+class UnexplainedChangeError(TargetError):
+    """The changes have other types or keys than the table in the lakehouse, and no DDL event has said so until now.
+
+    The event may still come: it is in another topic partition, or in a later micro-batch.
+    """
 
 
 def counted(number: int, singular: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.captured import Captured, Record, make_options
 from tests.support.messages import canal
-from ticdc_source.driver.inference import spread, take_sample
+from ticdc_source.driver.inference import find_protocol, spread, take_sample
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange
@@ -98,3 +98,29 @@ def test_each_name_without_rows_is_in_one_warning(output: str) -> None:
     (text,) = (str(each.message) for each in caught)
     assert text.startswith("No row of test.ordrs, shop.* among ")
     assert "; the tables there are: test.orders, test.t. Did you mean test.orders? (inferSchema." in text
+
+
+GARBAGE = Record(None, b'{"database": "shop", "table')
+
+
+@pytest.mark.parametrize("bad", [1, 3, 2000])
+def test_bad_records_do_not_hide_the_protocol_of_records(bad: int) -> None:
+    """Where bad records are rows too, the first good one tells the protocol, however many bad ones surround it."""
+    good = Record(*canal(data=[{"id": "1"}], mysql_type={"id": "int"}, sql_type={"id": 4}))
+    captured = Captured({}, {0: [*[GARBAGE] * bad, good, *[GARBAGE] * bad]})
+    records = make_options(outputFormat="record")
+
+    assert find_protocol(captured.ranges(), captured.fetch, records) == "canal-json"
+
+
+def test_a_topic_of_bad_records_alone_has_no_protocol_yet() -> None:
+    """A later record may tell it; where a bad record is an error, or is of a known format, it is an error."""
+    captured = Captured({}, {0: [GARBAGE] * 3})
+    avro = Captured({}, {0: [Record(None, b"\x00\x00\x00\x00\x07abc")]})
+    records = make_options(outputFormat="record")
+
+    assert find_protocol(captured.ranges(), captured.fetch, records) is None
+    with pytest.raises(OptionError, match="protocol of the messages is not known"):
+        find_protocol(captured.ranges(), captured.fetch, make_options(outputFormat="event"))
+    with pytest.raises(OptionError, match="avro with a Confluent registry"):
+        find_protocol(avro.ranges(), avro.fetch, records)

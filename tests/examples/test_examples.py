@@ -10,19 +10,19 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from examples import stream_to_parquet, stream_to_table
+from examples import stream_to_parquet
 from examples.data import PROTOCOLS, Message, read_messages, read_truth
 from examples.demo.added_columns import added_columns
 from examples.demo.compare import compare
 from examples.demo.pipeline import current_rows, fill_added_columns
 from examples.local_kafka import produce
 from tests.conftest import ROOT, Kafka
+from tests.support import parquet_copy
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 TABLE = "shop.orders"
 KEYS = ["order_id"]
-OWN_JVM = pytest.mark.slow("a JVM for each run of a script")
 COPIES = pytest.mark.slow("reads a whole stream several times")
 SECONDS = 300  # for a script; it takes 12 on two idle cores
 
@@ -83,13 +83,13 @@ def run(script: str, feed: Feed, folder: Path) -> str:
 
 
 def copy(spark: SparkSession, feed: Feed, folder: Path) -> DataFrame:
-    """Run stream_to_table in this process, and return its table."""
-    changes = stream_to_table.read_changes(spark, feed.bootstrap, feed.topic, TABLE)
+    """Copy what is new in this process, and return the table."""
+    changes = parquet_copy.read_changes(spark, feed.bootstrap, feed.topic, TABLE)
     assert [field.name for field in changes.schema if field.metadata.get("ticdc.key")] == KEYS
-    writer = changes.writeStream.foreachBatch(stream_to_table.merge_into(str(folder / "output"), KEYS))
+    writer = changes.writeStream.foreachBatch(parquet_copy.merge_into(str(folder / "output"), KEYS))
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
-    return stream_to_table.rows(spark, str(folder / "output"))
+    return parquet_copy.rows(spark, str(folder / "output"))
 
 
 @pytest.mark.long("a JVM for each run of a script")
@@ -119,15 +119,6 @@ def test_a_log_of_changes(spark: SparkSession, feed: Callable[[str], Feed], tmp_
     changes.check(current_rows(log))
 
 
-@OWN_JVM
-def test_a_copy_of_a_table(feed: Callable[[str], Feed], tmp_path: Path) -> None:
-    """stream_to_table prints how many rows the copy has: as many as SQL."""
-    changes = feed("open-protocol")
-    changes.write()
-
-    assert run("stream_to_table", changes, tmp_path) == "shop.orders, keyed by order_id: 1817 rows\n"
-
-
 @COPIES
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_copy_continues(spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path, protocol: str) -> None:
@@ -155,12 +146,12 @@ def test_a_copy_whose_stream_is_killed(
         raise RuntimeError
 
     with monkeypatch.context() as patch:
-        patch.setattr(stream_to_table, "make_current", killed)  # a version is written, and not yet current
+        patch.setattr(parquet_copy, "make_current", killed)  # a version is written, and not yet current
         with pytest.raises(StreamingQueryException):
             copy(spark, changes, tmp_path)
-    assert stream_to_table.rows(spark, str(tmp_path / "output")).count() == before
+    assert parquet_copy.rows(spark, str(tmp_path / "output")).count() == before
     with monkeypatch.context() as patch:
-        patch.setattr("examples.stream_to_table.shutil.rmtree", killed)  # it is current, and Spark does not know
+        patch.setattr("tests.support.parquet_copy.shutil.rmtree", killed)  # it is current, and Spark does not know
         with pytest.raises(StreamingQueryException):
             copy(spark, changes, tmp_path)
     changes.check(copy(spark, changes, tmp_path))
@@ -177,9 +168,9 @@ def test_a_copy_in_any_order(spark: SparkSession, feed: Callable[[str], Feed], t
     middle = sent.approxQuantile("_commit_version", [0.5], 0.0)[0]
     halves = [sent.where(f"_commit_version {side} {middle:.0f}") for side in ("<", ">=")]
 
-    merge = stream_to_table.merge_into(str(tmp_path), KEYS)
+    merge = parquet_copy.merge_into(str(tmp_path), KEYS)
     for number, half in enumerate((halves[1], halves[0], halves[1], halves[0])):
         assert half.count() > 1000
         merge(half, number)
-    changes.check(stream_to_table.rows(spark, str(tmp_path)))
+    changes.check(parquet_copy.rows(spark, str(tmp_path)))
     sent.unpersist()

@@ -7,25 +7,27 @@ table.take()                        # the records since the last call, as rows o
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import Any, TypeAlias
 
 from tests.encoders.canal_json import CanalJSON
 from tests.encoders.debezium import Debezium
 from tests.encoders.open_protocol import OpenProtocol
 from tests.encoders.tables import Column, Event, Table
 
-__all__ = ["DATABASE", "NAME", "RECORDS", "AlteredTable"]
+__all__ = ["DATABASE", "RECORDS", "AlteredTable"]
 
-DATABASE, NAME = "shop", "t"
+DATABASE = "shop"
 RECORDS = "value binary, key binary, topic string, partition int, offset bigint"
+Record: TypeAlias = tuple[bytes | None, bytes | None, str, int, int]
 _FIRST_TSO = 470_613_397_578_711_040
 _TEXT = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set")
 _ENCODERS: dict[str, CanalJSON | OpenProtocol | Debezium] = {
     "canal-json": CanalJSON(extension=True), "open-protocol": OpenProtocol(), "debezium": Debezium(extension=True),
 }  # fmt: skip
-_CODES = {"create table": 3, "drop table": 4, "add column": 5, "drop column": 6, "modify column": 12}
+_CODES = {
+    "create table": 3, "drop table": 4, "add column": 5, "drop column": 6, "modify column": 12, "add primary key": 32,
+    "drop primary key": 33,
+}  # fmt: skip
 
 
 class AlteredTable:
@@ -36,11 +38,19 @@ class AlteredTable:
         columns: what the definition of each column says.
         key: the columns of the primary key; none for a table without a key.
         created: whether the changefeed has the `CREATE TABLE`.
+        name: its name, and that of the topic of its records.
     """
 
     def __init__(
-        self, protocol: str, columns: Mapping[str, str], key: Sequence[str] = ("id",), *, created: bool = True
+        self,
+        protocol: str,
+        columns: Mapping[str, str],
+        key: Sequence[str] = ("id",),
+        *,
+        created: bool = True,
+        name: str = "t",
     ) -> None:
+        self.name = name
         self._encoder = _ENCODERS[protocol]
         self._columns = dict(columns)
         self.key = list(key)
@@ -55,11 +65,11 @@ class AlteredTable:
         self._columns, self.key = dict(columns), list(key)
         lines = [f"`{name}` {definition}" for name, definition in columns.items()]
         lines += [f"PRIMARY KEY ({', '.join(key)})"] if key else []
-        self._ddl(f"CREATE TABLE `{NAME}` ({', '.join(lines)})", "create table")
+        self._ddl(f"CREATE TABLE `{self.name}` ({', '.join(lines)})", "create table")
 
     def drop(self) -> None:
         """Drop the table."""
-        self._ddl(f"DROP TABLE `{NAME}`", "drop table")
+        self._ddl(f"DROP TABLE `{self.name}`", "drop table")
 
     def alter(self, action: str, *, gone: Sequence[str] = (), **columns: str) -> None:
         """Run an ALTER TABLE.
@@ -70,8 +80,11 @@ class AlteredTable:
             columns: the columns that begin or have another definition.
         """
         self._columns = {name: text for name, text in self._columns.items() if name not in gone} | columns
-        kinds = {"ADD": "add column", "DROP": "drop column"}
-        self._ddl(f"ALTER TABLE `{NAME}` {action}", kinds.get(action.split(maxsplit=1)[0], "modify column"))
+        words = action.lower().split()
+        kind = "modify column"
+        if words[0] in ("add", "drop"):
+            kind = f"{words[0]} {'primary key' if words[1] == 'primary' else 'column'}"
+        self._ddl(f"ALTER TABLE `{self.name}` {action}", kind)
 
     def insert(self, **row: Any) -> None:
         """Insert a row; columns that are not given are NULL."""
@@ -85,14 +98,14 @@ class AlteredTable:
         """Delete a row."""
         self._change("delete", row, None)
 
-    def take(self, spark: SparkSession) -> DataFrame:
+    def take(self) -> list[Record]:
         """Return the records since the last call."""
-        records = [
-            (value, key, "topic", 0, self._offset + number) for number, (key, value) in enumerate(self._messages)
+        records: list[Record] = [
+            (value, key, self.name, 0, self._offset + number) for number, (key, value) in enumerate(self._messages)
         ]
         self._offset += len(records)
         self._messages.clear()
-        return spark.createDataFrame(records, RECORDS)
+        return records
 
     @property
     def _table(self) -> Table:
@@ -101,7 +114,7 @@ class AlteredTable:
             mysql_type = definition.removesuffix(" NOT NULL")
             charset = "utf8mb4" if mysql_type.split("(")[0] in _TEXT else None
             columns.append(Column(name, mysql_type, nullable=not definition.endswith("NOT NULL"), charset=charset))
-        return Table(DATABASE, NAME, tuple(columns), tuple(self.key), tuple(self.key))
+        return Table(DATABASE, self.name, tuple(columns), tuple(self.key), tuple(self.key))
 
     def _ddl(self, query: str, kind: str) -> None:
         event = {
@@ -121,5 +134,5 @@ class AlteredTable:
 
     def _write(self, event: Event) -> None:
         self.commit_ts += 1 << 18
-        event = {**event, "commit_ts": self.commit_ts, "schema": DATABASE, "table": NAME}
+        event = {**event, "commit_ts": self.commit_ts, "schema": DATABASE, "table": self.name}
         self._messages.append(self._encoder.message([event], [self._table]))

@@ -8,10 +8,10 @@ lake.rows("lake.shop.orders")
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import datetime
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringType, StructField, StructType
 
 from ticdc_source.lakehouse import history, log, maintenance, merge
+from ticdc_source.lakehouse.database import micro_batch, quarantine, status, sync
 from ticdc_source.lakehouse.sql_targets import deleted_keys_of
 from ticdc_source.lakehouse.targets import Commit, CommitFacts, LastBatch, Merged, NewColumn, Upsert
 from ticdc_source.lakehouse.widening import delta_can_widen
@@ -56,20 +57,28 @@ class Lake:
         spark: the session.
         tables: the tables.
         writes: what was written, in order: the method and the table.
+        layouts: the layout of each table, as SQL has it.
+        kept: for how long each table keeps its versions.
         crash_at: the number of the write before which the driver dies; None if it lives.
+        blocked: the tables to which nothing can be written.
+        committed: is called with the name of a table after a commit; what it raises, the writer sees.
     """
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self.tables: dict[str, Table] = {}
         self.writes: list[tuple[str, str]] = []
+        self.layouts: dict[str, str] = {}
+        self.kept: dict[str, datetime.timedelta] = {}
         self.crash_at: int | None = None
+        self.blocked: set[str] = set()
+        self.committed: Callable[[str], None] = lambda _: None
 
     def serve(self, patch: pytest.MonkeyPatch) -> None:
         """Let the public functions open their targets here."""
-        for module in (merge, history):
+        for module in (merge, history, micro_batch, quarantine, status):
             patch.setattr(module, "open_target", self.open)
-        for module in (maintenance, log):
+        for module in (maintenance, log, sync):
             patch.setattr(module, "existing_target", self.existing)
 
     def open(self, spark: SparkSession, name: str, engine: str | None = None) -> MemoryTarget:
@@ -99,7 +108,7 @@ class Lake:
         Raises:
             CrashError: the driver dies.
         """
-        if self.crash_at == len(self.writes):
+        if self.crash_at == len(self.writes) or name in self.blocked:
             raise CrashError
         self.writes.append((method, name))
 
@@ -139,8 +148,18 @@ class MemoryTarget:
     def can_widen(self, old: DataType, new: DataType) -> bool:
         return delta_can_widen(old, new)
 
-    def create(self, columns: Sequence[NewColumn], properties: Mapping[str, str], location: str | None = None) -> None:
+    def create(
+        self,
+        columns: Sequence[NewColumn],
+        properties: Mapping[str, str],
+        location: str | None = None,
+        *,
+        layout: str = "",
+        replaces: bool = False,
+    ) -> None:
+        assert replaces == self.exists()
         self.lake.written("create", self.name)
+        self.lake.layouts[self.name] = layout
         settings = {**properties, **({} if location is None else {"location": location})}
         self.lake.tables[self.name] = Table(StructType(), settings)
         self._change([*columns], [])
@@ -175,6 +194,11 @@ class MemoryTarget:
         self.lake.written("set_properties", self.name)
         self.table.properties |= properties
 
+    def remove_properties(self, names: Sequence[str]) -> None:
+        self.lake.written("remove_properties", self.name)
+        for name in names:
+            self.table.properties.pop(name, None)
+
     def update_rows(self, values: Mapping[str, str], where: str, facts: CommitFacts) -> None:
         self.lake.written("update_rows", self.name)
         old = {name: F.col("`" + name.replace("`", "``") + "`") for name in self.table.schema.names}
@@ -207,7 +231,8 @@ class MemoryTarget:
                 continue
             own = {name: value for name, value in zip(own_names, (image["seq"], image["gone"]), strict=True) if name}
             if upsert.committed_at is not None:
-                own[upsert.committed_at] = datetime.fromtimestamp(seconds(image["seq"]["commit_ts"]), timezone.utc)
+                commit_s = seconds(image["seq"]["commit_ts"])
+                own[upsert.committed_at] = datetime.datetime.fromtimestamp(commit_s, datetime.timezone.utc)
             values = {name: image[f"c{number}"] for number, name in enumerate(upsert.values)}
             keeps = row is not None and image["bare"]
             rows[key] = {**dict(zip(upsert.keys, key, strict=True)), **(row or {}), **({} if keeps else values), **own}
@@ -236,6 +261,14 @@ class MemoryTarget:
         self.table.commits.append(facts)
         if facts.app_id is not None and facts.batch_id is not None:
             self.table.batches[facts.app_id] = facts.batch_id
+        self.lake.committed(self.name)
+
+    def compact(self) -> None:
+        self.lake.written("compact", self.name)
+
+    def forget_versions(self, keep: datetime.timedelta) -> None:
+        self.lake.written("forget_versions", self.name)
+        self.lake.kept[self.name] = keep
 
     def commits(self) -> list[Commit]:
         return [Commit(version, facts) for version, facts in enumerate(self.table.commits)][::-1]

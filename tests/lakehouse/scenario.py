@@ -25,6 +25,8 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from tests.lakehouse.cost_scenario import CostScenario
 from tests.lakehouse.ddl_scenario import DDLScenario
+from tests.lakehouse.maintenance_scenario import MaintenanceScenario
+from tests.lakehouse.types_scenario import TypesScenario
 from tests.versions.engines import ENGINES, Engine
 from ticdc_source.errors import OptionError, SchemaError, TargetError, TiCDCSourceError
 from ticdc_source.events import TableName
@@ -499,7 +501,9 @@ def main() -> None:
             scenario.new_columns, scenario.wider_columns, scenario.every_type,
             scenario.columns_of_every_type_come_later, scenario.variants, scenario.a_key_of_several_columns,
             scenario.from_a_table, scenario.bad_input, scenario.hostile_names,
+            *TypesScenario(engine.name, spark, scenario._name, arguments.folder, equal).parts(),
             *CostScenario(engine.name, spark, scenario._name, equal).parts(),
+            *MaintenanceScenario(engine.name, spark, scenario._name, equal, refused).parts(),
             *DDLScenario(engine.name, spark, scenario._name, equal, refused).parts(),
         ]  # fmt: skip
         for part in parts:

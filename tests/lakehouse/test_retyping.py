@@ -152,6 +152,94 @@ def test_numbers_stand_for_labels_and_bits(lake: Lake) -> None:
     assert lake.rows(TARGET, "id", "e", "s") == [(1, 2, 5), (2, 3, 5), (3, None, 0)]
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_numbers_follow_labels_that_are_reordered(lake: Lake, *, alone: bool) -> None:
+    """A target that keeps numbers gets those of the new order, once; a number whose label is gone is refused."""
+    writer = Writer(lake, keys=None)
+    rows: list[Change] = [("insert", 10, 1, 2, 3), ("insert", 10, 2, 1, 4), ("insert", 10, 3, None, 0)]
+    writer.merge(0, [*rows, ("insert", 10, 4, 0, None)], columns(e="int;enum", s="bigint;set"))
+    writer.merge(1, [], ddl=[ddl("ALTER TABLE t MODIFY e enum('a','b'), MODIFY s set('x','y','z')", 20)])
+    assert lake.rows(TARGET, "id", "e", "s") == [(1, 2, 3), (2, 1, 4), (3, None, 0), (4, 0, None)]
+    event = ddl("ALTER TABLE t MODIFY e enum('b','a'), MODIFY s set('z','x','y')", 30)
+    new = columns(e="string;enum('b','a')", s="string;set('z','x','y')")
+    late: list[Change] = [("insert", 25, 5, "a", "z,y")]
+    if alone:
+        for _ in range(2):
+            writer.merge(2, [], ddl=[event])
+    for _ in range(2):
+        writer.merge(3, late, new, ddl=[event])
+        assert lake.rows(TARGET, "id", "e", "s") == [(1, 1, 6), (2, 2, 1), (3, None, 0), (4, 0, None), (5, 2, 5)]
+
+    before = list(lake.writes)
+    with pytest.raises(TargetError, match=r"rows of lake.shop.t have the number 2 of enum\('b','a'\), whose label"):
+        writer.merge(4, [], ddl=[ddl("ALTER TABLE t MODIFY e enum('b')", 40)])
+    assert lake.writes == before
+
+
+def test_a_renamed_column_of_another_type(lake: Lake) -> None:
+    """CHANGE v w int: w has the values as numbers, unless only TiDB knows one; then nothing is written."""
+    events = [ddl("ALTER TABLE t CHANGE v w int", 20)]
+    shape = columns(w=INT)
+    for bad in ("1.5", "12"):
+        lake.tables.clear()
+        writer = Writer(lake, keys=None)
+        rows: list[Change] = [
+            ("insert", 10, 1, bad),
+            ("insert", 10, 2, "x"),
+            ("delete", 11, 2, "x"),
+            ("insert", 10, 3, "y"),
+        ]
+        writer.merge(0, rows, columns(v=VARCHAR))
+        before, change = list(lake.writes), [("insert", 21, 4, 5), ("update_postimage", 22, 3, 6)]
+        if bad == "1.5":
+            with pytest.raises(TargetError, match=r"gave column v the name w and another type.*such as '1\.5' in it"):
+                writer.merge(1, change, shape, ddl=events)
+            assert lake.writes == before
+            writer.merge(1, [*change, ("update_postimage", 22, 1, 7)], shape, ddl=events)
+        else:
+            writer.merge(1, change, shape, ddl=events)
+        assert lake.rows(TARGET, "id", "w") == [(1, 7 if bad == "1.5" else 12), (3, 6), (4, 5)]
+
+        both = columns(v=VARCHAR, w=INT)
+        writer.merge(2, [("insert", 12, 5, "z", None), ("update_postimage", 23, 5, None, 8)], both)
+        before = list(lake.writes)
+        with pytest.raises(TargetError, match="changes from before have values such as 'z'"):
+            writer.merge(3, [("insert", 13, 6, "z", None)], both)
+        assert lake.writes == before
+        assert lake.rows(TARGET, "id", "w")[-1] == (5, 8)
+
+
+def test_a_renamed_time_is_no_number(lake: Lake) -> None:
+    """CHANGE of a TIME to text is refused: the target has its microseconds, and not its text."""
+    writer = Writer(lake, keys=None)
+    writer.merge(0, [("insert", 10, 1, 10**6)], columns(v="bigint;time"))
+    with pytest.raises(TargetError, match="only TiDB knows what they are as string"):
+        writer.merge(1, [("insert", 21, 2, "x")], columns(w=VARCHAR), ddl=[ddl("ALTER TABLE t CHANGE v w text", 20)])
+
+
+def test_deleted_keys_of_another_type(lake: Lake) -> None:
+    """DROP and CREATE with a key of another type: deletes of both tables are told apart, also after a crash."""
+    writer = Writer(lake, keys=None, deletes="hard")
+    writer.merge(0, [("insert", 10, 1, 1), ("insert", 10, 2, 2), ("delete", 11, 2, 2)], columns(v=INT))
+    again = [ddl("DROP TABLE t", 20), ddl("CREATE TABLE t (id varchar(10) NOT NULL PRIMARY KEY, v int)", 21)]
+    shape = columns(id=VARCHAR, v=INT)
+    changes: list[Change] = [("insert", 22, "a", 5), ("insert", 22, "b", 6), ("delete", 23, "b", 6)]
+    before, done = lake.copy().tables, len(lake.writes)
+    writer.merge(1, changes, shape, ddl=again)
+    for number in range(len(lake.writes) - done):
+        lake.tables, lake.writes, lake.crash_at = deepcopy(before), [], number
+        with pytest.raises(CrashError):
+            writer.merge(1, changes, shape, ddl=again)
+        lake.crash_at = None
+        writer.merge(1, changes, shape, ddl=again)
+        assert lake.rows(TARGET, "id", "v") == [("a", 5)]
+
+    writer.merge(2, [("insert", 22, "b", 6), ("delete", 24, "a", 5), ("insert", 24, "c", 7)], shape)
+    assert lake.rows(TARGET, "id", "v") == [("c", 7)]
+    deleted = lake.tables[deleted_keys_of(TARGET)]
+    assert {row["id"] for row in deleted.rows} == {"a", "b"}
+
+
 @pytest.mark.parametrize("deletes", ["soft", "hard"])
 @pytest.mark.parametrize("alone", [False, pytest.param(True, marks=MORE)])
 def test_a_table_that_is_created_again_has_a_new_key(lake: Lake, deletes: str, *, alone: bool) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from ticdc_source.errors import OptionError
 from ticdc_source.events import TableName
-from ticdc_source.lakehouse.database.config import SyncConfig
+from ticdc_source.lakehouse.data_layout import DataLayout
+from ticdc_source.lakehouse.database.config import MaintainConfig, SyncConfig
 from ticdc_source.lakehouse.database.sync_toml import EXAMPLE, read_toml
 
 FILE = """
@@ -81,6 +82,15 @@ def test_tables_are_selected_by_pattern_and_left_out_by_name() -> None:
     assert config.of_table(TableName("Shop", "ORDERS")).deletes == "hard"
 
 
+def test_maintenance_and_layouts() -> None:
+    """`[maintain]` turns maintenance on, with defaults for what it leaves out; a layout belongs to a table."""
+    assert read_toml(FILE).maintain is None
+    config = read_toml(edited("skip = true", "cluster_by = ['id', 'at']\n[maintain]\npurge_deleted = '30d'"))
+
+    assert config.maintain == MaintainConfig(every="6h", keep="7d", compact=True, purge_deleted="30d")
+    assert config.of_table(TableName("shop", "refunds")).layout == DataLayout(cluster_by=("id", "at"))
+
+
 @pytest.mark.parametrize(("topics", "option"), [
     (("a", "b.c"), {"subscribe": "a,b.c"}),
     (("a.b", "tidb-.*"), {"subscribePattern": "a[.]b|(?:tidb-.*)"}),
@@ -128,7 +138,7 @@ def test_arguments_replace_what_the_file_says() -> None:
     (edited('path = "/data/lake"', ""), "target.path is a folder, target.catalog a catalog"),
     (edited('topics = ["tidb-shop"]', ""), "source.topics"),
     (edited('"tidb-shop"', "1"), r"source.topics = \[1\]: expected a list of texts"),
-    (edited("timeZone =", "outputFormat ="), "source.outputFormat cannot be set: a sync reads records"),
+    (edited("timeZone =", "outputFormat ="), "source.outputFormat cannot be set: remove it; a sync reads records"),
     (edited("timeZone =", "subscribe ="), "source.subscribe cannot be set: write topics"),
     (edited('"Asia/Shanghai"', '"Mars/Phobos"'), "timeZone"),
     (edited('"Asia/Shanghai"', '{ env = "NOT_THERE" }'), "source.timeZone: the environment has no variable NOT_THERE"),
@@ -139,6 +149,10 @@ def test_arguments_replace_what_the_file_says() -> None:
     (edited("tables =", 'time_as = "x"\ntables ='), "time_as = 'x': it must be 'micros' or 'text'"),
     (edited("skip = true", "log = true\nhistory = true"), "log = true is the log alone"),
     (edited("skip = true", 'skip = "yes"'), "skip = 'yes': expected true or false"),
+    (edited("[target]", "[maintain]\nevry = '1h'\n[target]"), r"'evry' in \[maintain\]; did you mean every?"),
+    (edited("[target]", "[maintain]\nevery = 'soon'\n[target]"), "maintain.every = 'soon': expected a duration"),
+    (edited("skip = true", "partition_by = 'region'"), "partition_by = 'region': expected a list of texts"),
+    (edited("skip = true", "partition_by = ['days(at)']"), r'\[table."shop.refunds"\]: Delta partitions by columns'),
     (edited('table."shop.refunds"', 'table."refunds"'), "expected the name of a table"),
 ])  # fmt: skip
 def test_what_is_wrong_is_refused_before_anything_is_written(text: str, error: str) -> None:

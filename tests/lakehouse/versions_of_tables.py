@@ -23,7 +23,7 @@ def main(path: str) -> None:
     spark = session_of(config)
     spark.sparkContext.setLogLevel("ERROR")
     answer: dict[str, list[dict[str, Any]]] = {}
-    for table in request["tables"]:
+    for number, table in enumerate(request["tables"]):  # a name may be none of a file
         copied = parse_table(table.removesuffix("__log"))
         name = config.layout.target(copied, "__log" if table.endswith("__log") else "")
         commits = open_target(spark, name).commits()[::-1]
@@ -31,7 +31,7 @@ def main(path: str) -> None:
         wanted = [one for one in commits if one.facts.resolved_ts is not None and request["all_versions"]]
         answer[table] = []
         for version, resolved_ts in [*((one.version, one.facts.resolved_ts) for one in wanted), (newest, None)]:
-            file = f"{request['folder']}/{table}-{len(answer[table])}.parquet"
+            file = f"{request['folder']}/{number}-{len(answer[table])}.parquet"
             frame = spark.sql(f"SELECT * FROM {name} VERSION AS OF {version}").coalesce(1)  # noqa: S608
             frame.write.mode("overwrite").parquet(file)
             answer[table].append({"version": version, "resolved_ts": resolved_ts, "file": file})

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from examples.stream_to_table import merge_into
+from tests.support.parquet_copy import merge_into
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ class Query:
     Attributes:
         options: the source's options.
         folder: the folder of its `output` and its `checkpoint`.
-        keys: the columns that identify a row, to keep a copy as `examples.stream_to_table` does; none to write files.
+        keys: the columns that identify a row, to keep a copy as `tests.support.parquet_copy` does; none to write files.
         schema: the user's schema; None to infer it at each start.
         alone_at_first: whether the next queries start only after its first micro-batch is committed.
     """

@@ -36,7 +36,7 @@ def environment(**more: str) -> dict[str, str]:
 
 @contextmanager
 def daemon(
-    folder: Path, up: str, name: str, *arguments: str, host: str = HOST, **more: str
+    folder: Path, up: str, name: str, *arguments: str, host: str = HOST, spark: Path = SPARK, **more: str
 ) -> Iterator[tuple["subprocess.Popen[bytes]", "re.Match[str]"]]:
     """Run a process of the cluster until the end of the block; the block starts when its log says that it is up.
 
@@ -46,15 +46,16 @@ def daemon(
         name: its class.
         arguments: its arguments.
         host: its address.
+        spark: the folder of its PySpark.
         more: variables for its environment.
     """
     folder.mkdir()
     log = folder / "log"
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [str(SPARK / "bin" / "spark-class"), f"{DEPLOY}.{name}", "--host", host, "--webui-port", "0", *arguments],
+            [str(spark / "bin" / "spark-class"), f"{DEPLOY}.{name}", "--host", host, "--webui-port", "0", *arguments],
             cwd=folder,
-            env=environment(**more),
+            env=environment(SPARK_HOME=str(spark), **more),
             stdout=file,
             stderr=file,
         )
@@ -75,23 +76,31 @@ def daemon(
 
 
 @contextmanager
-def cluster(folder: Path, hosts: Sequence[str] = (HOST, HOST), **more: str) -> Iterator[Cluster]:
+def cluster(folder: Path, hosts: Sequence[str] = (HOST, HOST), spark: Path = SPARK, **more: str) -> Iterator[Cluster]:
     """Run a master and two workers with one core each, on free ports.
 
     Args:
         folder: where their logs, and the logs of executors, are.
         hosts: the addresses of the workers.
+        spark: the folder of the PySpark whose cluster it is.
         more: variables for the environment of the workers and their executors.
     """
     with ExitStack() as stack:
         master, found = stack.enter_context(
-            daemon(folder / "master", r"Starting Spark master at (spark://\S+)", "master.Master", "--port", "0")
+            daemon(
+                folder / "master",
+                r"Starting Spark master at (spark://\S+)",
+                "master.Master",
+                "--port",
+                "0",
+                spark=spark,
+            )
         )
         started = [master]
         for name, host in zip(WORKERS, hosts, strict=True):
             limits = ("--cores", "1", "--memory", "600m", "--work-dir", str(folder / name / "work"))
             up = "Successfully registered with master"
-            running = daemon(folder / name, up, "worker.Worker", *limits, found[1], host=host, **more)
+            running = daemon(folder / name, up, "worker.Worker", *limits, found[1], host=host, spark=spark, **more)
             started += [stack.enter_context(running)[0]]
         yield Cluster(found[1], started)
 

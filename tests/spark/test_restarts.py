@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from examples import stream_to_table
 from examples.data import PROTOCOLS, read_messages, read_truth
 from examples.demo.added_columns import added_columns
 from examples.demo.compare import compare
@@ -21,6 +20,7 @@ from examples.local_kafka import Record, produce
 from tests.conftest import Kafka
 from tests.spark.conftest import MakeTopic
 from tests.spark.restarts import Child, Query, State, offset_of
+from tests.support import parquet_copy
 from tests.support.captured import load as load_capture
 from tests.support.messages import TSO, canal
 
@@ -77,8 +77,8 @@ def is_at(query: Query, moment: str, since: int) -> bool:
     """
     state = State.of(query.checkpoint)
     if moment in (WRITING, MERGED):
-        version = stream_to_table.current_version(str(query.output))
-        folder = Path(stream_to_table.folder(str(query.output), version + 1))
+        version = parquet_copy.current_version(str(query.output))
+        folder = Path(parquet_copy.folder(str(query.output), version + 1))
         changed = folder / "_temporary" if moment == WRITING else query.output / "CURRENT"
         began = max(since, _changed_at(query.checkpoint / "offsets" / str(state.planned)))
         return state.in_a_batch and _changed_at(changed) > began
@@ -241,7 +241,7 @@ def test_kills_leave_a_keyed_table_equal(
         last.awaitTermination()
     for protocol, query in zip(protocols, queries, strict=True):
         added = [column for column in added_columns(protocol, read_messages(protocol)) if column.table == KEYED]
-        rows = fill_added_columns(stream_to_table.rows(spark, str(query.output)), added).toArrow()
+        rows = fill_added_columns(parquet_copy.rows(spark, str(query.output)), added).toArrow()
         compared = compare(truth, rows)
         print(f"{protocol}: {compared.rows} rows compared, {compared.equal} equal")  # noqa: T201
         assert (compared.rows, compared.differences) == (len(truth.rows), [])

@@ -295,6 +295,7 @@ def test_labels_from_earlier_ddl_are_remembered(
 
 
 @pytest.mark.long("a broker of its own, and a query for each of 200 tables")
+@pytest.mark.timeout(1800)  # a minute on two idle cores
 def test_two_hundred_tables_cost_one_fetch(spark: SparkSession, tmp_path: Path) -> None:
     """By the broker's own counter, reading 200 tables of a topic sends the topic once, and a little for inference."""
     tables, rows, size = 200, 60, 4000

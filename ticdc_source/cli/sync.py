@@ -8,6 +8,8 @@ the exit code is then 1. It needs an environment with a PySpark for which the en
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +21,7 @@ from ticdc_source.cli.arguments import add_overrides, argument, file_path, overr
 from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
 from ticdc_source.errors import OptionError
 from ticdc_source.options.parsers import one_of, tables
-from ticdc_source.tso import utc
+from ticdc_source.tso import of_ms, utc
 
 if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_source.lakehouse.database.config import SyncConfig
@@ -30,6 +32,7 @@ __all__ = ["SUMMARY", "add_arguments", "run"]
 
 SUMMARY = "keep the tables of topics in Delta or Iceberg"
 _SET_ASIDE = 1
+_TERMINATED = 128 + 15  # as a shell says it of SIGTERM
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(EXAMPLE, end="")  # noqa: T201 (it is made for a file)
         return 0
     if arguments.script:
-        print(Path(__file__).resolve().with_name("sync_script.py"))  # noqa: T201 (it is made for a shell)
+        print(Path(__file__).resolve().with_name("submit") / "sync.py")  # noqa: T201 (it is made for a shell)
         return 0
     config = _config_of(arguments)
     return _show_status(config, arguments) if arguments.status else _sync(config, arguments)
@@ -111,6 +114,8 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
     from ticdc_source.lakehouse.database.sync import sync  # noqa: PLC0415 (it imports pyspark)
 
     spark = session_of(config)
+    # Whoever stops a container sends SIGTERM; the next process need not wait until the lease of this one ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     if not arguments.json:
         errors().print(f"reading {plain(', '.join(config.topics))}")
     report = sync(
@@ -136,14 +141,25 @@ def _show_batch(report: BatchReport) -> None:
 
 def _line(report: BatchReport) -> str:
     """Return what a micro-batch did, in one line, however many tables there are."""
+    what = "resumed" if report.resumed else f"micro-batch {report.batch_id}"
     new = f" ({len(report.created):,} new)" if report.created else ""
     rows = _count(sum(report.changed.values()), "row")
-    parts = [f"micro-batch {report.batch_id}: {rows} in {_count(len(report.changed), 'table')}{new}"]
-    if report.resolved_ts is not None:
-        parts.append(f"complete up to {_moment(report.resolved_ts)}")
+    parts = [f"{what}: {rows} in {_count(len(report.changed), 'table')}{new}{_up_to(report)}"]
     if report.bad_records:
         parts.append(f"{_count(report.bad_records, 'bad record')} in quarantine")
+    if report.maintained:
+        parts.append(f"{_count(len(report.maintained), 'table')} maintained")
     return ", ".join([*parts, f"{report.seconds:.1f} s"])
+
+
+def _up_to(report: BatchReport) -> str:
+    """Return up to when tables have all changes, and how many of them have all rows too."""
+    if report.resolved_ts is None:
+        return ""
+    moment = _moment(report.resolved_ts)
+    if report.complete == report.tables:
+        return f", complete up to {moment}"
+    return f", changes up to {moment} ({report.complete:,} of {_count(report.tables, 'table')} complete)"
 
 
 def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
@@ -164,7 +180,8 @@ def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
 
 
 def _table(statuses: Iterable[TableStatus], now: float) -> object:
-    shown = table_of("table", "kind", "state", "complete since", "complete up to", "lag", "rows", right=("lag", "rows"))
+    head = ("table", "kind", "state", "complete since", "changes up to", "lag", "maintained", "rows")
+    shown = table_of(*head, right=("lag", "rows"))
     for each in statuses:
         lag = each.lag(now)
         cells = (
@@ -174,7 +191,7 @@ def _table(statuses: Iterable[TableStatus], now: float) -> object:
             _moment(each.complete_since),
             _moment(each.resolved_ts),
             "" if lag is None else f"{lag:,.0f} s",
-            "" if each.kind == "log" else f"{each.images:,}",
+            _moment(None if each.maintained_ms is None else of_ms(each.maintained_ms)),
         )
         shown.add_row(*map(plain, cells))
     return shown

@@ -193,22 +193,35 @@ class Sample:
 def find_protocol(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> str | None:
     """Return the option `protocol`, or with `auto` the protocol that the first and the last records have.
 
+    With `outputFormat=record`, where bad records are rows too, records of no known format are passed over: the first
+    record of another kind tells the protocol.
+
     Returns:
-        The protocol's name; None if there is no record.
+        The protocol's name; None if no record tells it.
 
     Raises:
         OptionError: the protocol cannot be detected.
     """
     if options.protocol != "auto":
         return options.protocol
-    sampler = Sampler(ranges, fetch, time.monotonic() + options.infer_schema_timeout_ms / 1000)
+    deadline = time.monotonic() + options.infer_schema_timeout_ms / 1000
+    sampler = Sampler(ranges, fetch, deadline)
     seen: list[Chunk] = []
+    skips_unknown = options.output_format == "record"
     for first, last in sampler.first_windows(_FIRST_WINDOW):
         seen += (*first, *last)
-        protocol = detect_protocol(seen)
+        protocol = detect_protocol(seen, skips_unknown=skips_unknown)
         if protocol is not None:
             return protocol
-    return None
+    window, scanned = _FIRST_WINDOW, 0
+    while sampler and scanned < options.infer_schema_max_scanned_records and time.monotonic() < deadline:
+        window *= 2
+        for chunk in sampler.forward(window):
+            scanned += len(chunk)
+            protocol = detect_protocol([chunk], skips_unknown=skips_unknown)
+            if protocol is not None:
+                return protocol
+    return detect_protocol(seen) if sampler else None  # it would not be right to guess what follows
 
 
 def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> Sample | None:

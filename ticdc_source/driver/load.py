@@ -365,7 +365,8 @@ class ReadContexts:
         with driver_fetcher(options) as fetcher:
             if options.output_format == "record":
                 protocol = find_protocol(ranges, fetcher.fetch, options)
-                return ReadContext(protocol=protocol, provisional=protocol is None)
+                # If all records are bad, any decoder says so; the next micro-batch looks again.
+                return ReadContext(protocol=protocol or next(iter(PROTOCOLS)), provisional=protocol is None)
             sample = take_sample(ranges, fetcher.fetch, options)
             if sample is None:
                 return ReadContext(protocol=None if options.protocol == "auto" else options.protocol, provisional=True)

@@ -5,21 +5,24 @@ Every step does nothing the second time, so a micro-batch that failed in between
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType
 
 from ticdc_source.errors import TargetError
 from ticdc_source.events import DDLEvent, TableName
-from ticdc_source.lakehouse.changelog import Changelog
+from ticdc_source.lakehouse.changelog import Changelog, Images
 from ticdc_source.lakehouse.retyping import natural_type
-from ticdc_source.lakehouse.target_ddl import HANDLED_TS, Assignment, DDLState, DestructiveDDL, after_ddl
+from ticdc_source.lakehouse.target_ddl import HANDLED_TS, Assignment, DDLState, DestructiveDDL, Doubt, after_ddl
 from ticdc_source.lakehouse.targets import CommitFacts, Target, quoted
 from ticdc_source.lakehouse.widening import common_type, takes
 
 __all__ = ["OldRows"]
+
+_ROWS = ("insert", "update_postimage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +121,10 @@ class OldRows:
         if self.state.truncated_ts is not None:
             changes = replace(changes, frame=changes.frame.where(f"{commit_ts} > {self.state.truncated_ts}"))
         types = {field.name: field.dataType for field in changes.columns}
-        names = {name.lower() for name in types}
-        now = self._renamed_types(types, columns)
-        assigned = {one.column for one in self.state.assignments}
-        absent = {name: type_ for name, type_ in columns.items() if name.lower() in assigned - names}
-        of_rows = (
-            f"CASE WHEN {quoted(f'{changes.prefix}change_type')} IN ('insert', 'update_postimage') THEN {commit_ts} END"
-        )
-        of_keys = self.state.on_changes({**now, **absent}, types, commit_ts, time_zone=self.time_zone)
-        values = self.state.on_changes({**now, **absent}, types, of_rows, time_zone=self.time_zone)
+        now = self._types_in(types, columns)
+        of_rows = f"CASE WHEN {quoted(f'{changes.prefix}change_type')} IN {_ROWS} THEN {commit_ts} END"
+        of_keys = self.state.on_changes(now, types, commit_ts, time_zone=self.time_zone)
+        values = self.state.on_changes(now, types, of_rows, time_zone=self.time_zone)
         lower = {name.lower() for name in keys}
         values |= {name: value for name, value in of_keys.items() if name.lower() in lower}
         if not values:
@@ -156,6 +154,72 @@ class OldRows:
                 if common_type(given[one.column], there) is None and common_type(old, there) is not None:
                     now[one.column] = old
         return {name: now[name.lower()] for name in types}
+
+    def check_rows(
+        self,
+        columns: Mapping[str, DataType],
+        existing: Mapping[str, DataType],
+        rows: Callable[[], DataFrame],
+        sequence: str,
+        *,
+        moved: Mapping[str, Sequence[tuple[int, str]]],
+        waits: Collection[str],
+    ) -> None:
+        """Check that rows of the target can get what `in_target` sets.
+
+        Args:
+            columns: the columns that the target will have.
+            existing: the columns that it has.
+            rows: returns the rows that keep their values.
+            sequence: the column with the place of a row's last change.
+            moved: as for `in_target`.
+            waits: as for `in_target`.
+
+        Raises:
+            TargetError: only TiDB knows what a value becomes.
+        """
+        names = {name.lower(): name for name in existing}
+        now = {  # a column that is yet to move has its old name
+            column: [(until, aside if aside in existing else names.get(column, aside)) for until, aside in its]
+            for column, its in moved.items()
+        }
+        row_ts = f"{quoted(sequence)}.commit_ts"
+        for doubt in self.state.doubts_of_rows(columns, existing, row_ts, moved=now, waits=waits):
+            remedy = "Set them in the target to what TiDB has now, or to NULL, and start again"
+            _check(doubt, rows(), f"rows of {self.target.name}", remedy)
+
+    def check_changes(self, changes: Changelog, columns: Mapping[str, DataType], images: Images) -> None:
+        """Check that changes can become what `in_changes` makes of them.
+
+        Args:
+            changes: the changes, as they came.
+            columns: the columns of the target.
+            images: the newest image of each key; an older change does not count.
+
+        Raises:
+            TargetError: only TiDB knows what a value becomes.
+        """
+        given = {field.name: field.dataType for field in changes.columns}
+        sequence = quoted(f"{changes.prefix}sequence")
+        doubts = self.state.doubts_of_changes(self._types_in(given, columns), given, f"{sequence}.commit_ts")
+        for doubt in doubts:
+            rows = changes.frame
+            if doubt.column.lower() not in {name.lower() for name in images.keys}:
+                rows = rows.where(F.col(quoted(f"{changes.prefix}change_type")).isin(*_ROWS))
+            rows = rows.join(images.frame.select("seq"), F.col(sequence) == F.col("seq"), "left_semi")
+            _check(doubt, rows, "changes from before", "Read the table from a new snapshot into another target")
+
+    def _types_in(self, types: Mapping[str, DataType], columns: Mapping[str, DataType]) -> dict[str, DataType]:
+        """Return the types of the columns that changes have after `in_changes`.
+
+        Args:
+            types: the types of the changes.
+            columns: the columns of the target.
+        """
+        names = {name.lower() for name in types}
+        assigned = {one.column for one in self.state.assignments}
+        absent = {name: type_ for name, type_ in columns.items() if name.lower() in assigned - names}
+        return {**self._renamed_types(types, columns), **absent}
 
     def renamed_columns(self, names: Iterable[str]) -> list[str]:
         """Return the columns of the target that `in_changes` adds to changes with these columns, in lower case."""
@@ -246,3 +310,14 @@ class OldRows:
             self.target.delete_rows(where, done)
         else:
             self.target.update_rows({deleted: "true"}, f"{where} AND NOT {quoted(deleted)}", done)
+
+
+def _check(doubt: Doubt, rows: DataFrame, whose: str, remedy: str) -> None:
+    lost = rows.where(doubt.where).select(quoted(doubt.source)).head(1)
+    if lost:
+        msg = (
+            f"DDL gave column {doubt.source} the name {doubt.column} and another type, and {whose} have values such "
+            f"as {str(lost[0][0])[:50]!r} in it, of which only TiDB knows what they are as "
+            f"{doubt.type.simpleString()}. {remedy}"
+        )
+        raise TargetError(msg)

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from ticdc_source.lakehouse.literals import text_literal
 from ticdc_source.schema.types import ColumnType
 
-__all__ = ["Conversion", "conversion"]
+__all__ = ["Conversion", "conversion", "renumbered"]
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_INTEGERS, DecimalType, FloatType, DoubleType)
@@ -44,10 +44,6 @@ class Conversion(NamedTuple):
 
     value: str
     exact: str
-
-    def checked(self, what: str) -> str:
-        """Return the value, or an error of Spark that begins with `what` if it is not exact."""
-        return f"CASE WHEN {self.exact} THEN {self.value} ELSE raise_error({text_literal(what)}) END"
 
 
 def conversion(
@@ -159,3 +155,24 @@ def _labels_as_numbers(column: str, new: DataType, old_mysql: ColumnType | None)
     one = f"shiftleft(1L, CAST(array_position({labels}, label) AS INT) - 1)"
     members = f"filter(split({column}, ','), label -> label != '')"
     return f"aggregate(transform({members}, label -> {one}), 0L, (sum, bit) -> sum + bit)"
+
+
+def renumbered(column: str, old: ColumnType, new: ColumnType) -> Conversion:
+    """Return what the numbers of an ENUM or a SET are, once its labels have another order.
+
+    Args:
+        column: the column of numbers, as SQL.
+        old: the type before.
+        new: the type now.
+    """
+    places = {label: place for place, label in enumerate(new.labels or (), 1)}
+    labels = old.labels or ()
+    if old.name == "enum":
+        numbers = ", ".join(str(places.get(label, "NULL")) for label in labels)
+        value = f"element_at(array({numbers}), CAST({column} AS INT))"
+        other = f"{column} NOT BETWEEN 1 AND {len(labels)}"  # 0 is a value that TiDB could not store
+        return Conversion(f"CASE WHEN {other} THEN {column} ELSE {value} END", f"{other} OR {value} IS NOT NULL")
+    bits = ", ".join(f"{1 << places[label] - 1}L" if label in places else "NULL" for label in labels)
+    members = f"filter(sequence(0, {len(labels) - 1}), bit -> shiftright(CAST({column} AS BIGINT), bit) % 2 != 0)"
+    value = f"aggregate({members}, 0L, (sum, bit) -> sum + element_at(array({bits}), bit + 1))"
+    return Conversion(value, f"{column} IS NULL OR {value} IS NOT NULL")

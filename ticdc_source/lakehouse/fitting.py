@@ -13,6 +13,7 @@ from ticdc_source.lakehouse.apply_ddl import OldRows
 from ticdc_source.lakehouse.changelog import Images
 from ticdc_source.lakehouse.retyping import Misfit, Retyping
 from ticdc_source.lakehouse.targets import Target, quoted
+from ticdc_source.lakehouse.widening import common_type
 from ticdc_source.schema.model import MYSQL_TYPE
 
 __all__ = ["Fitting", "RowsThatStay"]
@@ -41,8 +42,11 @@ class RowsThatStay:
         rows = self.target.frame().where(f"{quoted(self.sequence)}.commit_ts > {self.truncated_ts}")
         if self.deleted in rows.columns:
             rows = rows.where(f"NOT {quoted(self.deleted)}")
-        if not {name.lower() for name in self.images.keys} <= {name.lower() for name in rows.columns}:
-            return rows  # the keys have other names there
+        types = {field.name.lower(): field.dataType for field in rows.schema}
+        keys = [(types.get(name.lower()), self.images.frame.schema[f"k{number}"].dataType)
+                for number, name in enumerate(self.images.keys)]  # fmt: skip
+        if any(old is None or common_type(old, new) is None for old, new in keys):
+            return rows  # the keys have other names or types there
         same = [rows[quoted(name)].eqNullSafe(F.col(f"k{number}")) for number, name in enumerate(self.images.keys)]
         newer = F.col("seq") > rows[quoted(self.sequence)]
         return rows.join(self.images.frame, [*same, newer], "left_anti")
@@ -63,5 +67,4 @@ class Fitting:
 
     def fit(self, misfit: Misfit, existing: Mapping[str, DataType]) -> DataType:
         """Return the type that the column gets."""
-        rows = None if self.old_rows.begins_anew(misfit.column) else self.rows.frame()
-        return self.retyping.fit(misfit, existing, rows)
+        return self.retyping.fit(misfit, existing, keeps=not self.old_rows.begins_anew(misfit.column))

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, StringType, StructField, TimestampType
 
-from ticdc_source.errors import TargetError
+from ticdc_source.errors import TargetError, UnexplainedChangeError
 from ticdc_source.events import DDLEvent
 from ticdc_source.lakehouse.changelog import (
     Changelog,
@@ -25,6 +25,7 @@ from ticdc_source.lakehouse.changelog import (
     time_property,
     with_time_as,
 )
+from ticdc_source.lakehouse.data_layout import DataLayout
 from ticdc_source.lakehouse.merge import KEYS, PREFIX, TABLE, target_of
 from ticdc_source.lakehouse.repeats import check_table, has_batch
 from ticdc_source.lakehouse.retyping import Misfit, Retyping
@@ -34,7 +35,18 @@ from ticdc_source.lakehouse.widening import common_type
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.model import MYSQL_TYPE
 
-__all__ = ["CHANGE", "COMMITTED_AT", "EMPTIED", "IMAGES", "LOG", "SEQUENCE", "LogReport", "append_log", "is_merged"]
+__all__ = [
+    "CHANGE",
+    "COMMITTED_AT",
+    "EMPTIED",
+    "IMAGES",
+    "LOG",
+    "SEQUENCE",
+    "LogReport",
+    "append_log",
+    "check_key",
+    "is_merged",
+]
 
 LOG = "ticdc.log"
 CHANGE, COMMITTED_AT, SEQUENCE = "change", "committed_at", "sequence"
@@ -78,6 +90,8 @@ def append_log(
     location: str | None = None,
     column_prefix: str | None = None,
     time_as: Literal["micros", "text"] | None = None,
+    partition_by: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
 ) -> LogReport:
     """Append the changes of one table to a log in Delta or Iceberg: the history of a table, also of one without a key.
 
@@ -102,6 +116,8 @@ def append_log(
         location: where a new log puts its files.
         column_prefix: what precedes `change`, `committed_at` and `sequence`; `_` by default.
         time_as: how a new log stores TIME, as in `merge_into`.
+        partition_by: the columns by which a new log is partitioned, as in `merge_into`.
+        cluster_by: the columns of liquid clustering, for a new log in Delta.
 
     Example:
         ```python
@@ -111,6 +127,7 @@ def append_log(
         ```
 
     Raises:
+        OptionError: the engine has no such layout.
         SchemaError: the frame is no changelog.
         TargetError: the log cannot take the changes. Nothing has been written.
     """
@@ -119,6 +136,7 @@ def append_log(
         return _append(
             with_time_as(changelog, log, time_as), log, facts, ddl,
             preimages=preimages, properties=properties or {}, location=location, column_prefix=column_prefix,
+            layout=DataLayout(tuple(partition_by), tuple(cluster_by)),
         )  # fmt: skip
 
 
@@ -132,9 +150,13 @@ def _append(
     properties: Mapping[str, str],
     location: str | None,
     column_prefix: str | None,
+    layout: DataLayout,
 ) -> LogReport:
     exists = log.exists()
     remembered = log.properties() if exists else {}
+    layout.check(log.engine, log.name)
+    if exists:
+        layout.check_target(log.name, remembered)
     if exists and LOG not in remembered:
         msg = f"{log.name} is not a log that append_log created: give the name of a table that does not exist"
         raise TargetError(msg)
@@ -164,7 +186,9 @@ def _append(
     else:
         own = {LOG: "true", TABLE: changelog.table, PREFIX: prefix, **time_property(changelog.time_as)}
         keys = {KEYS: keys_as_text(changelog.keys)} if changelog.keys else {}
-        log.create(add, {**own, **keys, **retyping.as_properties(), **properties}, location)
+        clause = layout.in_sql(log.name, [column.name for column in add])
+        settings = {**own, **keys, **retyping.as_properties(), **layout.as_properties(), **properties}
+        log.create(add, settings, location, layout=clause)
     log.append(_rows(changelog, wanted, ddl, retyping, preimages=preimages), facts)
     return LogReport(
         target=log.name,
@@ -195,10 +219,27 @@ def is_merged(changes: DataFrame, target: str, log: str) -> bool:
         TargetError: the table has lost its key, or has got one, so that the other one of the two has its rows.
     """
     changelog, spark = read_changelog(changes), changes.sparkSession
+    if not changelog.columns:  # DDL alone
+        return existing_target(spark, log) is None or existing_target(spark, target) is not None
+    check_key(changes, target, log)
+    return bool(changelog.keys)
+
+
+def check_key(changes: DataFrame, target: str, log: str) -> None:
+    """Refuse the changes of a table that has lost its key, or has got one, since its rows were written.
+
+    Args:
+        changes: a changelog frame of one table, with columns of the table.
+        target: the name of the target.
+        log: the name of the log.
+
+    Raises:
+        SchemaError: the frame is no changelog.
+        TargetError: the other one of the two has the rows.
+    """
+    changelog, spark = read_changelog(changes), changes.sparkSession
     merged = existing_target(spark, target)
     logged = existing_target(spark, log)
-    if not changelog.columns:  # DDL alone
-        return logged is None or merged is not None
     what = changelog.table or "the table"
     if changelog.keys and merged is None and logged is not None:
         msg = (
@@ -212,7 +253,6 @@ def is_merged(changes: DataFrame, target: str, log: str) -> bool:
             f"{target} to have the changes from now on in {log}"
         )
         raise TargetError(msg)
-    return bool(changelog.keys)
 
 
 def _settled(changelog: Changelog, log: Target, existing: Mapping[str, DataType]) -> tuple[Changelog, tuple[str, ...]]:
@@ -300,14 +340,14 @@ def _to_change(
         if wide is None or not log.can_widen(type_, wide):
             misfit = Misfit.of(name, (type_, column.type), (None, given.get(column.name)))
             if retyping.knows(misfit):
-                retyping.fit(misfit, existing, None)
+                retyping.fit(misfit, existing, keeps=False)
                 continue
             msg = (
                 f"Cannot append to {log.name}: column {name} is {type_.simpleString()} there and "
                 f"{column.type.simpleString()} in the changes. Read it as the log has it: "
                 f'schemaHints="{name} {type_.simpleString()}"; or append to another log'
             )
-            raise TargetError(msg)
+            raise UnexplainedChangeError(msg)
         widen.append((name, wide))
     return add, widen
 

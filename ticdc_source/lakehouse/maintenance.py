@@ -1,4 +1,4 @@
-"""Between merges: how complete a target is, and which deleted rows it may forget."""
+"""Between merges: how complete a target is, which deleted rows it may forget, and files that merges leave behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ticdc_source.lakehouse.sql_targets import existing_target
 from ticdc_source.lakehouse.targets import Commit, CommitFacts, Target, quoted
 from ticdc_source.tso import of_ms
 
-__all__ = ["commits_of", "purge_deleted", "resolved_ts_of"]
+__all__ = ["commits_of", "maintain", "purge_deleted", "resolved_ts_of"]
 
 
 def resolved_ts_of(spark: SparkSession, target: str) -> int | None:
@@ -84,6 +84,55 @@ def purge_deleted(spark: SparkSession, target: str, *, before: int | datetime.da
     with own_session(spark) as own:
         table = _existing(own, target)
         _purge(table, target, before)
+        table.refresh(spark)
+
+
+def maintain(
+    spark: SparkSession,
+    target: str,
+    *,
+    keep: datetime.timedelta,
+    compact: bool = True,
+    purge_before: int | datetime.datetime | None = None,
+) -> None:
+    """Tidy the files of a target or a log: Delta's OPTIMIZE and VACUUM, or Iceberg's procedures for the same.
+
+    No row changes, except those that `purge_before` forgets. Do it where no merge into the target runs at the same
+    time: one of the two could fail, though it would do no harm.
+
+    Args:
+        spark: the session.
+        target: the name of the table, as `merge_into` or `append_log` takes it.
+        keep: for how long versions are kept. Whatever was the newest version at a moment within this time stays, and
+            with it what it records, such as `ticdc.resolved_ts`.
+        compact: whether small files are written into larger ones.
+        purge_before: forget rows that were deleted before this commit-ts or time, as `purge_deleted` does.
+
+    Example:
+        ```python
+        from datetime import timedelta
+
+        from ticdc_source.lakehouse import maintain
+
+        maintain(spark, "lake.shop.orders", keep=timedelta(days=7))
+        ```
+
+    Raises:
+        OptionError: the time has no zone, or `keep` is negative.
+        TargetError: there is no such table in Delta or Iceberg.
+    """
+    if keep < datetime.timedelta():
+        msg = f"keep={keep}: it must not be negative"
+        raise OptionError(msg)
+    with own_session(spark) as own:
+        table = _existing(own, target)
+        if purge_before is not None and DELETES in table.properties():  # a log has none
+            _purge(table, target, purge_before)
+        deleted_keys = table.deleted_keys()
+        for each in (table, *([deleted_keys] if deleted_keys.exists() else [])):
+            if compact:
+                each.compact()
+            each.forget_versions(keep)
         table.refresh(spark)
 
 

@@ -14,30 +14,27 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BooleanType, DataType, TimestampType, VariantType
 
-from ticdc_source.errors import OptionError, SchemaError, TargetError
+from ticdc_source.errors import OptionError, SchemaError, TargetError, UnexplainedChangeError
 from ticdc_source.events import DDLEvent
 from ticdc_source.lakehouse.apply_ddl import OldRows
 from ticdc_source.lakehouse.changelog import (
     Changelog,
     Images,
     comment_of,
-    computed_with,
-    given_to_target,
     keys_as_text,
-    lost_values,
     newest_images,
     read_changelog,
     time_property,
     with_time_as,
 )
+from ticdc_source.lakehouse.data_layout import DataLayout
 from ticdc_source.lakehouse.fitting import Fitting, RowsThatStay
-from ticdc_source.lakehouse.merge_plan import MergePlan
+from ticdc_source.lakehouse.merge_plan import MergePlan, computed_images
 from ticdc_source.lakehouse.repeats import check_table, has_batch, was_skipped
-from ticdc_source.lakehouse.retyping import Misfit, Retyping
-from ticdc_source.lakehouse.sessions import frame_in, own_session, shuffling, tasks_of
+from ticdc_source.lakehouse.retyping import Misfit, Retyping, free_name
+from ticdc_source.lakehouse.sessions import frame_in, own_session, shuffling
 from ticdc_source.lakehouse.sql_targets import open_target
 from ticdc_source.lakehouse.target_ddl import COLUMN_TYPES, DestructiveDDL
 from ticdc_source.lakehouse.targets import CommitFacts, Merged, NewColumn, Target, quoted
@@ -49,6 +46,7 @@ __all__ = ["COMMIT_TIME", "DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "
 # Properties of a target.
 TABLE, KEYS, DELETES, PREFIX = "ticdc.table", "ticdc.keys", "ticdc.deletes", "ticdc.column_prefix"
 COMMIT_TIME = "ticdc.commit_time"  # its column of this name is filled
+_OWN = "ticdc."  # begins their names
 _SOFT, _HARD = "soft", "hard"
 
 
@@ -92,6 +90,8 @@ def merge_into(
     properties: Mapping[str, str] | None = None,
     location: str | None = None,
     column_prefix: str | None = None,
+    partition_by: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
     time_zone: str = "UTC",
     commit_time: bool = False,
     time_as: Literal["micros", "text"] | None = None,
@@ -129,6 +129,9 @@ def merge_into(
         properties: table properties for a new target.
         location: where a new target puts its files.
         column_prefix: what precedes `sequence`, `is_deleted` and `committed_at`; `_` by default.
+        partition_by: the columns by which a new target is partitioned; in Iceberg also `days(created_at)`,
+            `bucket(16, id)` and other transforms. The layout of a target cannot be changed later.
+        cluster_by: the columns of liquid clustering, for a new target in Delta.
         time_zone: the zone of TIMESTAMP defaults in DDL, which have none: the `timeZone` with which changes are read.
         commit_time: whether the target gets a column `_committed_at`, the time of the commit that changed the row last.
             A target that has it keeps it.
@@ -147,7 +150,7 @@ def merge_into(
         ```
 
     Raises:
-        OptionError: `deletes`, `on_destructive_ddl` or `time_as` has an unknown value.
+        OptionError: `deletes`, `on_destructive_ddl` or `time_as` has an unknown value, or the engine lacks the layout.
         SchemaError: the frame is no changelog or has no key, or DDL is refused (`on_destructive_ddl`).
         TargetError: the target cannot take the changes. Nothing has been written.
     """
@@ -162,6 +165,7 @@ def merge_into(
             properties=dict(properties or {}),
             location=location,
             prefix=column_prefix,
+            layout=DataLayout(tuple(partition_by), tuple(cluster_by)),
             ddl=tuple(ddl),
             on_destructive_ddl=DestructiveDDL.of(on_destructive_ddl),
             time_zone=time_zone,
@@ -205,6 +209,7 @@ class _Merge:
     properties: dict[str, str]
     location: str | None
     prefix: str | None
+    layout: DataLayout
     ddl: tuple[DDLEvent, ...]
     on_destructive_ddl: DestructiveDDL
     time_zone: str
@@ -217,6 +222,9 @@ class _Merge:
     def run(self) -> MergeReport:
         exists = self.target.exists()
         remembered = self.target.properties() if exists else {}
+        self.layout.check(self.target.engine, self.target.name)
+        if exists and self.target.columns():
+            self.layout.check_target(self.target.name, remembered)
         repeated = exists and has_batch(self.target, self.facts, remembers=True)
         old_rows = OldRows.after(
             self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone
@@ -234,11 +242,12 @@ class _Merge:
         changes = old_rows.in_changes(self.changes, self.target.columns() if exists else {}, keys)
         commit_time = self.commit_time or COMMIT_TIME in remembered
         return replace(self, changes=changes, commit_time=commit_time).merge(
-            old_rows, retyping, remembered, keys, deletes, exists=exists, repeated=repeated
+            self.changes, old_rows, retyping, remembered, keys, deletes, exists=exists, repeated=repeated
         )
 
     def merge(
         self,
+        given: Changelog,
         old_rows: OldRows,
         retyping: Retyping,
         remembered: Mapping[str, str],
@@ -249,12 +258,21 @@ class _Merge:
         repeated: bool,
     ) -> MergeReport:
         existing = self.target.columns() if exists else {}
-        images, count, gone, decided = self._computed(newest_images(self.changes, keys), existing)
+        newest = newest_images(self.changes, keys)
+        images, count, gone, decided = computed_images(newest, self.changes, existing, self._what)
         prefix = self._prefix(remembered)
         truncated_ts = old_rows.state.truncated_ts
         rows = RowsThatStay(self.target, images, f"{prefix}sequence", f"{prefix}is_deleted", truncated_ts or 0)
         plan = self._plan(images, prefix, deletes, existing, decided, Fitting(retyping, old_rows, rows))
+        retyping.check_rows(rows.frame)
         retyping.check_changes(images.frame, images.names())
+        old_rows.check_changes(given, existing, images)
+        waits = old_rows.of_another_type(existing, [field.name for field in self.changes.columns])
+        if exists:
+            retyping.check_numbers(rows.frame, plan.sequence)
+            old_rows.check_rows(
+                dict(plan.columns.values()), existing, rows.frame, plan.sequence, moved=retyping.moved(), waits=waits
+            )
         known = {*(name.lower() for name in decided), *retyping.casts}  # whose types the target decides
         images = images.settled(decided)
         images = images.converted(retyping.conversions(images.names()))
@@ -263,7 +281,12 @@ class _Merge:
             if KEYS in remembered and not _same_columns(json.loads(remembered[KEYS]), keys, old_rows):
                 self._forget_rows(self.target, plan.sequence, truncated_ts or 0)
             retyping.carry_out()
-            self._alter(plan)
+            retyping.renumber(plan.sequence, self.facts)
+            if self.layout and not existing:  # until now it only has had DDL
+                own = {name: value for name, value in remembered.items() if name.startswith(_OWN)}
+                self._create(self.target, plan.add, own, deletes, plan.prefix, replaces=True)
+            else:
+                self._alter(plan)
             if plan.committed_at is not None and COMMIT_TIME not in remembered:  # it is new, or was not filled
                 commit_time = f"timestamp_millis(shiftright({quoted(plan.sequence)}.commit_ts, 18))"
                 where = f"{quoted(plan.committed_at)} IS NULL"
@@ -273,7 +296,6 @@ class _Merge:
             more |= {COMMIT_TIME: "true"} if self.commit_time else {}
             if self.changes.table and not old_rows.state.table:  # until now it only has had DDL
                 more[TABLE] = self.changes.table
-            waits = old_rows.of_another_type(existing, [field.name for field in self.changes.columns])
             old_rows.in_target(plan.sequence, own_deleted, self.facts, more, moved=retyping.moved(), waits=waits)
         else:
             filled = {**old_rows.properties([column.name for column in plan.add]), **self._types(old_rows, known)}
@@ -314,7 +336,14 @@ class _Merge:
         retyping = Retyping.of(self.target, remembered, self.ddl)
         properties = {**old_rows.properties(()), **retyping.as_properties()}
         if exists:
-            waits = old_rows.of_another_type(self.target.columns(), ())
+            columns = self.target.columns()
+            waits = old_rows.of_another_type(columns, ())
+            where = f"{quoted(sequence)}.commit_ts > {old_rows.state.truncated_ts or 0}"
+            where += "" if deleted is None else f" AND NOT {quoted(deleted)}"
+            frame = self.target.frame().where(where)
+            retyping.check_numbers(lambda: frame, sequence)
+            old_rows.check_rows(columns, columns, lambda: frame, sequence, moved=retyping.moved(), waits=waits)
+            retyping.renumber(sequence, self.facts)
             stated = retyping.as_properties()
             old_rows.in_target(sequence, deleted, self.facts, stated, moved=retyping.moved(), waits=waits)
         elif properties:
@@ -372,7 +401,7 @@ class _Merge:
                 f"{', '.join(wanted)}. If the table's key has changed, write into another target, from a new snapshot; "
                 "otherwise give keys"
             )
-            raise TargetError(msg)
+            raise UnexplainedChangeError(msg)
         return tuple(names[name.lower()] for name in wanted)
 
     def _without_key(self, dropped_ts: int) -> str:
@@ -483,16 +512,26 @@ class _Merge:
             f"changes{widening}. Do one of these: {advice}read the column as the target has it: "
             f'schemaHints="{name} {old.simpleString()}"; or write into another target, from a new snapshot'
         )
-        raise TargetError(msg)
+        raise TargetError(msg) if fixed else UnexplainedChangeError(msg)
 
     def _create(
-        self, target: Target, columns: Sequence[NewColumn], more: Mapping[str, str], deletes: str, prefix: str
+        self,
+        target: Target,
+        columns: Sequence[NewColumn],
+        more: Mapping[str, str],
+        deletes: str,
+        prefix: str,
+        *,
+        replaces: bool = False,
     ) -> None:
         facts = {TABLE: self.changes.table, DELETES: deletes, PREFIX: prefix, **more}
         facts |= time_property(self.changes.time_as)
         aside = "" if target is self.target else "__deleted"
         location = None if self.location is None else f"{self.location.rstrip('/')}{aside}"
-        target.create(columns, {**facts, **self.properties}, location)
+        layout = self.layout if target is self.target and columns else DataLayout()
+        clause = layout.in_sql(target.name, [column.name for column in columns])
+        settings = {**facts, **layout.as_properties(), **self.properties}
+        target.create(columns, settings, location, layout=clause, replaces=replaces)
 
     def _forget_rows(self, target: Target, sequence: str, until: int) -> None:
         """Remove the rows of a table that was dropped; by the key of the new one they could be found twice."""
@@ -512,54 +551,24 @@ class _Merge:
         if not tombstones.exists():
             self._create(tombstones, wanted, {KEYS: keys_as_text(images.keys)}, deletes, plan.prefix)
             return tombstones, False
-        types = {name.lower(): type_ for name, type_ in tombstones.columns().items()}
+        types = {name.lower(): (name, type_) for name, type_ in tombstones.columns().items()}
+        for column in wanted:
+            name, type_ = types.get(column.name.lower(), (column.name, column.type))
+            if type_ == column.type:
+                continue
+            if tombstones.can_widen(type_, column.type):
+                tombstones.widen_column(name, column.type)
+                continue
+            # The table was created again with this key: older changes are left out, also without tombstones.
+            until = old_rows.state.truncated_ts or 0
+            self._forget_rows(tombstones, plan.sequence, until)
+            tombstones.rename_column(name, free_name(f"{name}__until_{until}", types))
+            del types[column.name.lower()]
         new = [column for column in wanted if column.name.lower() not in types]
         if new:
             tombstones.add_columns(new)
-        for column in wanted:
-            if types.get(column.name.lower(), column.type) != column.type:
-                tombstones.widen_column(column.name, column.type)
         old_rows.in_tombstones(tombstones, images.keys, plan.sequence, self.facts)
         return tombstones, True
-
-    def _computed(
-        self, images: Images, existing: Mapping[str, DataType]
-    ) -> tuple[Images, int, int, dict[str, DataType | None]]:
-        """Compute the images and, in the same pass, what is to be known of them.
-
-        It decides the type of a column (`given_to_target`) whose values, if there are any, are values of its own type.
-        It does not get an undecided column without a value: values that come later would not fit a default type.
-
-        Args:
-            images: the images.
-            existing: the columns of the target.
-
-        Returns:
-            The images; how many there are, and how many of them say that the row is gone; and by the name of such a
-            column the type that the target has, None if it lacks the column.
-        """
-        types = {name.lower(): type_ for name, type_ in existing.items()}
-        given = given_to_target(self.changes.columns, types)
-        undecided = {name: number for number, name in enumerate(images.others) if name in given}
-        lost = {
-            f"lost{number}": lost_values(f"c{number}", given[name], types.get(name.lower()))
-            for name, number in undecided.items()
-        }
-        counts = {
-            "all": F.count(F.lit(1)),
-            "gone": F.count_if("gone"),
-            "unordered": F.count_if(F.col("seq").isNull()),
-        }
-        frame, row = computed_with(images.frame, {**counts, **lost})
-        if row["unordered"]:
-            msg = (
-                f"Cannot merge {self._what}: {row['unordered']} keys have only rows without a "
-                "_sequence, by which changes are ordered. Keep the column as the source gives it"
-            )
-            raise SchemaError(msg)
-        decided = {name: types.get(name.lower()) for name, number in undecided.items() if not row[f"lost{number}"]}
-        few = replace(images, frame=frame.coalesce(tasks_of(row["all"])))
-        return few, row["all"], row["gone"], decided
 
     def _bury(self, images: Images, tombstones: Target, plan: MergePlan) -> None:
         """Write the keys of deleted rows into the table of tombstones."""

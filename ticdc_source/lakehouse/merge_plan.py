@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType
 
-from ticdc_source.lakehouse.changelog import Images, committed_at
+from ticdc_source.errors import SchemaError
+from ticdc_source.lakehouse.changelog import (
+    Changelog,
+    Images,
+    committed_at,
+    computed_with,
+    given_to_target,
+    lost_values,
+)
+from ticdc_source.lakehouse.sessions import tasks_of
 from ticdc_source.lakehouse.targets import NewColumn, Target, Upsert, quoted
 
-__all__ = ["MergePlan"]
+__all__ = ["MergePlan", "computed_images"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +91,48 @@ class MergePlan:
     def _names(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return columns as the target calls them."""
         return tuple(self.columns[name.lower()][0] for name in names)
+
+
+def computed_images(
+    images: Images, changes: Changelog, existing: Mapping[str, DataType], what: str
+) -> tuple[Images, int, int, dict[str, DataType | None]]:
+    """Compute the images and, in the same pass, what is to be known of them.
+
+    It decides the type of a column (`given_to_target`) whose values, if there are any, are values of its own type. It
+    does not get an undecided column without a value: values that come later would not fit a default type.
+
+    Args:
+        images: the images.
+        changes: the changes of which they are the newest.
+        existing: the columns of the target.
+        what: what is merged into what, for errors.
+
+    Returns:
+        The images; how many there are, and how many of them say that the row is gone; and by the name of such a column
+        the type that the target has, None if it lacks the column.
+
+    Raises:
+        SchemaError: there are rows without a `_sequence`.
+    """
+    types = {name.lower(): type_ for name, type_ in existing.items()}
+    given = given_to_target(changes.columns, types)
+    undecided = {name: number for number, name in enumerate(images.others) if name in given}
+    lost = {
+        f"lost{number}": lost_values(f"c{number}", given[name], types.get(name.lower()))
+        for name, number in undecided.items()
+    }
+    counts = {
+        "all": F.count(F.lit(1)),
+        "gone": F.count_if("gone"),
+        "unordered": F.count_if(F.col("seq").isNull()),
+    }
+    frame, row = computed_with(images.frame, {**counts, **lost})
+    if row["unordered"]:
+        msg = (
+            f"Cannot merge {what}: {row['unordered']} keys have only rows without a _sequence, by which changes are "
+            "ordered. Keep the column as the source gives it"
+        )
+        raise SchemaError(msg)
+    decided = {name: types.get(name.lower()) for name, number in undecided.items() if not row[f"lost{number}"]}
+    few = replace(images, frame=frame.coalesce(tasks_of(row["all"])))
+    return few, row["all"], row["gone"], decided

@@ -8,7 +8,7 @@ the next call.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame
@@ -17,7 +17,7 @@ from pyspark.sql.types import BooleanType, DataType, DecimalType, DoubleType, Nu
 
 from ticdc_source.errors import TargetError
 from ticdc_source.events import DDLEvent
-from ticdc_source.lakehouse.conversion import Conversion, conversion
+from ticdc_source.lakehouse.conversion import Conversion, conversion, renumbered
 from ticdc_source.lakehouse.targets import CommitFacts, NewColumn, Target, quoted
 from ticdc_source.lakehouse.widening import common_type
 from ticdc_source.schema.ddl_kinds import ddl_kind, is_too_long
@@ -32,7 +32,7 @@ from ticdc_source.schema.mysql_ddl.old_rows import (
 from ticdc_source.schema.types import ColumnType, parse_type
 from ticdc_source.spark.schema import type_of
 
-__all__ = ["Misfit", "Move", "Retyping", "StatedType", "natural_type", "stated_after"]
+__all__ = ["Misfit", "Move", "Retyping", "StatedType", "free_name", "natural_type", "stated_after"]
 
 # Properties of a target.
 STATED = "ticdc.ddl_types"
@@ -102,6 +102,51 @@ def _stated(event: DDLEvent, before: Mapping[str, StatedType], *, exists: bool) 
             if isinstance(change, (Added, Retyped)):
                 now[change.column] = StatedType(commit_ts, str(change.type))
     return {name: one for name, one in now.items() if name not in before or before[name].commit_ts <= commit_ts}
+
+
+@dataclass(frozen=True, slots=True)
+class Relabelled:
+    """A column of ENUM or SET whose labels have another order from an event on.
+
+    Attributes:
+        commit_ts: of the event.
+        column: the column, in lower case.
+        old: its type before.
+        new: its type now.
+    """
+
+    commit_ts: int
+    column: str
+    old: ColumnType
+    new: ColumnType
+
+
+def _relabelled(remembered: Mapping[str, str], events: Sequence[DDLEvent]) -> list[Relabelled]:
+    """Return the columns whose labels DDL events reorder, as far as DDL has told the labels before."""
+    found = []
+    for number, event in enumerate(events):
+        before = stated_after(remembered, events[:number])
+        for change in _retyped(event):
+            stated = before.get(change.column)
+            if stated is None or event.commit_ts is None or event.commit_ts <= stated.commit_ts:
+                continue
+            old, new = parse_type(stated.type), change.type
+            known = bool(old.labels and new.labels) and old.name == new.name
+            if known and (new.labels or ())[: len(old.labels or ())] != old.labels:
+                found.append(Relabelled(event.commit_ts, change.column, old, new))
+    return found
+
+
+def _retyped(event: DDLEvent) -> list[Retyped]:
+    """Return the columns that an event gives another type and no other name."""
+    if ddl_kind(event) != "alter_table" or not event.query or is_too_long(event):
+        return []
+    try:
+        changes = old_row_changes(event)
+    except ValueError:  # another reader of the text says so
+        return []
+    names = {change.to for change in changes if isinstance(change, Renamed)}
+    return [change for change in changes if isinstance(change, Retyped) and change.column not in names]
 
 
 def _key_dropped(remembered: Mapping[str, str], events: Iterable[DDLEvent]) -> int | None:
@@ -186,6 +231,8 @@ class Retyping:
         moves: what has moved aside, before this call and in it.
         casts: by lower-case name, the columns of the changes that become what the target has.
         key_dropped_ts: the commit-ts of the event that dropped the primary key; None if it has one, or never had.
+        relabelled: the columns whose labels the DDL of this call reorders.
+        kept: the columns that move with their values in this call, each with the condition that its value can.
     """
 
     target: Target
@@ -193,12 +240,20 @@ class Retyping:
     moves: list[Move] = field(default_factory=list)
     casts: dict[str, Cast] = field(default_factory=dict)
     key_dropped_ts: int | None = None
+    relabelled: Sequence[Relabelled] = ()
+    kept: list[tuple[Misfit, str]] = field(default_factory=list)
 
     @classmethod
     def of(cls, target: Target, remembered: Mapping[str, str], events: Sequence[DDLEvent]) -> Retyping:
         """Return what is known before anything is planned; moves that were interrupted are finished."""
         moves = [Move(**one) for one in json.loads(remembered.get(MOVED) or "[]")]
-        retyping = cls(target, stated_after(remembered, events), moves, key_dropped_ts=_key_dropped(remembered, events))
+        retyping = cls(
+            target,
+            stated_after(remembered, events),
+            moves,
+            key_dropped_ts=_key_dropped(remembered, events),
+            relabelled=_relabelled(remembered, events),
+        )
         retyping.carry_out()
         return retyping
 
@@ -221,20 +276,16 @@ class Retyping:
         """Return whether `fit` can decide about a column: DDL has stated its type, or numbers stand for its values."""
         return misfit.cast.always_fits or misfit.column.lower() in self.stated
 
-    def fit(self, misfit: Misfit, names: Iterable[str], rows: DataFrame | None, *, refuse: bool = True) -> DataType:
+    def fit(self, misfit: Misfit, names: Iterable[str], *, keeps: bool) -> DataType:
         """Decide about a column: the changes become what the target has, or the target's column moves.
 
         Args:
             misfit: the column.
             names: the names of all columns of the target.
-            rows: the rows that keep their values; None if they get others, or there are none.
-            refuse: whether values that TiDB converts by rules of its own are an error. If not, they stay aside.
+            keeps: whether rows of the target keep their values, as the other type: `check_rows` checks that they can.
 
         Returns:
             The type that the target will have.
-
-        Raises:
-            TargetError: values of the target cannot be converted.
         """
         column, old, new = misfit.column, misfit.old, misfit.new
         cast = misfit.cast
@@ -247,35 +298,45 @@ class Retyping:
         if not _is_kind_of(new, begun) and (_is_kind_of(old, begun) or not isinstance(new, StringType)):
             self.casts[column.lower()] = cast
             return old
-        self._move(misfit, stated, {name.lower() for name in names}, rows, refuse=refuse)
+        self._move(misfit, stated, {name.lower() for name in names}, keeps=keeps)
         return new
 
-    def _move(
-        self, misfit: Misfit, stated: StatedType, taken: set[str], rows: DataFrame | None, *, refuse: bool
-    ) -> None:
-        column, number = misfit.column, 2
-        aside = f"{column}__until_{stated.commit_ts}"
-        while aside.lower() in taken:
-            aside, number = f"{column}__until_{stated.commit_ts}_{number}", number + 1
+    def _move(self, misfit: Misfit, stated: StatedType, taken: set[str], *, keeps: bool) -> None:
+        aside = free_name(f"{misfit.column}__until_{stated.commit_ts}", taken)
         types = (misfit.old, misfit.new, misfit.old_mysql, misfit.new_mysql)
         value = None
-        if rows is not None:
-            exact = conversion(quoted(column), *types).exact
-            lost = rows.where(f"NOT ({exact})").select(quoted(column)).head(1)
-            if not lost:
-                kept = conversion(quoted(aside), *types)
-                value = f"CASE WHEN {kept.exact} THEN {kept.value} END"
-            elif refuse:
+        if keeps:
+            kept = conversion(quoted(aside), *types)
+            value = f"CASE WHEN {kept.exact} THEN {kept.value} END"
+            self.kept.append((misfit, conversion(quoted(misfit.column), *types).exact))
+        type_ = misfit.new.simpleString()
+        self.moves.append(Move(column=misfit.column, aside=aside, until=stated.commit_ts, type=type_, value=value))
+
+    def check_rows(self, rows: Callable[[], DataFrame]) -> None:
+        """Check, in one pass, that the values of columns that move can become those of the new type.
+
+        Args:
+            rows: returns the rows that keep their values.
+
+        Raises:
+            TargetError: only TiDB knows what a value becomes.
+        """
+        if not self.kept:
+            return
+        lost = [
+            F.first(F.when(F.expr(f"NOT ({exact})"), F.col(quoted(misfit.column)).cast("string")), ignorenulls=True)
+            for misfit, exact in self.kept
+        ]
+        found = rows().agg(*(column.alias(f"lost{number}") for number, column in enumerate(lost))).collect()[0]
+        for (misfit, _), value in zip(self.kept, found, strict=True):
+            if value is not None:
                 msg = (
-                    f"DDL made column {column} {stated.type}, and rows of {self.target.name} have values such as "
-                    f"{str(lost[0][0])[:50]!r} in it, of which only TiDB knows what they are as "
-                    f"{misfit.new.simpleString()}. Set them to what TiDB has now, or to NULL, and start again; or "
-                    "write into another target, from a new snapshot"
+                    f"DDL made column {misfit.column} {self.stated[misfit.column.lower()].type}, and rows of "
+                    f"{self.target.name} have values such as {value[:50]!r} in it, of which only TiDB knows what they "
+                    f"are as {misfit.new.simpleString()}. Set them to what TiDB has now, or to NULL, and start again; "
+                    "or write into another target, from a new snapshot"
                 )
                 raise TargetError(msg)
-        self.moves.append(
-            Move(column=column, aside=aside, until=stated.commit_ts, type=misfit.new.simpleString(), value=value)
-        )
 
     def check_changes(self, rows: DataFrame, columns: Mapping[str, str]) -> None:
         """Check that the target's types hold the values of changes that become values of them.
@@ -298,6 +359,51 @@ class Retyping:
                 )
                 raise TargetError(msg)
 
+    def check_numbers(self, rows: Callable[[], DataFrame], sequence: str) -> None:
+        """Check that numbers of labels in the target have labels now.
+
+        Args:
+            rows: returns the rows that keep their values.
+            sequence: the column with the place of a row's last change.
+
+        Raises:
+            TargetError: one has none.
+        """
+        for one, column in self._numbers():
+            exact = renumbered(quoted(column), one.old, one.new).exact
+            where = f"{quoted(sequence)}.commit_ts <= {one.commit_ts} AND NOT coalesce({exact}, true)"
+            lost = rows().where(where).select(quoted(column)).head(1)
+            if lost:
+                msg = (
+                    f"DDL made column {column} {one.new}, and rows of {self.target.name} have the number {lost[0][0]} "
+                    f"of {one.old}, whose label is gone. Set it to the number that TiDB has now, or to NULL, and start "
+                    "again"
+                )
+                raise TargetError(msg)
+
+    def renumber(self, sequence: str, facts: CommitFacts) -> None:
+        """Set the numbers of labels that DDL has reordered, in rows that are older than it; once.
+
+        Args:
+            sequence: the column with the place of a row's last change.
+            facts: the facts of the micro-batch.
+        """
+        for one, column in self._numbers():
+            writer = f"{facts.app_id or ''}#labels-{one.commit_ts}-{one.column}"
+            if any(commit.facts.app_id == writer for commit in self.target.commits()):
+                continue
+            value = renumbered(quoted(column), one.old, one.new).value
+            where = f"{quoted(sequence)}.commit_ts <= {one.commit_ts} AND {quoted(column)} IS NOT NULL"
+            self.target.update_rows({column: value}, where, CommitFacts(app_id=writer))
+
+    def _numbers(self) -> list[tuple[Relabelled, str]]:
+        """Return the columns of the target that have numbers of labels with another order now."""
+        if not self.relabelled:
+            return []
+        columns = {name.lower(): (name, type_) for name, type_ in self.target.columns().items()}
+        there = [(one, *columns[one.column]) for one in self.relabelled if one.column in columns]
+        return [(one, name) for one, name, type_ in there if isinstance(type_, NumericType)]
+
     def conversions(self, columns: Mapping[str, str]) -> dict[str, Column]:
         """Return what changes become, by what each column of the table is called in them."""
         casts = {column: self.casts.get(name.lower()) for name, column in columns.items()}
@@ -309,18 +415,33 @@ class Retyping:
         if not waiting:
             return
         self.target.set_properties({MOVED: _as_text(self.moves)})
+        names = {name.lower() for name in self.target.columns()}
         for move in waiting:
-            names = {name.lower() for name in self.target.columns()}
             if move.aside.lower() not in names:
                 self.target.rename_column(move.column, move.aside)
                 names.discard(move.column.lower())
-            if move.column.lower() not in names:
-                self.target.add_columns([NewColumn(move.column, _spark_type(move.type))])
-        for move in waiting:
-            if move.value is not None:
-                self.target.update_rows({move.column: move.value}, f"{quoted(move.aside)} IS NOT NULL", CommitFacts())
+        new = [NewColumn(move.column, _spark_type(move.type)) for move in waiting if move.column.lower() not in names]
+        if new:
+            self.target.add_columns(new)
+        values = {move.column: move.value for move in waiting if move.value is not None}
+        if values:
+            where = " OR ".join(f"{quoted(move.aside)} IS NOT NULL" for move in waiting if move.value is not None)
+            self.target.update_rows(values, where, CommitFacts())
         self.moves = [replace(move, done=True) for move in self.moves]
         self.target.set_properties({MOVED: _as_text(self.moves)})
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Return a name that no column has; with a number behind it, if one does.
+
+    Args:
+        name: the name.
+        taken: the names of columns, in lower case.
+    """
+    number, free = 2, name
+    while free.lower() in taken:
+        free, number = f"{name}_{number}", number + 1
+    return free
 
 
 def _as_text(moves: Sequence[Move]) -> str:

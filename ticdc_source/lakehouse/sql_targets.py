@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import uuid
@@ -40,6 +41,8 @@ from ticdc_source.lakehouse.widening import delta_can_widen, iceberg_can_widen
 
 __all__ = ["ENGINES", "DeltaTarget", "IcebergTarget", "deleted_keys_of", "existing_target", "open_target"]
 
+_SECOND = datetime.timedelta(seconds=1)
+_DELTA_LOG = datetime.timedelta(days=30)  # how long Delta keeps its log by default
 _NEWEST_COMMITS = 20  # among which the last micro-batch of a writer is looked for first
 
 
@@ -83,13 +86,23 @@ class _SqlTarget:
             return StringType() if self.time_as == "text" else LongType()
         return type_
 
-    def create(self, columns: Sequence[NewColumn], properties: Mapping[str, str], location: str | None = None) -> None:
+    def create(
+        self,
+        columns: Sequence[NewColumn],
+        properties: Mapping[str, str],
+        location: str | None = None,
+        *,
+        layout: str = "",
+        replaces: bool = False,
+    ) -> None:
         _check_session_catalog(self.spark, self.name)
         self._create_namespace()
         definitions = ", ".join(_definition(column) for column in columns)
         place = "" if location is None else f" LOCATION {_text(location)}"
         settings = _settings({**self.own_properties(columns), **properties})
-        create = f"CREATE TABLE {self.name} ({definitions}) USING {self.engine}{place} TBLPROPERTIES {settings}"
+        verb = "CREATE OR REPLACE" if replaces else "CREATE"
+        using = f"USING {self.engine}{layout}{place}"
+        create = f"{verb} TABLE {self.name} ({definitions}) {using} TBLPROPERTIES {settings}"
         try:
             self.alter(create)
         except Exception as error:  # a Java exception of Py4J; in Spark Connect, one of PySpark
@@ -124,6 +137,9 @@ class _SqlTarget:
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         self.alter(f"ALTER TABLE {self.name} SET TBLPROPERTIES {_settings(properties)}")
+
+    def remove_properties(self, names: Sequence[str]) -> None:
+        self.alter(f"ALTER TABLE {self.name} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(_text, names))})")
 
     def alter(self, statement: str) -> None:
         """Run a statement that changes columns or properties, after which they are read anew."""
@@ -239,6 +255,22 @@ class DeltaTarget(_SqlTarget):
         start = "spark.databricks.delta.write.txn"
         return {**recorded, f"{start}AppId": facts.app_id, f"{start}Version": str(facts.batch_id)}
 
+    def compact(self) -> None:
+        """Write small files into larger ones."""
+        self.commit(f"OPTIMIZE {self.name}", CommitFacts())
+
+    def forget_versions(self, keep: datetime.timedelta) -> None:
+        """Remove the files of versions that nobody can read who reads the table as of a moment within a time.
+
+        Delta counts from the commit that replaced a file, and refuses less than what the table's properties say.
+        """
+        wanted = {"delta.deletedFileRetentionDuration": f"interval {keep // _SECOND} seconds"}
+        if 2 * keep > _DELTA_LOG:  # the log must have the version before, which may be older
+            wanted["delta.logRetentionDuration"] = f"interval {2 * keep // _SECOND} seconds"
+        if any(self.properties().get(name) != value for name, value in wanted.items()):
+            self.set_properties(wanted)
+        self.spark.sql(f"VACUUM {self.name}").collect()
+
     def commits(self) -> list[Commit]:
         """Return the commits, newest first."""
         history = self.spark.sql(f"DESCRIBE HISTORY {self.name}").select("version", "userMetadata").collect()
@@ -289,6 +321,40 @@ class IcebergTarget(_SqlTarget):
         start = "spark.sql.iceberg.snapshot-property."
         return {f"{start}{name}": value for name, value in facts.as_properties().items()}
 
+    def compact(self) -> None:
+        """Write small files into larger ones, and join files of deletes."""
+        self._call("rewrite_data_files")
+        self._call("rewrite_position_delete_files")
+
+    def forget_versions(self, keep: datetime.timedelta) -> None:
+        """Remove snapshots that nobody can read who reads the table as of a moment within a time."""
+        before = datetime.datetime.now(datetime.timezone.utc) - keep
+        rows = self._current().selectExpr(
+            "unix_millis(committed_at) AS ms", f"summary['{BATCH_ID}'] IS NOT NULL AS has_batch"
+        )
+        commits = sorted(((row["ms"], row["has_batch"]) for row in rows.collect()), reverse=True)
+        newest_then = next((ms for ms, _ in commits if ms <= before.timestamp() * 1000), None)
+        last_batch = next((ms for ms, has_batch in commits if has_batch), newest_then)
+        if newest_then is None or last_batch is None:
+            return
+        first = min(newest_then, last_batch)
+        if any(ms < first for ms, _ in commits):
+            moment = datetime.datetime.fromtimestamp(first / 1000, datetime.timezone.utc)
+            self._call("expire_snapshots", f"older_than => TIMESTAMP '{moment.isoformat()}'")
+
+    def _call(self, procedure: str, *arguments: str) -> None:
+        """Call a procedure of the catalog of the table."""
+        parts = _parts(self.name)
+        named = len(parts) > 1 and self.spark.conf.get(f"spark.sql.catalog.{_bare(parts[0])}", None) is not None
+        catalog = parts[0] if named else quoted(self.spark.catalog.currentCatalog())
+        given = ", ".join((f"table => {_text(self.name)}", *arguments))
+        self.spark.sql(f"CALL {catalog}.system.{procedure}({given})").collect()
+
+    def _current(self) -> DataFrame:
+        """Return the snapshots that were not rolled back."""
+        current = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
+        return self.spark.table(f"{self.name}.snapshots").join(current.distinct(), "snapshot_id")
+
     def commits(self) -> list[Commit]:
         """Return the commits, newest first."""
         table = f"{self.name}.snapshots"
@@ -297,9 +363,7 @@ class IcebergTarget(_SqlTarget):
 
     def recorded_batch(self, app_id: str) -> LastBatch | None:
         """Return the last micro-batch of a writer. Commits that were rolled back do not count."""
-        current = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
-        snapshots = self.spark.table(f"{self.name}.snapshots").join(current.distinct(), "snapshot_id")
-        newest = snapshots.where(f"summary['{BATCH_ID}'] IS NOT NULL").orderBy("committed_at", ascending=False)
+        newest = self._current().where(f"summary['{BATCH_ID}'] IS NOT NULL").orderBy("committed_at", ascending=False)
         last = newest.where(F.col("summary").getItem(APP_ID) == app_id).select("summary").limit(1).collect()
         number = CommitFacts.of(last[0]["summary"]).batch_id if last else None
         return None if number is None else LastBatch(number)

@@ -24,6 +24,7 @@ from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse.conversion import conversion
 from ticdc_source.lakehouse.literals import literal
 from ticdc_source.lakehouse.repeats import same_table
+from ticdc_source.lakehouse.targets import quoted
 from ticdc_source.lakehouse.widening import common_type, holds_all
 from ticdc_source.schema.ddl_kinds import ddl_kind, is_too_long
 from ticdc_source.schema.model import TABLE
@@ -39,6 +40,7 @@ __all__ = [
     "Assignment",
     "DDLState",
     "DestructiveDDL",
+    "Doubt",
     "after_ddl",
 ]
 
@@ -106,6 +108,22 @@ class Assignment:
     value: str | None = None
     type: str = ""
     filled: bool = False
+
+
+class Doubt(NamedTuple):
+    """A column that has the values of another one, of which it cannot have all.
+
+    Attributes:
+        column: the column.
+        type: its type.
+        source: the other one.
+        where: a condition that holds in the rows whose value only TiDB converts.
+    """
+
+    column: str
+    type: DataType
+    source: str
+    where: str
 
 
 class _Value(NamedTuple):
@@ -216,7 +234,36 @@ class DDLState:
         """
         pending = self._pending(columns, waits)
         kept = {name: type_ for name, type_ in columns.items() if name.lower() in {one.column for one in pending}}
-        return _expressions(pending, kept, columns, row_ts=row_ts, time_zone=time_zone, moved=moved)
+        types = dict(self.types)
+        return _expressions(pending, kept, columns, types, row_ts=row_ts, time_zone=time_zone, moved=moved)
+
+    def doubts_of_rows(
+        self,
+        columns: Mapping[str, DataType],
+        row_columns: Mapping[str, DataType],
+        row_ts: str,
+        *,
+        moved: Mapping[str, Sequence[tuple[int, str]]] = MappingProxyType({}),
+        waits: Collection[str] = (),
+    ) -> list[Doubt]:
+        """Return the values of rows that only TiDB converts, before `on_rows` sets them.
+
+        Args:
+            columns: the columns that the target will have.
+            row_columns: those that it has.
+            row_ts: the expression of a row's commit-ts.
+            moved: as in `on_rows`.
+            waits: as in `on_rows`.
+        """
+        pending = self._pending(columns, waits)
+        kept = {name: type_ for name, type_ in columns.items() if name.lower() in {one.column for one in pending}}
+        return _doubts(pending, kept, row_columns, dict(self.types), row_ts, moved)
+
+    def doubts_of_changes(
+        self, columns: Mapping[str, DataType], changes: Mapping[str, DataType], row_ts: str
+    ) -> list[Doubt]:
+        """Return the values of changes that only TiDB converts; the arguments are those of `on_changes`."""
+        return _doubts(self.assignments, columns, changes, dict(self.types), row_ts)
 
     def pending_ts(self, columns: Iterable[str], waits: Collection[str] = ()) -> int:
         """Return the commit-ts up to which rows of the target change by `on_rows`; 0 if none does."""
@@ -265,40 +312,81 @@ class DDLState:
             row_ts: the expression of a change's commit-ts.
             time_zone: as in `on_rows`.
         """
-        return _expressions(self.assignments, columns, changes, row_ts=row_ts, time_zone=time_zone)
+        return _expressions(self.assignments, columns, changes, dict(self.types), row_ts=row_ts, time_zone=time_zone)
 
 
 def _expressions(
     assignments: Sequence[Assignment],
     columns: Mapping[str, DataType],
     row_columns: Mapping[str, DataType],
+    mysql_types: Mapping[str, str],
     *,
     row_ts: str,
     time_zone: str,
     moved: Mapping[str, Sequence[tuple[int, str]]] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Return the expression of each column that assignments change.
+    """Return the expression of each column that assignments change."""
+    names = {name.lower(): name for name in row_columns}
+    out = {}
+    for column, its in _pieces(assignments, columns).items():
+        type_ = columns[column]
+        whens = [
+            f"WHEN {row_ts} <= {bound} THEN "
+            f"{_rendered(one, column, type_, names | _aside(moved, bound), row_columns, mysql_types, time_zone)}"
+            for bound, one in its
+        ]
+        own = _rendered(column.lower(), column, type_, names, row_columns, mysql_types, time_zone)
+        out[column] = f"CASE {' '.join(whens)} ELSE {own} END"
+    return out
+
+
+def _pieces(assignments: Sequence[Assignment], columns: Iterable[str]) -> dict[str, list[tuple[int, str | _Value]]]:
+    """Return what rows have in each column that assignments change: by the commit-ts up to which a row is, ascending.
 
     Between the commit-ts of two events, each later event does the same to all rows: a column is another column of the
     row, or a value.
     """
-    names = {name.lower(): name for name in row_columns}
     bounds = sorted({one.commit_ts for one in assignments})
-    pieces = [_after(bound, assignments) for bound in bounds]
+    after = [_after(bound, assignments) for bound in bounds]
     out = {}
-    for column, type_ in columns.items():
-        values = [piece.get(column.lower(), column.lower()) for piece in pieces]
-        if all(one == column.lower() for one in values):
-            continue
-        whens = [
-            f"WHEN {row_ts} <= {bound} THEN "
-            f"{_rendered(one, column, type_, names | _aside(moved, bound), row_columns, time_zone)}"
-            for number, (bound, one) in enumerate(zip(bounds, values, strict=True))
-            if number + 1 == len(values) or values[number + 1] != one
-        ]
-        own = _rendered(column.lower(), column, type_, names, row_columns, time_zone)
-        out[column] = f"CASE {' '.join(whens)} ELSE {own} END"
+    for column in columns:
+        values = [piece.get(column.lower(), column.lower()) for piece in after]
+        if any(one != column.lower() for one in values):
+            its = list(zip(bounds, values, strict=True))
+            out[column] = [one for number, one in enumerate(its) if values[number + 1 : number + 2] != [one[1]]]
     return out
+
+
+def _doubts(
+    assignments: Sequence[Assignment],
+    columns: Mapping[str, DataType],
+    row_columns: Mapping[str, DataType],
+    mysql_types: Mapping[str, str],
+    row_ts: str,
+    moved: Mapping[str, Sequence[tuple[int, str]]] = MappingProxyType({}),
+) -> list[Doubt]:
+    """Return the columns that have the values of other ones by `_expressions`, and cannot have all of them."""
+    names = {name.lower(): name for name in row_columns}
+    doubts = []
+    for column, its in _pieces(assignments, columns).items():
+        after = 0
+        for bound, what in its:
+            name = (names | _aside(moved, bound)).get(what) if isinstance(what, str) else None
+            if isinstance(what, str) and name is not None and not _holds(columns[column], row_columns[name]):
+                old_mysql = _parsed(mysql_types.get(what))
+                exact = conversion(quoted(name), row_columns[name], columns[column], old_mysql).exact
+                where = f"{row_ts} > {after} AND {row_ts} <= {bound} AND NOT ({exact})"
+                doubts.append(Doubt(column, columns[column], name, where))
+            after = bound
+    return doubts
+
+
+def _holds(type_: DataType, values: DataType) -> bool:
+    return common_type(values, type_) == type_
+
+
+def _parsed(mysql_type: str | None) -> ColumnType | None:
+    return None if mysql_type is None else parse_type(mysql_type)
 
 
 def _aside(moved: Mapping[str, Sequence[tuple[int, str]]], bound: int) -> dict[str, str]:
@@ -326,20 +414,21 @@ def _rendered(
     type_: DataType,
     names: Mapping[str, str],
     row_columns: Mapping[str, DataType],
+    mysql_types: Mapping[str, str],
     time_zone: str,
 ) -> str:
     if isinstance(what, str):
         name = names.get(what)
         if name is None:
             return f"CAST(NULL AS {type_.simpleString()})"
-        quoted = f"`{name.replace('`', '``')}`"
         own = row_columns[name]
         if own == type_:
-            return quoted
-        if common_type(own, type_) == type_:
-            return f"CAST({quoted} AS {type_.simpleString()})"
-        only = f"only TiDB knows what values of {name}, {own.simpleString()}, are in {column}, {type_.simpleString()}: "
-        return conversion(quoted, own, type_).checked(f"{only}set them in the target to what TiDB has now, or to NULL")
+            return quoted(name)
+        if _holds(type_, own):
+            return f"CAST({quoted(name)} AS {type_.simpleString()})"
+        # NULL in place of an error: rows that count have no such value, or the merge is refused (`Doubt`).
+        kept = conversion(quoted(name), own, type_, _parsed(mysql_types.get(what)))
+        return f"CASE WHEN {kept.exact} THEN {kept.value} END"
     try:
         return literal(what.text, parse_type(what.type), type_, time_zone)
     except ValueError as error:

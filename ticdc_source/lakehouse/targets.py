@@ -6,6 +6,7 @@ conditions and values are expressions of Spark SQL.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -163,8 +164,24 @@ class Target(Protocol):
     def can_widen(self, old: DataType, new: DataType) -> bool:
         """Return whether a column with rows can change its type so."""
 
-    def create(self, columns: Sequence[NewColumn], properties: Mapping[str, str], location: str | None = None) -> None:
-        """Create the table, and its namespace if that is missing."""
+    def create(
+        self,
+        columns: Sequence[NewColumn],
+        properties: Mapping[str, str],
+        location: str | None = None,
+        *,
+        layout: str = "",
+        replaces: bool = False,
+    ) -> None:
+        """Create the table, and its namespace if that is missing.
+
+        Args:
+            columns: its columns.
+            properties: its properties.
+            location: where it puts its files.
+            layout: the clause of SQL with its layout.
+            replaces: whether it takes the place of a table that is there, and has no columns yet.
+        """
 
     def add_columns(self, columns: Sequence[NewColumn]) -> None:
         """Add columns, which are NULL in all rows; one commit, if no type needs a feature that the table lacks."""
@@ -181,6 +198,9 @@ class Target(Protocol):
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set table properties."""
+
+    def remove_properties(self, names: Sequence[str]) -> None:
+        """Remove table properties; those that the table does not have are ignored."""
 
     def update_rows(self, values: Mapping[str, str], where: str, facts: CommitFacts) -> None:
         """Set columns to values, which are SQL, in the rows that meet a condition; one commit.
@@ -205,6 +225,15 @@ class Target(Protocol):
 
     def overwrite(self, rows: DataFrame, facts: CommitFacts) -> None:
         """Replace all rows; one commit."""
+
+    def compact(self) -> None:
+        """Write the rows of small files into larger ones, without deleted rows; a few commits, which change no row."""
+
+    def forget_versions(self, keep: datetime.timedelta) -> None:
+        """Remove versions and their files, except those that were the newest at a moment within a time until now.
+
+        The commit of the last micro-batch stays, so that the target knows it if it comes again.
+        """
 
     def commits(self) -> list[Commit]:
         """Return the commits that the engine still knows, newest first."""

@@ -16,12 +16,12 @@ from ticdc_source.pipeline.context import ReadContext, ReadScope
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.rows import RECORD, RowChunks, without_unknown
 from ticdc_source.pipeline.spec import read_spec
-from ticdc_source.protocols import PROTOCOLS, decoder_of, detect_protocol, possible_decoders
+from ticdc_source.protocols import PROTOCOLS, decoder_of, detect_protocol, possible_decoders, recognized
 from ticdc_source.protocols.base import Decoder, Learned, commit_versions_of, splits_of
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.schema.model import TableSchema, merge_schemas
 
-__all__ = ["decode_rows", "held_back", "record_chunks", "survey"]
+__all__ = ["decode_rows", "held_back", "protocols_in", "record_chunks", "survey"]
 
 _CHUNK_RECORDS = 4000  # while the protocol is not known yet
 
@@ -57,6 +57,21 @@ def record_chunks(batches: Iterable[pa.RecordBatch], options: Options, *, header
     cutter = RowChunks(min(_CHUNK_RECORDS, options.max_rows_per_batch), options.max_bytes_per_batch, headers)
     chunks = cutter.chunks(batches)
     return small_portions(chunks, possible_decoders(options)) if options.claim_check_location else chunks
+
+
+def protocols_in(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return the protocols that records have, each once, as rows with `protocol`; bad records have none.
+
+    Args:
+        batches: record batches of the schema `RECORD`.
+    """
+    found: set[str] = set()
+    for batch in batches:
+        keys, values = (batch.column(name).to_pylist() for name in ("key", "value"))
+        names = {recognized(key, value) for key, value in zip(keys, values, strict=True)} - {None, *found}
+        found |= {name for name in names if name is not None}
+        if names:
+            yield pa.RecordBatch.from_pydict({"protocol": pa.array(sorted(filter(None, names)), pa.string())})
 
 
 def _protocol_of(chunk: Chunk, options: Options) -> str | None:

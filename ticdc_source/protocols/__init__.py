@@ -99,11 +99,15 @@ def recognized(key: bytes | None, value: bytes | None) -> str | None:
     return next((name for name, decoder in PROTOCOLS.items() if decoder.facts.recognizes(key, value)), None)
 
 
-def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
+def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> str | None:
     """Detect the protocol by the first bytes of records.
 
+    Args:
+        chunks: the records.
+        skips_unknown: whether records that look like no known format say nothing, as an empty value does.
+
     Returns:
-        The protocol's name; None if there is no record.
+        The protocol's name; None if no record says it.
 
     Raises:
         OptionError: the records have two protocols, or none that is supported.
@@ -116,7 +120,8 @@ def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
             if name is not None:
                 if name not in seen:
                     seen[name] = str(chunk.address(position))
-            elif unknown is None and value:  # a null or empty value says nothing
+            elif unknown is None and value and not (skips_unknown and _looks_like_nothing(value)):
+                # A null or empty value says nothing.
                 unknown = str(chunk.address(position)), value
     if len(seen) > 1:
         listed = "; ".join(f"{name} at {where}" for name, where in seen.items())
@@ -130,6 +135,11 @@ def detect_protocol(chunks: Iterable[Chunk]) -> str | None:
         msg = f"The protocol of the messages is not known: {describe_unknown(value)}; {reads} ({where})"
         raise OptionError(msg)
     return None
+
+
+def _looks_like_nothing(value: bytes) -> bool:
+    """Return whether a value that no decoder recognizes looks like no other known format either."""
+    return not (looks_like(value) or looks_like(object_bytes(value, Compression())) or looks_compressed(value))
 
 
 def describe_unknown(value: bytes) -> str:

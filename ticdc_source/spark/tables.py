@@ -22,8 +22,9 @@ from ticdc_source.monitoring.watermarks import Progress
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.record_frames import held_back
+from ticdc_source.pipeline.record_frames import held_back, protocols_in
 from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.spark.frames import OptionValue, decode, decoded, option_texts, records_of, surveyed
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.sync_state import Leftover, SyncState
@@ -51,20 +52,25 @@ class Tables(dict[str, DataFrame]):
         resolved_ts: every change of every selected table up to this commit-ts, itself included, has been read; tables
             in `errors` and dropped records are not covered. None without a `SyncState`, and while a topic partition has
             had no watermark.
+        protocol: the protocol of the records; None if the option is `auto`, and `on_table_error` is not `report` or all
+            records are bad.
+        resolved_before: the `resolved_ts` of the micro-batch before this one.
         errors: why tables cannot be read, unless `on_table_error` is and was `fail`.
         records: the records of the micro-batch, and those that were held back before it, as `outputFormat=record` has
             them.
-        corrupt: why the first record cannot be read of which nobody can tell the table, unless that is an error. The
-            `_event_types` of such a record have `corrupt`.
+        bad_record_error: why the first record cannot be read of which nobody can tell the table, unless that raises an
+            error. The `_event_types` of such a record have `corrupt`.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.ddl: Mapping[str, Sequence[DDLEvent]] = {}
         self.resolved_ts: int | None = None
+        self.resolved_before: int | None = None
+        self.protocol: str | None = None
         self.errors: dict[str, TiCDCSourceError] = {}
         self.records: DataFrame | None = None
-        self.corrupt: TiCDCSourceError | None = None
+        self.bad_record_error: TiCDCSourceError | None = None
         self._tolerant: Callable[[str], DataFrame] = self.__getitem__
         self._persisted: list[DataFrame] = []
 
@@ -123,7 +129,8 @@ def tables(
             names it. As Spark decodes lazily, `skip` decodes and persists each table before `tables` returns; any error
             of Spark in that counts. `report` also reports in `Tables.errors` what is wrong with the schema of a table,
             and leaves it to the caller what then happens: nothing is remembered, and what is wrong with values is an
-            error when Spark decodes them. It drops a record of which nobody can tell the table (`Tables.corrupt`).
+            error when Spark decodes them. It drops a record of which nobody can tell the table
+            (`Tables.bad_record_error`).
         resume: skipped tables to read again, when what they missed was loaded by other means, each with the number of
             the micro-batch in which it was skipped: `{"shop.orders": 17}`. It has no effect on a later skip.
         table_options: options of single tables beside those of all, such as
@@ -157,11 +164,14 @@ def tables(
             return result
         before = state.before(frame.sparkSession, batch_id)
         records = result.persist(_with_held(_as_records(frame, options), _as_records(before.held, options)))
+        if on_table_error == "report":
+            result.protocol = _protocol_of(records, parsed)
+            parsed, own = _with_protocol(result.protocol, parsed, own)
         progress = _progress(records, before.progress, batch_id, state.partitions)
         batch = _MicroBatch(records, parsed, own, before.progress, _held_from(progress, consistency))
         content = batch.content(before.ddl, on_table_error)
         skipped = {name: skip for name, skip in before.progress.skipped.items() if (resume or {}).get(name) != skip[0]}
-        result.resolved_ts = progress.resolved_ts
+        result.resolved_ts, result.resolved_before = progress.resolved_ts, before.progress.resolved_ts
         batch.fill(result, content, on_table_error, skipped)
         if on_table_error != "report":
             skipped |= {name: (batch_id, str(error)) for name, error in result.errors.items() if name not in skipped}
@@ -186,32 +196,38 @@ def replayed(
     *,
     state: SyncState,
     batch_id: int,
-    consistency: Consistency = "latest",
+    resolved_before: int | None,
+    held_from: int | None,
     table_options: Mapping[str, Mapping[str, OptionValue]] | None = None,
     **options: OptionValue,
 ) -> Tables:
-    """Return the changes of records that were kept while a table was set aside.
+    """Return the changes of records that were kept while a table was set aside: those that `tables` has returned then.
 
     They are typed with what the state remembers, and the state stays as it is.
 
     Args:
-        kept: the records of earlier micro-batches, as `Tables.records` has them.
+        kept: the records of consecutive micro-batches, as `Tables.records` has them, each once; `_held` says whether
+            the record was held back before the first of these micro-batches that has it.
         state: the state of the stream.
         batch_id: the number of the micro-batch that comes next.
-        consistency: as for `tables`: `resolved` returns no change that the state holds back.
+        protocol: the protocol of the records; None if the option is `auto`, and `on_table_error` is not `report` or all
+            records are bad.
+        resolved_before: the resolved ts before the first of them: of records that were held back, the changes up to it
+            were returned earlier.
+        held_from: the commit-ts from which the last of them held changes back; None if it held none back.
         table_options: as for `tables`.
         options: the options of `tables`.
     """
-    parsed = _checked(kept, state, batch_id, consistency, "report", options)
+    parsed = _checked(kept, state, batch_id, "latest", "report", options)
     own = _own_options(options, table_options or {})
     before = state.before(kept.sparkSession, batch_id)
-    end = None if consistency == "latest" else (before.progress.resolved_ts or 0) + 1
     place = ("_topic", "_partition", "_offset")
-    once = kept.drop("_held").dropDuplicates(list(place)).repartition(*place[:2]).sortWithinPartitions(*place)
     result = Tables()
     try:
-        records = result.persist(once.withColumn("_held", sf.lit(False)))  # noqa: FBT003
-        batch = _MicroBatch(records, parsed, own, replace(before.progress, resolved_ts=None), end)
+        records = result.persist(kept.repartition(*place[:2]).sortWithinPartitions(*place))
+        result.protocol = _protocol_of(records, parsed)
+        parsed, own = _with_protocol(result.protocol, parsed, own)
+        batch = _MicroBatch(records, parsed, own, replace(before.progress, resolved_ts=resolved_before), held_from)
         batch.fill(result, batch.content(_ddl_before(before.ddl, records), "report"), "report", {})
     except BaseException:
         result.close()
@@ -289,6 +305,32 @@ def _own_options(
         str(parse_table(name)).lower(): frame_options(option_texts({**options, **own}))
         for name, own in table_options.items()
     }
+
+
+def _protocol_of(records: DataFrame, options: Options) -> str | None:
+    """Return the protocol of records; None if all are bad. A task with nothing but bad records could not tell it.
+
+    Raises:
+        OptionError: they have several.
+    """
+    if options.protocol != "auto":
+        return options.protocol
+    undecoded, _ = records_of(records, options)
+    found = sorted(row[0] for row in undecoded.mapInArrow(protocols_in, "protocol string").distinct().collect())
+    if len(found) > 1:
+        msg = (
+            f"The topics hold more than one protocol: {', '.join(found)}. Copy them apart, each with a sync of its own"
+        )
+        raise OptionError(msg)
+    return next(iter(found), None)
+
+
+def _with_protocol(
+    protocol: str | None, options: Options, own: Mapping[str, Options]
+) -> tuple[Options, dict[str, Options]]:
+    """Return options with a protocol; if all records are bad, any decoder says so."""
+    protocol = protocol or next(iter(PROTOCOLS))
+    return replace(options, protocol=protocol), {name: replace(each, protocol=protocol) for name, each in own.items()}
 
 
 def _as_records(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFrame:
@@ -371,7 +413,7 @@ class _MicroBatch:
     ) -> None:
         """Add each table to the result, or why it cannot be read."""
         result.ddl = {str(name): events for name, events in content.ddl.items()}
-        result.records, result.corrupt = self._records, content.corrupt
+        result.records, result.bad_record_error = self._records, content.corrupt
         result._tolerant = lambda name: self._changes(parse_table(name), content, tolerant=True)  # noqa: SLF001
         with_ddl = (name for name in content.ddl if name.table)
         for name in sorted({*content.schemas, *content.errors, *with_ddl}):

@@ -5,41 +5,43 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Literal
 
 from ticdc_source.driver.frame_sample import applies_to_frames, frame_options
 from ticdc_source.errors import OptionError, nearest
 from ticdc_source.events import TableName
+from ticdc_source.lakehouse.data_layout import DataLayout
 from ticdc_source.lakehouse.database.names import Layout
 from ticdc_source.options.names import refuse_unknown
 from ticdc_source.options.options import Options, applies_to_records
-from ticdc_source.options.parsers import ParseError
+from ticdc_source.options.parsers import ParseError, duration_ms
 from ticdc_source.options.parsers import tables as table_patterns
 from ticdc_source.options.table_filter import TableFilter, parse_table
 
-__all__ = ["TABLE_OPTIONS", "SyncConfig", "TableConfig", "refuse_unknown_key"]
+__all__ = ["TABLE_OPTIONS", "MaintainConfig", "SyncConfig", "TableConfig", "refuse_unknown_key"]
 
-_LITERAL = re.compile(r"[A-Za-z0-9._-]+")  # the name of a topic, and no regular expression
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")  # the name of a topic, and no regular expression
 # Options of the source that a sync sets itself, and what to do instead.
-_OWN = {
+_SET_BY_SYNC = {
     "assign": "write topics = ['tidb-shop']",
     "subscribe": "write topics = ['tidb-shop']",
     "subscribePattern": "write topics = ['tidb-.*']",
-    "outputFormat": "a sync reads records",
+    "outputFormat": "remove it; a sync reads records, and writes tables",
     "tables": "write tables = ['shop.*'] at the top of sync.toml",
     "mode": "write bad_records = 'quarantine' at the top of sync.toml",
     "metadataColumnPrefix": "write column_prefix = '_ticdc_' at the top of sync.toml",
-    "columns": "a copy has all columns",
-    "operations": "a copy has all changes",
-    "preimages": "a copy has all changes",
-    "startingCommitTs": "a copy has all changes",
-    "endingCommitTs": "a copy has all changes",
-    "includeMetadata": "a copy has the columns of the table",
-    "includeHeaders": "a copy has the columns of the table",
-    "onDestructiveDDL": "a copy follows DDL",
-    "onSchemaDrift": "a copy follows the schema of the table",
-    "rescuedDataColumn": "a copy follows the schema of the table",
-    "columnNameOfCorruptRecord": "the quarantine table has its own columns",
+    "columns": "remove it; a copy has all columns. Select columns in a view of the target",
+    "operations": "remove it; a copy has all changes. To keep each of them, write log = true in the table's section",
+    "preimages": "remove it; a copy has all changes",
+    "startingCommitTs": "write startingOffsets or startingTimestamp, or remove it to copy all changes",
+    "endingCommitTs": "remove it; without trigger, a sync ends when the topics are read",
+    "includeMetadata": "remove it; a copy has the columns of the table, and _sequence",
+    "includeHeaders": "remove it; a copy has the columns of the table",
+    "onDestructiveDDL": "remove it; a copy follows DDL",
+    "onSchemaDrift": "remove it; a copy gets new columns by itself",
+    "rescuedDataColumn": "remove it; a copy gets new columns by itself",
+    "columnNameOfCorruptRecord": "remove it; bad records are in the table _ticdc_quarantine",
 }
 _MOST_PARALLEL = 64
 _LARGEST_PORT = 65_535
@@ -48,7 +50,7 @@ TABLE_OPTIONS = ("tableDDL", "schemaHints", "unspecifiedDecimal")  # options tha
 
 @dataclass(frozen=True, kw_only=True)
 class TableConfig:
-    """What is said of one table.
+    """Settings of one table.
 
     Attributes:
         skip: whether it is left out.
@@ -56,6 +58,8 @@ class TableConfig:
         keys: the columns that identify a row, if the messages do not say it.
         log: whether all changes are appended to `<table>__log`, instead of the table, also if it has a key.
         history: whether all changes are appended to `<table>__log`, beside the table.
+        partition_by: the columns by which a new target is partitioned; in Iceberg also `days(created_at)` and the like.
+        cluster_by: the columns of liquid clustering, for a new target in Delta.
         options: options of the source for this table: `schemaHints`, `tableDDL`, `unspecifiedDecimal`.
     """
 
@@ -64,7 +68,59 @@ class TableConfig:
     keys: tuple[str, ...] | None = None
     log: bool = False
     history: bool = False
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def layout(self) -> DataLayout:
+        """The layout of a new target."""
+        return DataLayout(self.partition_by, self.cluster_by)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaintainConfig:
+    """When the files of the tables are tidied, and what stays.
+
+    Attributes:
+        every: the time between two rounds of a table, such as `6h`.
+        keep: for how long versions of a table are kept, and what they record; at least `1h`.
+        compact: whether small files are written into larger ones.
+        purge_deleted: how long deleted rows are remembered, such as `30d`; None for ever. It must be longer than the
+            topic keeps its messages.
+    """
+
+    every: str = "6h"
+    keep: str = "7d"
+    compact: bool = True
+    purge_deleted: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the durations.
+
+        Raises:
+            OptionError: one of them is none, or too short.
+        """
+        for name, least in (("every", "1m"), ("keep", "1h"), ("purge_deleted", "1h")):
+            given = getattr(self, name)
+            if given is not None and _duration(f"maintain.{name}", given) < _duration(name, least):
+                msg = f"maintain.{name} = {given!r}: it must be at least {least}"
+                raise OptionError(msg)
+
+    @property
+    def pause(self) -> timedelta:
+        """The time between two rounds of a table."""
+        return _duration("maintain.every", self.every)
+
+    @property
+    def history(self) -> timedelta:
+        """For how long versions are kept."""
+        return _duration("maintain.keep", self.keep)
+
+    @property
+    def memory(self) -> timedelta | None:
+        """How long deleted rows are remembered; None for ever."""
+        return None if self.purge_deleted is None else _duration("maintain.purge_deleted", self.purge_deleted)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +143,13 @@ class SyncConfig:
         views: whether a view `<table>__current` has the rows that are not deleted, and `<table>__history` the versions
             of rows if the table has `history`. It needs a catalog with views.
         parallel: how many tables are written at once.
-        bad_records: `quarantine` writes records that cannot be read to a table of their own; `fail` sets their table
-            aside, or ends the sync if nobody can tell their table.
+        bad_records: `quarantine` writes bad records, which cannot be read, to a table of their own; `fail` sets their
+            table aside, or ends the sync if nobody can tell their table.
         prometheus_port: the port on which it serves metrics for Prometheus; None for none.
         trigger: time between two micro-batches, such as `10 seconds`; None ends when the topics are read.
+        maintain: when the files of the tables are tidied; None for never.
         spark: settings of the Spark session that the command starts.
-        table: what is said of single tables, by name.
+        table_configs: settings of single tables, by name; `[table."…"]` in the file.
     """
 
     source: Mapping[str, str] = field(repr=False)
@@ -112,8 +169,9 @@ class SyncConfig:
     bad_records: Literal["quarantine", "fail"] = "quarantine"
     prometheus_port: int | None = None
     trigger: str | None = None
+    maintain: MaintainConfig | None = None
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
-    table: Mapping[str, TableConfig] = field(default_factory=dict)
+    table_configs: Mapping[str, TableConfig] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check all that can be checked without Spark.
@@ -136,13 +194,14 @@ class SyncConfig:
         if self.prometheus_port is not None and not 0 <= self.prometheus_port <= _LARGEST_PORT:
             msg = f"prometheus_port = {self.prometheus_port}: it must be from 0 (any that is free) to {_LARGEST_PORT}"
             raise OptionError(msg)
-        for name, instead in _OWN.items():
+        for name, instead in _SET_BY_SYNC.items():
             if name.lower() in {given.lower() for given in self.source}:
                 msg = f"source.{name} cannot be set: {instead}"
                 raise OptionError(msg)
         refuse_unknown(self.source)
-        for table, each in self.table.items():
+        for table, each in self.table_configs.items():
             _check_name(table)
+            each.layout.check(self.format, f'[table."{table}"]')
             for name in each.options:
                 refuse_unknown_key(name, TABLE_OPTIONS, f'table."{table}"')
             if each.log and each.history:
@@ -159,18 +218,18 @@ class SyncConfig:
     def reader_options(self) -> dict[str, str]:
         """Return the options of the stream of records."""
         given = {name: text for name, text in self.source.items() if applies_to_records(name)}
-        if all(map(_LITERAL.fullmatch, self.topics)):
+        if all(map(_TOPIC_NAME.fullmatch, self.topics)):
             given["subscribe"] = ",".join(self.topics)
         else:
             given["subscribePattern"] = "|".join(
-                topic.replace(".", "[.]") if _LITERAL.fullmatch(topic) else f"(?:{topic})" for topic in self.topics
+                topic.replace(".", "[.]") if _TOPIC_NAME.fullmatch(topic) else f"(?:{topic})" for topic in self.topics
             )
         return {"startingOffsets": "earliest", **given, "outputFormat": "record"}
 
     def decode_options(self) -> dict[str, str]:
         """Return the options with which the records of all tables are decoded."""
         given = {name: text for name, text in self.source.items() if applies_to_frames(name)}
-        ddl = [given.pop("tableDDL", ""), *(each.options.get("tableDDL", "") for each in self.table.values())]
+        ddl = [given.pop("tableDDL", ""), *(each.options.get("tableDDL", "") for each in self.table_configs.values())]
         if any(ddl):
             given["tableDDL"] = ";\n".join(text.strip().rstrip(";") for text in ddl if text)
         if self.tables:
@@ -179,14 +238,18 @@ class SyncConfig:
 
     def table_options(self) -> dict[str, dict[str, str]]:
         """Return the options of single tables that differ from those of all."""
-        own = {name: {key: text for key, text in each.options.items() if key != "tableDDL"}
-               for name, each in self.table.items()}  # fmt: skip
-        return {name: options for name, options in own.items() if options}
+        given = {name: {key: text for key, text in each.options.items() if key != "tableDDL"}
+                 for name, each in self.table_configs.items()}  # fmt: skip
+        return {name: options for name, options in given.items() if options}
 
     @property
     def time_zone(self) -> str:
         """The zone of TIMESTAMP values in messages."""
-        return next((text for name, text in self.source.items() if name.lower() == "timezone"), "UTC")
+        return self.source_option("timeZone", "UTC")
+
+    def source_option(self, name: str, default: str) -> str:
+        """Return an option of the source, whose name may have any case."""
+        return next((text for given, text in self.source.items() if given.lower() == name.lower()), default)
 
     def selects(self, table: TableName) -> bool:
         """Return whether a table is copied."""
@@ -194,11 +257,11 @@ class SyncConfig:
         return TableFilter(patterns).matches(table) and not self.of_table(table).skip
 
     def of_table(self, table: TableName) -> TableConfig:
-        """Return what is said of a table."""
-        return next((each for name, each in self.table.items() if parse_table(name).is_same(table)), _NOTHING)
+        """Return the settings of a table."""
+        return next((each for name, each in self.table_configs.items() if parse_table(name).is_same(table)), _DEFAULT)
 
 
-_NOTHING = TableConfig()
+_DEFAULT = TableConfig()
 
 
 def refuse_unknown_key(name: str, names: Iterable[str], section: str) -> None:
@@ -215,6 +278,14 @@ def refuse_unknown_key(name: str, names: Iterable[str], section: str) -> None:
     hint = f"did you mean {near[0]}?" if near else f"it may have {', '.join(names)}"
     msg = f"Unknown key {name!r} in {where}; {hint}"
     raise OptionError(msg)
+
+
+def _duration(name: str, text: str) -> timedelta:
+    try:
+        return timedelta(milliseconds=duration_ms(text))
+    except ParseError:
+        msg = f"{name} = {text!r}: expected a duration such as 30m, 6h or 7d"
+        raise OptionError(msg) from None
 
 
 def _check_name(table: str) -> None:

@@ -1,14 +1,55 @@
-"""The records of tables that are set aside: kept as they are until somebody resumes the table."""
+"""The records of tables that are set aside: kept as they are until somebody resumes the table.
+
+A micro-batch is kept with the bounds that it had, so a replay returns the changes that the table would have got then:
+all those of new records, and of records that were held back only those after `resolved_before`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.errors import CheckpointError
 
-__all__ = ["KeptRecords"]
+__all__ = ["Bounds", "KeptBatches", "KeptRecords"]
+
+_PLACE = ("_topic", "_partition", "_offset")
+_RESOLVED_BEFORE, _RESOLVED_TS, _HELD_FROM = "_resolved_before", "_resolved_ts", "_held_from"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Which changes micro-batches returned.
+
+    Attributes:
+        resolved_before: the resolved ts before them; None if nobody knew it.
+        resolved_ts: the resolved ts after them.
+        held_from: the commit-ts from which the last one held changes back; None if it held none back.
+    """
+
+    resolved_before: int | None = None
+    resolved_ts: int | None = None
+    held_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptBatches:
+    """The records of consecutive micro-batches, which one commit can replay.
+
+    Attributes:
+        last: the number of the last one.
+        bounds: which changes they returned.
+        records: the records, each once.
+    """
+
+    last: int
+    bounds: Bounds
+    records: DataFrame
 
 
 class KeptRecords:
@@ -23,7 +64,7 @@ class KeptRecords:
         self._spark = spark
         self._folder = folder
 
-    def keep(self, table: str, batch_id: int, records: DataFrame) -> None:
+    def keep(self, table: str, batch_id: int, records: DataFrame, bounds: Bounds) -> None:
         """Keep the records of a micro-batch that have a row of the table, and all with DDL.
 
         A micro-batch that Spark repeats replaces what it has kept before.
@@ -31,24 +72,51 @@ class KeptRecords:
         Args:
             table: the table.
             batch_id: the number of the micro-batch.
-            records: its records, as `outputFormat=record` has them.
+            records: its records, as `Tables.records` has them.
+            bounds: which changes it returned.
         """
         rows = F.exists("_tables", lambda name: F.lower(name) == table.lower())
         ddl = F.array_contains("_event_types", "ddl")
-        records.where(rows | ddl).write.mode("overwrite").parquet(f"{self._folder}/batch={batch_id}")
+        kept = records.where(rows | ddl).withColumns({
+            _RESOLVED_BEFORE: F.lit(bounds.resolved_before).cast("bigint"),
+            _RESOLVED_TS: F.lit(bounds.resolved_ts).cast("bigint"),
+            _HELD_FROM: F.lit(bounds.held_from).cast("bigint"),
+        })  # fmt: skip
+        kept.write.mode("overwrite").parquet(f"{self._folder}/batch={batch_id}")
 
-    def since(self, batch_id: int, before: int) -> DataFrame:
-        """Return the records that were kept from a micro-batch on, and before another.
+    def between(self, first: int, last: int) -> list[KeptBatches]:
+        """Return what was kept from one micro-batch to another, both included.
+
+        Usually it is one part. If the sync has changed between `latest` and `resolved` meanwhile, it is several.
 
         Raises:
-            CheckpointError: there are none, though the table was set aside.
+            CheckpointError: nothing was ever kept, though the table was set aside.
         """
         try:
-            kept = self._spark.read.parquet(self._folder)
+            every = self._spark.read.parquet(self._folder)
         except AnalysisException:
             msg = (
-                f"The folder {self._folder} has no records, though the table was set aside in micro-batch {batch_id}. "
+                f"The folder {self._folder} has no records, though the table was set aside in micro-batch {first}. "
                 "Restore the folder of the checkpoint; or remove the target, and load the table again"
             )
             raise CheckpointError(msg) from None
-        return kept.where(F.col("batch").between(batch_id, before - 1)).drop("batch")
+        kept = every.where(F.col("batch").between(first, last))
+        bounds = (_RESOLVED_BEFORE, _RESOLVED_TS, _HELD_FROM)
+        batches = [
+            (row["batch"], Bounds(resolved_before=row[bounds[0]], resolved_ts=row[bounds[1]], held_from=row[bounds[2]]))
+            for row in kept.select("batch", *bounds).distinct().orderBy("batch").collect()
+        ]
+        parts = groupby(batches, lambda each: each[1].held_from is None)
+        return [_part(kept, list(part)) for _, part in parts]
+
+
+def _part(kept: DataFrame, batches: Sequence[tuple[int, Bounds]]) -> KeptBatches:
+    (first, before), (last, after) = batches[0], batches[-1]
+    # A record that was held back is there again in each micro-batch; the first one tells whether a part was applied.
+    number = F.row_number().over(Window.partitionBy(*_PLACE).orderBy("batch"))
+    records = kept.where(F.col("batch").between(first, last)).withColumn("_number", number).where("_number = 1")
+    return KeptBatches(
+        last=last,
+        bounds=Bounds(resolved_before=before.resolved_before, resolved_ts=after.resolved_ts, held_from=after.held_from),
+        records=records.drop("_number", "batch", _RESOLVED_BEFORE, _RESOLVED_TS, _HELD_FROM),
+    )

@@ -55,6 +55,8 @@ class Destination:
         column_prefix: what precedes the names of the columns that are added.
         commit_time: whether the target has the time of a row's last commit.
         time_as: how TIME is stored: `micros` or `text`.
+        partition_by: the columns by which a new target is partitioned.
+        cluster_by: the columns of liquid clustering, for a new target in Delta.
     """
 
     target: str
@@ -67,6 +69,8 @@ class Destination:
     column_prefix: str | None = None
     commit_time: bool = False
     time_as: Literal["micros", "text"] | None = None
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
 
     @staticmethod
     def of(target: str) -> Destination:
@@ -373,7 +377,8 @@ class _TableLoad:
             place = self._place
             append_log(frame, place.log, format=place.format, app_id=facts.app_id, batch_id=facts.batch_id,
                        properties=place.properties, column_prefix=place.column_prefix,
-                       time_as=place.time_as)  # fmt: skip
+                       time_as=place.time_as, partition_by=place.partition_by,
+                       cluster_by=place.cluster_by)  # fmt: skip
         elif not appends:
             self._merge(frame, facts)
         else:
@@ -396,6 +401,8 @@ class _TableLoad:
             column_prefix=place.column_prefix,
             commit_time=place.commit_time,
             time_as=place.time_as,
+            partition_by=place.partition_by,
+            cluster_by=place.cluster_by,
         )
 
     def _as_stored(self, frame: DataFrame, target: Target) -> DataFrame:

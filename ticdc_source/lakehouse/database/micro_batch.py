@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import re
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ticdc_source.errors import KafkaUnavailableError, TargetError, TiCDCSourceError
+from ticdc_source.errors import TargetError, TiCDCSourceError, UnexplainedChangeError
 from ticdc_source.lakehouse.database.config import SyncConfig, TableConfig
-from ticdc_source.lakehouse.database.kept_records import KeptRecords
+from ticdc_source.lakehouse.database.failures import Shared, retried, text_of
+from ticdc_source.lakehouse.database.kept_records import Bounds, KeptRecords
 from ticdc_source.lakehouse.database.loading import COMPLETE
 from ticdc_source.lakehouse.database.names import Layout
 from ticdc_source.lakehouse.database.quarantine import Quarantine
+from ticdc_source.lakehouse.database.redaction import Redaction
 from ticdc_source.lakehouse.database.status import Kind, TableStatus
 from ticdc_source.lakehouse.database.views import Views
-from ticdc_source.lakehouse.log import append_log, is_merged
+from ticdc_source.lakehouse.log import append_log, check_key
+from ticdc_source.lakehouse.merge import TABLE as TABLE_PROPERTY
 from ticdc_source.lakehouse.merge import merge_into
 from ticdc_source.lakehouse.sql_targets import open_target
-from ticdc_source.lakehouse.targets import CommitFacts
+from ticdc_source.lakehouse.targets import CommitFacts, Target
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import parse_table
+from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.model import KEY, MYSQL_TYPE, TABLE
 from ticdc_source.spark.frames import decode
@@ -36,8 +38,6 @@ __all__ = ["MicroBatch", "Outcome"]
 
 _LONGEST_REASON = 2000  # characters
 _CORRUPT = Options(given=frozenset(), kafka={}).column_name_of_corrupt_record
-# What Spark says of an error of ours that was raised on a worker.
-_OURS = re.compile(r"ticdc_source\.errors\.(\w+): (.*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,11 @@ class MicroBatch:
         statuses: the statuses of the tables before this micro-batch, by name.
         quarantine: the table of bad records.
         kept: returns where the records of a table are kept while it is set aside; None if they are there already.
-        stopping: is set when the sync is stopped.
+        shared: tells errors of one table from those of all.
+        redaction: hides secrets in reasons.
         views: the views of the tables.
+        lost_until: the topics may have lost changes up to this commit-ts; None if they have lost none.
+        checked: the tables whose targets this process has found to be the sync's own.
     """
 
     changes: Tables
@@ -80,22 +83,26 @@ class MicroBatch:
     statuses: Mapping[str, TableStatus]
     quarantine: Quarantine
     kept: Callable[[str], KeptRecords] | None
-    stopping: threading.Event
+    shared: Shared
+    redaction: Redaction
     views: Views
+    lost_until: int | None = None
+    checked: set[str] = field(default_factory=set)
 
-    def quarantine_unreadable(self) -> int:
+    def quarantine_without_table(self) -> int:
         """Put the records of which nobody can tell the table into quarantine; return how many there are.
 
         Raises:
             TiCDCSourceError: there are some, and `bad_records` is `fail`.
         """
-        if self.changes.corrupt is None or self.changes.records is None:
+        if self.changes.bad_record_error is None or self.changes.records is None:
             return 0
         if self.config.bad_records == "fail":
-            raise self.changes.corrupt
-        unreadable = self.changes.records.where(F.array_contains("_event_types", "corrupt") & (F.size("_tables") == 0))
-        options = {name: text for name, text in self.config.decode_options().items() if name == "protocol"}
-        rows = decode(unreadable, outputFormat="event", mode="PERMISSIVE", **options)
+            raise self.changes.bad_record_error
+        bad = self.changes.records.where(F.array_contains("_event_types", "corrupt") & (F.size("_tables") == 0))
+        rows = decode(
+            bad, outputFormat="event", mode="PERMISSIVE", protocol=self.changes.protocol or next(iter(PROTOCOLS))
+        )
         return self.quarantine.add(rows, _CORRUPT, replace(self.facts, app_id=f"{self.facts.app_id}/unreadable"))
 
     def apply(self, names: Sequence[str]) -> list[Outcome]:
@@ -125,13 +132,13 @@ class MicroBatch:
         if wrong is not None:
             return self._set_aside(status, wrong)
         try:
-            return self._write(status, self.changes[name])
+            return retried(lambda: self._write(status, self.changes[name]))
         except Exception as error:  # of Spark, Py4J, a catalog or a store: each has its own
-            if self._stops_all(error):
+            if self.shared.stops_all(error):
                 raise
-            return self._without_bad_records(status, error)
+            return self._write_readable(status, error)
 
-    def _without_bad_records(self, status: TableStatus, error: Exception) -> Outcome:
+    def _write_readable(self, status: TableStatus, error: Exception) -> Outcome:
         """Write what can be read of a table, if bad records are what is wrong; otherwise set it aside."""
         if self.config.bad_records == "fail" or isinstance(error, TargetError):
             return self._set_aside(status, error)
@@ -142,9 +149,10 @@ class MicroBatch:
             if count == 0:
                 return self._set_aside(status, error)
             readable = rows.where(F.col(_CORRUPT).isNull()).drop(_CORRUPT)
-            return replace(self._write(status, readable, whole=False), bad_records=count)
+            lacking = replace(status, bad_records=status.bad_records + count)
+            return replace(retried(lambda: self._write(lacking, readable, whole=False)), bad_records=count)
         except Exception as second:
-            if self._stops_all(second):
+            if self.shared.stops_all(second):
                 raise
             return self._set_aside(status, second)
 
@@ -157,11 +165,13 @@ class MicroBatch:
             whole: whether none is left out: otherwise the commit does not say that the table is complete.
         """
         name, table = status.table_name, parse_table(status.table_name)
-        own, ddl = self.config.of_table(table), self.changes.ddl.get(name, ())
-        created_at = next((one.commit_ts for one in ddl if ddl_kind(one) == "create_table"), None)
-        complete_since = created_at if status.complete_since is None else status.complete_since
-        has_key = _has_key(frame, own)
-        kind: Kind | None = "log" if own.log else status.kind
+        settings, ddl = self.config.of_table(table), self.changes.ddl.get(name, ())
+        created_ts = next((one.commit_ts for one in ddl if ddl_kind(one) == "create_table"), None)
+        if created_ts is not None and whole:  # rows that are missing are gone
+            status = replace(status, bad_records=0)
+        complete_since = self._complete_since(status, created_ts)
+        has_key = _has_key(frame, settings)
+        kind: Kind | None = "log" if settings.log else status.kind
         if kind is None and has_key is not None:
             kind = "table" if has_key else "log"
         spark, engine = frame.sparkSession, self.config.format
@@ -172,68 +182,85 @@ class MicroBatch:
                 f"drop that table, and the row of {name} in the status table"
             )
             raise TargetError(msg)
-        if status.kind is not None and not open_target(spark, target, engine).exists():
-            msg = (
-                f"The target {target} is gone. Restore it; or remove the row of {name} from the status table, load the "
-                "table again, and resume it"
-            )
-            raise TargetError(msg)
-        if not own.log and has_key is not None and has_key != (kind == "table"):
-            is_merged(frame, self.layout.target(table), self.layout.target(table, "__log"))  # says what is wrong
+        opened = open_target(spark, target, engine)
+        columns = tuple(opened.columns()) if opened.exists() else ()
+        if status.kind is not None:
+            _check_columns(status, columns)
+            if name not in self.checked:  # it costs a look
+                _check_own(opened, status)
+                self.checked.add(name)
+        if not settings.log and has_key is not None and has_key != (kind == "table"):
+            check_key(frame, self.layout.target(table), self.layout.target(table, "__log"))
         properties = {} if complete_since is None else {COMPLETE: str(complete_since)}
-        facts = self.facts if whole else replace(self.facts, resolved_ts=None)
+        facts = replace(self.facts, resolved_ts=None) if status.bad_records else self.facts
+        if columns and complete_since is None and status.complete_since is not None:
+            opened.remove_properties([COMPLETE])  # before it is wrong
         if kind == "log":
+            frame = self.changes.persist(frame)
+            change_type = F.col(f"{self.config.column_prefix}change_type")
+            images = frame.where(change_type.isin("insert", "update_postimage", "delete")).count()
             log = append_log(frame, target, format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
                              resolved_ts=facts.resolved_ts, ddl=ddl, properties=properties,
-                             column_prefix=self.config.column_prefix, time_as=self.config.time_as)  # fmt: skip
-            created, images = log.created, 0
-            kind = None if log.missing else kind
+                             column_prefix=self.config.column_prefix, time_as=self.config.time_as,
+                             partition_by=settings.partition_by, cluster_by=settings.cluster_by)  # fmt: skip
+            created, kind = log.created, None if log.missing else kind
         else:
-            merged = merge_into(frame, target, keys=own.keys, deletes=own.deletes or self.config.deletes,
+            merged = merge_into(frame, target, keys=settings.keys, deletes=settings.deletes or self.config.deletes,
                                 format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
                                 resolved_ts=facts.resolved_ts, ddl=ddl, on_destructive_ddl="apply",
                                 properties=properties, column_prefix=self.config.column_prefix,
                                 time_zone=self.config.time_zone, commit_time=self.config.commit_time,
-                                time_as=self.config.time_as)  # fmt: skip
+                                time_as=self.config.time_as, partition_by=settings.partition_by,
+                                cluster_by=settings.cluster_by)  # fmt: skip
             created, images = merged.created, merged.images
-            if own.history:  # after the merge: what a set-aside table repeats must not be in the log before
+            if settings.history:  # after the merge: what a set-aside table repeats must not be in the log before
                 append_log(frame, self.layout.target(table, "__log"), format=engine, app_id=facts.app_id,
                            batch_id=facts.batch_id, resolved_ts=facts.resolved_ts, ddl=ddl,
                            column_prefix=self.config.column_prefix, time_as=self.config.time_as)  # fmt: skip
-            self.views.write(spark, table, has_history=own.history)
+            self.views.write(spark, table, has_history=settings.history)
+        if columns and properties and complete_since != status.complete_since:
+            open_target(spark, target, engine).set_properties(properties)
         now = replace(
             status,
             target=target,
             kind=kind,
-            complete_since=complete_since if whole else None,
+            complete_since=complete_since,
             resolved_ts=facts.resolved_ts if facts.resolved_ts is not None else status.resolved_ts,
             batch_id=facts.batch_id or 0,
             images=status.images + images,
+            columns=tuple(each for each in columns if "__until_" not in each),  # those may be dropped
         )
         return Outcome(now, images=images, created=created)
 
+    def _complete_since(self, status: TableStatus, created_ts: int | None) -> int | None:
+        """Return from which commit-ts on the copy has all rows, as far as that can be known.
+
+        It has, if the stream has the table's CREATE and every change after it: no topic partition has lost changes that
+        are as new as it, and none of the table's records is bad.
+        """
+        if status.bad_records:
+            return None
+        if status.complete_since is not None or created_ts is None:
+            return status.complete_since
+        return created_ts if self.lost_until is None or created_ts > self.lost_until else None
+
     def _set_aside(self, status: TableStatus, error: Exception) -> Outcome:
         self._keep(status.table_name)
-        return Outcome(status.set_aside(self.facts.batch_id or 0, _reason(error)))
+        reason, waits = self.reason(error), isinstance(error, UnexplainedChangeError)
+        if waits:
+            reason = f"{reason}. If DDL of the table that comes later explains it, the table goes on by itself"
+        return Outcome(status.set_aside(self.facts.batch_id or 0, reason, waits_for_ddl=waits))
+
+    def reason(self, error: Exception) -> str:
+        """Return why a table is set aside, without secrets."""
+        return self.redaction.text(text_of(error))[:_LONGEST_REASON]
 
     def _keep(self, name: str) -> None:
         if self.kept is not None and self.changes.records is not None:
-            self.kept(name).keep(name, self.facts.batch_id or 0, self.changes.records)
-
-    def _stops_all(self, error: Exception) -> bool:
-        """Return whether an error is none of one table: brokers or the session are gone."""
-        if (
-            self.stopping.is_set()
-            or isinstance(error, KafkaUnavailableError)
-            or f"errors.{KafkaUnavailableError.__name__}" in str(error)
-        ):
-            return True
-        if isinstance(error, TiCDCSourceError):
-            return False
-        try:
-            return bool(self.changes.records is None or self.changes.records.sparkSession.range(1).count() != 1)
-        except Exception:  # noqa: BLE001 (whatever it is)
-            return True
+            resolved_ts = self.changes.resolved_ts
+            held_from = None if self.config.consistency == "latest" else (resolved_ts or 0) + 1
+            bounds = Bounds(resolved_before=self.changes.resolved_before, resolved_ts=resolved_ts, held_from=held_from)
+            self.kept(name).keep(name, self.facts.batch_id or 0, self.changes.records, bounds)
 
 
 def _in_thread(records: DataFrame | None, apply: Callable[[str], Outcome]) -> Callable[[str], Outcome]:
@@ -244,16 +271,54 @@ def _in_thread(records: DataFrame | None, apply: Callable[[str], Outcome]) -> Ca
     return inherited(apply) if callable(inherited) else apply  # the session itself, if threads are not pinned
 
 
-def _has_key(frame: DataFrame, own: TableConfig) -> bool | None:
+def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:
     """Return whether a table has a key; None if there is only DDL, which does not say it."""
     metadata = [field.metadata or {} for field in frame.schema]
     if not any({TABLE, MYSQL_TYPE} & set(each) for each in metadata):
         return None
-    return bool(own.keys) or any(each.get(KEY) == "true" for each in metadata)
+    return bool(settings.keys) or any(each.get(KEY) == "true" for each in metadata)
 
 
-def _reason(error: Exception) -> str:
-    """Return what an error says; of one that was raised on a worker, what it said there."""
-    ours = _OURS.search(str(error))
-    text = ours[2] if ours is not None and not isinstance(error, TiCDCSourceError) else str(error)
-    return text[:_LONGEST_REASON]
+def _check_columns(status: TableStatus, columns: Collection[str]) -> None:
+    """Refuse a target that is gone, or whose columns somebody has dropped.
+
+    Raises:
+        TargetError: it is so.
+    """
+    if not columns:
+        msg = f"The target {status.target} is gone. {_again(status)}"
+        raise TargetError(msg)
+    known = {name.lower() for name in columns}
+    # DDL that changes a type moves the old column aside; the new one may have to wait for a repeated micro-batch.
+    missing = [
+        name
+        for name in status.columns
+        if name.lower() not in known and not any(one.startswith(f"{name.lower()}__until_") for one in known)
+    ]
+    if missing:
+        msg = (
+            f"The target {status.target} lacks columns that it had: {', '.join(missing)}. Somebody has dropped or "
+            f"renamed them. {_again(status)}"
+        )
+        raise TargetError(msg)
+
+
+def _check_own(target: Target, status: TableStatus) -> None:
+    """Refuse a table that somebody has put in the place of a target.
+
+    Raises:
+        TargetError: it is so.
+    """
+    if TABLE_PROPERTY not in target.properties():
+        msg = (
+            f"The target {status.target} is another table than the one that the sync has written, or somebody has "
+            f"removed its properties ticdc.… {_again(status)}"
+        )
+        raise TargetError(msg)
+
+
+def _again(status: TableStatus) -> str:
+    return (
+        f"Restore it, and resume {status.table_name}; or drop it, remove its row from the status table while no sync "
+        "runs, and load the table again"
+    )

@@ -1,4 +1,4 @@
-"""`_ticdc_quarantine`: a table in the lake with the records that could not be read, and why."""
+"""`_ticdc_quarantine`: a table in the lake with bad records, and why they are bad."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Quarantine:
         self._engine = engine
         self._lock = threading.Lock()
 
-    def add(self, corrupt: DataFrame, column: str, facts: CommitFacts) -> int:
+    def add(self, rows_with_bad: DataFrame, column: str, facts: CommitFacts) -> int:
         """Add bad records, in one commit, unless this micro-batch has been added already.
 
         Args:
-            corrupt: rows with the bad records as `mode=PERMISSIVE` returns them.
+            rows_with_bad: rows with the bad records as `mode=PERMISSIVE` returns them.
             column: the column that has them (`columnNameOfCorruptRecord`).
             facts: who writes, and the number of the micro-batch.
 
@@ -56,7 +56,7 @@ class Quarantine:
             How many there are.
         """
         told = F.from_json(column, _TOLD)
-        rows = corrupt.where(F.col(column).isNotNull()).select(told.alias("bad"))
+        rows = rows_with_bad.where(F.col(column).isNotNull()).select(told.alias("bad"))
         rows = rows.select(
             F.lit(facts.batch_id).cast("bigint").alias("batch_id"),
             F.col("bad.table").alias("table_name"),
@@ -67,11 +67,11 @@ class Quarantine:
         if count == 0:
             return 0
         # Several tables may have bad records, and what a commit records is a setting of its session.
-        with self._lock, own_session(corrupt.sparkSession) as own:
+        with self._lock, own_session(rows_with_bad.sparkSession) as own:
             target = open_target(own, self.name, self._engine)
             if not target.exists():
                 target.create([NewColumn(field.name, field.dataType) for field in _SCHEMA], {})
             if not has_batch(target, facts):
                 target.append(frame_in(rows, own), facts)
-            target.refresh(corrupt.sparkSession)
+            target.refresh(rows_with_bad.sparkSession)
         return count

@@ -1,7 +1,8 @@
 """The Spark session of `ticdc-source sync`: the packages of an engine, and settings for micro-batches.
 
 Spark fetches the jars itself, once, from Maven Central (`spark.jars.packages`). If PYSPARK_SUBMIT_ARGS, or the section
-`[spark]`, names jars or packages, they are taken, and nothing else is fetched.
+`[spark]`, names jars or packages, they are taken, and nothing else is fetched. spark-submit needs them as arguments,
+because its JVM runs before this program does.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -50,6 +52,8 @@ _COMMON = {
 _SECRET = re.compile("secret|password|token|credential|access.?key", re.IGNORECASE)
 _HADOOP = "spark.hadoop."
 _JARS = ("spark.jars", "spark.jars.packages")
+_SUBMITTED = ("jars", "packages")
+_GATEWAY = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs
 _REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 _NO_CONNECT = (
     "A sync does not run over Spark Connect: there, foreachBatch runs in another process for each query, which cannot "
@@ -72,18 +76,21 @@ def session_of(config: SyncConfig) -> SparkSession:
     """Return a session that writes the tables of a sync.
 
     Raises:
-        OptionError: the engine has no release for this PySpark, or the session would be one of Spark Connect.
+        OptionError: the engine has no release for this PySpark, the session lacks its jars or the catalog, or it would
+            be one of Spark Connect.
     """
     if any(os.environ.get(name) for name in _REMOTE) or "spark.remote" in config.spark:
         raise OptionError(_NO_CONNECT)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers use this Python
+    # Spark's workers use this Python. PySpark itself leaves `spark.pyspark.python` to spark-submit.
+    os.environ.setdefault("PYSPARK_PYTHON", config.spark.get("spark.pyspark.python", sys.executable))
     settings = {**_COMMON, **SETTINGS[config.format]}
     if config.format == "iceberg" and config.path is not None:
         catalog = f"spark.sql.catalog.{CATALOG_OF_A_FOLDER}"
         settings |= {catalog: "org.apache.iceberg.spark.SparkCatalog", f"{catalog}.type": "hadoop"}
         settings[f"{catalog}.warehouse"] = config.layout.folder
-    submitted = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
-    if not any(name in config.spark for name in _JARS) and not any(f"--{name}" in submitted for name in _SUBMITTED):
+    arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    has_jars = any(name in config.spark for name in _JARS) or any(f"--{name}" in arguments for name in _SUBMITTED)
+    if not has_jars and _GATEWAY not in os.environ:
         settings["spark.jars.packages"] = _package(config.format)
     builder = SparkSession.builder.appName(f"ticdc-source sync {','.join(config.topics)}")
     # PySpark passes what the builder knows to spark-submit, as arguments that other users of the machine see.
@@ -92,16 +99,48 @@ def session_of(config: SyncConfig) -> SparkSession:
         if name not in secrets:
             builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    _check_jars(spark, config.format)
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 (no other way)
     for name, value in secrets.items():
         if name.startswith(_HADOOP):
             hadoop.set(name.removeprefix(_HADOOP), value)
         else:
             spark.conf.set(name, value)
+    _check_catalog(spark, config.catalog)
     return spark
 
 
-_SUBMITTED = ("jars", "packages")
+def _check_jars(spark: SparkSession, engine: str) -> None:
+    """Refuse a session without the engine; Spark only logs that it lacks the class of an extension.
+
+    Raises:
+        OptionError: the jars of the engine are missing.
+    """
+    utils: Any = spark.sparkContext._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]  # noqa: SLF001
+    name = SETTINGS[engine]["spark.sql.extensions"].replace(".", "/")
+    if utils.getContextOrSparkClassLoader().getResource(f"{name}.class") is not None:
+        return
+    package = _package(engine)
+    submit = f"spark-submit --packages {package} …"
+    advice = submit if _GATEWAY in os.environ else f'[spark] "spark.jars.packages" = "{package}"'
+    msg = f"This session has no {engine.title()}: Spark needs its jars before it starts. Give them: {advice}"
+    raise OptionError(msg)
+
+
+def _check_catalog(spark: SparkSession, catalog: str | None) -> None:
+    """Refuse a catalog that the session does not have.
+
+    Raises:
+        OptionError: it has no settings.
+    """
+    name = "" if catalog is None else catalog.partition(".")[0].strip("`")
+    if name in ("", "spark_catalog") or spark.conf.get(f"spark.sql.catalog.{name}", None) is not None:
+        return
+    msg = (
+        f"target.catalog = {catalog!r}: the session has no catalog {name}. Configure it in [spark], for example "
+        f'"spark.sql.catalog.{name}" = "org.apache.iceberg.spark.SparkCatalog"'
+    )
+    raise OptionError(msg)
 
 
 def _package(engine: str) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
-from typing import Literal
+from typing import Any, Literal
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, StructField, StructType
 
 from ticdc_source.errors import CheckpointError, TargetError
 from ticdc_source.lakehouse.sql_targets import open_target
-from ticdc_source.lakehouse.targets import CommitFacts, NewColumn
+from ticdc_source.lakehouse.targets import CommitFacts, NewColumn, Target
 from ticdc_source.tso import seconds, utc
 
 __all__ = ["StatusTable", "TableStatus"]
@@ -33,7 +34,17 @@ _SCHEMA = StructType([
     StructField("set_aside_batch", LongType()),
     StructField("set_aside_since", StringType()),
     StructField("reason", StringType()),
+    StructField("maintained_ms", LongType()),
+    StructField("maintained_batch", LongType()),
+    StructField("bad_records", LongType()),
+    StructField("columns", ArrayType(StringType())),
+    StructField("waits_for_ddl", BooleanType()),
 ])  # fmt: skip
+# The status table gets a commit a minute, and nobody needs its old versions.
+_PROPERTIES = {
+    "delta": {"delta.logRetentionDuration": "interval 1 days", "delta.deletedFileRetentionDuration": "interval 1 days"},
+    "iceberg": {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "20"},
+}
 _SYNC = "ticdc.sync"  # the property of the table that names the sync
 
 
@@ -53,6 +64,11 @@ class TableStatus:
         set_aside_batch: the micro-batch in which it was set aside; None while it is followed.
         set_aside_since: when that was, in ISO 8601, UTC.
         reason: its last error: why it was set aside the last time.
+        maintained_ms: when its files were tidied last, or it was created: milliseconds since the epoch.
+        maintained_batch: the micro-batch that had changed it last then.
+        bad_records: how many of its records are in quarantine since it was created: their changes are missing.
+        columns: the columns that the sync has seen in the target.
+        waits_for_ddl: whether DDL would explain why it is set aside: the next event of the table resumes it.
     """
 
     table_name: str
@@ -66,6 +82,16 @@ class TableStatus:
     set_aside_batch: int | None = None
     set_aside_since: str | None = None
     reason: str | None = None
+    maintained_ms: int | None = None
+    maintained_batch: int | None = None
+    bad_records: int = 0
+    columns: tuple[str, ...] = ()
+    waits_for_ddl: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the copy has all rows of the table, and goes on."""
+        return self.state == "following" and self.complete_since is not None and not self.bad_records
 
     def lag(self, now: float) -> float | None:
         """Return how many seconds the copy is behind, by its resolved ts; None if nobody knows.
@@ -84,14 +110,16 @@ class TableStatus:
         times = {"complete_since_time": utc(self.complete_since), "resolved_time": utc(self.resolved_ts)}
         return {**asdict(self), **times, "lag_seconds": self.lag(now)}
 
-    def set_aside(self, batch_id: int, reason: str) -> TableStatus:
+    def set_aside(self, batch_id: int, reason: str, *, waits_for_ddl: bool = False) -> TableStatus:
         """Return the status of the table once it is set aside."""
-        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        return replace(self, state="set aside", set_aside_batch=batch_id, set_aside_since=now, reason=reason)
+        since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        now = replace(self, state="set aside", set_aside_batch=batch_id, set_aside_since=since, reason=reason)
+        return replace(now, waits_for_ddl=waits_for_ddl)
 
     def resumed(self) -> TableStatus:
         """Return the status of the table once it goes on; its last error stays known."""
-        return replace(self, state="following", set_aside_batch=None, set_aside_since=None)
+        now = replace(self, state="following", set_aside_batch=None, set_aside_since=None)
+        return replace(now, waits_for_ddl=False)
 
 
 class StatusTable:
@@ -106,55 +134,132 @@ class StatusTable:
     def __init__(self, spark: SparkSession, name: str, engine: str) -> None:
         self.name = name
         self._spark = spark
-        self._target = open_target(spark, name, engine)
-        self._writer: str | None = None
+        self._engine = engine
+        self._lock: threading.Lock = threading.Lock()
+
+    def opened(self) -> Target:
+        """Return the table as it is now: another process may have changed it."""
+        return open_target(self._spark, self.name, self._engine)
+
+    def committing(self, lock: threading.Lock) -> None:
+        """Hold a lock at each commit: two commits of one process must not conflict."""
+        self._lock = lock
 
     def read(self) -> dict[str, TableStatus]:
         """Return the status of each table by its name; nothing if there is no table yet."""
-        if not self._target.exists():
+        target = self.opened()
+        if not target.exists():
             return {}
-        rows = (row.asDict() for row in self._target.frame().select(_SCHEMA.names).collect())
-        return {row["table_name"]: TableStatus(**row) for row in rows}
+        columns = target.columns()
+        rows = target.frame().select([name for name in _SCHEMA.names if name in columns]).collect()
+        statuses = [_status_of(row.asDict()) for row in rows]
+        return {each.table_name: each for each in statuses}
 
-    def claim(self, writer: str, topics: Iterable[str]) -> None:
-        """Say that a sync writes these tables: nobody else may.
+    def check(self, query_id: str | None, committed: int, topics: Iterable[str]) -> Mapping[str, Any]:
+        """Make sure that a sync may write the tables, before it starts; create the status table if there is none.
 
         Args:
-            writer: the id of its streaming query, which is as old as its checkpoint.
+            query_id: the id of its streaming query; None if it has no checkpoint yet.
+            committed: the last micro-batch that has ended, by the checkpoint; -1 if none has.
             topics: what it reads.
 
+        Returns:
+            What the status table says of the sync.
+
         Raises:
-            CheckpointError: another sync writes them, or this one with a checkpoint that is gone.
+            CheckpointError: another sync writes them, or this one, and its checkpoint or its tables are gone.
             TargetError: they are copies of other topics.
         """
-        if self._writer == writer:
-            return
-        now = {"writer": writer, "topics": sorted(topics)}
-        if not self._target.exists():
+        target, read = self.opened(), sorted(topics)
+        if not target.exists():
+            if committed >= 0:
+                msg = (
+                    f"The checkpoint has micro-batch {committed}, and {self.name} does not exist: the tables that it "
+                    "belongs to are gone, or elsewhere. Restore them, or give their folder or catalog; or start again "
+                    "with a new checkpoint"
+                )
+                raise CheckpointError(msg)
             columns = [NewColumn(field.name, field.dataType) for field in _SCHEMA]
-            self._target.create(columns, {_SYNC: json.dumps(now)})
-        before = json.loads(self._target.properties().get(_SYNC, "null"))
-        if before is None:
-            msg = f"{self.name} exists, and no sync has made it. Give the sync another folder or catalog"
-            raise TargetError(msg)
-        if before["topics"] != now["topics"]:
+            try:
+                target.create(
+                    columns, {**_PROPERTIES[self._engine], _SYNC: json.dumps({"writer": query_id, "topics": read})}
+                )
+            except Exception:  # of any catalog
+                target = self.opened()
+                if not target.exists():
+                    raise  # otherwise another sync has just created it
+        before = self._identity(target)
+        if before["topics"] != read:
             msg = (
                 f"The tables beside {self.name} are copies of {', '.join(before['topics'])}, and this sync reads "
-                f"{', '.join(now['topics'])}. Give each sync a folder or catalog of its own; if only the names of the "
-                f"topics have changed, remove the property {_SYNC} of that table"
+                f"{', '.join(read)}. Give each sync a folder or catalog of its own. If these are topics of the same "
+                f"changefeed, say so: ALTER TABLE {self.name} SET TBLPROPERTIES "
+                f"('{_SYNC}' = '{json.dumps({**before, 'topics': read})}')"
             )
             raise TargetError(msg)
-        if before["writer"] != writer:
+        self._check_writer(before, query_id)
+        missing = [NewColumn(each.name, each.dataType) for each in _SCHEMA if each.name not in target.columns()]
+        if missing:  # an older release has created it
+            target.add_columns(missing)
+        return before
+
+    def claim(self, writer: str, lost_until: Callable[[], int | None]) -> int | None:
+        """Say that a streaming query writes these tables, in its first micro-batch.
+
+        Args:
+            writer: its id.
+            lost_until: returns up to which commit-ts the topics may have lost changes before the stream started; None
+                if they have lost none.
+
+        Returns:
+            What `lost_until` returned in the first micro-batch of all.
+        """
+        with self._lock:
+            target = self.opened()
+            identity = self._identity(target)
+            self._check_writer(identity, writer)
+            if identity["writer"] != writer or "lost_until" not in identity:
+                identity |= {"writer": writer, "lost_until": lost_until()}
+                target.set_properties({_SYNC: json.dumps(identity)})
+        found: int | None = identity["lost_until"]
+        return found
+
+    def write(self, statuses: Mapping[str, TableStatus]) -> None:
+        """Replace the statuses."""
+        rows = [tuple(asdict(statuses[name])[field] for field in _SCHEMA.names) for name in sorted(statuses)]
+        with self._lock:
+            frame = self._spark.createDataFrame(rows, _SCHEMA).coalesce(1)
+            self.opened().overwrite(frame, CommitFacts())
+
+    def _check_writer(self, identity: Mapping[str, Any], query_id: str | None) -> None:
+        if identity["writer"] not in (None, query_id):
             msg = (
                 f"The tables beside {self.name} are written by a sync with another checkpoint. If that checkpoint is "
                 "lost, or its folder was changed, restore it; or start again with a new folder of tables and a new "
                 "checkpoint"
             )
             raise CheckpointError(msg)
-        self._writer = writer
 
-    def write(self, statuses: Mapping[str, TableStatus]) -> None:
-        """Replace the statuses."""
-        rows = [tuple(asdict(statuses[name])[field] for field in _SCHEMA.names) for name in sorted(statuses)]
-        frame = self._spark.createDataFrame(rows, _SCHEMA).coalesce(1)
-        self._target.overwrite(frame, CommitFacts())
+    def _identity(self, target: Target) -> dict[str, Any]:
+        """Return which sync writes the tables.
+
+        Raises:
+            TargetError: no sync does.
+        """
+        try:
+            identity = json.loads(target.properties().get(_SYNC, "null"))
+            return {**identity, "topics": list(identity["topics"]), "writer": identity["writer"]}
+        except (KeyError, TypeError, ValueError):
+            msg = f"{self.name} exists, and no sync has made it. Give the sync another folder or catalog"
+            raise TargetError(msg) from None
+
+
+def _status_of(row: Mapping[str, Any]) -> TableStatus:
+    """Return the status in a row; one that an older release has written lacks columns."""
+    known = {name: value for name, value in row.items() if name not in ("bad_records", "columns", "waits_for_ddl")}
+    return TableStatus(
+        **known,
+        bad_records=row.get("bad_records") or 0,
+        columns=tuple(row.get("columns") or ()),
+        waits_for_ddl=bool(row.get("waits_for_ddl")),
+    )

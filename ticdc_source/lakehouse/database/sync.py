@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_source.errors import OptionError, TiCDCSourceError
+from ticdc_source.errors import OptionError, TargetError, TiCDCSourceError, warn
+from ticdc_source.lakehouse.database.checkpoint import StreamCheckpoint
 from ticdc_source.lakehouse.database.config import SyncConfig
-from ticdc_source.lakehouse.database.kept_records import KeptRecords
+from ticdc_source.lakehouse.database.failures import Shared, text_of
+from ticdc_source.lakehouse.database.kept_records import KeptBatches, KeptRecords
+from ticdc_source.lakehouse.database.lease import Lease, Owner
 from ticdc_source.lakehouse.database.metrics import exported
 from ticdc_source.lakehouse.database.micro_batch import MicroBatch, Outcome
 from ticdc_source.lakehouse.database.quarantine import Quarantine
+from ticdc_source.lakehouse.database.redaction import Redaction
 from ticdc_source.lakehouse.database.session import refuse_connect
 from ticdc_source.lakehouse.database.status import StatusTable, TableStatus
+from ticdc_source.lakehouse.database.upkeep import Upkeep
 from ticdc_source.lakehouse.database.views import Views
+from ticdc_source.lakehouse.sql_targets import existing_target
 from ticdc_source.lakehouse.targets import CommitFacts
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.spark.sync_state import SyncState
 from ticdc_source.spark.tables import Tables, replayed, tables
+from ticdc_source.tso import of_ms
 
 __all__ = ["BatchReport", "SyncReport", "statuses_of", "sync"]
 
 _STATUS_EVERY_S = 30.0
 _QUERY = "ticdc-source sync"  # the name of its stream
+_CLOCKS_DIFFER_S = 60.0  # of this machine and of TiDB's placement driver, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +48,13 @@ class BatchReport:
         created: the tables whose target it created.
         set_aside: the tables that were set aside in it, with the reasons.
         bad_records: how many records went into quarantine.
-        resolved_ts: the tables have every change up to this commit-ts, itself included; None if nobody knows.
+        maintained: the tables whose files were tidied after it.
+        resolved_ts: all tables but those that are set aside have every change up to this commit-ts, itself included,
+            but for bad records; None if nobody knows.
         seconds: how long it took.
+        resumed: the tables that went on before it, and have what they missed.
+        complete: how many tables have all rows of the table in TiDB up to `resolved_ts`.
+        tables: how many tables there are.
     """
 
     batch_id: int
@@ -49,8 +62,12 @@ class BatchReport:
     created: tuple[str, ...] = ()
     set_aside: Mapping[str, str] = field(default_factory=dict)
     bad_records: int = 0
+    maintained: tuple[str, ...] = ()
     resolved_ts: int | None = None
     seconds: float = 0.0
+    resumed: tuple[str, ...] = ()
+    complete: int = 0
+    tables: int = 0
 
     def as_json(self) -> dict[str, object]:
         """Return it as values of JSON."""
@@ -117,27 +134,35 @@ def sync(
     Raises:
         OptionError: an option is wrong, `resume` names a table that is not set aside, or the session is one of Spark
             Connect.
-        TargetError: the folder or catalog holds the tables of another sync.
+        TargetError: the folder or catalog holds the tables of another sync, or another process writes them now, or the
+            store cannot be written.
         CheckpointError: the checkpoint is not that of the tables.
         TiCDCSourceError: the topics cannot be read.
     """
     refuse_connect(spark)
     records = spark.readStream.format("ticdc").options(**config.reader_options()).load()
     running = _Sync(spark, config, on_batch or (lambda _: None))
-    running.resume(resume)
-    trigger = {"availableNow": True} if config.trigger is None else {"processingTime": config.trigger}
-    stream = records.writeStream.foreachBatch(running.apply).trigger(**trigger)
-    with exported(spark, config, _QUERY, running.statuses):
-        query = stream.option("checkpointLocation", f"{config.checkpoint}/stream").queryName(_QUERY).start()
-        try:
-            query.awaitTermination()
-        except BaseException:
-            running.stop()  # what its end does to tables is not their trouble
-            query.stop()
-            if running.error is not None:  # what Spark raises is a text of Java around it
-                raise running.error from None
-            raise
-    return running.end()
+    try:
+        running.start()
+        running.resume(resume)
+        trigger = {"availableNow": True} if config.trigger is None else {"processingTime": config.trigger}
+        stream = records.writeStream.foreachBatch(running.apply).trigger(**trigger)
+        with exported(spark, config, _QUERY, running.statuses):
+            query = stream.option("checkpointLocation", running.checkpoint.folder).queryName(_QUERY).start()
+            running.stop_query = query.stop
+            try:
+                query.awaitTermination()
+            except BaseException:
+                running.stop()  # what its end does to tables is not their trouble
+                query.stop()
+                if running.error is not None:  # what Spark raises is a text of Java around it
+                    raise running.error from None
+                raise
+        if running.error is not None:  # the lease was lost between two micro-batches
+            raise running.error
+        return running.end()
+    finally:
+        running.close()
 
 
 def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
@@ -155,32 +180,74 @@ class _Sync:
 
     def __init__(self, spark: SparkSession, config: SyncConfig, on_batch: Callable[[BatchReport], None]) -> None:
         self.error: BaseException | None = None
+        self.stop_query: Callable[[], None] = lambda: None
+        self.checkpoint = StreamCheckpoint(spark, f"{config.checkpoint}/stream")
         self._spark = spark
         self._config = config
         self._on_batch = on_batch
         self._layout = config.layout
+        self._redaction = Redaction(config.source, config.spark)
         self._views = Views(config)
-        self._views.check(spark)
         self._state = SyncState(f"{config.checkpoint}/state")
         self._status = _status_table(spark, config)
-        self._tables = self._status.read()
-        self._resumed: dict[str, int] = {}
+        self._upkeep = Upkeep(spark, config)
+        self._lease = Lease(self._status.opened, Owner.here())
+        self._status.committing(self._lease.lock)
+        self._tables: dict[str, TableStatus] = {}
+        self._checked: set[str] = set()
+        self._lost_until: int | None = None
+        self._claimed = False
+        self._protocol: dict[str, str] = {}
         self._stopping = threading.Event()
+        self._shared = Shared(stopping=self._stopping, try_store=self._try_store)
         self._written_at = 0.0
         self._batches = self._bad_records = 0
 
+    def start(self) -> None:
+        """Make sure that this sync, and no other, writes the tables now."""
+        self._views.check(self._spark)
+        identity = self._status.check(self.checkpoint.query_id(), self.checkpoint.committed(), self._config.topics)
+        self._lost_until = identity.get("lost_until", _now())
+        self._lease.take()
+        self._lease.keep(self._lost_lease)
+        self._tables = self._status.read()
+
+    def _lost_lease(self, error: TargetError) -> None:
+        """Stop the stream: another sync writes the tables now."""
+        self.error = error
+        self.stop()
+        self.stop_query()
+
+    def close(self) -> None:
+        """Let another sync write the tables."""
+        try:
+            self._lease.release()
+        except Exception as error:  # noqa: BLE001 (of any store; the lease ends by itself)
+            warn(f"The lease of {self._status.name} ends by itself: {self._redaction.text(text_of(error))}")
+
     def resume(self, names: tuple[str, ...]) -> None:
-        """Let tables that are set aside go on with the next micro-batch."""
+        """Let tables that are set aside go on: write what they have missed, now.
+
+        Raises:
+            OptionError: one of them is not set aside, or is not copied.
+        """
+        began = time.monotonic()
         aside = {name.lower(): name for name, each in self._tables.items() if each.state == "set aside"}
         for name in names:
             if name.lower() not in aside:
                 msg = f"{name} is not set aside; set aside are: {', '.join(aside.values()) or 'none'}"
                 raise OptionError(msg)
-            status = self._tables[aside[name.lower()]]
-            if not self._config.selects(parse_table(status.table_name)):
+            if not self._config.selects(parse_table(aside[name.lower()])):
                 msg = f"{name} is not copied: `tables` does not match it, or its section has skip = true"
                 raise OptionError(msg)
-            self._resumed[status.table_name] = status.set_aside_batch or 0
+        writer, last = self.checkpoint.query_id(), self.checkpoint.committed()
+        outcomes = []
+        for name in dict.fromkeys(aside[name.lower()] for name in names):
+            outcomes.append(self._resume_one(name, last, writer or ""))
+            self._tables[name] = outcomes[-1].status
+        if outcomes:
+            self._status.write(self._tables)
+            self._report(outcomes, last, began, resumed=True)
 
     def statuses(self) -> list[TableStatus]:
         """Return the status of each table at this moment."""
@@ -193,6 +260,7 @@ class _Sync:
     def end(self) -> SyncReport:
         """Write the statuses for the last time."""
         if self._batches:
+            self._tables |= self._upkeep.after_batch(self._tables, is_last=True)
             self._status.write(self._tables)
         return SyncReport(tables=dict(self._tables), batches=self._batches, bad_records=self._bad_records)
 
@@ -201,20 +269,28 @@ class _Sync:
         try:
             self._apply(batch, batch_id)
         except BaseException as error:
-            self.error = error
-            raise
+            self.error = self._without_secrets(error)
+            if self.error is error:
+                raise
+            raise self.error from None
+
+    def _without_secrets(self, error: BaseException) -> BaseException:
+        """Return an error, or what it says without secrets: Spark logs it, and the command prints it."""
+        if not isinstance(error, Exception) or self._redaction.text(str(error)) == str(error):
+            return error
+        kind = type(error) if isinstance(error, TiCDCSourceError) else TiCDCSourceError
+        return kind(self._redaction.text(str(error)))
 
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
         began, config = time.monotonic(), self._config
         # The id of the query, which its checkpoint keeps.
         writer = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
-        self._status.claim(writer, config.topics)
-        bad_records = 0
-        outcomes: list[Outcome] = []
-        for name in sorted(self._resumed):
-            outcomes.append(self._resume_one(name, batch_id, writer))
-            self._tables[name] = outcomes[-1].status
-        self._resumed = {}
+        if self.error is not None:  # the lease was lost before the stream began
+            raise self.error
+        self._lease.check()
+        if not self._claimed:
+            self._lost_until = self._status.claim(writer, self._find_lost)
+            self._claimed = True
         with tables(
             batch,
             state=self._state,
@@ -223,55 +299,150 @@ class _Sync:
             on_table_error="report",
             resume=None,
             table_options=config.table_options(),
-            **config.decode_options(),
+            **{**config.decode_options(), **self._protocol},
         ) as changes:
+            if changes.protocol is not None:  # the next micro-batch need not look
+                self._protocol = {"protocol": changes.protocol}
             micro_batch = self._micro_batch(changes, CommitFacts(changes.resolved_ts, writer, batch_id), self._tables)
-            bad_records += micro_batch.quarantine_unreadable()
-            outcomes += micro_batch.apply(sorted({*changes, *changes.errors}))
-        self._tables |= {each.status.table_name: each.status for each in outcomes}
+            bad_records = micro_batch.quarantine_without_table()
+            outcomes = micro_batch.apply(sorted({*changes, *changes.errors}))
+        outcomes = [self._explained(each, batch_id, writer) if each.status.table_name in changes.ddl else each
+                    for each in outcomes]  # fmt: skip
+        before, self._tables = self._tables, self._tables | {each.status.table_name: each.status for each in outcomes}
+        changed = [each.status for each in outcomes if _matters(before.get(each.status.table_name), each.status)]
+        upkeep = self._upkeep.after_batch(self._tables)
+        self._tables |= upkeep
+        maintained = tuple(name for name, each in sorted(upkeep.items()) if each.maintained_batch != -1)
+        # What must be known after a restart, or at once by people; the rest can wait.
+        if changed or maintained or time.monotonic() - self._written_at > _STATUS_EVERY_S:
+            self._status.write(self._tables)
+            self._written_at = time.monotonic()
+        self._batches += 1
+        self._report(
+            outcomes,
+            batch_id,
+            began,
+            bad_records=bad_records,
+            resolved_ts=changes.resolved_ts,
+            maintained=maintained,
+        )
+
+    def _report(
+        self,
+        outcomes: Sequence[Outcome],
+        batch_id: int,
+        began: float,
+        *,
+        bad_records: int = 0,
+        resolved_ts: int | None = None,
+        maintained: tuple[str, ...] = (),
+        resumed: bool = False,
+    ) -> None:
+        """Tell what was done."""
+        aside = {
+            each.status.table_name: each.status.reason or ""
+            for each in outcomes
+            if each.status.state == "set aside" and (resumed or each.status.set_aside_batch == batch_id)
+        }
+        followed = tuple(each.status.table_name for each in outcomes if each.status.state == "following")
         report = BatchReport(
             batch_id=batch_id,
             changed={each.status.table_name: each.images for each in outcomes if each.images},
             created=tuple(each.status.table_name for each in outcomes if each.created),
-            set_aside={
-                each.status.table_name: each.status.reason or ""
-                for each in outcomes
-                if each.status.set_aside_batch == batch_id
-            },
+            set_aside=aside,
             bad_records=bad_records + sum(each.bad_records for each in outcomes),
-            resolved_ts=changes.resolved_ts,
+            maintained=maintained,
+            resolved_ts=resolved_ts,
             seconds=time.monotonic() - began,
+            resumed=followed if resumed else (),
+            complete=sum(each.is_complete for each in self._tables.values()),
+            tables=len(self._tables),
         )
-        # A table that is set aside must be so after a restart too; the rest is for people.
-        if report.set_aside or report.created or time.monotonic() - self._written_at > _STATUS_EVERY_S:
-            self._status.write(self._tables)
-            self._written_at = time.monotonic()
-        self._batches += 1
         self._bad_records += report.bad_records
         self._on_batch(report)
 
-    def _resume_one(self, name: str, batch_id: int, writer: str) -> Outcome:
-        """Write what a table has missed. If that fails, it stays set aside, with all its records."""
-        config, aside = self._config, self._tables[name]
-        since = self._resumed[name]
+    def _find_lost(self) -> int | None:
+        """Return up to which commit-ts the topics may have lost changes before the stream started; None for none.
+
+        A stream that starts at offset 0 everywhere has lost nothing. Otherwise everything that is lost was written
+        before now, so its commit-ts is not larger than that of now.
+        """
+        starts = self.checkpoint.starts()
+        fails_on_loss = self._config.source_option("failOnDataLoss", "true").lower() == "true"
+        if starts is not None and fails_on_loss and not any(any(offsets.values()) for offsets in starts.values()):
+            return None
+        return _now()
+
+    def _try_store(self) -> None:
+        """Write and read the status table.
+
+        Raises:
+            TargetError: that fails: what has failed is not one table's.
+        """
         try:
-            with replayed(
-                self._kept(name).since(since, batch_id),
-                state=self._state,
-                batch_id=batch_id,
-                consistency=config.consistency,
-                table_options=config.table_options(),
-                **{**config.decode_options(), "tables": name},
-            ) as changes:
-                statuses = {**self._tables, name: aside.resumed()}
-                facts = CommitFacts(app_id=f"{writer}/{since}", batch_id=batch_id)
-                micro_batch = self._micro_batch(changes, facts, statuses, keeps=False)
-                outcome = next(iter(micro_batch.apply([name])), Outcome(statuses[name]))  # none if only DDL came
-        except TiCDCSourceError as error:
-            return Outcome(replace(aside, reason=str(error)))
-        if outcome.status.state == "set aside":
-            return replace(outcome, status=replace(aside, reason=outcome.status.reason))
-        return outcome
+            self._status.write(self._tables)
+            self._status.read()
+        except Exception as error:  # noqa: BLE001 (of any store)
+            msg = (
+                f"The store of the tables fails: {self._status.name} cannot be written and read: "
+                f"{self._redaction.text(text_of(error))}. No table is set aside for it. Mend the store, and start again"
+            )
+            raise TargetError(msg) from None
+
+    def _resume_one(self, name: str, last: int, writer: str) -> Outcome:
+        """Write what a table has missed up to a micro-batch. If that fails, it stays set aside, with all its records.
+
+        Each part is written under the number of its last micro-batch, as an ordinary micro-batch is. So the target
+        tells what it has, also of the micro-batch in which it was set aside, and of a resume that was killed.
+        """
+        aside = self._tables[name]
+        since, outcomes = aside.set_aside_batch or 0, [Outcome(aside.resumed())]
+        try:
+            parts: Sequence[KeptBatches] = ()
+            if since <= last:  # otherwise Spark repeats that micro-batch
+                first = max(since, self._written_up_to(name, writer) + 1)
+                parts = self._kept(name).between(first, last)
+            for part in parts:
+                facts = CommitFacts(part.bounds.resolved_ts, writer, part.last)
+                outcomes.append(self._replay(part, last, facts, outcomes[-1].status))
+                if outcomes[-1].status.state == "set aside":
+                    reason = outcomes[-1].status.reason
+                    return replace(_all(outcomes), status=replace(aside, reason=reason))
+        except Exception as error:
+            if self._shared.stops_all(error):
+                raise
+            return Outcome(replace(aside, reason=self._redaction.text(text_of(error))))
+        return _all(outcomes)
+
+    def _explained(self, outcome: Outcome, batch_id: int, writer: str) -> Outcome:
+        """Resume a table that has waited for the DDL of this micro-batch; if it has not, leave it as it is."""
+        status = outcome.status
+        if not status.waits_for_ddl or status.set_aside_batch == batch_id:
+            return outcome
+        return self._resume_one(status.table_name, batch_id, writer)
+
+    def _written_up_to(self, name: str, writer: str) -> int:
+        """Return the last micro-batch that the target of a table has; -1 if it has none."""
+        table = parse_table(name)
+        targets = (existing_target(self._spark, self._layout.target(table, suffix)) for suffix in ("", "__log"))
+        found = (None if target is None else target.last_batch(writer) for target in targets)
+        return max((each.number for each in found if each is not None and not each.restored), default=-1)
+
+    def _replay(self, part: KeptBatches, last: int, facts: CommitFacts, status: TableStatus) -> Outcome:
+        config, name = self._config, status.table_name
+        with replayed(
+            part.records,
+            state=self._state,
+            batch_id=last + 1,
+            resolved_before=part.bounds.resolved_before,
+            held_from=part.bounds.held_from,
+            table_options=config.table_options(),
+            **{**config.decode_options(), "tables": name},
+        ) as changes:
+            statuses = {**self._tables, name: status}
+            names = [each for each in sorted({*changes, *changes.errors}) if each.lower() == name.lower()]
+            outcomes = self._micro_batch(changes, facts, statuses, keeps=False).apply(names)
+            return next(iter(outcomes), Outcome(status))  # none if only DDL of other tables came
 
     def _micro_batch(
         self, changes: Tables, facts: CommitFacts, statuses: Mapping[str, TableStatus], *, keeps: bool = True
@@ -284,10 +455,34 @@ class _Sync:
             statuses=statuses,
             quarantine=Quarantine(self._layout.own("_ticdc_quarantine"), self._config.format),
             kept=self._kept if keeps else None,
-            stopping=self._stopping,
+            shared=self._shared,
+            redaction=self._redaction,
             views=self._views,
+            lost_until=self._lost_until,
+            checked=self._checked,
         )
 
     def _kept(self, name: str) -> KeptRecords:
         folder = blake2b(name.lower().encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()  # of any name
         return KeptRecords(self._spark, f"{self._config.checkpoint}/aside/{folder}")
+
+
+def _now() -> int:
+    """Return a TSO that is not smaller than any that TiDB has given until now."""
+    return of_ms(int((time.time() + _CLOCKS_DIFFER_S) * 1000))
+
+
+def _all(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return what became of a table whose records were replayed in several parts."""
+    return Outcome(
+        outcomes[-1].status,
+        images=sum(each.images for each in outcomes),
+        created=any(each.created for each in outcomes),
+        bad_records=sum(each.bad_records for each in outcomes),
+    )
+
+
+def _matters(before: TableStatus | None, now: TableStatus) -> bool:
+    """Return whether a change of a status is worth a commit of the status table."""
+    told = ("state", "kind", "complete_since", "bad_records")
+    return before is None or any(getattr(before, name) != getattr(now, name) for name in told)

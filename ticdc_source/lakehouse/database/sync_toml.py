@@ -13,6 +13,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 from ticdc_source.errors import OptionError
 from ticdc_source.lakehouse.database.config import (
     TABLE_OPTIONS,
+    MaintainConfig,
     SyncConfig,
     TableConfig,
     refuse_unknown_key,
@@ -25,11 +26,10 @@ else:
 
 __all__ = ["EXAMPLE", "read_toml"]
 
-_SECTIONS = ("source", "target", "spark", "table")
+_SECTIONS = ("source", "target", "maintain", "spark", "table")
 _TARGET = ("format", "path", "catalog")
-_TOP = tuple(
-    one.name for one in dataclasses.fields(SyncConfig) if one.name not in (*_SECTIONS, *_TARGET, "topics")
-)  # fmt: skip
+_ELSEWHERE_IN_FILE = (*_SECTIONS, *_TARGET, "topics", "table_configs")
+_TOP = tuple(one.name for one in dataclasses.fields(SyncConfig) if one.name not in _ELSEWHERE_IN_FILE)
 _REQUIRED = {"topics": "source.topics", "format": "target.format", "checkpoint": "checkpoint"}
 _EXPECTED: Mapping[object, str] = {
     bool: "true or false", int: "a whole number", str: "a text", tuple: "a list of texts"
@@ -92,7 +92,8 @@ class _Reader:
             **self._values(SyncConfig, topics, "source"),
             "source": self._texts(options, "source"),
             "spark": self._texts(sections["spark"], "spark"),
-            "table": {name: self._table(name, value) for name, value in sections["table"].items()},
+            "maintain": self._maintain(sections["maintain"]) if "maintain" in document else None,
+            "table_configs": {name: self._table(name, value) for name, value in sections["table"].items()},
         }
         for name, place in _REQUIRED.items():
             if not values.get(name):
@@ -100,14 +101,19 @@ class _Reader:
                 raise OptionError(msg)
         return SyncConfig(**values)  # type: ignore[arg-type]  # each value has been made by the type of its field
 
+    def _maintain(self, given: Mapping[str, object]) -> MaintainConfig:
+        for name in given:
+            refuse_unknown_key(name, [one.name for one in dataclasses.fields(MaintainConfig)], "maintain")
+        return MaintainConfig(**self._values(MaintainConfig, given, "maintain"))  # type: ignore[arg-type]
+
     def _table(self, table: str, value: object) -> TableConfig:
         place = f'table."{table}"'
         given = _section(value, place)
-        own = [one.name for one in dataclasses.fields(TableConfig) if one.name != "options"]
+        keys = [one.name for one in dataclasses.fields(TableConfig) if one.name != "options"]
         for name in given:
-            refuse_unknown_key(name, [*own, *TABLE_OPTIONS], place)
-        options = {name: text for name, text in given.items() if name not in own}
-        values = self._values(TableConfig, {name: given[name] for name in own if name in given}, place)
+            refuse_unknown_key(name, [*keys, *TABLE_OPTIONS], place)
+        options = {name: text for name, text in given.items() if name not in keys}
+        values = self._values(TableConfig, {name: given[name] for name in keys if name in given}, place)
         return TableConfig(**values, options=self._texts(options, place))  # type: ignore[arg-type]
 
     def _values(self, kind: type[object], given: Mapping[str, object], section: str) -> dict[str, object]:
@@ -188,7 +194,7 @@ checkpoint = "/data/checkpoints/shop"   # how far the copy is; keep it with the 
 # consistency = "latest"            # or "resolved": apply changes only up to the resolved ts
 # deletes = "soft"                  # or "hard": remove deleted rows, instead of marking them by _is_deleted
 # parallel = 4                      # how many tables are written at once
-# bad_records = "quarantine"        # or "fail": what becomes of records that cannot be read
+# bad_records = "quarantine"        # or "fail": what becomes of bad records, which cannot be read
 # column_prefix = "_"               # precedes the names of the columns that the copy adds
 # prometheus_port = 9400            # serve metrics for Prometheus
 # commit_time = false               # true: a column _committed_at, the time of a row's last commit
@@ -207,6 +213,12 @@ timeZone = "UTC"                    # the --tz of the TiCDC server
 format = "delta"                    # or "iceberg"
 path = "/data/lake"                 # a folder, or catalog = "lake", a catalog that [spark] configures
 
+# [maintain]                        # tidies the files of the tables, between micro-batches
+# every = "6h"                      # the time between two rounds of a table
+# keep = "7d"                       # for how long old versions of a table can be read
+# compact = true                    # write small files into larger ones
+# purge_deleted = "30d"             # forget deleted rows; not before the topic has forgotten their messages
+
 # [spark]                           # settings of the Spark session
 # "spark.driver.memory" = "4g"
 
@@ -215,6 +227,8 @@ path = "/data/lake"                 # a folder, or catalog = "lake", a catalog t
 # schemaHints = "amount decimal(12,2)"
 # tableDDL = "CREATE TABLE shop.orders (id bigint PRIMARY KEY)"
 # keys = ["id"]
+# partition_by = ["region"]         # of a new target; in Iceberg also "days(created_at)", "bucket(16, id)", …
+#                                   # or cluster_by = ["customer_id"], liquid clustering of a new target in Delta
 # log = false                       # true: keep all changes, in orders__log, instead of the table
 # history = true                    # keep the table, and all changes in orders__log
 # skip = true

@@ -1,31 +1,16 @@
-"""Keep a copy of a table: each run merges the changes since the last run.
+"""A copy of a table in plain Parquet, which each micro-batch writes again: what tests of streams compare with SQL.
 
-    python -m examples.stream_to_table --bootstrap localhost:9092 --topic tidb-shop --table shop.orders \
-        --output /data/orders --checkpoint /data/checkpoints/orders
-
-    from examples.stream_to_table import rows
-    rows(spark, "/data/orders").show()
-
-The copy is plain Parquet, and each micro-batch writes all of it again. That is fine for tables of some gigabytes, and
-shows what is needed. With Delta Lake or Iceberg, `merge` below is a MERGE by the same keys, with the same condition.
+merge = merge_into(output, keys)
+changes.writeStream.foreachBatch(merge)…
+rows(spark, output).show()
 """
 
-import argparse
-import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (what everybody calls it)
-
-parser = argparse.ArgumentParser(prog="python -m examples.stream_to_table")
-parser.add_argument("--bootstrap", required=True, help="Kafka's address, host:port")
-parser.add_argument("--topic", required=True, help="the topic that TiCDC writes to")
-parser.add_argument("--table", required=True, help="database.table")
-parser.add_argument("--output", required=True, help="folder of the copy")
-parser.add_argument("--checkpoint", required=True, help="folder where Spark stores its progress")
 
 
 def read_changes(spark: SparkSession, bootstrap: str, topic: str, table: str) -> DataFrame:
@@ -96,34 +81,3 @@ def make_current(output: str, version: int) -> None:
 def rows(spark: SparkSession, output: str) -> DataFrame:
     """Read the copy: the rows that are not deleted."""
     return spark.read.parquet(folder(output, current_version(output))).where("_change_type <> 'delete'")
-
-
-def main() -> None:
-    """Merge the new changes."""
-    arguments = parser.parse_args()
-
-    # Spark's workers use this Python. If the package is installed, `ticdc` needs no registration.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(f"copy of {arguments.table}")
-    spark = builder.config("spark.sql.shuffle.partitions", "8").getOrCreate()  # the number of files of the copy
-
-    changes = read_changes(spark, arguments.bootstrap, arguments.topic, arguments.table)
-
-    # TiCDC says which columns identify a row, and the metadata of the schema has it.
-    keys = [field.name for field in changes.schema if field.metadata.get("ticdc.key")]
-    if not keys:
-        sys.exit(f"{arguments.table} has no primary key: there is nothing to merge by")
-
-    query = (
-        changes.writeStream.foreachBatch(merge_into(arguments.output, keys))
-        .option("checkpointLocation", arguments.checkpoint)
-        .trigger(availableNow=True)  # `processingTime="1 minute"` would run forever
-        .start()
-    )
-    query.awaitTermination()
-
-    print(f"{arguments.table}, keyed by {', '.join(keys)}: {rows(spark, arguments.output).count()} rows")
-
-
-if __name__ == "__main__":
-    main()

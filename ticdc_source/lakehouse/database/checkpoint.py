@@ -1,0 +1,63 @@
+"""What the checkpoint of a stream says: which query it is of, which micro-batches have ended, and where it started.
+
+Spark alone knows the file system, so Spark reads the files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+__all__ = ["StreamCheckpoint", "starts_of"]
+
+
+class StreamCheckpoint:
+    """The checkpoint of a streaming query.
+
+    Args:
+        spark: the session.
+        folder: its folder.
+    """
+
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        self._spark = spark
+        self.folder = folder
+
+    def query_id(self) -> str | None:
+        """Return the id of the query, which is as old as the checkpoint; None if there is no checkpoint."""
+        try:
+            return str(json.loads(self._text("metadata") or "")["id"])
+        except (KeyError, TypeError, ValueError):  # Spark creates the file, and then writes it
+            return None
+
+    def committed(self) -> int:
+        """Return the number of the last micro-batch that has ended; -1 if none has."""
+        try:
+            files = self._spark.read.format("binaryFile").load(f"{self.folder}/commits").select("path").collect()
+        except AnalysisException:
+            return -1
+        names = (row["path"].rpartition("/")[2] for row in files)
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+    def starts(self) -> Mapping[str, Mapping[str, int]] | None:
+        """Return the offset at which the stream started, by topic and partition; None if that is not known any more."""
+        return starts_of(self._text("offsets/0") or "")
+
+    def _text(self, name: str) -> str | None:
+        try:
+            rows = self._spark.read.text(f"{self.folder}/{name}", wholetext=True).collect()
+        except AnalysisException:
+            return None
+        return str(rows[0][0]) if rows else None
+
+
+def starts_of(text: str) -> Mapping[str, Mapping[str, int]] | None:
+    """Return where a stream started, by the file of its first offset in the checkpoint: its last line is the end."""
+    try:
+        started = json.loads(text.splitlines()[-1])["$init"]
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
+    return {topic: dict(offsets) for topic, offsets in started.items() if not topic.startswith("$")}

@@ -1,0 +1,94 @@
+"""Why a table could not be written: somebody else has committed meanwhile, every table is affected, or it alone is."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ticdc_source.errors import DecodeError, KafkaUnavailableError, OptionError, SchemaError, TiCDCSourceError
+
+__all__ = ["Shared", "is_conflict", "retried", "text_of"]
+
+Result = TypeVar("Result")
+
+# Delta's and Iceberg's errors of two writers that commit at once, and of a commit whose answer was lost. A repeated
+# write finds what it has committed by its number, so it is safe in each case.
+_CONFLICT = re.compile(
+    r"DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED"
+    r"|\b(?:Concurrent\w+|MetadataChanged|ProtocolChanged|CommitFailed|CommitStateUnknown)Exception\b"
+    r"|Found conflicting files|Cannot commit,? .*(?:stale|concurrent|conflict)",
+)
+_PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each further attempt
+# What Spark says of an error of ours that was raised on a worker.
+_OURS = re.compile(r"ticdc_source\.errors\.(\w+): (.*)")
+_OF_ONE_TABLE = (DecodeError, OptionError, SchemaError)  # what the messages and the options of a table are
+
+
+def is_conflict(error: Exception) -> bool:
+    """Return whether another writer has committed at the same time, so that the same write may succeed now."""
+    return not isinstance(error, TiCDCSourceError) and _CONFLICT.search(str(error)) is not None
+
+
+def retried(write: Callable[[], Result], sleep: Callable[[float], object] = time.sleep) -> Result:
+    """Write, and again if another writer has committed at the same time.
+
+    Args:
+        write: writes what it has not written yet.
+        sleep: waits for so many seconds.
+    """
+    for pause in _PAUSES_S:
+        try:
+            return write()
+        except Exception as error:  # each engine has its own
+            if not is_conflict(error):
+                raise
+            sleep(pause)
+    return write()
+
+
+def text_of(error: Exception) -> str:
+    """Return what an error says; of one that was raised on a worker, what it said there."""
+    ours = _OURS.search(str(error))
+    return ours[2] if ours is not None and not isinstance(error, TiCDCSourceError) else str(error)
+
+
+@dataclass(slots=True, kw_only=True)
+class Shared:
+    """Tells errors of one table from those that would set every table aside.
+
+    Attributes:
+        stopping: is set when the sync is stopped: what its end does to tables is not their trouble.
+        try_store: reads and writes a small table in the store of all tables; raises an error if that fails.
+        clock: a monotonic clock, in seconds.
+    """
+
+    stopping: threading.Event
+    try_store: Callable[[], None]
+    clock: Callable[[], float] = time.monotonic
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _tried_at: float = float("-inf")
+
+    def stops_all(self, error: Exception) -> bool:
+        """Return whether an error is none of one table: brokers, the session or the store are gone.
+
+        Raises:
+            Exception: what the store says, if it is the store.
+        """
+        if self.stopping.is_set():
+            return True
+        unavailable = KafkaUnavailableError.__name__
+        if isinstance(error, KafkaUnavailableError) or f"errors.{unavailable}" in str(error):
+            return True
+        if isinstance(error, _OF_ONE_TABLE):
+            return False
+        failed_at = self.clock()
+        with self._lock:  # tables fail side by side: one attempt after the last of them is enough
+            if self._tried_at < failed_at:
+                began = self.clock()
+                self.try_store()
+                self._tried_at = began
+        return self.stopping.is_set()
