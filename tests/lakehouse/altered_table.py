@@ -63,13 +63,13 @@ class AlteredTable:
     def create(self, columns: Mapping[str, str], key: Sequence[str]) -> None:
         """Create the table."""
         self._columns, self.key = dict(columns), list(key)
-        lines = [f"`{name}` {definition}" for name, definition in columns.items()]
+        lines = [f"{_quoted(name)} {definition}" for name, definition in columns.items()]
         lines += [f"PRIMARY KEY ({', '.join(key)})"] if key else []
-        self._ddl(f"CREATE TABLE `{self.name}` ({', '.join(lines)})", "create table")
+        self._ddl(f"CREATE TABLE {_quoted(self.name)} ({', '.join(lines)})", "create table")
 
     def drop(self) -> None:
         """Drop the table."""
-        self._ddl(f"DROP TABLE `{self.name}`", "drop table")
+        self._ddl(f"DROP TABLE {_quoted(self.name)}", "drop table")
 
     def alter(self, action: str, *, gone: Sequence[str] = (), **columns: str) -> None:
         """Run an ALTER TABLE.
@@ -84,7 +84,7 @@ class AlteredTable:
         kind = "modify column"
         if words[0] in ("add", "drop"):
             kind = f"{words[0]} {'primary key' if words[1] == 'primary' else 'column'}"
-        self._ddl(f"ALTER TABLE `{self.name}` {action}", kind)
+        self._ddl(f"ALTER TABLE {_quoted(self.name)} {action}", kind)
 
     def insert(self, **row: Any) -> None:
         """Insert a row; columns that are not given are NULL."""
@@ -136,3 +136,7 @@ class AlteredTable:
         self.commit_ts += 1 << 18
         event = {**event, "commit_ts": self.commit_ts, "schema": DATABASE, "table": self.name}
         self._messages.append(self._encoder.message([event], [self._table]))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

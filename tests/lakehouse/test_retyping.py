@@ -152,7 +152,7 @@ def test_numbers_stand_for_labels_and_bits(lake: Lake) -> None:
     assert lake.rows(TARGET, "id", "e", "s") == [(1, 2, 5), (2, 3, 5), (3, None, 0)]
 
 
-@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("alone", [False, pytest.param(True, marks=MORE)])
 def test_numbers_follow_labels_that_are_reordered(lake: Lake, *, alone: bool) -> None:
     """A target that keeps numbers gets those of the new order, once; a number whose label is gone is refused."""
     writer = Writer(lake, keys=None)
@@ -176,6 +176,7 @@ def test_numbers_follow_labels_that_are_reordered(lake: Lake, *, alone: bool) ->
     assert lake.writes == before
 
 
+@MORE
 def test_a_renamed_column_of_another_type(lake: Lake) -> None:
     """CHANGE v w int: w has the values as numbers, unless only TiDB knows one; then nothing is written."""
     events = [ddl("ALTER TABLE t CHANGE v w int", 20)]
@@ -217,6 +218,7 @@ def test_a_renamed_time_is_no_number(lake: Lake) -> None:
         writer.merge(1, [("insert", 21, 2, "x")], columns(w=VARCHAR), ddl=[ddl("ALTER TABLE t CHANGE v w text", 20)])
 
 
+@pytest.mark.slow("a merge for each moment of a crash")
 def test_deleted_keys_of_another_type(lake: Lake) -> None:
     """DROP and CREATE with a key of another type: deletes of both tables are told apart, also after a crash."""
     writer = Writer(lake, keys=None, deletes="hard")

@@ -118,6 +118,26 @@ def test_secrets_come_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert options["kafka.bootstrap.servers"] == "localhost:9092"
 
 
+def test_a_tidb_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address of TiDB, its user and its password are in the configuration, and not in its text."""
+    monkeypatch.setenv("TIDB_PASSWORD", "hush")
+    section = """
+[tidb]
+url = "jdbc:mysql://tidb.internal:4000/"
+user = "reader"
+password = { env = "TIDB_PASSWORD" }
+rows_per_range = 5000
+properties = { sslMode = "REQUIRED" }
+"""
+    config = read_toml(FILE + section)
+
+    assert config.tidb is not None
+    given = {"sslMode": "REQUIRED", "user": "reader", "password": "hush"}
+    assert (config.tidb.address.given(), config.tidb.rows_per_range) == (given, 5000)
+    assert not any(secret in repr(config) for secret in ("hush", "reader", "tidb.internal", "REQUIRED"))
+    assert read_toml(FILE).tidb is None
+
+
 def test_arguments_replace_what_the_file_says() -> None:
     """A value given by section and key takes the place of the file's, with dots in the names of options."""
     config = read_toml(FILE, {"target.path": "/other", "source.kafka.bootstrap.servers": "h:1", "trigger": "5 seconds"})
@@ -154,6 +174,11 @@ def test_arguments_replace_what_the_file_says() -> None:
     (edited("skip = true", "partition_by = 'region'"), "partition_by = 'region': expected a list of texts"),
     (edited("skip = true", "partition_by = ['days(at)']"), r'\[table."shop.refunds"\]: Delta partitions by columns'),
     (edited('table."shop.refunds"', 'table."refunds"'), "expected the name of a table"),
+    (f"{FILE}[tidb]\nuser = 'reader'", "sync.toml lacks tidb.url, such as 'jdbc:mysql"),
+    (f"{FILE}[tidb]\nurl = 'jdbc:mysql://h/'\npasword = 'x'", r"Unknown key 'pasword' in \[tidb\]; did you mean"),
+    (f"{FILE}[tidb]\nurl = 'mysql://h:4000/'", "must begin with jdbc:mysql:"),
+    (f"{FILE}[tidb]\nurl = 'jdbc:mysql://h/?useSSL=true&tinyInt1isBit=true'", "setting tinyint1isbit cannot be given"),
+    (f"{FILE}[tidb]\nurl = 'jdbc:mysql://h/'\nrows_per_range = 0", "tidb.rows_per_range = 0: it must be 1 or more"),
 ])  # fmt: skip
 def test_what_is_wrong_is_refused_before_anything_is_written(text: str, error: str) -> None:
     """The error names the key, what it expected, and the nearest key that exists."""

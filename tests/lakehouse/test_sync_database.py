@@ -276,6 +276,7 @@ def test_a_database_is_copied(sync: Callable[..., Sync], engine: str, mode: str,
     life.wait_for(partial(example.is_at, 1, committed=False), seconds=SECONDS)
     time.sleep(1)
     life.kill()
+    forget_an_empty_checkpoint(example.checkpoint)
 
     produce(example.servers, example.topic, [(0, None, b'{"database": "shop", "table', [], None)])
     example.write([1.0] * len(feed.records))

@@ -39,6 +39,7 @@ KINDS: dict[str, tuple[str, list[str]]] = {
     "decimal": ("a DECIMAL(65,30), PRIMARY KEY (a) CLUSTERED", _DECIMALS),
     "fractions": ("a DECIMAL(5,5), PRIMARY KEY (a) CLUSTERED", [f"-0.{number:05d}" for number in range(ROWS)]),
     "double": ("a DOUBLE, PRIMARY KEY (a) CLUSTERED", [f"{(-1) ** one}.1e{one * 5 - 150}" for one in range(ROWS)]),
+    "small doubles": ("a DOUBLE, PRIMARY KEY (a) CLUSTERED", [f"{(-1) ** one * one}.5e-99" for one in range(ROWS)]),
     "float": ("a FLOAT, PRIMARY KEY (a) CLUSTERED", [f"{one - 30}.1" for one in range(ROWS)]),
     "text": ("a VARCHAR(20) COLLATE utf8mb4_bin, PRIMARY KEY (a) CLUSTERED", _TEXTS),
     "text of general_ci": (f"a {_GENERAL}, PRIMARY KEY (a) CLUSTERED", _TEXTS),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from ticdc_source.cli.arguments import add_overrides, argument, file_path, overrides_of, words
+from ticdc_source.cli.loads import Loads
 from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
 from ticdc_source.errors import OptionError
 from ticdc_source.options.parsers import one_of, tables
@@ -118,12 +119,17 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     if not arguments.json:
         errors().print(f"reading {plain(', '.join(config.topics))}")
-    report = sync(
-        spark,
-        config,
-        resume=tuple(arguments.resume),
-        on_batch=lambda one: print_json(one.as_json(), indent=None) if arguments.json else _show_batch(one),
-    )
+    loads = Loads(json=arguments.json)
+    try:
+        report = sync(
+            spark,
+            config,
+            resume=tuple(arguments.resume),
+            on_batch=lambda one: print_json(one.as_json(), indent=None) if arguments.json else _show_batch(one),
+            on_load=loads.show,
+        )
+    finally:
+        loads.close()
     if not arguments.json:
         set_aside = report.set_aside
         output().print(f"done: {_count(len(report.tables), 'table')}, {len(set_aside):,} set aside")
@@ -193,7 +199,7 @@ def _table(statuses: Iterable[TableStatus], now: float) -> object:
             "" if lag is None else f"{lag:,.0f} s",
             _moment(None if each.maintained_ms is None else of_ms(each.maintained_ms)),
         )
-        shown.add_row(*map(plain, cells))
+        shown.add_row(*map(plain, cells), f"{each.images:,}")
     return shown
 
 

@@ -51,6 +51,7 @@ def find_tables(
     earlier_tables: Iterable[TableName] = (),
     earlier_types: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     options_of: Callable[[TableName], Options] | None = None,
+    known_ddl: Mapping[str, Sequence[DDLEvent]] = MappingProxyType({}),
 ) -> FoundTables:
     """Return which tables a micro-batch has.
 
@@ -61,6 +62,8 @@ def find_tables(
         earlier_tables: the tables of earlier micro-batches.
         earlier_types: the types of their columns, which decide for columns that have only NULLs now.
         options_of: the options of a table, if tables have options of their own.
+        known_ddl: DDL of tables that is known from elsewhere, by the table's name in lower case. It tells types and
+            keys, and is not returned.
 
     Raises:
         OptionError: the protocol cannot be detected.
@@ -89,7 +92,8 @@ def find_tables(
         types = earlier_types.get(str(name), {})
         own = options if options_of is None else options_of(name)
         try:
-            schema = result.schemas[name] = schema_of_sample(_only(now, name), own, types)
+            its_sample = _only(now, name, known_ddl.get(str(name).lower(), ()))
+            schema = result.schemas[name] = schema_of_sample(its_sample, own, types)
         except TiCDCSourceError as error:
             result.errors[name] = error
         else:
@@ -135,12 +139,12 @@ def _names(sample: Sample, earlier_tables: Iterable[TableName]) -> Sequence[Tabl
     return list(dict.fromkeys(spelt[lower_case(name)] for name in sample.rows))
 
 
-def _only(sample: Sample, name: TableName) -> Sample:
+def _only(sample: Sample, name: TableName, known_ddl: Sequence[DDLEvent]) -> Sample:
     return Sample(
         sample.decoder,
         TableFilter(((name.database, name.table),)),
         rows={table: parts for table, parts in sample.rows.items() if table.is_same(name)},
-        ddl=sample.ddl,
+        ddl=[*known_ddl, *sample.ddl],
         scanned=sample.scanned,
         table_ddl=sample.table_ddl,
     )

@@ -13,6 +13,7 @@ and `maintain` tidies the files.
 
 from ticdc_source.lakehouse.database.config import MaintainConfig, SyncConfig, TableConfig
 from ticdc_source.lakehouse.database.sync import SyncReport, sync
+from ticdc_source.lakehouse.database.tidb_config import TiDBConfig
 from ticdc_source.lakehouse.history import scd2_view
 from ticdc_source.lakehouse.log import LogReport, append_log, is_merged
 from ticdc_source.lakehouse.maintenance import commits_of, maintain, purge_deleted, resolved_ts_of
@@ -25,6 +26,7 @@ __all__ = [
     "SyncConfig",
     "SyncReport",
     "TableConfig",
+    "TiDBConfig",
     "append_log",
     "commits_of",
     "is_merged",

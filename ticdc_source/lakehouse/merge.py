@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from pyspark.sql import DataFrame
@@ -223,7 +224,7 @@ class _Merge:
         exists = self.target.exists()
         remembered = self.target.properties() if exists else {}
         self.layout.check(self.target.engine, self.target.name)
-        if exists and self.target.columns():
+        if exists and not self._only_had_ddl(remembered):
             self.layout.check_target(self.target.name, remembered)
         repeated = exists and has_batch(self.target, self.facts, remembers=True)
         old_rows = OldRows.after(
@@ -282,9 +283,12 @@ class _Merge:
                 self._forget_rows(self.target, plan.sequence, truncated_ts or 0)
             retyping.carry_out()
             retyping.renumber(plan.sequence, self.facts)
-            if self.layout and not existing:  # until now it only has had DDL
+            if self.layout and self._only_had_ddl(remembered):
                 own = {name: value for name, value in remembered.items() if name.startswith(_OWN)}
-                self._create(self.target, plan.add, own, deletes, plan.prefix, replaces=True)
+                columns = [*(NewColumn(name, type_) for name, type_ in existing.items()), *plan.add]
+                self._create(
+                    self.target, columns, {KEYS: keys_as_text(keys), **own}, deletes, plan.prefix, replaces=True
+                )
             else:
                 self._alter(plan)
             if plan.committed_at is not None and COMMIT_TIME not in remembered:  # it is new, or was not filled
@@ -340,9 +344,9 @@ class _Merge:
             waits = old_rows.of_another_type(columns, ())
             where = f"{quoted(sequence)}.commit_ts > {old_rows.state.truncated_ts or 0}"
             where += "" if deleted is None else f" AND NOT {quoted(deleted)}"
-            frame = self.target.frame().where(where)
-            retyping.check_numbers(lambda: frame, sequence)
-            old_rows.check_rows(columns, columns, lambda: frame, sequence, moved=retyping.moved(), waits=waits)
+            rows = partial(self._rows, where)
+            retyping.check_numbers(rows, sequence)
+            old_rows.check_rows(columns, columns, rows, sequence, moved=retyping.moved(), waits=waits)
             retyping.renumber(sequence, self.facts)
             stated = retyping.as_properties()
             old_rows.in_target(sequence, deleted, self.facts, stated, moved=retyping.moved(), waits=waits)
@@ -351,6 +355,9 @@ class _Merge:
             own += [NewColumn(deleted, BooleanType())] if deleted else []
             self._create(self.target, own, properties, deletes, prefix)
         return MergeReport(target=self.target.name, created=not exists and self.target.exists())
+
+    def _rows(self, where: str) -> DataFrame:
+        return self.target.frame().where(where)
 
     def _deletes(self, remembered: Mapping[str, str]) -> str:
         before = remembered.get(DELETES)
@@ -528,7 +535,7 @@ class _Merge:
         facts |= time_property(self.changes.time_as)
         aside = "" if target is self.target else "__deleted"
         location = None if self.location is None else f"{self.location.rstrip('/')}{aside}"
-        layout = self.layout if target is self.target and columns else DataLayout()
+        layout = self.layout if target is self.target and KEYS in more else DataLayout()
         clause = layout.in_sql(target.name, [column.name for column in columns])
         settings = {**facts, **layout.as_properties(), **self.properties}
         target.create(columns, settings, location, layout=clause, replaces=replaces)
@@ -536,6 +543,13 @@ class _Merge:
     def _forget_rows(self, target: Target, sequence: str, until: int) -> None:
         """Remove the rows of a table that was dropped; by the key of the new one they could be found twice."""
         target.delete_rows(f"{quoted(sequence)}.commit_ts <= {until}", CommitFacts())
+
+    def _only_had_ddl(self, remembered: Mapping[str, str]) -> bool:
+        """Return whether a target, which exists, has been created for DDL alone, and has no row and no column yet."""
+        if DELETES not in remembered or KEYS in remembered:
+            return False
+        prefix = self._prefix(remembered)
+        return {*self.target.columns()} <= {f"{prefix}sequence", f"{prefix}is_deleted"}
 
     def _alter(self, plan: MergePlan) -> None:
         if plan.add:

@@ -68,6 +68,9 @@ class KeyColumn:
                 return f"'{text}'" if _is_moment(text) else None
             case "time":
                 return f"'{text}'" if _TIME.fullmatch(text) else None
+            case "float" if _NUMBER.fullmatch(text):  # as a DECIMAL, TiDB would round it to 30 digits after the point
+                digits = repr(float(text))
+                return digits if "e" in digits else f"{digits}e0"
             case _:
                 return text if _NUMBER.fullmatch(text) else None
 

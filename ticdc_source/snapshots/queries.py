@@ -144,6 +144,18 @@ class SnapshotTable:
         name = quote(column.name)
         return f"(SELECT MIN({name}) AS low, MAX({name}) AS high FROM {self.quoted}) AS bounds"  # noqa: S608
 
+    def create_sql(self) -> str:
+        """Return a `CREATE TABLE` with the types and the key of the table: what DDL in a topic would say of it."""
+        lines = [f"{quote(column.name)} {column.type}{'' if column.facts.nullable else ' NOT NULL'}"
+                 for column in self.columns]  # fmt: skip
+        primary = [quote(column.name) for column in self.columns if column.facts.primary_key]
+        handle = [quote(column.name) for column in self.columns if column.facts.handle_key]
+        if primary:
+            lines.append(f"PRIMARY KEY ({', '.join(primary)})")
+        elif handle:
+            lines.append(f"UNIQUE KEY handle_key ({', '.join(handle)})")
+        return f"CREATE TABLE {self.quoted} ({', '.join(lines)})"
+
     @property
     def quoted(self) -> str:
         """The name of the table as SQL."""

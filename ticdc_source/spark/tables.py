@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Literal
 
 import pyarrow as pa
@@ -108,6 +108,7 @@ def tables(
     on_table_error: OnTableError = "fail",
     resume: Mapping[str, int] | None = None,
     table_options: Mapping[str, Mapping[str, OptionValue]] | None = None,
+    known_ddl: Mapping[str, Sequence[DDLEvent]] = MappingProxyType({}),
     **options: OptionValue,
 ) -> Tables:
     """Return the typed changes of each table that a micro-batch has, new tables included.
@@ -135,6 +136,8 @@ def tables(
             the micro-batch in which it was skipped: `{"shop.orders": 17}`. It has no effect on a later skip.
         table_options: options of single tables beside those of all, such as
             `{"shop.orders": {"schemaHints": "amount decimal(12,2)"}}`.
+        known_ddl: DDL of tables that is known from elsewhere, by the table's name in lower case: it tells types and
+            keys as DDL of the topic does, and is not in `ddl` of the result.
         options: the options of the source, such as `tables="shop.*"` and `timeZone="UTC"`.
 
     Example:
@@ -159,7 +162,7 @@ def tables(
     try:
         if state is None or batch_id is None:
             records = result.persist(_as_records(frame, options).withColumn("_held", sf.lit(False)))  # noqa: FBT003
-            batch = _MicroBatch(records, parsed, own, Progress())
+            batch = _MicroBatch(records, parsed, own, Progress(), known_ddl=known_ddl)
             batch.fill(result, batch.content(_no_records(), on_table_error), on_table_error, {})
             return result
         before = state.before(frame.sparkSession, batch_id)
@@ -168,7 +171,9 @@ def tables(
             result.protocol = _protocol_of(records, parsed)
             parsed, own = _with_protocol(result.protocol, parsed, own)
         progress = _progress(records, before.progress, batch_id, state.partitions)
-        batch = _MicroBatch(records, parsed, own, before.progress, _held_from(progress, consistency))
+        batch = _MicroBatch(
+            records, parsed, own, before.progress, _held_from(progress, consistency), known_ddl=known_ddl
+        )
         content = batch.content(before.ddl, on_table_error)
         skipped = {name: skip for name, skip in before.progress.skipped.items() if (resume or {}).get(name) != skip[0]}
         result.resolved_ts, result.resolved_before = progress.resolved_ts, before.progress.resolved_ts
@@ -199,6 +204,7 @@ def replayed(
     resolved_before: int | None,
     held_from: int | None,
     table_options: Mapping[str, Mapping[str, OptionValue]] | None = None,
+    known_ddl: Mapping[str, Sequence[DDLEvent]] = MappingProxyType({}),
     **options: OptionValue,
 ) -> Tables:
     """Return the changes of records that were kept while a table was set aside: those that `tables` has returned then.
@@ -216,6 +222,7 @@ def replayed(
             were returned earlier.
         held_from: the commit-ts from which the last of them held changes back; None if it held none back.
         table_options: as for `tables`.
+        known_ddl: as for `tables`.
         options: the options of `tables`.
     """
     parsed = _checked(kept, state, batch_id, "latest", "report", options)
@@ -227,7 +234,9 @@ def replayed(
         records = result.persist(kept.repartition(*place[:2]).sortWithinPartitions(*place))
         result.protocol = _protocol_of(records, parsed)
         parsed, own = _with_protocol(result.protocol, parsed, own)
-        batch = _MicroBatch(records, parsed, own, replace(before.progress, resolved_ts=resolved_before), held_from)
+        batch = _MicroBatch(
+            records, parsed, own, replace(before.progress, resolved_ts=resolved_before), held_from, known_ddl=known_ddl
+        )
         batch.fill(result, batch.content(_ddl_before(before.ddl, records), "report"), "report", {})
     except BaseException:
         result.close()
@@ -374,6 +383,7 @@ class _MicroBatch:
         own: the options of single tables, by their names in lower case.
         before: the progress before it.
         held_from: the commit-ts from which changes are held back; None if none are.
+        known_ddl: DDL of tables that is known from elsewhere.
     """
 
     def __init__(
@@ -383,7 +393,10 @@ class _MicroBatch:
         own: Mapping[str, Options],
         before: Progress,
         held_from: int | None = None,
+        *,
+        known_ddl: Mapping[str, Sequence[DDLEvent]],
     ) -> None:
+        self._known_ddl = known_ddl
         self._records = records
         self._options = options
         self._own = own
@@ -402,8 +415,9 @@ class _MicroBatch:
         reports = on_table_error == "report"
         options = replace(self._options, mode="DROPMALFORMED") if reports else self._options
         content = find_tables(
-            records, earlier_ddl, options, earlier_tables, self._before.column_types, options_of=self.options_of
-        )
+            records, earlier_ddl, options, earlier_tables, self._before.column_types,
+            options_of=self.options_of, known_ddl=self._known_ddl,
+        )  # fmt: skip
         if content.corrupt is not None and not reports:
             warn(f"mode=DROPMALFORMED: {content.corrupt}")
         return content

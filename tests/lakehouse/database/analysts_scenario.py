@@ -79,7 +79,7 @@ class Example:
             time_as="text",
             views=True,
             trigger="1 second",
-            table={ORDERS: TableConfig(history=True), CUSTOMERS: TableConfig(deletes="hard")},
+            table_configs={ORDERS: TableConfig(history=True), CUSTOMERS: TableConfig(deletes="hard")},
         )
         self.messages: dict[str, list[Any]] = {table: [] for table in (ORDERS, CUSTOMERS, ITEMS)}
         for message in read_messages("canal-json"):

@@ -67,6 +67,16 @@ class Rows:
     def __init__(self, tidb: TiDB, name: TableName, spark: SparkSession) -> None:
         self.tidb, self.name, self.spark = tidb, name, spark
 
+    @property
+    def table(self) -> Rows:
+        """What says how the table was created."""
+        return self
+
+    def create_sql(self) -> str:
+        """Return its `CREATE TABLE`."""
+        key = "" if self.name == EVENTS else ", PRIMARY KEY (id)"
+        return f"CREATE TABLE `{self.name.database}`.`{self.name.table}` (id int NOT NULL, v varchar(30){key})"
+
     def ranges_of(self, _rows: int) -> list[Range]:
         """Return ranges of as many rows as a region has now."""
         size = self.tidb.region_size

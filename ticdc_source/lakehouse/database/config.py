@@ -13,6 +13,7 @@ from ticdc_source.errors import OptionError, nearest
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse.data_layout import DataLayout
 from ticdc_source.lakehouse.database.names import Layout
+from ticdc_source.lakehouse.database.tidb_config import TiDBConfig
 from ticdc_source.options.names import refuse_unknown
 from ticdc_source.options.options import Options, applies_to_records
 from ticdc_source.options.parsers import ParseError, duration_ms
@@ -150,6 +151,7 @@ class SyncConfig:
         maintain: when the files of the tables are tidied; None for never.
         spark: settings of the Spark session that the command starts.
         table_configs: settings of single tables, by name; `[table."…"]` in the file.
+        tidb: where the rows are read that were there before the first change; None copies changes only.
     """
 
     source: Mapping[str, str] = field(repr=False)
@@ -172,6 +174,7 @@ class SyncConfig:
     maintain: MaintainConfig | None = None
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
     table_configs: Mapping[str, TableConfig] = field(default_factory=dict)
+    tidb: TiDBConfig | None = None
 
     def __post_init__(self) -> None:
         """Check all that can be checked without Spark.

@@ -15,7 +15,7 @@ from ticdc_source.errors import CheckpointError
 from ticdc_source.events import TableName
 from ticdc_source.snapshots.jdbc import Range
 
-__all__ = ["LoadFolder", "Plan", "rows_in"]
+__all__ = ["LoadFolder", "Plan", "created_tables", "rows_in"]
 
 _TSO = "tso"
 
@@ -87,9 +87,10 @@ class LoadFolder:
         except (ValueError, KeyError, TypeError):
             raise self._unreadable(place) from None
 
-    def keep_plan(self, spark: SparkSession, table: TableName, at: int, plan: Plan) -> None:
-        """Remember how a table is read; only then is it read."""
-        self._write(spark, _place(table, at), json.dumps({"table": str(table), "groups": plan.groups}))
+    def keep_plan(self, spark: SparkSession, table: TableName, at: int, plan: Plan, create: str = "") -> None:
+        """Remember how a table is read, and the `CREATE TABLE` of that moment; only then is it read."""
+        kept = {"database": table.database, "table": table.table, "create": create, "groups": plan.groups}
+        self._write(spark, _place(table, at), json.dumps(kept))
 
     def _read(self, spark: SparkSession, name: str) -> str | None:
         try:  # a pattern: Spark logs a traceback if a folder that is named is missing
@@ -108,6 +109,16 @@ class LoadFolder:
             "again: rows that are in their targets change nothing"
         )
         return CheckpointError(msg)
+
+
+def created_tables(spark: SparkSession, folder: str, at: int) -> list[tuple[TableName, str]]:
+    """Return the tables whose load as of a TSO has begun in a folder, with the `CREATE TABLE` of that moment."""
+    try:
+        rows = spark.read.text(f"{folder}/{at}/*/", wholetext=True).collect()
+    except AnalysisException:  # none has
+        return []
+    plans = [json.loads(row[0]) for row in rows]
+    return [(TableName(plan["database"], plan["table"]), plan["create"]) for plan in plans if plan.get("create")]
 
 
 def _place(table: TableName, at: int) -> str:

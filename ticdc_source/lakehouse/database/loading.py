@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
@@ -55,6 +55,7 @@ class Destination:
         column_prefix: what precedes the names of the columns that are added.
         commit_time: whether the target has the time of a row's last commit.
         time_as: how TIME is stored: `micros` or `text`.
+        as_log: whether the rows go to the log also if the table has a key.
         partition_by: the columns by which a new target is partitioned.
         cluster_by: the columns of liquid clustering, for a new target in Delta.
     """
@@ -69,6 +70,7 @@ class Destination:
     column_prefix: str | None = None
     commit_time: bool = False
     time_as: Literal["micros", "text"] | None = None
+    as_log: bool = False
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
 
@@ -88,14 +90,24 @@ class LoadProgress:
         rows: about how many of its rows are in the target.
         of: about how many rows it has.
         seconds: for how long it has been loading, in this run.
+        had: about how many rows were there when this run began.
         complete: whether all its rows are there.
+        failed: whether the load of the table has ended with an error.
     """
 
     table: TableName
     rows: int
     of: int
     seconds: float
+    had: int = 0
     complete: bool = False
+    failed: bool = False
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the load will go on at the speed of this run; None if nothing tells it yet."""
+        new = self.rows - self.had
+        return None if new <= 0 or self.seconds <= 0 else self.seconds * max(0, self.of - self.rows) / new
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +118,7 @@ class TableLoad:
         table: the table.
         target: the name of the target, or of the log.
         complete: the TSO from which on the target has every row; None if it has not.
+        created: the TSO of the load that created the target, which so has nothing of before; None if no load did.
         rows: about how many rows were read.
         ranges: how many ranges were read.
         had: how many ranges the target had already, of a run before.
@@ -115,6 +128,7 @@ class TableLoad:
     table: TableName
     target: str
     complete: int | None = None
+    created: int | None = None
     rows: int = 0
     ranges: int = 0
     had: int = 0
@@ -152,6 +166,7 @@ def load_tables(
     ranges_per_commit: int = 8,
     zero_date: str = "null",
     on_progress: Callable[[LoadProgress], None] | None = None,
+    stop: threading.Event | None = None,
 ) -> LoadReport:
     """Read tables as of one TSO, side by side, and write each into its target, range by range.
 
@@ -174,6 +189,7 @@ def load_tables(
         ranges_per_commit: how many ranges are one commit. They are read in parallel.
         zero_date: as in `snapshot`.
         on_progress: what is called after each commit, in the thread of a table.
+        stop: ends the load after the commits that are under way, once it is set.
 
     Raises:
         TiCDCSourceError: TiDB cannot be read, or the TSO is older than its GC safe point.
@@ -187,7 +203,8 @@ def load_tables(
     watch = _Watch(tidb, at)
     watch.begin(spark)
     names = tables_at(spark, tidb, tables, at=at) if isinstance(tables, TableFilter) else list(tables)
-    load = _Load(tidb, at, kept, watch, rows_per_range, ranges_per_commit, zero_date, on_progress)
+    stopped = threading.Event() if stop is None else stop
+    load = _Load(tidb, at, kept, watch, rows_per_range, ranges_per_commit, zero_date, on_progress, stopped)
     places = [_destination(target_of(name)) for name in names]
     with ThreadPoolExecutor(parallel, thread_name_prefix="load") as threads:
         futures = [threads.submit(load.table, spark, *one) for one in zip(names, places, strict=True)]
@@ -248,7 +265,7 @@ class _Load:
     ranges_per_commit: int
     zero_date: str
     on_progress: Callable[[LoadProgress], None] | None
-    stopped: threading.Event = field(default_factory=threading.Event)
+    stopped: threading.Event
 
     def table(self, spark: SparkSession, name: TableName, place: Destination) -> TableLoad:
         """Load a table; its error is part of what is returned."""
@@ -256,6 +273,8 @@ class _Load:
             # What a commit records is a setting of the session, so each table has a session of its own.
             return _TableLoad(self, _session_like(spark), name, place).run()
         except Exception as error:  # noqa: BLE001 (of the engine, of the JVM, ours: the other tables go on)
+            if self.on_progress is not None:
+                self.on_progress(LoadProgress(table=name, rows=0, of=0, seconds=0, failed=True))
             return TableLoad(table=name, target=place.target, error=error)
 
 
@@ -266,13 +285,14 @@ class _TableLoad:
         self._load, self._spark, self._name, self._place = load, spark, name, place
         self._began = time.monotonic()
         self._app_id = ""
+        self._had = 0
 
     def run(self) -> TableLoad:
         """Write the ranges that the target lacks, and say that it is complete."""
         for known in (self._place.target, self._place.log):  # without asking TiDB
-            complete = self._complete_since(known)
-            if complete is not None:
-                return TableLoad(table=self._name, target=known, complete=complete)
+            properties = self._properties(known)
+            if COMPLETE in properties:
+                return self._report(known, properties)
         load = self._load
         rows = SnapshotRows.of(
             self._spark,
@@ -285,13 +305,14 @@ class _TableLoad:
         plan = self._plan(rows)
         self._app_id = f"{_WRITER}{load.at}-{plan.digest}"
         whole = rows.frame()
-        is_log = not (self._place.keys or any((one.metadata or {}).get(KEY) == "true" for one in whole.schema))
+        has_key = self._place.keys or any((one.metadata or {}).get(KEY) == "true" for one in whole.schema)
+        is_log = self._place.as_log or not has_key
         target = self._place.log if is_log else self._place.target
         appends = not is_log and self._create(whole)
         if is_log:
             self._check_log()
         start = self._next_group(target)
-        ranges = 0
+        ranges, self._had = 0, rows_in(plan.groups[:start])
         self._tell(plan, start)
         for number in range(start, len(plan.groups)):
             if load.stopped.is_set():
@@ -307,19 +328,20 @@ class _TableLoad:
             self._write(whole.where(F.lit(False)), CommitFacts(None, self._app_id, 0), is_log=True, appends=False)  # noqa: FBT003
         self._opened(target).set_properties({COMPLETE: str(load.at)})
         self._tell(plan, len(plan.groups), complete=True)
-        return TableLoad(
-            table=self._name,
-            target=target,
-            complete=load.at,
+        return replace(
+            self._report(target, self._properties(target)),
             rows=rows_in(plan.groups[start:]),
             ranges=ranges,
             had=sum(map(len, plan.groups[:start])),
         )
 
-    def _complete_since(self, name: str) -> int | None:
+    def _properties(self, name: str) -> Mapping[str, str]:
         target = existing_target(self._spark, name)
-        recorded = None if target is None else target.properties().get(COMPLETE)
-        return None if recorded is None else int(recorded)
+        return {} if target is None else target.properties()
+
+    def _report(self, target: str, properties: Mapping[str, str]) -> TableLoad:
+        created = int(properties[LOAD]) if LOAD in properties else None
+        return TableLoad(table=self._name, target=target, complete=int(properties[COMPLETE]), created=created)
 
     def _plan(self, rows: SnapshotRows) -> Plan:
         """Return the plan of the run before, or else a new one."""
@@ -327,7 +349,7 @@ class _TableLoad:
         plan = load.folder.plan(self._spark, self._name, load.at)
         if plan is None:
             plan = Plan.of(rows.ranges_of(load.rows_per_range), load.ranges_per_commit)
-            load.folder.keep_plan(self._spark, self._name, load.at, plan)
+            load.folder.keep_plan(self._spark, self._name, load.at, plan, rows.table.create_sql())
         return plan
 
     def _create(self, whole: DataFrame) -> bool:
@@ -347,18 +369,20 @@ class _TableLoad:
         return writers <= {None, self._app_id} and has_all
 
     def _check_log(self) -> None:
-        """Refuse a log with rows of a load that began otherwise: without a key, nothing tells them from new ones.
+        """Refuse a log with rows that this load has not written: without a key, nothing tells them from new ones.
 
         Raises:
             TargetError: it has such rows.
         """
         log = existing_target(self._spark, self._place.log)
         writers = {commit.facts.app_id or "" for commit in log.commits()} if log else set()
-        others = [one for one in writers if one.startswith(_WRITER) and one != self._app_id]
+        others = writers - {"", self._app_id}
         if others:
+            of_load = any(one.startswith(_WRITER) for one in others)
+            what = "rows of a load that did not end" if of_load else "changes of before"
             msg = (
-                f"{self._place.log} has rows of a load that did not end, and {self._name} has no key that would tell "
-                f"them from the rows of this one. Drop {self._place.log}, and load again"
+                f"{self._place.log} has {what}, and nothing tells them from the rows of this load: a log has no key. "
+                f"Drop {self._place.log}, and load again"
             )
             raise TargetError(msg)
 
@@ -376,7 +400,7 @@ class _TableLoad:
         if is_log:
             place = self._place
             append_log(frame, place.log, format=place.format, app_id=facts.app_id, batch_id=facts.batch_id,
-                       properties=place.properties, column_prefix=place.column_prefix,
+                       properties={**place.properties, LOAD: str(self._load.at)}, column_prefix=place.column_prefix,
                        time_as=place.time_as, partition_by=place.partition_by,
                        cluster_by=place.cluster_by)  # fmt: skip
         elif not appends:
@@ -428,7 +452,9 @@ class _TableLoad:
             seconds = time.monotonic() - self._began
             rows = rows_in(plan.groups[:groups])
             self._load.on_progress(
-                LoadProgress(table=self._name, rows=rows, of=plan.rows, seconds=seconds, complete=complete)
+                LoadProgress(
+                    table=self._name, rows=rows, of=plan.rows, seconds=seconds, had=self._had, complete=complete
+                )
             )
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.errors import TargetError, TiCDCSourceError, UnexplainedChangeError
+from ticdc_source.events import TableName
 from ticdc_source.lakehouse.database.config import SyncConfig, TableConfig
 from ticdc_source.lakehouse.database.failures import Shared, retried, text_of
 from ticdc_source.lakehouse.database.kept_records import Bounds, KeptRecords
@@ -38,6 +39,7 @@ __all__ = ["MicroBatch", "Outcome"]
 
 _LONGEST_REASON = 2000  # characters
 _CORRUPT = Options(given=frozenset(), kafka={}).column_name_of_corrupt_record
+_METADATA_COLUMNS = 4  # all that the changes of a table have in a micro-batch that has only DDL for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,11 @@ class MicroBatch:
         kept: returns where the records of a table are kept while it is set aside; None if they are there already.
         shared: tells errors of one table from those of all.
         redaction: hides secrets in reasons.
-        views: the views of the tables.
+        views: the views of the tables; None if there are none.
         lost_until: the topics may have lost changes up to this commit-ts; None if they have lost none.
         checked: the tables whose targets this process has found to be the sync's own.
+        begins: returns the status of a table whose rows of before are to be loaded now; None if it has none. None if
+            nothing is to be loaded.
     """
 
     changes: Tables
@@ -85,9 +89,10 @@ class MicroBatch:
     kept: Callable[[str], KeptRecords] | None
     shared: Shared
     redaction: Redaction
-    views: Views
+    views: Views | None = None
     lost_until: int | None = None
     checked: set[str] = field(default_factory=set)
+    begins: Callable[[TableName], TableStatus | None] | None = None
 
     def quarantine_without_table(self) -> int:
         """Put the records of which nobody can tell the table into quarantine; return how many there are.
@@ -126,17 +131,33 @@ class MicroBatch:
         wrong = refused or self.changes.errors.get(name)
         target = "" if refused is not None else self.layout.target(parse_table(name))
         status = self.statuses.get(name) or TableStatus(table_name=name, target=target)
-        if status.state == "set aside":
+        if status.state != "following":
             self._keep(name)
-            return Outcome(status)
+            since = self.facts.batch_id if status.set_aside_batch is None else status.set_aside_batch
+            return Outcome(replace(status, set_aside_batch=since))
         if wrong is not None:
             return self._set_aside(status, wrong)
         try:
+            loading = self._loading(status)
+            if loading is not None:
+                self._keep(name)
+                return Outcome(loading)
             return retried(lambda: self._write(status, self.changes[name]))
         except Exception as error:  # of Spark, Py4J, a catalog or a store: each has its own
             if self.shared.stops_all(error):
                 raise
             return self._write_readable(status, error)
+
+    def _loading(self, status: TableStatus) -> TableStatus | None:
+        """Return the status of a new table whose rows of before are loaded now; None if the topics have them all."""
+        name = status.table_name
+        ddl = self.changes.ddl.get(name, ())
+        is_known = status.kind is not None or status.complete_since is not None
+        is_new = any(ddl_kind(one) == "create_table" for one in ddl)
+        if self.begins is None or is_known or is_new or len(self.changes[name].columns) <= _METADATA_COLUMNS:
+            return None
+        begun = self.begins(parse_table(name))
+        return None if begun is None else replace(begun, table_name=name, set_aside_batch=self.facts.batch_id)
 
     def _write_readable(self, status: TableStatus, error: Exception) -> Outcome:
         """Write what can be read of a table, if bad records are what is wrong; otherwise set it aside."""
@@ -166,6 +187,11 @@ class MicroBatch:
         """
         name, table = status.table_name, parse_table(status.table_name)
         settings, ddl = self.config.of_table(table), self.changes.ddl.get(name, ())
+        if status.loaded_ts is not None:  # the load has brought what is not younger, and DDL of before would undo it
+            frame = frame.where(F.col(f"{self.config.column_prefix}commit_version") > status.loaded_ts)
+            ddl = [one for one in ddl if one.commit_ts is None or one.commit_ts > status.loaded_ts]
+            if status.batch_id < 0 and not ddl and frame.isEmpty():  # older columns must not come back either
+                return Outcome(status)
         created_ts = next((one.commit_ts for one in ddl if ddl_kind(one) == "create_table"), None)
         if created_ts is not None and whole:  # rows that are missing are gone
             status = replace(status, bad_records=0)
@@ -192,7 +218,10 @@ class MicroBatch:
         if not settings.log and has_key is not None and has_key != (kind == "table"):
             check_key(frame, self.layout.target(table), self.layout.target(table, "__log"))
         properties = {} if complete_since is None else {COMPLETE: str(complete_since)}
-        facts = replace(self.facts, resolved_ts=None) if status.bad_records else self.facts
+        facts = self.facts
+        if status.loaded_ts is not None:  # the rows of the load are complete up to its own TSO
+            facts = replace(facts, resolved_ts=max(facts.resolved_ts or 0, status.loaded_ts))
+        facts = replace(facts, resolved_ts=None) if status.bad_records else facts
         if columns and complete_since is None and status.complete_since is not None:
             opened.remove_properties([COMPLETE])  # before it is wrong
         if kind == "log":
@@ -217,7 +246,8 @@ class MicroBatch:
                 append_log(frame, self.layout.target(table, "__log"), format=engine, app_id=facts.app_id,
                            batch_id=facts.batch_id, resolved_ts=facts.resolved_ts, ddl=ddl,
                            column_prefix=self.config.column_prefix, time_as=self.config.time_as)  # fmt: skip
-            self.views.write(spark, table, has_history=settings.history)
+            if self.views is not None:
+                self.views.write(spark, table, has_history=settings.history)
         if columns and properties and complete_since != status.complete_since:
             open_target(spark, target, engine).set_properties(properties)
         now = replace(

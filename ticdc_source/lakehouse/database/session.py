@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from ticdc_source.errors import OptionError
 from ticdc_source.lakehouse.database.config import SyncConfig
 from ticdc_source.lakehouse.database.names import CATALOG_OF_A_FOLDER
+from ticdc_source.snapshots.queries import DRIVER_COORDINATE
 
 __all__ = ["PACKAGES", "SETTINGS", "refuse_connect", "session_of"]
 
@@ -91,7 +92,8 @@ def session_of(config: SyncConfig) -> SparkSession:
     arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     has_jars = any(name in config.spark for name in _JARS) or any(f"--{name}" in arguments for name in _SUBMITTED)
     if not has_jars and _GATEWAY not in os.environ:
-        settings["spark.jars.packages"] = _package(config.format)
+        packages = [_package(config.format), *([DRIVER_COORDINATE] if config.tidb is not None else [])]
+        settings["spark.jars.packages"] = ",".join(packages)
     builder = SparkSession.builder.appName(f"ticdc-source sync {','.join(config.topics)}")
     # PySpark passes what the builder knows to spark-submit, as arguments that other users of the machine see.
     secrets = {name: value for name, value in config.spark.items() if _SECRET.search(name)}

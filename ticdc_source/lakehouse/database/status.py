@@ -19,7 +19,7 @@ from ticdc_source.tso import seconds, utc
 
 __all__ = ["StatusTable", "TableStatus"]
 
-State = Literal["following", "set aside"]
+State = Literal["loading", "following", "set aside"]
 Kind = Literal["table", "log"]
 
 _SCHEMA = StructType([
@@ -39,6 +39,7 @@ _SCHEMA = StructType([
     StructField("bad_records", LongType()),
     StructField("columns", ArrayType(StringType())),
     StructField("waits_for_ddl", BooleanType()),
+    StructField("loaded_ts", LongType()),
 ])  # fmt: skip
 # The status table gets a commit a minute, and nobody needs its old versions.
 _PROPERTIES = {
@@ -56,19 +57,22 @@ class TableStatus:
         table_name: the table, as messages spell it.
         target: the name of the target in SQL.
         kind: `table` if each row stands once, `log` if every change does.
-        state: `following`, or `set aside` if the copy has stopped until somebody resumes it.
+        state: `loading` while its rows are read from TiDB; then `following`, or `set aside` if the copy has stopped
+            until somebody resumes it.
         complete_since: the commit-ts from which the copy has had all rows; None if it began with the first change.
         resolved_ts: the copy has every change up to this commit-ts, itself included; None if nobody knows.
         batch_id: the micro-batch that changed it last.
         images: how many changed rows the sync has written.
-        set_aside_batch: the micro-batch in which it was set aside; None while it is followed.
-        set_aside_since: when that was, in ISO 8601, UTC.
+        set_aside_batch: the micro-batch from which on its records are kept, because it is set aside or loading.
+        set_aside_since: when it was set aside, in ISO 8601, UTC.
         reason: its last error: why it was set aside the last time.
         maintained_ms: when its files were tidied last, or it was created: milliseconds since the epoch.
         maintained_batch: the micro-batch that had changed it last then.
         bad_records: how many of its records are in quarantine since it was created: their changes are missing.
         columns: the columns that the sync has seen in the target.
         waits_for_ddl: whether DDL would explain why it is set aside: the next event of the table resumes it.
+        loaded_ts: the TSO of the load that created the target, so that changes up to it are not applied; while it is
+            loading, the TSO at which its rows are read. None if there was no load, or the target was there before.
     """
 
     table_name: str
@@ -87,6 +91,7 @@ class TableStatus:
     bad_records: int = 0
     columns: tuple[str, ...] = ()
     waits_for_ddl: bool = False
+    loaded_ts: int | None = None
 
     @property
     def is_complete(self) -> bool:

@@ -14,8 +14,10 @@ from ticdc_source.errors import OptionError, TargetError, TiCDCSourceError, warn
 from ticdc_source.lakehouse.database.checkpoint import StreamCheckpoint
 from ticdc_source.lakehouse.database.config import SyncConfig
 from ticdc_source.lakehouse.database.failures import Shared, text_of
+from ticdc_source.lakehouse.database.joining import Joining
 from ticdc_source.lakehouse.database.kept_records import KeptBatches, KeptRecords
 from ticdc_source.lakehouse.database.lease import Lease, Owner
+from ticdc_source.lakehouse.database.loading import LoadProgress
 from ticdc_source.lakehouse.database.metrics import exported
 from ticdc_source.lakehouse.database.micro_batch import MicroBatch, Outcome
 from ticdc_source.lakehouse.database.quarantine import Quarantine
@@ -100,6 +102,7 @@ def sync(
     *,
     resume: tuple[str, ...] = (),
     on_batch: Callable[[BatchReport], None] | None = None,
+    on_load: Callable[[LoadProgress], None] | None = None,
 ) -> SyncReport:
     """Keep all tables of topics in Delta or Iceberg equal to TiDB's.
 
@@ -107,11 +110,15 @@ def sync(
     cannot go on is set aside with its reason, and its records are kept; the others go on. Kill it whenever you like,
     and start it again with the same configuration.
 
+    With `config.tidb`, the rows that were there before come first: every table is read as of one TSO, and its changes
+    go on after that. A table that joins later is loaded while the others go on.
+
     Args:
         spark: a session with Delta or Iceberg.
         config: what to copy.
         resume: tables that are set aside, and go on now: the cause is mended.
         on_batch: is called after each micro-batch.
+        on_load: is called when the load of a table has come further, in a thread of the load.
 
     Returns:
         How the tables are, when the topics are read (`trigger=None`) or the stream is stopped.
@@ -141,7 +148,7 @@ def sync(
     """
     refuse_connect(spark)
     records = spark.readStream.format("ticdc").options(**config.reader_options()).load()
-    running = _Sync(spark, config, on_batch or (lambda _: None))
+    running = _Sync(spark, config, on_batch or (lambda _: None), on_load)
     try:
         running.start()
         running.resume(resume)
@@ -151,7 +158,9 @@ def sync(
             query = stream.option("checkpointLocation", running.checkpoint.folder).queryName(_QUERY).start()
             running.stop_query = query.stop
             try:
+                running.load(str(query.id))  # it has its offsets: Kafka cannot remove unseen what the load leaves it
                 query.awaitTermination()
+                running.load_the_rest()
             except BaseException:
                 running.stop()  # what its end does to tables is not their trouble
                 query.stop()
@@ -178,7 +187,13 @@ def _status_table(spark: SparkSession, config: SyncConfig) -> StatusTable:
 class _Sync:
     """A sync that runs: what it knows of its tables between two micro-batches."""
 
-    def __init__(self, spark: SparkSession, config: SyncConfig, on_batch: Callable[[BatchReport], None]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: SyncConfig,
+        on_batch: Callable[[BatchReport], None],
+        on_load: Callable[[LoadProgress], None] | None = None,
+    ) -> None:
         self.error: BaseException | None = None
         self.stop_query: Callable[[], None] = lambda: None
         self.checkpoint = StreamCheckpoint(spark, f"{config.checkpoint}/stream")
@@ -186,7 +201,8 @@ class _Sync:
         self._config = config
         self._on_batch = on_batch
         self._layout = config.layout
-        self._redaction = Redaction(config.source, config.spark)
+        tidb = {} if config.tidb is None else config.tidb.address.given()
+        self._redaction = Redaction(config.source, {**config.spark, **tidb})
         self._views = Views(config)
         self._state = SyncState(f"{config.checkpoint}/state")
         self._status = _status_table(spark, config)
@@ -199,6 +215,12 @@ class _Sync:
         self._claimed = False
         self._protocol: dict[str, str] = {}
         self._stopping = threading.Event()
+        self._joining = Joining(spark, config, on_load)
+        self._loaded = threading.Event()  # until then no micro-batch is applied
+        if config.tidb is None:
+            self._loaded.set()
+        self._reloaded: list[str] = []
+        self._writer, self._last_batch = "", -1
         self._shared = Shared(stopping=self._stopping, try_store=self._try_store)
         self._written_at = 0.0
         self._batches = self._bad_records = 0
@@ -211,6 +233,7 @@ class _Sync:
         self._lease.take()
         self._lease.keep(self._lost_lease)
         self._tables = self._status.read()
+        self._joining.remember(self._tables)
 
     def _lost_lease(self, error: TargetError) -> None:
         """Stop the stream: another sync writes the tables now."""
@@ -243,6 +266,9 @@ class _Sync:
         writer, last = self.checkpoint.query_id(), self.checkpoint.committed()
         outcomes = []
         for name in dict.fromkeys(aside[name.lower()] for name in names):
+            if self._joining.completes(self._tables[name]):
+                self._reloaded.append(name)  # and then resumed
+                continue
             outcomes.append(self._resume_one(name, last, writer or ""))
             self._tables[name] = outcomes[-1].status
         if outcomes:
@@ -253,9 +279,49 @@ class _Sync:
         """Return the status of each table at this moment."""
         return [*self._tables.values()]
 
+    def load(self, writer: str) -> None:
+        """Load the tables that need it: before the first micro-batch is applied, or beside the stream.
+
+        Args:
+            writer: the id of the query.
+        """
+        try:
+            self._writer = writer
+            joined = self._joining.joined(self._tables, self._reloaded)
+            if joined:
+                self._tables |= joined
+                self._status.write(self._tables)  # a load that is killed goes on by its status
+                others = any(each.state == "following" for each in self._tables.values())
+                if others and self._config.trigger is not None:
+                    self._joining.load_beside(joined.values())
+                else:
+                    self._follow(self._joining.load(joined.values()), self.checkpoint.committed())
+        except BaseException as error:
+            self.error = self.error or self._without_secrets(error)
+            raise
+        self._loaded.set()
+
+    def load_the_rest(self) -> None:
+        """Load what has joined while the topics were read, if the stream has ended with them."""
+        loading = [each for each in self._tables.values() if each.state == "loading"]
+        if loading and self._batches:
+            self._follow(self._joining.load(loading), self._last_batch)
+
+    def _follow(self, loaded: Mapping[str, TableStatus], last: int) -> None:
+        """Let tables go on whose load has ended: write what was kept for them, up to a micro-batch."""
+        for name, status in loaded.items():
+            since = self._tables[name].set_aside_batch
+            self._tables[name] = replace(status, set_aside_batch=since)
+            if status.state == "following" and since is not None:
+                self._tables[name] = replace(self._tables[name], state="set aside")
+                self._tables[name] = self._resume_one(name, last, self._writer).status
+        if loaded:
+            self._status.write(self._tables)
+
     def stop(self) -> None:
-        """Set no table aside from now on."""
+        """Set no table aside from now on, and end the loads."""
         self._stopping.set()
+        self._joining.stop()
 
     def end(self) -> SyncReport:
         """Write the statuses for the last time."""
@@ -269,7 +335,7 @@ class _Sync:
         try:
             self._apply(batch, batch_id)
         except BaseException as error:
-            self.error = self._without_secrets(error)
+            self.error = self.error or self._without_secrets(error)
             if self.error is error:
                 raise
             raise self.error from None
@@ -282,6 +348,10 @@ class _Sync:
         return kind(self._redaction.text(str(error)))
 
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
+        while not self._loaded.wait(1):
+            if self._stopping.is_set():
+                msg = "The sync was stopped while it loaded its tables; start it again, and the load continues"
+                raise TiCDCSourceError(msg)
         began, config = time.monotonic(), self._config
         # The id of the query, which its checkpoint keeps.
         writer = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
@@ -291,6 +361,7 @@ class _Sync:
         if not self._claimed:
             self._lost_until = self._status.claim(writer, self._find_lost)
             self._claimed = True
+        self._follow(self._joining.finished(), batch_id - 1)
         with tables(
             batch,
             state=self._state,
@@ -299,6 +370,7 @@ class _Sync:
             on_table_error="report",
             resume=None,
             table_options=config.table_options(),
+            known_ddl=self._joining.known_ddl,
             **{**config.decode_options(), **self._protocol},
         ) as changes:
             if changes.protocol is not None:  # the next micro-batch need not look
@@ -317,7 +389,11 @@ class _Sync:
         if changed or maintained or time.monotonic() - self._written_at > _STATUS_EVERY_S:
             self._status.write(self._tables)
             self._written_at = time.monotonic()
+        if config.trigger is not None:
+            begun = [each for each in changed if each.state == "loading"]
+            self._joining.load_beside(one for one in begun if not _is_loading(before.get(one.table_name)))
         self._batches += 1
+        self._last_batch = batch_id
         self._report(
             outcomes,
             batch_id,
@@ -422,11 +498,12 @@ class _Sync:
         return self._resume_one(status.table_name, batch_id, writer)
 
     def _written_up_to(self, name: str, writer: str) -> int:
-        """Return the last micro-batch that the target of a table has; -1 if it has none."""
+        """Return the last micro-batch that the target of a table has, and its log if it has both; -1 if it has none."""
         table = parse_table(name)
         targets = (existing_target(self._spark, self._layout.target(table, suffix)) for suffix in ("", "__log"))
-        found = (None if target is None else target.last_batch(writer) for target in targets)
-        return max((each.number for each in found if each is not None and not each.restored), default=-1)
+        found = [None if target is None else target.last_batch(writer) for target in targets]
+        numbers = [-1 if each is None or each.restored else each.number for each in found]
+        return min(numbers) if self._config.of_table(table).history else max(numbers)
 
     def _replay(self, part: KeptBatches, last: int, facts: CommitFacts, status: TableStatus) -> Outcome:
         config, name = self._config, status.table_name
@@ -437,6 +514,7 @@ class _Sync:
             resolved_before=part.bounds.resolved_before,
             held_from=part.bounds.held_from,
             table_options=config.table_options(),
+            known_ddl=self._joining.known_ddl,
             **{**config.decode_options(), "tables": name},
         ) as changes:
             statuses = {**self._tables, name: status}
@@ -455,6 +533,7 @@ class _Sync:
             statuses=statuses,
             quarantine=Quarantine(self._layout.own("_ticdc_quarantine"), self._config.format),
             kept=self._kept if keeps else None,
+            begins=self._joining.begins if keeps else None,
             shared=self._shared,
             redaction=self._redaction,
             views=self._views,
@@ -482,7 +561,11 @@ def _all(outcomes: Sequence[Outcome]) -> Outcome:
     )
 
 
+def _is_loading(status: TableStatus | None) -> bool:
+    return status is not None and status.state == "loading"
+
+
 def _matters(before: TableStatus | None, now: TableStatus) -> bool:
     """Return whether a change of a status is worth a commit of the status table."""
-    told = ("state", "kind", "complete_since", "bad_records")
+    told = ("state", "kind", "complete_since", "bad_records", "set_aside_batch")
     return before is None or any(getattr(before, name) != getattr(now, name) for name in told)

@@ -18,6 +18,7 @@ from ticdc_source.lakehouse.database.config import (
     TableConfig,
     refuse_unknown_key,
 )
+from ticdc_source.lakehouse.database.tidb_config import TiDBConfig
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,7 +27,7 @@ else:
 
 __all__ = ["EXAMPLE", "read_toml"]
 
-_SECTIONS = ("source", "target", "maintain", "spark", "table")
+_SECTIONS = ("source", "target", "maintain", "spark", "table", "tidb")
 _TARGET = ("format", "path", "catalog")
 _ELSEWHERE_IN_FILE = (*_SECTIONS, *_TARGET, "topics", "table_configs")
 _TOP = tuple(one.name for one in dataclasses.fields(SyncConfig) if one.name not in _ELSEWHERE_IN_FILE)
@@ -95,11 +96,22 @@ class _Reader:
             "maintain": self._maintain(sections["maintain"]) if "maintain" in document else None,
             "table_configs": {name: self._table(name, value) for name, value in sections["table"].items()},
         }
+        if "tidb" in document:
+            values["tidb"] = self._tidb(sections["tidb"])
         for name, place in _REQUIRED.items():
             if not values.get(name):
                 msg = f"sync.toml lacks {place}; `ticdc-source sync --example` prints a file with every key"
                 raise OptionError(msg)
         return SyncConfig(**values)  # type: ignore[arg-type]  # each value has been made by the type of its field
+
+    def _tidb(self, given: Mapping[str, object]) -> TiDBConfig:
+        own = [one.name for one in dataclasses.fields(TiDBConfig)]
+        for name in given:
+            refuse_unknown_key(name, own, "tidb")
+        if "url" not in given:
+            msg = "sync.toml lacks tidb.url, such as 'jdbc:mysql://tidb:4000/'"
+            raise OptionError(msg)
+        return TiDBConfig(**self._values(TiDBConfig, given, "tidb"))  # type: ignore[arg-type]  # as above
 
     def _maintain(self, given: Mapping[str, object]) -> MaintainConfig:
         for name in given:
@@ -212,6 +224,13 @@ timeZone = "UTC"                    # the --tz of the TiCDC server
 [target]
 format = "delta"                    # or "iceberg"
 path = "/data/lake"                 # a folder, or catalog = "lake", a catalog that [spark] configures
+
+# [tidb]                            # also copy the rows that were there before the first change
+# url = "jdbc:mysql://tidb:4000/"
+# user = "reader"                   # who needs SELECT on the tables
+# password = { env = "TIDB_PASSWORD" }
+# rows_per_range = 200000           # how many rows a task reads
+# properties = { sslMode = "REQUIRED" }   # other settings of MySQL's JDBC driver
 
 # [maintain]                        # tidies the files of the tables, between micro-batches
 # every = "6h"                      # the time between two rounds of a table
