@@ -180,7 +180,9 @@ def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
         output().print(_table(statuses, now))
         for each in statuses:
             if each.reason is not None:
-                at = "last error" if each.set_aside_batch is None else f"in micro-batch {each.set_aside_batch}"
+                at = "last error"
+                if each.set_aside_batch is not None:
+                    at = f"set aside since {moment(each.set_aside_since)}, in micro-batch {each.set_aside_batch}"
                 output().print(plain(f"{each.table_name}, {at}: {each.reason}"), soft_wrap=True)
     return _SET_ASIDE if any(each.state == "set aside" for each in statuses) else 0
 
@@ -193,7 +195,7 @@ def _table(statuses: Iterable[TableStatus], now: float) -> object:
         cells = (
             each.table_name,
             each.kind or "",
-            each.state + ("" if each.set_aside_since is None else f" since {moment(each.set_aside_since)}"),
+            each.state,
             _moment(each.complete_since),
             _moment(each.resolved_ts),
             "" if lag is None else f"{lag:,.0f} s",

@@ -8,6 +8,7 @@ for the next merge: a new one would load its catalogs again.
 from __future__ import annotations
 
 import threading
+import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["REMEMBERED", "configured", "frame_in", "origin", "own_session", "shuffling", "tasks_of"]
+__all__ = ["REMEMBERED", "configured", "frame_in", "named_view", "origin", "own_session", "shuffling", "tasks_of"]
 
 _SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
 _MATERIALIZE_SOURCE = "spark.databricks.delta.merge.materializeSource"
@@ -155,3 +156,14 @@ def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[Non
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, old)
+
+
+@contextmanager
+def named_view(frame: DataFrame) -> Iterator[str]:
+    """Give a frame a name for SQL."""
+    name = f"ticdc_{uuid.uuid4().hex}"
+    frame.createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        frame.sparkSession.catalog.dropTempView(name)

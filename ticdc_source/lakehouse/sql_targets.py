@@ -5,9 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -24,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from ticdc_source.errors import TargetError
-from ticdc_source.lakehouse.sessions import REMEMBERED, configured
+from ticdc_source.lakehouse.sessions import REMEMBERED, configured, named_view
 from ticdc_source.lakehouse.targets import (
     APP_ID,
     BATCH_ID,
@@ -82,9 +80,8 @@ class _SqlTarget:
         return dict(self._properties)
 
     def stored(self, type_: DataType) -> DataType:
-        if isinstance(type_, DayTimeIntervalType):
-            return StringType() if self.time_as == "text" else LongType()
-        return type_
+        time = StringType() if self.time_as == "text" else LongType()
+        return time if isinstance(type_, DayTimeIntervalType) else type_
 
     def create(
         self,
@@ -155,18 +152,18 @@ class _SqlTarget:
 
     def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
         names = ", ".join(map(quoted, rows.columns))
-        with _view(rows) as source:
+        with named_view(rows) as source:
             self.commit(f"INSERT INTO {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
         self._remember(facts)
         return Merged()
 
     def overwrite(self, rows: DataFrame, facts: CommitFacts) -> None:
         names = ", ".join(map(quoted, rows.columns))
-        with _view(rows) as source:
+        with named_view(rows) as source:
             self.commit(f"INSERT OVERWRITE {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
 
     def merge(self, upsert: Upsert, facts: CommitFacts) -> Merged:
-        with _view(upsert.images) as view:
+        with named_view(upsert.images) as view:
             statement = f"MERGE INTO {self.name} t USING {_source(view, upsert)} s {_clauses(upsert)}"
             merged = self.merged(self.commit(statement, facts))
         if not merged.skipped:
@@ -583,17 +580,6 @@ def _same_keys(upsert: Upsert, other: str) -> str:
 
 def _set(values: Mapping[str, str]) -> str:
     return ", ".join(f"t.{name} = {value}" for name, value in values.items())
-
-
-@contextmanager
-def _view(frame: DataFrame) -> Iterator[str]:
-    """Give a frame a name for SQL."""
-    name = f"ticdc_{uuid.uuid4().hex}"
-    frame.createOrReplaceTempView(name)
-    try:
-        yield name
-    finally:
-        frame.sparkSession.catalog.dropTempView(name)
 
 
 def _text(text: str) -> str:
