@@ -16,6 +16,7 @@ from benchmarks import (
     bench_microbatch,
     bench_scale,
     bench_stages,
+    bench_sync,
     bench_throughput,
 )
 from benchmarks.charts import NO_CHART, draw
@@ -32,9 +33,11 @@ BENCHMARKS = {
         bench_scale,
         bench_microbatch,
         bench_memory,
+        bench_sync,
     )
 }
-# Seconds on two idle cores, by size. The others run only with --only: no page shows their figures.
+# Seconds on two idle cores, by size. The others run only with --only: no page shows their figures; or, as sync, they
+# take as long as all these together.
 PLANNED = {
     "throughput": {"full": 480, "quick": 60},
     "stages": {"full": 25, "quick": 10},
@@ -54,9 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=BENCHMARKS, help="run this one (may be repeated)")
     parser.add_argument(
         "--size",
-        choices=("full", "quick", "tiny"),
+        choices=("whole", "full", "quick", "tiny"),
         default="full",
-        help="how much to measure; tiny only tests the code",
+        help="how much to measure; tiny only tests the code; whole is for sync alone, and takes an hour or two",
     )
     parser.add_argument("--quick", action="store_const", const="quick", dest="size", help="the same as --size quick")
     parser.add_argument("--results", type=Path, default=FOLDER, help="the folder for results (default: %(default)s)")
@@ -67,6 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
             about = f"{name:<12} {_planned(name, given.size):>12}  {(module.__doc__ or '').splitlines()[0]}"
             console.print(about, highlight=False, soft_wrap=True)
         return 0
+    if given.size == "whole" and given.only != [bench_sync.NAME]:
+        parser.error("--size whole: it is for --only sync")
     chosen = given.only or [name for name, planned in PLANNED.items() if planned.get(given.size, 1)]
     try:
         given.results.mkdir(parents=True, exist_ok=True)

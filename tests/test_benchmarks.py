@@ -26,7 +26,7 @@ from tests.conftest import ROOT, Kafka
 from tests.support.captured import rows
 
 QUICK_START = "-XX:TieredStopAtLevel=1"  # of Java: its optimising compiler does not pay off in a short run
-TIMEOUT_SECONDS = 500  # it takes 60 on two idle cores
+TIMEOUT_SECONDS = 600  # it takes 100 on two idle cores
 ON_LINUX = pytest.mark.skipif(not PROC.is_dir(), reason="memory and CPU time are read from Linux's /proc")
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.corpus.tables import DATABASE, TSO, Column, Row, Table, Value, changes
+from benchmarks.corpus.tables import DATABASE, TSO, Change, Column, Row, Table, Value, changes
 
 _TYPES: dict[str, tuple[str, int]] = {  # by the name in `COLUMN_TYPES`: `mysqlType`, and `sqlType` (java.sql.Types)
     "bigint": ("bigint", -5),
@@ -38,24 +38,54 @@ _ESCAPED = re.compile(r"\\\\|[<>&]|\\[bf]")
 
 def records(table: Table, seed: int, note_bytes: int = 0) -> Iterator[tuple[bytes, bytes, int]]:
     """Yield row messages without end: key, value, and the number of changelog rows."""
-    chooser = random.Random(seed)
-    names = [column.name for column in table.columns]
-    mysql_types = {name: _TYPES[type_name][0] for name, type_name in table.columns}
-    head = f'{{"id":0,"database":"{DATABASE}","table":"{table.name}","pkNames":["{names[0]}"],"isDdl":false,"type":"'
+    encoder = Encoder(table, seed)
     for change in changes(table, seed, note_bytes):
+        yield b"", encoder.message(change), change.rows
+
+
+class Encoder:
+    """Writes the messages of a table.
+
+    Args:
+        table: the table.
+        seed: the same seed gives the same order of members where TiCDC has none.
+    """
+
+    def __init__(self, table: Table, seed: int) -> None:
+        self._chooser = random.Random(seed)
+        self._table = table
+        self._names = [column.name for column in table.columns]
+        self._mysql_types = {name: _TYPES[type_name][0] for name, type_name in table.columns}
+        self._head = (
+            f'{{"id":0,"database":"{DATABASE}","table":"{table.name}","pkNames":["{self._names[0]}"],'
+            '"isDdl":false,"type":"'
+        )
+
+    def message(self, change: Change) -> bytes:
+        """Return the message of a change."""
         row = change.after or change.before or {}
         operation = "DELETE" if change.after is None else "INSERT" if change.before is None else "UPDATE"
         stamp = change.commit_ts >> 18
-        codes = {column.name: _code(column, row) for column in table.columns}
-        chooser.shuffle(names)
-        old = f"[{_image(table, change.before)}]" if operation == "UPDATE" and change.before else "null"
+        codes = {column.name: _code(column, row) for column in self._table.columns}
+        self._chooser.shuffle(self._names)
+        old = f"[{_image(self._table, change.before)}]" if operation == "UPDATE" and change.before else "null"
         text = (
-            f'{head}{operation}","es":{stamp},"ts":{stamp + _ENCODING_MS},"sql":"","sqlType":{_dump(codes)},'
-            f'"mysqlType":{_dump({name: mysql_types[name] for name in names})},'
-            f'"old":{old},"data":[{_image(table, row)}],'
+            f'{self._head}{operation}","es":{stamp},"ts":{stamp + _ENCODING_MS},"sql":"","sqlType":{_dump(codes)},'
+            f'"mysqlType":{_dump({name: self._mysql_types[name] for name in self._names})},'
+            f'"old":{old},"data":[{_image(self._table, row)}],'
             f'"_tidb":{{"commitTs":{change.commit_ts}}}}}'
         )
-        yield b"", text.encode(), change.rows
+        return text.encode()
+
+
+def create_table(table: Table, commit_ts: int) -> bytes:
+    """Return the message of a table's CREATE TABLE."""
+    stamp = commit_ts >> 18
+    return _dump({
+        "id": 0, "database": DATABASE, "table": table.name, "pkNames": None, "isDdl": True, "type": "CREATE",
+        "es": stamp, "ts": stamp + _ENCODING_MS, "sql": table.ddl, "sqlType": None, "mysqlType": None, "data": None,
+        "old": None, "_tidb": {"commitTs": commit_ts},
+    }).encode()  # fmt: skip
 
 
 def watermarks(seed: int = 0) -> Iterator[tuple[None, bytes, int]]:

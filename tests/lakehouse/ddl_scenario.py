@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_source.errors import SchemaError, TargetError
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse import MergeReport, append_log, commits_of, merge_into, scd2_view
-from ticdc_source.lakehouse.sql_targets import deleted_keys_of
+from ticdc_source.lakehouse.target_names import deleted_keys_of
 
 Change = tuple[Any, ...]  # change type, commit-ts, then the values of the columns
 _SEQUENCE = "struct<commit_ts:bigint,rank:int,partition:int,offset:bigint,index:int>"

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from ticdc_source.errors import OptionError, TargetError
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse import MergeReport, append_log, commits_of, maintain, merge_into, resolved_ts_of
-from ticdc_source.lakehouse.sql_targets import deleted_keys_of
+from ticdc_source.lakehouse.target_names import deleted_keys_of
 from ticdc_source.pipeline.metadata import SEQUENCE
 from ticdc_source.spark.schema import to_spark
 

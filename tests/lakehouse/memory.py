@@ -21,7 +21,7 @@ from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringTyp
 
 from ticdc_source.lakehouse import history, log, maintenance, merge
 from ticdc_source.lakehouse.database import micro_batch, quarantine, status, sync
-from ticdc_source.lakehouse.sql_targets import deleted_keys_of
+from ticdc_source.lakehouse.target_names import deleted_keys_of
 from ticdc_source.lakehouse.targets import Commit, CommitFacts, LastBatch, Merged, NewColumn, Upsert
 from ticdc_source.lakehouse.widening import delta_can_widen
 from ticdc_source.tso import seconds

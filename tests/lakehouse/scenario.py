@@ -33,7 +33,8 @@ from ticdc_source.events import TableName
 from ticdc_source.lakehouse import MergeReport, append_log, commits_of, merge_into, purge_deleted, resolved_ts_of
 from ticdc_source.lakehouse.database.names import Layout, Suffix
 from ticdc_source.lakehouse.sql_targets import ENGINES as ENGINES_OF_TARGETS
-from ticdc_source.lakehouse.sql_targets import deleted_keys_of, open_target
+from ticdc_source.lakehouse.sql_targets import open_target
+from ticdc_source.lakehouse.target_names import deleted_keys_of
 from ticdc_source.lakehouse.targets import CommitFacts, Merged, NewColumn, Target, Upsert
 from ticdc_source.pipeline.metadata import SEQUENCE
 from ticdc_source.schema.types import TYPES, VARIANT

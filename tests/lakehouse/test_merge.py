@@ -16,7 +16,7 @@ from tests.support.messages import TSO, Message, canal
 from ticdc_source import SyncState, tables
 from ticdc_source.errors import OptionError, SchemaError, TargetError
 from ticdc_source.lakehouse import MergeReport, commits_of, merge_into, purge_deleted, resolved_ts_of
-from ticdc_source.lakehouse.sql_targets import deleted_keys_of
+from ticdc_source.lakehouse.target_names import deleted_keys_of
 
 TOMBSTONES = deleted_keys_of(TARGET)
 HISTORY: list[Change] = [

@@ -9,7 +9,7 @@ import pytest
 from ticdc_source.errors import OptionError, TargetError
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse.database.names import SUFFIXES, Layout, Suffix
-from ticdc_source.lakehouse.sql_targets import deleted_keys_of
+from ticdc_source.lakehouse.target_names import deleted_keys_of
 
 SEED = 24
 DELTA, ICEBERG = Layout("delta", root="/data/lake"), Layout("iceberg", catalog="lake")

@@ -12,7 +12,7 @@ from tests.lakehouse.changes import TARGET, Change, Writer, ddl, frame_of
 from tests.lakehouse.memory import CrashError, Lake
 from ticdc_source.errors import SchemaError, TargetError
 from ticdc_source.lakehouse import append_log, is_merged
-from ticdc_source.lakehouse.sql_targets import deleted_keys_of
+from ticdc_source.lakehouse.target_names import deleted_keys_of
 
 LOG = "lake.shop.t__log"
 MORE = pytest.mark.slow("Spark merges several times for each of them")

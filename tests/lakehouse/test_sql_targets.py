@@ -2,13 +2,14 @@
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import IntegerType
+from pyspark.sql.types import IntegerType, StructType
 
 from tests.lakehouse.changes import frame_of
 from ticdc_source.errors import TargetError
 from ticdc_source.lakehouse import sql_targets
 from ticdc_source.lakehouse.changelog import newest_images, read_changelog
-from ticdc_source.lakehouse.sql_targets import DeltaTarget, IcebergTarget, deleted_keys_of, existing_target, open_target
+from ticdc_source.lakehouse.sql_targets import DeltaTarget, IcebergTarget, existing_target, open_target
+from ticdc_source.lakehouse.target_names import check_name, deleted_keys_of
 from ticdc_source.lakehouse.targets import CommitFacts, NewColumn, Upsert
 
 ENGINES = [DeltaTarget, IcebergTarget]
@@ -32,7 +33,7 @@ def test_the_table_of_deleted_keys_is_beside_the_target(name: str, tombstones: s
 def test_a_name_that_sql_or_hadoop_reads_otherwise_is_refused(name: str) -> None:
     """What is no name, leads out of the warehouse, or is a relative path is an error before anything else."""
     with pytest.raises(TargetError, match=r"The target .*(not a name as SQL has it|relative path|warehouse)"):
-        sql_targets._check_name(name)
+        check_name(name)
 
 
 @pytest.mark.parametrize("name", [
@@ -42,7 +43,7 @@ def test_a_name_that_sql_or_hadoop_reads_otherwise_is_refused(name: str) -> None
 ])  # fmt: skip
 def test_any_other_name_is_taken(name: str) -> None:
     """Blanks, quotes, dots and emoji in backticks, and absolute paths, are names of targets."""
-    sql_targets._check_name(name)
+    check_name(name)
 
 
 def test_facts_are_recorded_and_read_back() -> None:
@@ -126,3 +127,25 @@ def test_a_session_without_delta_is_told_in_one_sentence(spark: SparkSession) ->
         target.create([NewColumn("id", IntegerType())], {})
 
     assert len(str(error.value)) < 300
+
+
+def test_the_engine_of_a_table_is_asked_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process describes a table once to know its engine, and again only if the table was gone meanwhile."""
+    schemas: list[StructType | None] = [StructType()]
+    described: list[str] = []
+
+    def provider_of(_: SparkSession, name: str) -> str:
+        described.append(name)
+        return "delta"
+
+    monkeypatch.setattr(sql_targets, "_schema_of", lambda *_: schemas[-1])
+    monkeypatch.setattr(sql_targets, "_provider_of", provider_of)
+    name = "lake.shop.asked_once"
+
+    assert [isinstance(existing_target(spark, name), DeltaTarget) for _ in range(3)] == [True] * 3
+    assert described == [name]
+    schemas.append(None)
+    assert existing_target(spark, name) is None
+    schemas.append(StructType())
+    assert isinstance(existing_target(spark, name), DeltaTarget)
+    assert described == [name, name]

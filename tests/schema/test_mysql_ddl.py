@@ -1,5 +1,8 @@
 """Column types from DDL texts."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from tests.support.captured import Captured, load, make_options
@@ -10,7 +13,8 @@ from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.options.options import Options
 from ticdc_source.schema.ddl import declared_tables
 from ticdc_source.schema.model import Column
-from ticdc_source.schema.mysql_ddl import versions_of
+from ticdc_source.schema.mysql_ddl import drops_primary_key, facts_of, handle_key_of, versions_of
+from ticdc_source.schema.mysql_ddl import history as ddl_history
 from ticdc_source.schema.mysql_ddl.old_rows import Added, old_row_changes
 from ticdc_source.schema.mysql_ddl.statements import Add, Create, Drop, Rename, RenameTable, steps
 from ticdc_source.schema.types import ColumnType
@@ -216,3 +220,34 @@ def test_a_backslash_in_a_printed_label_stands_for_itself() -> None:
     assert printed[name].columns["a"].labels == ("back\\slash", "c:\\new", "x'y")
     assert "b\\c" in printed[name].columns
     assert written[name].columns["a"].labels == ("it's", "b")
+
+
+def test_all_tables_of_a_micro_batch_share_one_pass_over_its_ddl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What DDL says of each of many tables takes one pass over all texts, whoever asks, and the next list another."""
+    passes: list[int] = []
+    whole = ddl_history._folded
+
+    def counted(texts: Sequence[Any], level: int | None) -> Any:
+        passes.append(len(texts))
+        return whole(texts, level)
+
+    monkeypatch.setattr(ddl_history, "_folded", counted)
+    names = [TableName("passes", f"t{number}") for number in range(20)]
+    changes = [{"table": name.table} for name in names]  # debezium's form, of which no hash can be made
+    events = [
+        DDLEvent(
+            position=0, index=0, commit_ts=number, table=name, type="", table_changes=changes,
+            query=f"CREATE TABLE {name.table} (id int PRIMARY KEY, v{number} int NOT NULL)",
+        )
+        for number, name in enumerate(names)
+    ]  # fmt: skip
+    for number, name in enumerate(names):
+        assert list(versions_of(list(events), name)) == ["id", f"v{number}"]
+        assert facts_of(events, name, ["id"])["id"].primary_key is True
+        assert handle_key_of(events, name, ["id"]) == frozenset({"id"})
+        assert not drops_primary_key(events, name)
+    assert handle_key_of(events, TableName("passes", "unknown"), ["id"]) is None
+    assert passes == [20]
+
+    assert len(versions_of(events[:2], names[0])) == 2
+    assert passes == [20, 2]

@@ -6,6 +6,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
@@ -13,11 +14,15 @@ from pyspark.sql import functions as sf
 import ticdc_source
 from examples.local_kafka import LocalKafka, create_topic, produce
 from tests.corpus.test_corpus import options_of, quoted
+from tests.lakehouse.cost_scenario import counted_jobs
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import failure_of
 from tests.support.captured import load
 from tests.support.messages import TSO, Message, canal
 from tests.support.truth import tables_with_rows
+from ticdc_source.monitoring.watermarks import Progress
+from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.spark.sync_state import Leftover, SyncState
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
@@ -243,6 +248,23 @@ def test_a_table_that_cannot_be_read_is_left_out(
 
     failing = Sync(tmp_path / "other")
     assert "no number" in failure_of(stream(name, outputFormat="record", startingOffsets="earliest").start(failing))
+
+
+@SLOW
+def test_a_state_does_not_read_back_what_it_has_written(spark: SparkSession, tmp_path: Path) -> None:
+    """The next micro-batch of a process needs no job to know what the one before has left; another process reads it."""
+    state = SyncState(str(tmp_path / "state"))
+    ddl = pa.RecordBatch.from_pylist([{"topic": "t", "partition": 0, "offset": 7, "value": b"DDL"}], schema=RECORD)
+    left = Leftover(Progress(batch_id=0, tables=frozenset({"shop.t"})), ddl, None)
+    state.save(spark, left)
+
+    with counted_jobs(spark) as jobs:
+        assert state.before(spark, 1) is left
+    assert jobs == [0]
+    read = SyncState(str(tmp_path / "state")).before(spark, 1)
+    assert (read.progress, read.ddl.column("value").to_pylist()) == (left.progress, [b"DDL"])
+    assert read.held is not None
+    assert read.held.count() == 0
 
 
 @SLOW

@@ -8,7 +8,6 @@ for the next merge: a new one would load its catalogs again.
 from __future__ import annotations
 
 import threading
-import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["REMEMBERED", "configured", "frame_in", "named_view", "origin", "own_session", "shuffling", "tasks_of"]
+__all__ = ["REMEMBERED", "configured", "frame_in", "origin", "own_session", "shuffling", "tasks_of"]
 
 _SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
 _MATERIALIZE_SOURCE = "spark.databricks.delta.merge.materializeSource"
@@ -97,10 +96,27 @@ class RememberedBatches:
 
     An entry is taken out before a micro-batch and put back after its commit. If anything fails in between, the commits
     of the table are read.
+
+    It also remembers the engine of a table, until the table is missed.
     """
 
     def __init__(self) -> None:
         self._numbers: OrderedDict[tuple[str, str, str], int] = OrderedDict()
+        self._engines: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    def engine(self, spark: SparkSession, table: str) -> str | None:
+        """Return the engine of a table; None if it is not known."""
+        with _lock:
+            return self._engines.get((origin(spark), table))
+
+    def put_engine(self, spark: SparkSession, table: str, engine: str | None) -> None:
+        """Note the engine of a table; None if the table is not there."""
+        with _lock:
+            self._engines.pop((origin(spark), table), None)
+            if engine is not None:
+                self._engines[origin(spark), table] = engine
+            while len(self._engines) > _MOST_REMEMBERED:
+                self._engines.popitem(last=False)
 
     def take(self, spark: SparkSession, table: str, app_id: str) -> int | None:
         """Take out the number of a writer's last micro-batch; None if it is not known."""
@@ -156,14 +172,3 @@ def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[Non
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, old)
-
-
-@contextmanager
-def named_view(frame: DataFrame) -> Iterator[str]:
-    """Give a frame a name for SQL."""
-    name = f"ticdc_{uuid.uuid4().hex}"
-    frame.createOrReplaceTempView(name)
-    try:
-        yield name
-    finally:
-        frame.sparkSession.catalog.dropTempView(name)

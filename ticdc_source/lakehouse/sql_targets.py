@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
-from pyspark.errors import AnalysisException, IllegalArgumentException
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import (
@@ -22,7 +24,16 @@ from pyspark.sql.types import (
 )
 
 from ticdc_source.errors import TargetError
-from ticdc_source.lakehouse.sessions import REMEMBERED, configured, named_view
+from ticdc_source.lakehouse.sessions import REMEMBERED, configured
+from ticdc_source.lakehouse.statements import definition, merge_in_sql, settings_in_sql, text_in_sql
+from ticdc_source.lakehouse.target_names import (
+    bare,
+    check_name,
+    check_session_catalog,
+    deleted_keys_of,
+    is_path,
+    parts_of,
+)
 from ticdc_source.lakehouse.targets import (
     APP_ID,
     BATCH_ID,
@@ -37,7 +48,7 @@ from ticdc_source.lakehouse.targets import (
 )
 from ticdc_source.lakehouse.widening import delta_can_widen, iceberg_can_widen
 
-__all__ = ["ENGINES", "DeltaTarget", "IcebergTarget", "deleted_keys_of", "existing_target", "open_target"]
+__all__ = ["ENGINES", "DeltaTarget", "IcebergTarget", "existing_target", "open_target"]
 
 _SECOND = datetime.timedelta(seconds=1)
 _DELTA_LOG = datetime.timedelta(days=30)  # how long Delta keeps its log by default
@@ -54,6 +65,7 @@ class _SqlTarget:
         self.name = name
         self.time_as = "micros"
         self._schema = schema  # what was read, until this object changes it
+        self._opened_deleted_keys = False
         self._properties: dict[str, str] | None = None
 
     def renew(self) -> None:
@@ -67,6 +79,7 @@ class _SqlTarget:
         return self.spark.table(self.name)
 
     def deleted_keys(self) -> Target:
+        self._opened_deleted_keys = True
         return open_target(self.spark, deleted_keys_of(self.name), self.engine)
 
     def columns(self) -> dict[str, DataType]:
@@ -92,11 +105,11 @@ class _SqlTarget:
         layout: str = "",
         replaces: bool = False,
     ) -> None:
-        _check_session_catalog(self.spark, self.name)
+        check_session_catalog(self.spark, self.name)
         self._create_namespace()
-        definitions = ", ".join(_definition(column) for column in columns)
-        place = "" if location is None else f" LOCATION {_text(location)}"
-        settings = _settings({**self.own_properties(columns), **properties})
+        definitions = ", ".join(definition(column) for column in columns)
+        place = "" if location is None else f" LOCATION {text_in_sql(location)}"
+        settings = settings_in_sql({**self.own_properties(columns), **properties})
         verb = "CREATE OR REPLACE" if replaces else "CREATE"
         using = f"USING {self.engine}{layout}{place}"
         create = f"{verb} TABLE {self.name} ({definitions}) {using} TBLPROPERTIES {settings}"
@@ -117,13 +130,13 @@ class _SqlTarget:
         return {}
 
     def _create_namespace(self) -> None:
-        parts = _parts(self.name)
+        parts = parts_of(self.name)
         if len(parts) > 1 and not is_path(self.name):
             namespace = ".".join(parts[:-1])
             self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
 
     def add_columns(self, columns: Sequence[NewColumn]) -> None:
-        definitions = ", ".join(_definition(column) for column in columns)
+        definitions = ", ".join(definition(column) for column in columns)
         self.alter(f"ALTER TABLE {self.name} ADD COLUMNS ({definitions})")
 
     def widen_column(self, name: str, type_: DataType) -> None:
@@ -133,10 +146,10 @@ class _SqlTarget:
         self.alter(f"ALTER TABLE {self.name} RENAME COLUMN {quoted(name)} TO {quoted(to)}")
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        self.alter(f"ALTER TABLE {self.name} SET TBLPROPERTIES {_settings(properties)}")
+        self.alter(f"ALTER TABLE {self.name} SET TBLPROPERTIES {settings_in_sql(properties)}")
 
     def remove_properties(self, names: Sequence[str]) -> None:
-        self.alter(f"ALTER TABLE {self.name} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(_text, names))})")
+        self.alter(f"ALTER TABLE {self.name} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(text_in_sql, names))})")
 
     def alter(self, statement: str) -> None:
         """Run a statement that changes columns or properties, after which they are read anew."""
@@ -152,20 +165,19 @@ class _SqlTarget:
 
     def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
         names = ", ".join(map(quoted, rows.columns))
-        with named_view(rows) as source:
+        with _view(rows) as source:
             self.commit(f"INSERT INTO {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
         self._remember(facts)
         return Merged()
 
     def overwrite(self, rows: DataFrame, facts: CommitFacts) -> None:
         names = ", ".join(map(quoted, rows.columns))
-        with named_view(rows) as source:
+        with _view(rows) as source:
             self.commit(f"INSERT OVERWRITE {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
 
     def merge(self, upsert: Upsert, facts: CommitFacts) -> Merged:
-        with named_view(upsert.images) as view:
-            statement = f"MERGE INTO {self.name} t USING {_source(view, upsert)} s {_clauses(upsert)}"
-            merged = self.merged(self.commit(statement, facts))
+        with _view(upsert.images) as view:
+            merged = self.merged(self.commit(merge_in_sql(self.name, view, upsert), facts))
         if not merged.skipped:
             self._remember(facts)
         return merged
@@ -300,14 +312,21 @@ class IcebergTarget(_SqlTarget):
 
     def renew(self) -> None:
         """Forget what the catalog of the session has kept of the table: another session may have changed it since."""
-        self.refresh(self.spark)
+        self._refresh_one(self.spark, self.name)
         self._schema = None
 
     def refresh(self, spark: SparkSession) -> None:
-        """Forget what a session's catalog keeps of the table, and of that of deleted keys."""
-        for name in (self.name, deleted_keys_of(self.name)):
-            if _schema_of(spark, name) is not None:
-                spark.sql(f"REFRESH TABLE {name}")  # the catalog's refreshTable leaves what Iceberg has cached
+        """Forget what a session's catalog keeps of the table, and of that of deleted keys if it was opened."""
+        self._refresh_one(spark, self.name)
+        if self._opened_deleted_keys:
+            self._refresh_one(spark, deleted_keys_of(self.name))
+
+    def _refresh_one(self, spark: SparkSession, name: str) -> None:
+        try:
+            spark.sql(f"REFRESH TABLE {name}")  # the catalog's refreshTable leaves what Iceberg has cached
+        except (AnalysisException, IllegalArgumentException) as error:
+            if not _is_missing(error):
+                raise
 
     def stored(self, type_: DataType) -> DataType:
         """Return the type in which Iceberg keeps values of a type."""
@@ -341,10 +360,10 @@ class IcebergTarget(_SqlTarget):
 
     def _call(self, procedure: str, *arguments: str) -> None:
         """Call a procedure of the catalog of the table."""
-        parts = _parts(self.name)
-        named = len(parts) > 1 and self.spark.conf.get(f"spark.sql.catalog.{_bare(parts[0])}", None) is not None
+        parts = parts_of(self.name)
+        named = len(parts) > 1 and self.spark.conf.get(f"spark.sql.catalog.{bare(parts[0])}", None) is not None
         catalog = parts[0] if named else quoted(self.spark.catalog.currentCatalog())
-        given = ", ".join((f"table => {_text(self.name)}", *arguments))
+        given = ", ".join((f"table => {text_in_sql(self.name)}", *arguments))
         self.spark.sql(f"CALL {catalog}.system.{procedure}({given})").collect()
 
     def _current(self) -> DataFrame:
@@ -409,12 +428,15 @@ def existing_target(spark: SparkSession, name: str) -> Target | None:
     Raises:
         TargetError: it is no table in Delta or Iceberg, or its name is refused.
     """
-    _check_name(name)
+    check_name(name)
     schema = _schema_of(spark, name)
     if schema is None:
+        REMEMBERED.put_engine(spark, name, None)
         return None
-    provider = _provider_of(spark, name)
+    provider = REMEMBERED.engine(spark, name) or _provider_of(spark, name)
     if provider in ENGINES:
+        if "." in name:  # a view of the session may hide the others
+            REMEMBERED.put_engine(spark, name, provider)
         found = ENGINES[provider](spark, name, schema)
         found.renew()
         return found if found.exists() else None
@@ -434,8 +456,7 @@ def _schema_of(spark: SparkSession, name: str) -> StructType | None:
     try:
         return spark.table(name).schema
     except (AnalysisException, IllegalArgumentException) as error:  # the second if Hadoop has no such path
-        condition = error.getCondition() or ""
-        if condition.partition(".")[0] in _MISSING:
+        if _is_missing(error):
             return None
         said = str(error).partition("\n")[0]
         msg = (
@@ -443,6 +464,10 @@ def _schema_of(spark: SparkSession, name: str) -> StructType | None:
             "catalog that the session has; or delta.`/path` with a path that does not exist or holds a Delta table"
         )
         raise TargetError(msg) from error
+
+
+def _is_missing(error: PySparkException) -> bool:
+    return (error.getCondition() or "").partition(".")[0] in _MISSING
 
 
 def _provider_of(spark: SparkSession, name: str) -> str:
@@ -454,7 +479,7 @@ def _provider_of(spark: SparkSession, name: str) -> str:
 def _engine_of_catalog(spark: SparkSession, name: str) -> str | None:
     if is_path(name):
         return "delta"
-    first, *more = _parts(name)
+    first, *more = parts_of(name)
     kind: str | None = spark.conf.get(f"spark.sql.catalog.{first.strip('`')}", None) if more else None
     if kind is None:
         current = spark.catalog.currentCatalog()
@@ -462,133 +487,15 @@ def _engine_of_catalog(spark: SparkSession, name: str) -> str | None:
     return next((engine for engine in ENGINES if engine in (kind or "").lower()), None)
 
 
-_PART = r"(?:`(?:[^`]|``)+`|\w+)"
-_NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
-_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
-# Catalogs put a table into the folder of its name, and Hadoop's paths have a meaning for each of these.
-_NO_FOLDER = re.compile(r"[/\\:\x00-\x1f]|\A\.{1,2}\Z")
-_SESSION_CATALOG = "spark_catalog"
-
-
-def is_path(name: str) -> bool:
-    """Return whether a name is the path of a Delta table."""
-    parts = _parts(name)
-    return len(parts) == 2 and _bare(parts[0]).lower() == "delta" and parts[1].startswith("`")  # noqa: PLR2004 (delta, path)
-
-
-def _parts(name: str) -> list[str]:
-    """Return the parts of a name, with their quotes."""
-    return re.findall(r"`(?:[^`]|``)*`|[^.`]+", name)
-
-
-def _bare(part: str) -> str:
-    """Return a part of a name without its quotes."""
-    return part[1:-1].replace("``", "`") if part.startswith("`") else part
-
-
-def _check_name(name: str) -> None:
-    """Refuse a name that SQL would read as something else, and one whose table would be outside its warehouse.
-
-    Raises:
-        TargetError: the name is so.
-    """
-    if not _NAME.fullmatch(name):
-        msg = (
-            f"The target {name!r} is not a name as SQL has it: dots separate its parts, and a part with other than "
-            "letters, digits and _ is in backticks, as in lake.shop.`my-table` or delta.`/data/my-table`"
-        )
-        raise TargetError(msg)
-    parts = [_bare(part) for part in _parts(name)]
-    if is_path(name):
-        if not _ABSOLUTE.match(parts[1]):
-            msg = f"The target {name} is a relative path: give it from the root on, as in delta.`/data/orders`"
-            raise TargetError(msg)
-        return
-    wrong = next((part for part in parts if _NO_FOLDER.search(part)), None)
-    if wrong is not None:
-        msg = (
-            f"The target {name!r} is refused: with {wrong!r} in its name, the table could be outside the catalog's "
-            "warehouse. Give a name without slashes, colons and control characters"
-        )
-        raise TargetError(msg)
-
-
-def _check_session_catalog(spark: SparkSession, name: str) -> None:
-    """Refuse a name of a new table that Spark's own catalog does not take, before its namespace is created.
-
-    Raises:
-        TargetError: the catalog does not take it.
-    """
-    parts = [_bare(part) for part in _parts(name)]
-    if is_path(name) or all(re.fullmatch(r"\w+", part, re.ASCII) for part in parts):
-        return
-    first = parts[0] if len(parts) > 1 else None
-    named = first is not None and spark.conf.get(f"spark.sql.catalog.{first}", None) is not None
-    catalog = first if named else spark.catalog.currentCatalog()
-    if catalog == _SESSION_CATALOG:
-        msg = (
-            f"The target {name} cannot be created: the catalog {_SESSION_CATALOG} takes names of letters, digits and _ "
-            "only. Give such a name"
-        )
-        raise TargetError(msg)
-
-
-def deleted_keys_of(target: str) -> str:
-    """Return the name of the table with the keys that hard deletes removed from a target."""
-    return f"{target[:-1].rstrip('/')}__deleted`" if target.endswith("`") else f"{target}__deleted"
-
-
-# What a target is told → SQL
-
-
-def _definition(column: NewColumn) -> str:
-    comment = "" if column.comment is None else f" COMMENT {_text(column.comment)}"
-    return f"{quoted(column.name)} {column.type.simpleString()}{comment}"
-
-
-def _source(view: str, upsert: Upsert) -> str:
-    """Return the source of the MERGE: the images that are not older than the tombstone of their key."""
-    if upsert.tombstones is None:
-        return view
-    # As a query: Spark 4.1 cannot plan a MERGE from a view of an Iceberg table.
-    return (
-        f"(SELECT s.* FROM {view} s LEFT ANTI JOIN {upsert.tombstones.name} b "  # noqa: S608
-        f"ON {_same_keys(upsert, 'b')} AND NOT s.gone AND b.{quoted(upsert.sequence)} > s.seq)"
-    )
-
-
-def _clauses(upsert: Upsert) -> str:
-    """Return the clauses of the MERGE: only what is newer than the row of the target changes it."""
-    keys = {quoted(name): f"s.k{number}" for number, name in enumerate(upsert.keys)}
-    values = {quoted(name): f"s.c{number}" for number, name in enumerate(upsert.values)}
-    own = {quoted(upsert.sequence): "s.seq"} | ({} if upsert.deleted is None else {quoted(upsert.deleted): "s.gone"})
-    if upsert.committed_at is not None:
-        own[quoted(upsert.committed_at)] = "timestamp_millis(shiftright(s.seq.commit_ts, 18))"
-    newer = f"WHEN MATCHED AND s.seq > t.{quoted(upsert.sequence)}"
-    special = f"{newer} AND s.gone THEN DELETE" if upsert.removes else f"{newer} AND s.bare THEN UPDATE SET {_set(own)}"
-    absent = f"WHEN NOT MATCHED{' AND NOT s.gone' if upsert.removes else ''}"
-    inserted = {**keys, **values, **own}
-    return (
-        f"ON {_same_keys(upsert, 't')} {special} {newer} THEN UPDATE SET {_set({**values, **own})} "  # noqa: S608
-        f"{absent} THEN INSERT ({', '.join(inserted)}) VALUES ({', '.join(inserted.values())})"
-    )
-
-
-def _same_keys(upsert: Upsert, other: str) -> str:
-    return " AND ".join(f"{other}.{quoted(name)} <=> s.k{number}" for number, name in enumerate(upsert.keys))
-
-
-def _set(values: Mapping[str, str]) -> str:
-    return ", ".join(f"t.{name} = {value}" for name, value in values.items())
-
-
-def _text(text: str) -> str:
-    """Return a text as Spark SQL writes it."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _settings(properties: Mapping[str, str]) -> str:
-    return "(" + ", ".join(f"{_text(name)} = {_text(value)}" for name, value in properties.items()) + ")"
+@contextmanager
+def _view(frame: DataFrame) -> Iterator[str]:
+    """Give a frame a name for SQL."""
+    name = f"ticdc_{uuid.uuid4().hex}"
+    frame.createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        frame.sparkSession.catalog.dropTempView(name)
 
 
 def _facts_in(metadata: str | None) -> CommitFacts:

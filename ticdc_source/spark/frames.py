@@ -6,6 +6,7 @@ It needs PySpark 3.5 only: nothing here uses the Python Data Source API.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row
@@ -158,8 +159,15 @@ def to_records(rows: Sequence[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row.asDict() for row in rows], schema=RECORD)
 
 
-def records_of(frame: DataFrame, options: Options) -> tuple[DataFrame, frozenset[str]]:
+def records_of(
+    frame: DataFrame, options: Options, more: Mapping[str, Column] = MappingProxyType({})
+) -> tuple[DataFrame, frozenset[str]]:
     """Return a frame with the columns of `RECORD`, and the metadata columns that it cannot fill.
+
+    Args:
+        frame: the records.
+        options: the options.
+        more: other columns that the frame shall have, by name.
 
     Raises:
         SchemaError: there is no `value`, or a column has a wrong type.
@@ -181,6 +189,7 @@ def records_of(frame: DataFrame, options: Options) -> tuple[DataFrame, frozenset
             unknown |= {name.format(prefix) for name in _TOLD_BY.get(wanted.name, ())}
         else:
             columns.append(_as_field(column, wanted).alias(wanted.name))
+    columns += [column.alias(name) for name, column in more.items()]
     return frame.select(columns), frozenset(unknown)
 
 

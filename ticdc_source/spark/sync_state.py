@@ -38,12 +38,12 @@ class Leftover(NamedTuple):
     Attributes:
         progress: how far the stream has come.
         ddl: the records with DDL events so far, of the schema `RECORD`; they hold types that row messages lack.
-        held: the records with rows or DDL after the resolved ts.
+        held: the records with rows or DDL after the resolved ts; None if none are held back.
     """
 
     progress: Progress
     ddl: pa.RecordBatch
-    held: DataFrame
+    held: DataFrame | None
 
 
 class SyncState:
@@ -62,6 +62,7 @@ class SyncState:
         self.path = path.rstrip("/")
         self.partitions = partitions
         self._last: Persisted | None = None
+        self._saved: Leftover | None = None
 
     def keep(self, last: Persisted) -> None:
         """Keep what a micro-batch has persisted until the next one, and release what the one before has."""
@@ -76,8 +77,13 @@ class SyncState:
             CheckpointError: the folder does not hold it.
         """
         if batch_id == 0:
-            return Leftover(Progress(), to_records([]), spark.createDataFrame([], _RECORD))
+            return Leftover(Progress(), to_records([]), None)
         folder = self._folder(batch_id - 1)
+        if self._saved is not None and self._saved.progress.batch_id == batch_id - 1:
+            # What this object has written need not be read back, except for records, which may be many.
+            if self._saved.held is None:
+                return self._saved
+            return self._saved._replace(held=_of_kind(spark.read.schema(_SCHEMA).parquet(folder), _HELD))
         saved = spark.read.schema(_SCHEMA).parquet(folder) if _exists(spark, folder) else None
         rows = [] if saved is None else saved.where(sf.col("kind") == _PROGRESS).select("text").collect()
         if saved is None or len(rows) != 1:
@@ -88,18 +94,27 @@ class SyncState:
             raise self._lost(batch_id, str(error)) from None
         if progress.batch_id != batch_id - 1:
             raise self._lost(batch_id, f"It holds what micro-batch {progress.batch_id} left")
-        ddl, held = (saved.where(sf.col("kind") == kind).select(RECORD.names) for kind in (_DDL, _HELD))
+        ddl, held = _of_kind(saved, _DDL), _of_kind(saved, _HELD)
         return Leftover(progress, to_records(ddl.drop("timestamp", "headers").collect()), held)
 
     def save(self, spark: SparkSession, leftover: Leftover) -> None:
         """Write what the next micro-batch must know. A repeated micro-batch writes the same again."""
         progress, held = leftover.progress, leftover.held
-        ddl = spark.createDataFrame([tuple(row.values()) for row in leftover.ddl.to_pylist()], _RECORD)
         rows = spark.createDataFrame([(progress.as_json(),)], "text string").coalesce(1)
         saved = rows.withColumn("kind", sf.lit(_PROGRESS))
-        for kind, records in ((_DDL, ddl), (_HELD, held)):
+        parts = {} if held is None else {_HELD: held}
+        if leftover.ddl.num_rows:
+            parts[_DDL] = spark.createDataFrame([tuple(row.values()) for row in leftover.ddl.to_pylist()], _RECORD)
+        for kind, records in parts.items():
             saved = saved.unionByName(records.withColumn("kind", sf.lit(kind)), allowMissingColumns=True)
-        saved.select(_SCHEMA.names).write.mode("overwrite").parquet(self._folder(progress.batch_id))
+        if held is None:
+            saved = saved.coalesce(1)  # one task, and one file
+        columns = [
+            sf.col(one.name) if one.name in saved.columns else sf.lit(None).cast(one.dataType).alias(one.name)
+            for one in _SCHEMA
+        ]
+        saved.select(columns).write.mode("overwrite").parquet(self._folder(progress.batch_id))
+        self._saved = leftover
 
     def _folder(self, batch_id: int) -> str:
         return f"{self.path}/{batch_id % _FOLDERS}"
@@ -111,6 +126,10 @@ class SyncState:
             "checkpoint, a new SyncState and new tables"
         )
         return CheckpointError(msg)
+
+
+def _of_kind(saved: DataFrame, kind: str) -> DataFrame:
+    return saved.where(sf.col("kind") == kind).select(RECORD.names)
 
 
 def _exists(spark: SparkSession, folder: str) -> bool:

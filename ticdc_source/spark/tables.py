@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from types import MappingProxyType, TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -162,11 +162,12 @@ def tables(
     try:
         if state is None or batch_id is None:
             records = result.persist(_as_records(frame, options).withColumn("_held", sf.lit(False)))  # noqa: FBT003
-            batch = _MicroBatch(records, parsed, own, Progress(), known_ddl=known_ddl)
+            batch = _MicroBatch(_planned_as_one(records), parsed, own, Progress(), known_ddl=known_ddl)
             batch.fill(result, batch.content(_no_records(), on_table_error), on_table_error, {})
             return result
         before = state.before(frame.sparkSession, batch_id)
-        records = result.persist(_with_held(_as_records(frame, options), _as_records(before.held, options)))
+        held = None if before.held is None else _as_records(before.held, options)
+        records = _planned_as_one(result.persist(_with_held(_as_records(frame, options), held)))
         if on_table_error == "report":
             result.protocol = _protocol_of(records, parsed)
             parsed, own = _with_protocol(result.protocol, parsed, own)
@@ -350,10 +351,22 @@ def _as_records(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFra
     return decode(frame, outputFormat="record", **own_options)
 
 
-def _with_held(fresh: DataFrame, held: DataFrame) -> DataFrame:
+def _with_held(fresh: DataFrame, held: DataFrame | None) -> DataFrame:
     """Return new records and records that were held back, told apart by `_held`."""
-    told = (frame.withColumn("_held", sf.lit(value)) for frame, value in ((fresh, False), (held, True)))
+    frames = ((fresh, False), (held, True))
+    told = (frame.withColumn("_held", sf.lit(value)) for frame, value in frames if frame is not None)
     return reduce(DataFrame.unionByName, told)
+
+
+def _planned_as_one(records: DataFrame) -> DataFrame:
+    """Tell Spark's planner that there is one partition, if so: it shuffles no rows then to group them by table or key.
+
+    A micro-batch with few records is one input partition, but the scan does not say it.
+    """
+    jframe: Any = getattr(records, "_jdf", None)  # Spark Connect has none
+    if jframe is None or jframe.queryExecution().toRdd().getNumPartitions() != 1:
+        return records
+    return records.coalesce(1)
 
 
 def _no_records() -> pa.RecordBatch:
@@ -402,6 +415,9 @@ class _MicroBatch:
         self._own = own
         self._before = before
         self._held_from = held_from
+        # Once, and not for each table: there may be hundreds.
+        names = {"_names": sf.transform("_tables", sf.lower), "_held": sf.col("_held")}
+        self._undecoded, self._unknown = records_of(records, options, names)
 
     def options_of(self, name: TableName) -> Options:
         """Return the options of a table."""
@@ -450,7 +466,7 @@ class _MicroBatch:
 
     def _changes(self, name: TableName, content: FoundTables, *, tolerant: bool = False) -> DataFrame:
         """Return the changes of a table: of a record that was held back, only those that were not returned before."""
-        records = self._records.where(sf.exists("_tables", lambda table: sf.lower(table) == str(name).lower()))
+        records = self._undecoded.where(sf.array_contains("_names", str(name).lower()))
         options = replace(self.options_of(name), tables=((name.database, name.table),))
         schema = content.schemas[name]
         if tolerant:
@@ -469,16 +485,15 @@ class _MicroBatch:
             ]
         frames = []
         for part, its_options in parts:
-            undecoded, unknown = records_of(part, its_options)
-            frames.append(decoded(undecoded, schema, None, its_options, unknown))
+            frames.append(decoded(part.select(RECORD.names), schema, None, its_options, self._unknown))
         return reduce(DataFrame.union, frames)
 
-    def held(self) -> DataFrame:
-        """Return the records to hold back, undecoded."""
+    def held(self) -> DataFrame | None:
+        """Return the records to hold back, undecoded; None if none are held back."""
         undecoded, _ = records_of(self._records, self._options)
         options, held_from = self._options, self._held_from
         if held_from is None:
-            return undecoded.limit(0)
+            return None
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return held_back(batches, options, held_from)

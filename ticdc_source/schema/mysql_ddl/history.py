@@ -6,9 +6,10 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from ticdc_source.events import DDLEvent, TableName
-from ticdc_source.schema.ddl_kinds import is_too_long
+from ticdc_source.schema.ddl_kinds import LONGEST_TEXT
 from ticdc_source.schema.model import NO_FACTS, ColumnFacts, Key, TypeVersions, handle_key
 from ticdc_source.schema.mysql_ddl.statements import (
     Add,
@@ -174,6 +175,10 @@ class _Histories:
     def of(self, table: TableName) -> _History:
         return self._tables.setdefault(_key(table), _History())
 
+    def known(self, table: TableName) -> _History:
+        """Return the history of a table, and an empty one if there is none; nothing is changed."""
+        return self._tables.get(_key(table)) or _History()
+
     def take(self, step: Step, commit_ts: int) -> None:
         history = self.of(step.table)
         match step:
@@ -253,10 +258,10 @@ class _Histories:
         self._tables.pop(_key(table), None)
 
     def versions(self) -> dict[TableName, dict[str, TypeVersions]]:
-        return {
-            TableName(*key): {name: tuple(versions) for name, versions in history.versions.items()}
-            for key, history in self._tables.items()
-        }
+        return {TableName(*key): self.versions_of(TableName(*key)) for key in self._tables}
+
+    def versions_of(self, table: TableName) -> dict[str, TypeVersions]:
+        return {name: tuple(versions) for name, versions in self.known(table).versions.items()}
 
 
 def versions_of(events: Iterable[DDLEvent], table: TableName) -> dict[str, TypeVersions]:
@@ -267,7 +272,7 @@ def versions_of(events: Iterable[DDLEvent], table: TableName) -> dict[str, TypeV
     is skipped and logged, and so is one that is too long. It may have changed the table, so all types of its table so
     far are dropped with it.
     """
-    return versions_of_tables(events).get(TableName(*_key(table)), {})
+    return _histories(events, logging.WARNING).versions_of(table)
 
 
 def versions_of_tables(events: Iterable[DDLEvent]) -> dict[TableName, dict[str, TypeVersions]]:
@@ -283,13 +288,13 @@ def facts_of(events: Iterable[DDLEvent], table: TableName, columns: Iterable[str
         table: the table.
         columns: the columns, in lower case.
     """
-    history = _histories(events, logging.DEBUG).of(table)
+    history = _histories(events, logging.DEBUG).known(table)
     return {name: history.facts.get(name, history.others) for name in columns}
 
 
 def drops_primary_key(events: Iterable[DDLEvent], table: TableName) -> bool:
     """Return whether a DDL text drops the primary key that a table had before, so that messages of before name it."""
-    return _histories(events, logging.DEBUG).of(table).others.primary_key is False
+    return _histories(events, logging.DEBUG).known(table).others.primary_key is False
 
 
 def handle_key_of(events: Iterable[DDLEvent], table: TableName, sent: Collection[str]) -> frozenset[str] | None:
@@ -300,7 +305,7 @@ def handle_key_of(events: Iterable[DDLEvent], table: TableName, sent: Collection
         table: the table.
         sent: the columns that messages have, in lower case.
     """
-    return _histories(events, logging.DEBUG).of(table).handle_key(sent)
+    return _histories(events, logging.DEBUG).known(table).handle_key(sent)
 
 
 def handle_key_of_create(create: Create, sent: Collection[str]) -> frozenset[str] | None:
@@ -310,21 +315,51 @@ def handle_key_of_create(create: Create, sent: Collection[str]) -> frozenset[str
 
 def _histories(events: Iterable[DDLEvent], level: int) -> _Histories:
     """Return the histories of all tables; a text that cannot be parsed is logged on this level."""
+    once = dict.fromkeys(_Text(event.commit_ts or 0, event.table, event.query) for event in events if event.query)
+    ordered = tuple(sorted(once, key=lambda text: text.commit_ts))
+    return _parsed(ordered) or _folded(ordered, level)
+
+
+class _Text(NamedTuple):
+    """What of a DDL event makes histories."""
+
+    commit_ts: int
+    table: TableName
+    query: str
+
+
+def _folded(texts: Iterable[_Text], level: int | None) -> _Histories:
+    """Return the histories that DDL texts make, oldest first.
+
+    Raises:
+        ValueError: a text cannot be parsed, and there is no level on which to log it.
+    """
     histories = _Histories()
-    once = {(event.commit_ts or 0, event.query, event.table): event for event in events if event.query}
-    for event in sorted(once.values(), key=lambda event: event.commit_ts or 0):
-        if is_too_long(event):  # the sample has said so
-            histories.forget(event.table)
+    for text in texts:
+        if len(text.query) > LONGEST_TEXT:  # the sample has said so
+            histories.forget(text.table)
             continue
         try:
-            statement = _steps(event.query, event.table.database)
+            statement = _steps(text.query, text.table.database)
         except ValueError as error:
-            _log.log(level, "A DDL text of %s is passed over: %s: %.200s", event.table, error, event.query)
-            histories.forget(event.table)
+            if level is None:
+                raise
+            _log.log(level, "A DDL text of %s is passed over: %s: %.200s", text.table, error, text.query)
+            histories.forget(text.table)
             continue
         for step in statement:
-            histories.take(_routed(step, event.table), event.commit_ts or 0)
+            histories.take(_routed(step, text.table), text.commit_ts)
     return histories
+
+
+# Each table of a micro-batch asks several times for the histories that all DDL so far makes.
+@lru_cache(maxsize=4)
+def _parsed(texts: tuple[_Text, ...]) -> _Histories | None:
+    """Return the histories that DDL texts make; None if a text cannot be parsed, which each caller logs."""
+    try:
+        return _folded(texts, None)
+    except ValueError:
+        return None
 
 
 # A stream parses its DDL texts again whenever one is added.

@@ -1,0 +1,86 @@
+"""Names of targets, as SQL has them: their parts, and which are refused."""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.sql import SparkSession
+
+from ticdc_source.errors import TargetError
+
+__all__ = ["bare", "check_name", "check_session_catalog", "deleted_keys_of", "is_path", "parts_of"]
+
+_PART = r"(?:`(?:[^`]|``)+`|\w+)"
+_NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
+_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+# Catalogs put a table into the folder of its name, and Hadoop's paths have a meaning for each of these.
+_NO_FOLDER = re.compile(r"[/\\:\x00-\x1f]|\A\.{1,2}\Z")
+_SESSION_CATALOG = "spark_catalog"
+
+
+def is_path(name: str) -> bool:
+    """Return whether a name is the path of a Delta table."""
+    parts = parts_of(name)
+    return len(parts) == 2 and bare(parts[0]).lower() == "delta" and parts[1].startswith("`")  # noqa: PLR2004 (delta, path)
+
+
+def parts_of(name: str) -> list[str]:
+    """Return the parts of a name, with their quotes."""
+    return re.findall(r"`(?:[^`]|``)*`|[^.`]+", name)
+
+
+def bare(part: str) -> str:
+    """Return a part of a name without its quotes."""
+    return part[1:-1].replace("``", "`") if part.startswith("`") else part
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that SQL would read as something else, and one whose table would be outside its warehouse.
+
+    Raises:
+        TargetError: the name is so.
+    """
+    if not _NAME.fullmatch(name):
+        msg = (
+            f"The target {name!r} is not a name as SQL has it: dots separate its parts, and a part with other than "
+            "letters, digits and _ is in backticks, as in lake.shop.`my-table` or delta.`/data/my-table`"
+        )
+        raise TargetError(msg)
+    parts = [bare(part) for part in parts_of(name)]
+    if is_path(name):
+        if not _ABSOLUTE.match(parts[1]):
+            msg = f"The target {name} is a relative path: give it from the root on, as in delta.`/data/orders`"
+            raise TargetError(msg)
+        return
+    wrong = next((part for part in parts if _NO_FOLDER.search(part)), None)
+    if wrong is not None:
+        msg = (
+            f"The target {name!r} is refused: with {wrong!r} in its name, the table could be outside the catalog's "
+            "warehouse. Give a name without slashes, colons and control characters"
+        )
+        raise TargetError(msg)
+
+
+def check_session_catalog(spark: SparkSession, name: str) -> None:
+    """Refuse a name of a new table that Spark's own catalog does not take, before its namespace is created.
+
+    Raises:
+        TargetError: the catalog does not take it.
+    """
+    parts = [bare(part) for part in parts_of(name)]
+    if is_path(name) or all(re.fullmatch(r"\w+", part, re.ASCII) for part in parts):
+        return
+    first = parts[0] if len(parts) > 1 else None
+    named = first is not None and spark.conf.get(f"spark.sql.catalog.{first}", None) is not None
+    catalog = first if named else spark.catalog.currentCatalog()
+    if catalog == _SESSION_CATALOG:
+        msg = (
+            f"The target {name} cannot be created: the catalog {_SESSION_CATALOG} takes names of letters, digits and _ "
+            "only. Give such a name"
+        )
+        raise TargetError(msg)
+
+
+def deleted_keys_of(target: str) -> str:
+    """Return the name of the table with the keys that hard deletes removed from a target."""
+    return f"{target[:-1].rstrip('/')}__deleted`" if target.endswith("`") else f"{target}__deleted"
