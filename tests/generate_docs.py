@@ -10,7 +10,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -22,7 +22,7 @@ from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
 from ticdc_source.cli.main import COMMANDS, parser
 from ticdc_source.inspection.report import FINDINGS
-from ticdc_source.monitoring.prometheus import EXPORTED
+from ticdc_source.monitoring.prometheus import EXPORTED, EXPORTED_BY_SYNC, Exported
 from ticdc_source.options.option import ALL_OUTPUTS
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.pipeline.metadata import format_table, metadata_table
@@ -174,10 +174,10 @@ def metrics_table() -> str:
     return "\n".join(lines + [f"| `{each.name}` | {each.type} | {each.unit} | {each.meaning} |" for each in METRICS])
 
 
-def prometheus_table() -> str:
-    """Return the table of Prometheus metrics."""
+def prometheus_table(metrics: Sequence[Exported]) -> str:
+    """Return a table of Prometheus metrics."""
     lines = ["| metric | type | meaning |", "|---|---|---|"]
-    return "\n".join(lines + [f"| `{each.name}` | {each.kind} | {each.meaning} |" for each in EXPORTED])
+    return "\n".join(lines + [f"| `{each.name}` | {each.kind} | {each.meaning} |" for each in metrics])
 
 
 def types_table() -> str:
@@ -311,7 +311,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "findings": findings_table,
     "column_metadata": column_metadata_table,
     "metrics": metrics_table,
-    "prometheus": prometheus_table,
+    "prometheus": partial(prometheus_table, EXPORTED),
+    "prometheus_of_sync": partial(prometheus_table, EXPORTED_BY_SYNC),
     "envelope": lambda: format_table("envelope"),
     "events": lambda: format_table("event"),
     "records": lambda: format_table("record"),

@@ -37,6 +37,9 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.monitoring.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
     f"{PACKAGE}.monitoring.listener.progress_listener": "a lag is the age of a commit time; it is never below 0",
     f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",
+    f"{PACKAGE}.cli.sync._show_status": "lag is how far the resolved ts is behind the clock",
+    f"{PACKAGE}.lakehouse.database.metrics.exported": "lag is how far the resolved ts is behind the clock",
+    f"{PACKAGE}.lakehouse.database.status.set_aside": "people ask since when a table has been set aside",
 }
 LONGEST = 600  # lines: a longer file has two subjects
 MOST_AT_THE_TOP = 4  # files directly in the package, beside `__main__`: folders show the layers

@@ -27,6 +27,7 @@ from examples.local_kafka import (
     delete_topic,
     produce,
 )
+from examples.local_kafka.__main__ import run
 from tests.conftest import ROOT, Kafka
 
 pytestmark = pytest.mark.broker
@@ -53,6 +54,15 @@ def own() -> Iterator[LocalKafka]:
     thread.join()
     yield kafka
     kafka.stop()
+
+
+def test_a_command_gets_the_address() -> None:
+    """`{}` in a command stands for the address; its exit code is returned, and 127 if there is no such command."""
+    says = "import sys; sys.exit(sys.argv[1:] != ['--at=h:1,i:2', 'x'])"
+
+    assert run("h:1,i:2", [sys.executable, "-c", says, "--at={}", "x"]) == 0
+    assert run("h:1", [sys.executable, "-c", says, "{}"]) == 1
+    assert run("h:1", ["there-is-no-such-command"]) == 127
 
 
 def test_records_come_back(broker: Kafka, topic: Callable[..., str]) -> None:

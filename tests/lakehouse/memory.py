@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
-from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StructField, StructType
+from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringType, StructField, StructType
 
-from ticdc_source.lakehouse import log, maintenance, merge
+from ticdc_source.lakehouse import history, log, maintenance, merge
 from ticdc_source.lakehouse.database import micro_batch, quarantine, status, sync
 from ticdc_source.lakehouse.target_names import deleted_keys_of
 from ticdc_source.lakehouse.targets import Commit, CommitFacts, LastBatch, Merged, NewColumn, Upsert
 from ticdc_source.lakehouse.widening import delta_can_widen
+from ticdc_source.tso import seconds
 
 
 class CrashError(Exception):
@@ -75,7 +76,7 @@ class Lake:
 
     def serve(self, patch: pytest.MonkeyPatch) -> None:
         """Let the public functions open their targets here."""
-        for module in (merge, log, micro_batch, quarantine, status):
+        for module in (merge, history, micro_batch, quarantine, status):
             patch.setattr(module, "open_target", self.open)
         for module in (maintenance, log, sync):
             patch.setattr(module, "existing_target", self.existing)
@@ -117,6 +118,7 @@ class MemoryTarget:
 
     def __init__(self, lake: Lake, spark: SparkSession, name: str, engine: str) -> None:
         self.lake, self.spark, self.name, self.engine = lake, spark, name, engine
+        self.time_as = "micros"
 
     @property
     def table(self) -> Table:
@@ -139,7 +141,9 @@ class MemoryTarget:
         return dict(self.table.properties)
 
     def stored(self, type_: DataType) -> DataType:
-        return LongType() if isinstance(type_, DayTimeIntervalType) else type_
+        if isinstance(type_, DayTimeIntervalType):
+            return StringType() if self.time_as == "text" else LongType()
+        return type_
 
     def can_widen(self, old: DataType, new: DataType) -> bool:
         return delta_can_widen(old, new)
@@ -226,6 +230,9 @@ class MemoryTarget:
                 del rows[key]
                 continue
             own = {name: value for name, value in zip(own_names, (image["seq"], image["gone"]), strict=True) if name}
+            if upsert.committed_at is not None:
+                commit_s = seconds(image["seq"]["commit_ts"])
+                own[upsert.committed_at] = datetime.datetime.fromtimestamp(commit_s, datetime.timezone.utc)
             values = {name: image[f"c{number}"] for number, name in enumerate(upsert.values)}
             keeps = row is not None and image["bare"]
             rows[key] = {**dict(zip(upsert.keys, key, strict=True)), **(row or {}), **({} if keeps else values), **own}

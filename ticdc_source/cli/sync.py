@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -139,15 +140,22 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
 
 def _show_batch(report: BatchReport) -> None:
     console = output()
-    for name, rows in sorted(report.changed.items()):
-        console.print(f"  {plain(name)}: {_count(rows, 'row')}{', created' if name in report.created else ''}")
+    console.print(_line(report), soft_wrap=True)
     for name, reason in report.set_aside.items():
-        console.print(Text.assemble((f"  {name} is set aside: ", "red"), reason))
-    bad = f", {_count(report.bad_records, 'bad record')} in quarantine" if report.bad_records else ""
-    kept = f", {_count(len(report.maintained), 'table')} maintained" if report.maintained else ""
+        console.print(Text.assemble((f"  {name} is set aside: ", "red"), reason), soft_wrap=True)
+
+
+def _line(report: BatchReport) -> str:
+    """Return what a micro-batch did, in one line, however many tables there are."""
     what = "resumed" if report.resumed else f"micro-batch {report.batch_id}"
-    done = f"{_count(len(report.changed), 'table')}{_up_to(report)}{bad}{kept}"
-    console.print(f"{what}: {done}, {report.seconds:.1f} s")
+    new = f" ({len(report.created):,} new)" if report.created else ""
+    rows = _count(sum(report.changed.values()), "row")
+    parts = [f"{what}: {rows} in {_count(len(report.changed), 'table')}{new}{_up_to(report)}"]
+    if report.bad_records:
+        parts.append(f"{_count(report.bad_records, 'bad record')} in quarantine")
+    if report.maintained:
+        parts.append(f"{_count(len(report.maintained), 'table')} maintained")
+    return ", ".join([*parts, f"{report.seconds:.1f} s"])
 
 
 def _up_to(report: BatchReport) -> str:
@@ -165,24 +173,32 @@ def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
     from ticdc_source.lakehouse.database.sync import statuses_of  # noqa: PLC0415 (it imports pyspark)
 
     statuses = statuses_of(session_of(config), config)
+    now = time.time()
     if arguments.json:
-        print_json([each.as_json() for each in statuses])
+        print_json([each.as_json(now) for each in statuses])
     else:
-        output().print(_table(statuses))
+        output().print(_table(statuses, now))
+        for each in statuses:
+            if each.reason is not None:
+                at = "last error"
+                if each.set_aside_batch is not None:
+                    at = f"set aside since {moment(each.set_aside_since)}, in micro-batch {each.set_aside_batch}"
+                output().print(plain(f"{each.table_name}, {at}: {each.reason}"), soft_wrap=True)
     return _SET_ASIDE if any(each.state == "set aside" for each in statuses) else 0
 
 
-def _table(statuses: Iterable[TableStatus]) -> object:
-    shown = table_of("table", "kind", "state", "complete since", "changes up to", "maintained", "rows", right=("rows",))
+def _table(statuses: Iterable[TableStatus], now: float) -> object:
+    head = ("table", "kind", "state", "complete since", "changes up to", "lag", "maintained", "rows")
+    shown = table_of(*head, right=("lag", "rows"))
     for each in statuses:
-        when = "" if each.set_aside_batch is None else f" in micro-batch {each.set_aside_batch}"
-        why = "" if each.reason is None else f"{when}: {each.reason}"
+        lag = each.lag(now)
         cells = (
             each.table_name,
             each.kind or "",
-            each.state + why,
+            each.state,
             _moment(each.complete_since),
             _moment(each.resolved_ts),
+            "" if lag is None else f"{lag:,.0f} s",
             _moment(None if each.maintained_ms is None else of_ms(each.maintained_ms)),
         )
         shown.add_row(*map(plain, cells), f"{each.images:,}")

@@ -14,7 +14,8 @@ and `maintain` tidies the files.
 from ticdc_source.lakehouse.database.config import MaintainConfig, SyncConfig, TableConfig
 from ticdc_source.lakehouse.database.sync import SyncReport, sync
 from ticdc_source.lakehouse.database.tidb_config import TiDBConfig
-from ticdc_source.lakehouse.log import LogReport, append_log, is_merged, scd2_view
+from ticdc_source.lakehouse.history import scd2_view
+from ticdc_source.lakehouse.log import LogReport, append_log, is_merged
 from ticdc_source.lakehouse.maintenance import commits_of, maintain, purge_deleted, resolved_ts_of
 from ticdc_source.lakehouse.merge import MergeReport, merge_into
 

@@ -11,15 +11,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, StructField, StructType
 
-from ticdc_source.errors import SchemaError
+from ticdc_source.errors import OptionError, SchemaError, TargetError
+from ticdc_source.lakehouse.targets import Target
 from ticdc_source.pipeline.metadata import METADATA
 from ticdc_source.schema.model import COMMENT, KEY, MYSQL_TYPE, TABLE, UNDECIDED, UNSTATED_PRECISION
+from ticdc_source.schema.types import parse_type
 
 __all__ = [
     "Changelog",
     "Images",
     "as_decided",
     "comment_of",
+    "committed_at",
     "computed_with",
     "given_to_target",
     "keys_as_text",
@@ -27,12 +30,16 @@ __all__ = [
     "newest_images",
     "read_changelog",
     "stored_column",
+    "time_property",
+    "with_time_as",
 ]
 
 _SEQUENCE, _CHANGE_TYPE = "sequence", "change_type"
 _SEQUENCE_FIELDS = ("commit_ts", "rank", "partition", "offset", "index")
 _CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
 _RECORD_COLUMNS = ("corrupt_record", "rescued_data")
+_TIMES = ("micros", "text")
+_TIME_AS = "ticdc.time_as"  # the property of a target whose TIME columns are text
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,7 @@ class Changelog:
         columns: the columns of the table.
         table: the name of the table as the field metadata has it; "" if that is lost.
         keys: the names of the key columns, as the field metadata has them; empty if that is lost, or there is no key.
+        time_as: how TIME is stored: `micros` or `text`.
     """
 
     frame: DataFrame
@@ -52,6 +60,7 @@ class Changelog:
     columns: tuple[StructField, ...]
     table: str
     keys: tuple[str, ...]
+    time_as: str = "micros"
 
     def column(self, name: str) -> Column:
         """Return a column by its name, whatever characters it has."""
@@ -183,15 +192,73 @@ def computed_with(frame: DataFrame, aggregates: Mapping[str, Column]) -> tuple[D
     return computed, {one: row.get(number) for number, one in enumerate(aggregates)}
 
 
+def with_time_as(changes: Changelog, target: Target, time_as: str | None) -> Changelog:
+    """Return the changes with TIME as the target has it, and let the target say so. It cannot be changed later.
+
+    Args:
+        changes: the changes.
+        target: the target.
+        time_as: `micros` or `text`; None for what the target has, or `micros`.
+
+    Raises:
+        OptionError: it is neither.
+        TargetError: the target was created with the other one, and the changes have a TIME.
+    """
+    if time_as not in (None, *_TIMES):
+        msg = f"time_as={time_as!r}: it must be 'micros' or 'text'"
+        raise OptionError(msg)
+    before = target.properties().get(_TIME_AS, "micros") if target.exists() else None
+    if before is not None and time_as not in (None, before):
+        name = next((one.name for one in changes.columns if isinstance(one.dataType, DayTimeIntervalType)), None)
+        if name is not None:
+            msg = (
+                f"{target.name} was created with time_as={before!r}, and time_as={time_as!r} was given: column {name} "
+                "is TIME. Give the same again, or another target"
+            )
+            raise TargetError(msg)
+    target.time_as = before or time_as or "micros"
+    return replace(changes, time_as=target.time_as)
+
+
+def time_property(time_as: str) -> dict[str, str]:
+    """Return the property by which a new target remembers how it stores TIME."""
+    return {_TIME_AS: time_as} if time_as == "text" else {}
+
+
+def committed_at(sequence: Column) -> Column:
+    """Return the time of a commit, by the `_sequence` of a change."""
+    return F.timestamp_millis(F.shiftright(sequence["commit_ts"], 18))
+
+
 def stored_column(changes: Changelog, field: StructField) -> Column:
-    """Return a column as it is stored: neither Delta nor Iceberg has intervals, so a TIME is its microseconds."""
+    """Return a column as it is stored: neither engine has intervals, so a TIME is its microseconds, or text."""
     column = changes.column(field.name)
     if not isinstance(field.dataType, DayTimeIntervalType):
         return column
     minutes = (F.extract(F.lit("DAY"), column) * 24 + F.extract(F.lit("HOUR"), column)) * 60
     minutes += F.extract(F.lit("MINUTE"), column)
     seconds = (F.extract(F.lit("SECOND"), column) * 1_000_000).cast("bigint")
-    return minutes.cast("bigint") * 60_000_000 + seconds
+    micros = minutes.cast("bigint") * 60_000_000 + seconds
+    return micros if changes.time_as == "micros" else _time_text(micros, field)
+
+
+def _time_text(micros: Column, field: StructField) -> Column:
+    """Return a TIME as TiDB writes it, with the digits of its type; if nobody knows that, with those of its value."""
+    size = F.abs(micros)
+    clock = F.format_string(
+        "%02d:%02d:%02d",
+        F.floor(size / 3_600_000_000).cast("bigint"),
+        F.floor(size / 60_000_000).cast("bigint") % 60,
+        F.floor(size / 1_000_000).cast("bigint") % 60,
+    )
+    digits = parse_type(str((field.metadata or {}).get(MYSQL_TYPE) or "time")).length
+    fraction = F.lpad((size % 1_000_000).cast("string"), 6, "0")
+    if digits is None:
+        fraction = F.regexp_replace(fraction, "0+$", "")
+        fraction = F.when(fraction == "", "").otherwise(F.concat(F.lit("."), fraction))
+    else:
+        fraction = F.concat(F.lit("."), fraction.substr(1, digits)) if digits else F.lit("")
+    return F.when(micros.isNotNull(), F.concat(F.when(micros < 0, "-").otherwise(""), clock, fraction))
 
 
 def given_to_target(columns: Iterable[StructField], types: Mapping[str, DataType]) -> dict[str, DataType]:
@@ -241,10 +308,11 @@ def _are_decimals(given: DataType, wanted: DataType | None) -> bool:
     return isinstance(given, DecimalType) and isinstance(wanted, DecimalType)
 
 
-def comment_of(field: StructField) -> str | None:
+def comment_of(changes: Changelog, field: StructField) -> str | None:
     """Return the comment of a column, if the field metadata has one; of a TIME, what its number is."""
     comment = (field.metadata or {}).get(COMMENT)
-    unit = "TIME, in microseconds" if isinstance(field.dataType, DayTimeIntervalType) else None
+    is_number = changes.time_as == "micros" and isinstance(field.dataType, DayTimeIntervalType)
+    unit = "TIME, in microseconds" if is_number else None
     return ": ".join(str(text) for text in (unit, comment) if text) or None
 
 

@@ -110,6 +110,8 @@ def _expression(value: str, type_: ColumnType, target: spark.DataType, time_zone
             return f"X'{_bytes(value, type_).hex()}'"
         case spark.ArrayType():
             return f"array({', '.join(repr(float(number)) + 'D' for number in json.loads(value))})"
+        case spark.StringType() if type_.family == "time":
+            return text_literal(_clock(value, type_))
         case spark.StringType():
             return text_literal(_text(value, type_))
         case spark.VariantType():
@@ -193,8 +195,17 @@ def _interval(value: str, type_: ColumnType) -> str:
     return f"INTERVAL {'-' if total < 0 else ''}'{clock}' DAY TO SECOND"
 
 
+def _clock(value: str, type_: ColumnType) -> str:
+    """Return a TIME as targets store it as text."""
+    total = _microseconds(value, type_)
+    seconds, micros = divmod(abs(total), 1_000_000)
+    digits = type_.length or 0
+    fraction = f".{micros:06}"[: digits + 1] if digits else ""
+    return f"{'-' if total < 0 else ''}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}"
+
+
 def _microseconds(value: str, type_: ColumnType) -> int:
-    """Return a TIME as targets store it."""
+    """Return a TIME as targets store it as a number."""
     match = _DURATION.fullmatch(value)
     if match is None:
         raise ValueError(value)

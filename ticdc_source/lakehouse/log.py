@@ -1,45 +1,58 @@
-"""append_log: all changes of a table → a log in Delta or Iceberg; scd2_view: the log → every version of every row."""
+"""append_log: all changes of a table → a log in Delta or Iceberg."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, StringType, StructField, TimestampType
 
-from ticdc_source.errors import SchemaError, TargetError, UnexplainedChangeError
+from ticdc_source.errors import TargetError, UnexplainedChangeError
 from ticdc_source.events import DDLEvent
 from ticdc_source.lakehouse.changelog import (
     Changelog,
     as_decided,
     comment_of,
+    committed_at,
     given_to_target,
     keys_as_text,
     lost_values,
     read_changelog,
     stored_column,
+    time_property,
+    with_time_as,
 )
 from ticdc_source.lakehouse.data_layout import DataLayout
 from ticdc_source.lakehouse.merge import KEYS, PREFIX, TABLE, target_of
 from ticdc_source.lakehouse.repeats import check_table, has_batch
 from ticdc_source.lakehouse.retyping import Misfit, Retyping
-from ticdc_source.lakehouse.sql_targets import existing_target, open_target
+from ticdc_source.lakehouse.sql_targets import existing_target
 from ticdc_source.lakehouse.targets import CommitFacts, NewColumn, Target, quoted
 from ticdc_source.lakehouse.widening import common_type
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.model import MYSQL_TYPE
 
-__all__ = ["LogReport", "append_log", "check_key", "is_merged", "scd2_view"]
+__all__ = [
+    "CHANGE",
+    "COMMITTED_AT",
+    "EMPTIED",
+    "IMAGES",
+    "LOG",
+    "SEQUENCE",
+    "LogReport",
+    "append_log",
+    "check_key",
+    "is_merged",
+]
 
-_LOG = "ticdc.log"
-_CHANGE, _COMMITTED_AT, _SEQUENCE = "change", "committed_at", "sequence"
-_EMPTIED = "truncate"  # the change of a row that stands for TRUNCATE TABLE or DROP TABLE
+LOG = "ticdc.log"
+CHANGE, COMMITTED_AT, SEQUENCE = "change", "committed_at", "sequence"
+EMPTIED = "truncate"  # the change of a row that stands for TRUNCATE TABLE or DROP TABLE
 _EMPTIES = ("truncate_table", "drop_table", "drop_database")
-_IMAGES = ("insert", "update_postimage", "delete")
-_VERSION_COLUMNS = ("valid_from_ts", "valid_to_ts", "valid_from", "valid_to", "is_current")
+IMAGES = ("insert", "update_postimage", "delete")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +89,7 @@ def append_log(
     properties: Mapping[str, str] | None = None,
     location: str | None = None,
     column_prefix: str | None = None,
+    time_as: Literal["micros", "text"] | None = None,
     partition_by: Sequence[str] = (),
     cluster_by: Sequence[str] = (),
 ) -> LogReport:
@@ -101,6 +115,7 @@ def append_log(
         properties: table properties for a new log.
         location: where a new log puts its files.
         column_prefix: what precedes `change`, `committed_at` and `sequence`; `_` by default.
+        time_as: how a new log stores TIME, as in `merge_into`.
         partition_by: the columns by which a new log is partitioned, as in `merge_into`.
         cluster_by: the columns of liquid clustering, for a new log in Delta.
 
@@ -119,7 +134,7 @@ def append_log(
     facts = CommitFacts(resolved_ts, app_id, batch_id)
     with target_of(read_changelog(changes), target, format) as (changelog, log):
         return _append(
-            changelog, log, facts, ddl,
+            with_time_as(changelog, log, time_as), log, facts, ddl,
             preimages=preimages, properties=properties or {}, location=location, column_prefix=column_prefix,
             layout=DataLayout(tuple(partition_by), tuple(cluster_by)),
         )  # fmt: skip
@@ -142,7 +157,7 @@ def _append(
     layout.check(log.engine, log.name)
     if exists:
         layout.check_target(log.name, remembered)
-    if exists and _LOG not in remembered:
+    if exists and LOG not in remembered:
         msg = f"{log.name} is not a log that append_log created: give the name of a table that does not exist"
         raise TargetError(msg)
     prefix = remembered.get(PREFIX, "_" if column_prefix is None else column_prefix)
@@ -169,7 +184,7 @@ def _append(
         if any(remembered.get(name) != value for name, value in properties_now.items()):
             log.set_properties(properties_now)
     else:
-        own = {_LOG: "true", TABLE: changelog.table, PREFIX: prefix}
+        own = {LOG: "true", TABLE: changelog.table, PREFIX: prefix, **time_property(changelog.time_as)}
         keys = {KEYS: keys_as_text(changelog.keys)} if changelog.keys else {}
         clause = layout.in_sql(log.name, [column.name for column in add])
         settings = {**own, **keys, **retyping.as_properties(), **layout.as_properties(), **properties}
@@ -281,7 +296,7 @@ def _settled(changelog: Changelog, log: Target, existing: Mapping[str, DataType]
 def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
     """Return the columns that the log must have, its own three first."""
     sequence = changelog.frame.schema[f"{changelog.prefix}sequence"].dataType
-    own = [(_CHANGE, StringType()), (_COMMITTED_AT, TimestampType()), (_SEQUENCE, sequence)]
+    own = [(CHANGE, StringType()), (COMMITTED_AT, TimestampType()), (SEQUENCE, sequence)]
     names = {f"{prefix}{name}".lower() for name, _ in own}
     for field in changelog.columns:
         if field.name.lower() in names:
@@ -292,7 +307,10 @@ def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
             raise TargetError(msg)
     return [
         *(NewColumn(f"{prefix}{name}", type_) for name, type_ in own),
-        *(NewColumn(field.name, log.stored(field.dataType), comment_of(field)) for field in changelog.columns),
+        *(
+            NewColumn(field.name, log.stored(field.dataType), comment_of(changelog, field))
+            for field in changelog.columns
+        ),
     ]
 
 
@@ -345,9 +363,9 @@ def _rows(
     """Return the rows to append: changes, and one for each event that emptied the table."""
     change_type = changelog.column(f"{changelog.prefix}change_type")
     sequence = changelog.column(f"{changelog.prefix}sequence")
-    images = (*_IMAGES, "update_preimage") if preimages else _IMAGES
+    images = (*IMAGES, "update_preimage") if preimages else IMAGES
     names = [column.name for column in wanted]
-    values = [change_type, _moment(sequence["commit_ts"]), sequence]
+    values = [change_type, committed_at(sequence), sequence]
     values += [stored_column(changelog, field) for field in changelog.columns]
     chosen = changelog.frame.where(change_type.isin(*images))
     rows = chosen.select(*(value.alias(name) for value, name in zip(values, names, strict=True)))
@@ -359,7 +377,7 @@ def _rows(
     each = F.explode(F.array(*(F.lit(commit_ts).cast("bigint") for commit_ts in emptied)))
     marks = changelog.frame.sparkSession.range(1).select(each.alias("id"))
     marks = marks.select(
-        F.lit(_EMPTIED).alias(names[0]),
+        F.lit(EMPTIED).alias(names[0]),
         _moment(F.col("id")).alias(names[1]),
         F.expr(place).cast(wanted[2].type).alias(names[2]),
     )
@@ -369,72 +387,3 @@ def _rows(
 def _moment(commit_ts: Column) -> Column:
     """Return the time of a commit-ts."""
     return F.timestamp_millis(F.shiftright(commit_ts, 18))
-
-
-def scd2_view(
-    spark: SparkSession, log: str, view_name: str | None = None, *, keys: Sequence[str] | None = None
-) -> DataFrame:
-    """Return every version that every row has had, by a log that `append_log` keeps; each change once.
-
-    Beside the columns of the table there are `_valid_from_ts` and `_valid_to_ts`, the commit-ts of the version and of
-    the next one (or of the delete, or of TRUNCATE TABLE); `_valid_from` and `_valid_to`, the same as times; and
-    `_is_current`. The row of TiDB at a commit-ts `t` is the version with `_valid_from_ts <= t`, and `_valid_to_ts`
-    above `t` or NULL.
-
-    Args:
-        spark: the session.
-        log: the name of the log.
-        view_name: the name of a temporary view to create too.
-        keys: the columns that identify a row; by default those that the log remembers.
-
-    Example:
-        ```python
-        from ticdc_source.lakehouse import scd2_view
-
-        versions = scd2_view(spark, "lake.shop.orders__log")
-        versions.where("_is_current").show()
-        ```
-
-    Raises:
-        SchemaError: the table has no key: nothing tells a repeated change from another row's.
-        TargetError: it is no log.
-    """
-    target = open_target(spark, log)
-    remembered = target.properties() if target.exists() else {}
-    if _LOG not in remembered:
-        msg = f"{log} is not a log that append_log created"
-        raise TargetError(msg)
-    names = list(keys or json.loads(remembered.get(KEYS, "[]")))
-    if not names:
-        msg = (
-            f"{log} is of a table without a key: nothing tells a change that TiCDC sent again from another row's. "
-            "If columns identify a row, give them: keys=['id']"
-        )
-        raise SchemaError(msg)
-    prefix = remembered[PREFIX]
-    frame = target.frame()
-    change, sequence = quoted(f"{prefix}{_CHANGE}"), quoted(f"{prefix}{_SEQUENCE}")
-    own = {f"{prefix}{name}" for name in (_CHANGE, _COMMITTED_AT, _SEQUENCE)}
-    columns = [field for field in frame.schema if field.name not in own]
-    row_keys = [F.col(quoted(name)) for name in names]
-    commit_ts, rank = F.col(f"{sequence}.commit_ts"), F.col(f"{sequence}.rank")
-    once = Window.partitionBy(*row_keys, commit_ts, rank).orderBy(F.col(sequence))
-    history = Window.partitionBy(*row_keys).orderBy(commit_ts, rank)
-    images = frame.where(F.col(change).isin(*_IMAGES)).withColumn("__once", F.row_number().over(once))
-    ends = F.lead(commit_ts).over(history)
-    versions = images.where("__once = 1").withColumn("__from", commit_ts).withColumn("__to", ends)
-    marks = frame.where(F.col(change) == _EMPTIED).select(commit_ts.alias("ts"))
-    emptied = marks.agg(F.collect_set("ts").alias("__emptied"))
-    versions = versions.where(F.col(change) != "delete").crossJoin(F.broadcast(emptied))
-    first = F.expr("array_min(filter(__emptied, ts -> ts >= __from))")
-    until = F.least(F.col("__to"), first)
-    values = (F.col("__from"), until, _moment(F.col("__from")), _moment(until), until.isNull())
-    view = versions.select(
-        *(F.col(quoted(field.name)) for field in columns),
-        *(value.alias(f"{prefix}{name}") for value, name in zip(values, _VERSION_COLUMNS, strict=True)),
-    )
-    start, end = (F.col(quoted(f"{prefix}{name}")) for name in _VERSION_COLUMNS[:2])
-    view = view.where(end.isNull() | (end > start))
-    if view_name is not None:
-        view.createOrReplaceTempView(view_name)
-    return view

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Literal
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import BooleanType, DataType, VariantType
+from pyspark.sql.types import BooleanType, DataType, TimestampType, VariantType
 
 from ticdc_source.errors import OptionError, SchemaError, TargetError, UnexplainedChangeError
 from ticdc_source.events import DDLEvent
@@ -27,6 +27,8 @@ from ticdc_source.lakehouse.changelog import (
     keys_as_text,
     newest_images,
     read_changelog,
+    time_property,
+    with_time_as,
 )
 from ticdc_source.lakehouse.data_layout import DataLayout
 from ticdc_source.lakehouse.fitting import Fitting, RowsThatStay
@@ -40,10 +42,11 @@ from ticdc_source.lakehouse.targets import CommitFacts, Merged, NewColumn, Targe
 from ticdc_source.lakehouse.widening import common_type
 from ticdc_source.schema.model import MYSQL_TYPE
 
-__all__ = ["DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "merge_into", "target_of"]
+__all__ = ["COMMIT_TIME", "DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "merge_into", "target_of"]
 
 # Properties of a target.
 TABLE, KEYS, DELETES, PREFIX = "ticdc.table", "ticdc.keys", "ticdc.deletes", "ticdc.column_prefix"
+COMMIT_TIME = "ticdc.commit_time"  # its column of this name is filled
 _OWN = "ticdc."  # begins their names
 _SOFT, _HARD = "soft", "hard"
 
@@ -91,6 +94,8 @@ def merge_into(
     partition_by: Sequence[str] = (),
     cluster_by: Sequence[str] = (),
     time_zone: str = "UTC",
+    commit_time: bool = False,
+    time_as: Literal["micros", "text"] | None = None,
 ) -> MergeReport:
     """Merge the changes of one table into a Delta or Iceberg table.
 
@@ -124,11 +129,15 @@ def merge_into(
             not even warn. `apply` removes the rows of the target too.
         properties: table properties for a new target.
         location: where a new target puts its files.
-        column_prefix: what precedes `sequence` and `is_deleted`; `_` by default.
+        column_prefix: what precedes `sequence`, `is_deleted` and `committed_at`; `_` by default.
         partition_by: the columns by which a new target is partitioned; in Iceberg also `days(created_at)`,
             `bucket(16, id)` and other transforms. The layout of a target cannot be changed later.
         cluster_by: the columns of liquid clustering, for a new target in Delta.
         time_zone: the zone of TIMESTAMP defaults in DDL, which have none: the `timeZone` with which changes are read.
+        commit_time: whether the target gets a column `_committed_at`, the time of the commit that changed the row last.
+            A target that has it keeps it.
+        time_as: how a new target stores TIME, which no engine has: `micros`, the default, is a bigint, and `text` is
+            what TiDB writes, such as `-12:30:00`. It cannot be changed later.
 
     Returns:
         What was done.
@@ -142,14 +151,14 @@ def merge_into(
         ```
 
     Raises:
-        OptionError: `deletes` or `on_destructive_ddl` has an unknown value, or the engine has no such layout.
+        OptionError: `deletes`, `on_destructive_ddl` or `time_as` has an unknown value, or the engine lacks the layout.
         SchemaError: the frame is no changelog or has no key, or DDL is refused (`on_destructive_ddl`).
         TargetError: the target cannot take the changes. Nothing has been written.
     """
     changelog = read_changelog(changes)
     with target_of(changelog, target, format) as (changelog, opened):
         return _Merge(
-            changes=changelog,
+            changes=with_time_as(changelog, opened, time_as),
             target=opened,
             facts=CommitFacts(resolved_ts, app_id, batch_id),
             keys=None if keys is None else tuple(keys),
@@ -161,6 +170,7 @@ def merge_into(
             ddl=tuple(ddl),
             on_destructive_ddl=DestructiveDDL.of(on_destructive_ddl),
             time_zone=time_zone,
+            commit_time=commit_time,
         ).run()
 
 
@@ -204,6 +214,7 @@ class _Merge:
     ddl: tuple[DDLEvent, ...]
     on_destructive_ddl: DestructiveDDL
     time_zone: str
+    commit_time: bool
 
     @property
     def _what(self) -> str:
@@ -230,7 +241,8 @@ class _Merge:
             raise SchemaError(self._without_key(retyping.key_dropped_ts))
         keys = self._keys(remembered, old_rows)
         changes = old_rows.in_changes(self.changes, self.target.columns() if exists else {}, keys)
-        return replace(self, changes=changes).merge(
+        commit_time = self.commit_time or COMMIT_TIME in remembered
+        return replace(self, changes=changes, commit_time=commit_time).merge(
             self.changes, old_rows, retyping, remembered, keys, deletes, exists=exists, repeated=repeated
         )
 
@@ -279,14 +291,19 @@ class _Merge:
                 )
             else:
                 self._alter(plan)
+            if plan.committed_at is not None and COMMIT_TIME not in remembered:  # it is new, or was not filled
+                commit_time = f"timestamp_millis(shiftright({quoted(plan.sequence)}.commit_ts, 18))"
+                where = f"{quoted(plan.committed_at)} IS NULL"
+                self.target.update_rows({plan.committed_at: commit_time}, where, CommitFacts())
             own_deleted = plan.deleted if deletes == _SOFT else None
             more = {KEYS: keys_as_text(keys), **self._types(old_rows, known), **retyping.as_properties()}
+            more |= {COMMIT_TIME: "true"} if self.commit_time else {}
             if self.changes.table and not old_rows.state.table:  # until now it only has had DDL
                 more[TABLE] = self.changes.table
             old_rows.in_target(plan.sequence, own_deleted, self.facts, more, moved=retyping.moved(), waits=waits)
         else:
             filled = {**old_rows.properties([column.name for column in plan.add]), **self._types(old_rows, known)}
-            filled |= retyping.as_properties()
+            filled |= {**retyping.as_properties(), **({COMMIT_TIME: "true"} if self.commit_time else {})}
             self._create(self.target, plan.add, {KEYS: keys_as_text(keys), **filled}, deletes, plan.prefix)
         merged = Merged(0)
         with shuffling(self.target.spark, count):
@@ -418,7 +435,9 @@ class _Merge:
         fitting: Fitting,
     ) -> MergePlan:
         names = (f"{prefix}sequence", f"{prefix}is_deleted")
-        own = names if deletes == _SOFT else names[:1]
+        needed = names if deletes == _SOFT else names[:1]
+        added = {f"{prefix}committed_at": TimestampType()} if self.commit_time else {}
+        own = (*needed, *added)
         for field in self.changes.columns:
             if field.name.lower() in {name.lower() for name in own}:
                 msg = (
@@ -431,15 +450,16 @@ class _Merge:
         types = {**stored, names[0]: images.frame.schema["seq"].dataType}
         if deletes == _SOFT:
             types[names[1]] = BooleanType()
+        types |= added
         if existing:
-            self._check_own(existing, own)
+            self._check_own(existing, needed)
         columns = {name.lower(): (name, type_) for name, type_ in existing.items()}
         add, widen = [], []
         for name, type_ in types.items():
             old = columns.get(name.lower())
             if old is None:
                 self._check_new(name, type_)
-                add.append(NewColumn(name, type_, comment_of(fields[name]) if name in fields else None))
+                add.append(NewColumn(name, type_, comment_of(self.changes, fields[name]) if name in fields else None))
                 columns[name.lower()] = (name, type_)
             elif old[1] != type_ and name not in own:
                 wide = self._wide(old[1], type_)
@@ -450,7 +470,7 @@ class _Merge:
                 elif wide != old[1]:
                     widen.append((old[0], wide))
                     columns[name.lower()] = (old[0], wide)
-        return MergePlan(columns, tuple(add), tuple(widen), prefix, deletes == _HARD)
+        return MergePlan(columns, tuple(add), tuple(widen), prefix, deletes == _HARD, self.commit_time)
 
     def _check_own(self, existing: Mapping[str, DataType], own: Sequence[str]) -> None:
         missing = [name for name in own if name.lower() not in {one.lower() for one in existing}]
@@ -512,6 +532,7 @@ class _Merge:
         replaces: bool = False,
     ) -> None:
         facts = {TABLE: self.changes.table, DELETES: deletes, PREFIX: prefix, **more}
+        facts |= time_property(self.changes.time_as)
         aside = "" if target is self.target else "__deleted"
         location = None if self.location is None else f"{self.location.rstrip('/')}{aside}"
         layout = self.layout if target is self.target and KEYS in more else DataLayout()

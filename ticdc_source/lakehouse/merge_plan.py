@@ -10,9 +10,16 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.lakehouse.changelog import Changelog, Images, computed_with, given_to_target, lost_values
+from ticdc_source.lakehouse.changelog import (
+    Changelog,
+    Images,
+    committed_at,
+    computed_with,
+    given_to_target,
+    lost_values,
+)
 from ticdc_source.lakehouse.sessions import tasks_of
-from ticdc_source.lakehouse.targets import NewColumn, Target, Upsert
+from ticdc_source.lakehouse.targets import NewColumn, Target, Upsert, quoted
 
 __all__ = ["MergePlan", "computed_images"]
 
@@ -27,6 +34,7 @@ class MergePlan:
         widen: the columns to widen, with their new types.
         prefix: what precedes the names of the target's own columns.
         hard: whether deletes are hard.
+        commit_time: whether the target has the time of a row's last commit.
     """
 
     columns: Mapping[str, tuple[str, DataType]]
@@ -34,6 +42,7 @@ class MergePlan:
     widen: tuple[tuple[str, DataType], ...]
     prefix: str
     hard: bool
+    commit_time: bool = False
 
     @property
     def sequence(self) -> str:
@@ -45,6 +54,11 @@ class MergePlan:
         """The column that says, with soft deletes, that a row is deleted."""
         return f"{self.prefix}is_deleted"
 
+    @property
+    def committed_at(self) -> str | None:
+        """The column with the time of a row's last commit; None if there is none."""
+        return f"{self.prefix}committed_at" if self.commit_time else None
+
     def upsert(self, images: Images, tombstones: Target | None) -> Upsert:
         """Return what the images do to the rows of the target."""
         return Upsert(
@@ -52,6 +66,7 @@ class MergePlan:
             keys=self._names(images.keys),
             values=self._names(images.others),
             sequence=self.sequence,
+            committed_at=self.committed_at,
             deleted=None if self.hard else self.deleted,
             removes=self.hard,
             tombstones=tombstones,
@@ -63,7 +78,10 @@ class MergePlan:
         keys = {name: f"k{number}" for number, name in enumerate(self._names(images.keys))}
         values = {name: f"c{number}" for number, name in enumerate(self._names(images.others))}
         chosen = images.frame.where("NOT gone") if self.hard else images.frame
-        return chosen.select(*(F.col(old).alias(new) for new, old in {**keys, **values, **own}.items()))
+        rows = chosen.select(*(F.col(old).alias(new) for new, old in {**keys, **values, **own}.items()))
+        if self.committed_at is None:
+            return rows
+        return rows.withColumn(self.committed_at, committed_at(F.col(quoted(self.sequence))))
 
     def burial(self, images: Images) -> Upsert:
         """Return what the images of deleted rows do to the table of tombstones."""

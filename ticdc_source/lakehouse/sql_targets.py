@@ -12,7 +12,16 @@ from contextlib import contextmanager
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
-from pyspark.sql.types import ByteType, DataType, DayTimeIntervalType, IntegerType, LongType, ShortType, StructType
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DayTimeIntervalType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
 
 from ticdc_source.errors import TargetError
 from ticdc_source.lakehouse.sessions import REMEMBERED, configured
@@ -54,6 +63,7 @@ class _SqlTarget:
     def __init__(self, spark: SparkSession, name: str, schema: StructType | None = None) -> None:
         self.spark = spark
         self.name = name
+        self.time_as = "micros"
         self._schema = schema  # what was read, until this object changes it
         self._opened_deleted_keys = False
         self._properties: dict[str, str] | None = None
@@ -83,7 +93,8 @@ class _SqlTarget:
         return dict(self._properties)
 
     def stored(self, type_: DataType) -> DataType:
-        return LongType() if isinstance(type_, DayTimeIntervalType) else type_
+        time = StringType() if self.time_as == "text" else LongType()
+        return time if isinstance(type_, DayTimeIntervalType) else type_
 
     def create(
         self,

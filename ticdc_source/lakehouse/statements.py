@@ -46,6 +46,8 @@ def _clauses(upsert: Upsert) -> str:
     keys = {quoted(name): f"s.k{number}" for number, name in enumerate(upsert.keys)}
     values = {quoted(name): f"s.c{number}" for number, name in enumerate(upsert.values)}
     own = {quoted(upsert.sequence): "s.seq"} | ({} if upsert.deleted is None else {quoted(upsert.deleted): "s.gone"})
+    if upsert.committed_at is not None:
+        own[quoted(upsert.committed_at)] = "timestamp_millis(shiftright(s.seq.commit_ts, 18))"
     newer = f"WHEN MATCHED AND s.seq > t.{quoted(upsert.sequence)}"
     special = f"{newer} AND s.gone THEN DELETE" if upsert.removes else f"{newer} AND s.bare THEN UPDATE SET {_set(own)}"
     absent = f"WHEN NOT MATCHED{' AND NOT s.gone' if upsert.removes else ''}"

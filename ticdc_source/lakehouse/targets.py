@@ -93,6 +93,7 @@ class Upsert:
         keys: the columns of the keys, in the order of `k0`, …; NULL equals NULL.
         values: the columns of the other values, in the order of `c0`, …. A bare image leaves them as they are.
         sequence: the column of the sequence.
+        committed_at: the column of the commit's time; None if there is none.
         deleted: the column that says whether the row is gone; None if there is none.
         removes: whether a row that is gone leaves the table, and is not added to it.
         tombstones: the table with the sequences of deleted keys; images that are older than theirs change nothing.
@@ -102,6 +103,7 @@ class Upsert:
     keys: tuple[str, ...]
     values: tuple[str, ...]
     sequence: str
+    committed_at: str | None = None
     deleted: str | None = None
     removes: bool = False
     tombstones: Target | None = None
@@ -121,7 +123,13 @@ class Merged:
 
 
 class Target(Protocol):
-    """A table that commits at once, or not at all; Delta's and Iceberg's are in `lakehouse/sql_targets.py`."""
+    """A table that commits at once, or not at all; Delta's and Iceberg's are in `lakehouse/sql_targets.py`.
+
+    Attributes:
+        time_as: how TIME is stored, which no engine has: `micros`, a bigint, or `text`.
+    """
+
+    time_as: str
 
     @property
     def spark(self) -> SparkSession:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from ticdc_source.monitoring.progress import StreamProgress
+from ticdc_source.errors import OptionError
 
-__all__ = ["EXPORTED", "Exported", "ProgressCollector", "Registry"]
+__all__ = ["EXPORTED", "EXPORTED_BY_SYNC", "Exported", "ProgressCollector", "Registry", "Reported", "served"]
 
 Kind = Literal["counter", "gauge"]
+
+
+class Reported(Protocol):
+    """What is reported of a query and one of its tables; it has the members of the metrics."""
+
+    @property
+    def query(self) -> str:
+        """The name of the query."""
+
+    @property
+    def table(self) -> str | None:
+        """The table, if it is known."""
 
 
 class Registry(Protocol):
@@ -31,7 +44,7 @@ class Exported:
     Attributes:
         name: its name.
         kind: its type.
-        member: the member of `StreamProgress` that it has.
+        member: the member of `StreamProgress`, or of what else is reported, that it has.
         meaning: one line.
     """
 
@@ -54,6 +67,12 @@ EXPORTED = (
     ),
     Exported("ticdc_query_up", "gauge", "is_up", "1 while the query runs, 0 after it has failed"),
 )
+# Of each table that a sync keeps.
+EXPORTED_BY_SYNC = (
+    Exported("ticdc_sync_rows_total", "counter", "rows", "changed rows that were written"),
+    Exported("ticdc_sync_lag_seconds", "gauge", "lag", "age of the commit-ts up to which the table is complete"),
+    Exported("ticdc_sync_set_aside", "gauge", "is_set_aside", "1 while the table is set aside, 0 otherwise"),
+)
 _LABELS = ("query", "table")
 
 
@@ -62,12 +81,13 @@ class ProgressCollector:
 
     Args:
         reports: returns the progress of all queries at this moment.
+        metrics: the metrics.
 
     Raises:
         ImportError: `prometheus-client` is not installed.
     """
 
-    def __init__(self, reports: Callable[[], Iterable[StreamProgress]]) -> None:
+    def __init__(self, reports: Callable[[], Iterable[Reported]], metrics: Sequence[Exported] = EXPORTED) -> None:
         from prometheus_client import core  # noqa: PLC0415 (only those who use Prometheus need it)
 
         self._families: Mapping[Kind, Callable[..., object]] = {
@@ -75,6 +95,7 @@ class ProgressCollector:
             "gauge": core.GaugeMetricFamily,
         }
         self._reports = reports
+        self._metrics = metrics
 
     def describe(self) -> Sequence[object]:
         """Return nothing: the registry then does not ask for values when the collector is registered."""
@@ -83,7 +104,7 @@ class ProgressCollector:
     def collect(self) -> Iterator[object]:
         """Yield each metric, of all queries and tables of which it is known."""
         reports = list(self._reports())
-        for exported in EXPORTED:
+        for exported in self._metrics:
             family = self._families[exported.kind](exported.name, exported.meaning, labels=_LABELS)
             member = attrgetter(exported.member)
             for report in reports:
@@ -91,3 +112,32 @@ class ProgressCollector:
                 if value is not None:
                     family.add_metric((report.query, report.table or ""), float(value))  # type: ignore[attr-defined]
             yield family
+
+
+@contextmanager
+def served(port: int) -> Iterator[Registry]:
+    """Serve a registry over HTTP while the block runs.
+
+    Args:
+        port: the port; 0 for any that is free.
+
+    Raises:
+        OptionError: `prometheus-client` is not installed, or the port is taken.
+    """
+    try:
+        import prometheus_client  # noqa: PLC0415 (only those who use Prometheus need it)
+    except ImportError:
+        msg = "Metrics for Prometheus need prometheus-client: pip install 'ticdc-source[prometheus]'"
+        raise OptionError(msg) from None
+    registry: Any = prometheus_client.CollectorRegistry()
+    try:
+        server, thread = prometheus_client.start_http_server(port, registry=registry)
+    except OSError as error:
+        msg = f"Metrics for Prometheus cannot be served on port {port}: {error.strerror}"
+        raise OptionError(msg) from None
+    try:
+        yield registry
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

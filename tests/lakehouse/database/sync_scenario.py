@@ -89,7 +89,7 @@ def main(engine: str, folder: str, servers: str, topic: str, tables: str, trigge
         target = spark.table(status.target)
         gone = "_change = 'delete'" if status.kind == "log" else "_is_deleted"
         rows = target.where(f"NOT ({gone})").select("id", "v").collect()
-        found[status.table_name] = {**status.as_json(), "rows": sorted([row["id"], row["v"]] for row in rows)}
+        found[status.table_name] = {**status.as_json(0), "rows": sorted([row["id"], row["v"]] for row in rows)}
     reads = [[str(name), clause] for name, clause in tidb.reads]
     sys.stdout.write(f"{json.dumps({'at': AT, 'tables': found, 'reads': reads, 'batches': len(reports)})}\n")
     spark.stop()

@@ -45,6 +45,7 @@ _SET_BY_SYNC = {
     "columnNameOfCorruptRecord": "remove it; bad records are in the table _ticdc_quarantine",
 }
 _MOST_PARALLEL = 64
+_LARGEST_PORT = 65_535
 TABLE_OPTIONS = ("tableDDL", "schemaHints", "unspecifiedDecimal")  # options that differ by table
 
 
@@ -56,7 +57,8 @@ class TableConfig:
         skip: whether it is left out.
         deletes: `soft` keeps deleted rows, marked by `_is_deleted`; `hard` removes them.
         keys: the columns that identify a row, if the messages do not say it.
-        log: whether all changes are appended to `<table>__log`, also if the table has a key.
+        log: whether all changes are appended to `<table>__log`, instead of the table, also if it has a key.
+        history: whether all changes are appended to `<table>__log`, beside the table.
         partition_by: the columns by which a new target is partitioned; in Iceberg also `days(created_at)` and the like.
         cluster_by: the columns of liquid clustering, for a new target in Delta.
         options: options of the source for this table: `schemaHints`, `tableDDL`, `unspecifiedDecimal`.
@@ -66,6 +68,7 @@ class TableConfig:
     deletes: Literal["soft", "hard"] | None = None
     keys: tuple[str, ...] | None = None
     log: bool = False
+    history: bool = False
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
@@ -136,9 +139,14 @@ class SyncConfig:
         consistency: `latest` applies changes as they come; `resolved` only up to the resolved ts.
         deletes: what becomes of deleted rows, where a table says nothing else.
         column_prefix: what precedes the names of the columns that the sync adds.
+        commit_time: whether tables have a column `_committed_at`, the time of the commit that changed a row last.
+        time_as: how TIME is stored: `micros`, a number, or `text`.
+        views: whether a view `<table>__current` has the rows that are not deleted, and `<table>__history` the versions
+            of rows if the table has `history`. It needs a catalog with views.
         parallel: how many tables are written at once.
         bad_records: `quarantine` writes bad records, which cannot be read, to a table of their own; `fail` sets their
             table aside, or ends the sync if nobody can tell their table.
+        prometheus_port: the port on which it serves metrics for Prometheus; None for none.
         trigger: time between two micro-batches, such as `10 seconds`; None ends when the topics are read.
         maintain: when the files of the tables are tidied; None for never.
         spark: settings of the Spark session that the command starts.
@@ -156,8 +164,12 @@ class SyncConfig:
     consistency: Literal["latest", "resolved"] = "latest"
     deletes: Literal["soft", "hard"] = "soft"
     column_prefix: str = "_"
+    commit_time: bool = False
+    time_as: Literal["micros", "text"] = "micros"
+    views: bool = False
     parallel: int = 4
     bad_records: Literal["quarantine", "fail"] = "quarantine"
+    prometheus_port: int | None = None
     trigger: str | None = None
     maintain: MaintainConfig | None = None
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -179,6 +191,12 @@ class SyncConfig:
         if not 1 <= self.parallel <= _MOST_PARALLEL:
             msg = f"parallel = {self.parallel}: it must be from 1 to {_MOST_PARALLEL}"
             raise OptionError(msg)
+        if self.views and self.catalog is None:
+            msg = "views = true: a folder has no views. Give target.catalog, a catalog that has, or remove views = true"
+            raise OptionError(msg)
+        if self.prometheus_port is not None and not 0 <= self.prometheus_port <= _LARGEST_PORT:
+            msg = f"prometheus_port = {self.prometheus_port}: it must be from 0 (any that is free) to {_LARGEST_PORT}"
+            raise OptionError(msg)
         for name, instead in _SET_BY_SYNC.items():
             if name.lower() in {given.lower() for given in self.source}:
                 msg = f"source.{name} cannot be set: {instead}"
@@ -189,6 +207,9 @@ class SyncConfig:
             each.layout.check(self.format, f'[table."{table}"]')
             for name in each.options:
                 refuse_unknown_key(name, TABLE_OPTIONS, f'table."{table}"')
+            if each.log and each.history:
+                msg = f'[table."{table}"]: log = true is the log alone, history = true the table and its log. Give one'
+                raise OptionError(msg)
         Options.of(self.reader_options())
         frame_options(self.decode_options())
 

@@ -230,6 +230,8 @@ class Joining:
             partition_by=own.partition_by,
             cluster_by=own.cluster_by,
             as_log=own.log,
+            commit_time=config.commit_time,
+            time_as=config.time_as,
         )
 
     def _folder(self, at: int) -> str:

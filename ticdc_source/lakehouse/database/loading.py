@@ -18,10 +18,10 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.errors import TargetError, TiCDCSourceError, warn
 from ticdc_source.events import TableName
-from ticdc_source.lakehouse.changelog import read_changelog, stored_column
+from ticdc_source.lakehouse.changelog import committed_at, read_changelog, stored_column, with_time_as
 from ticdc_source.lakehouse.database.load_folder import LoadFolder, Plan, rows_in
 from ticdc_source.lakehouse.log import append_log
-from ticdc_source.lakehouse.merge import DELETES, PREFIX, merge_into
+from ticdc_source.lakehouse.merge import COMMIT_TIME, DELETES, PREFIX, merge_into
 from ticdc_source.lakehouse.repeats import has_batch
 from ticdc_source.lakehouse.sql_targets import existing_target
 from ticdc_source.lakehouse.targets import CommitFacts, Target
@@ -53,6 +53,8 @@ class Destination:
         properties: table properties for a new target.
         location: where a new target puts its files.
         column_prefix: what precedes the names of the columns that are added.
+        commit_time: whether the target has the time of a row's last commit.
+        time_as: how TIME is stored: `micros` or `text`.
         as_log: whether the rows go to the log also if the table has a key.
         partition_by: the columns by which a new target is partitioned.
         cluster_by: the columns of liquid clustering, for a new target in Delta.
@@ -66,6 +68,8 @@ class Destination:
     properties: Mapping[str, str] = field(default_factory=dict)
     location: str | None = None
     column_prefix: str | None = None
+    commit_time: bool = False
+    time_as: Literal["micros", "text"] | None = None
     as_log: bool = False
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
@@ -397,7 +401,8 @@ class _TableLoad:
             place = self._place
             append_log(frame, place.log, format=place.format, app_id=facts.app_id, batch_id=facts.batch_id,
                        properties={**place.properties, LOAD: str(self._load.at)}, column_prefix=place.column_prefix,
-                       partition_by=place.partition_by, cluster_by=place.cluster_by)  # fmt: skip
+                       time_as=place.time_as, partition_by=place.partition_by,
+                       cluster_by=place.cluster_by)  # fmt: skip
         elif not appends:
             self._merge(frame, facts)
         else:
@@ -418,16 +423,20 @@ class _TableLoad:
             properties={**place.properties, LOAD: str(self._load.at)},
             location=place.location,
             column_prefix=place.column_prefix,
+            commit_time=place.commit_time,
+            time_as=place.time_as,
             partition_by=place.partition_by,
             cluster_by=place.cluster_by,
         )
 
     def _as_stored(self, frame: DataFrame, target: Target) -> DataFrame:
         """Return rows as `merge_into` would store them."""
-        changes = read_changelog(frame)
+        changes = with_time_as(read_changelog(frame), target, None)
         properties = target.properties()
         prefix = properties[PREFIX]
-        own = [changes.column(f"{changes.prefix}sequence").alias(f"{prefix}sequence")]
+        sequence = changes.column(f"{changes.prefix}sequence")
+        own = [sequence.alias(f"{prefix}sequence")]
+        own += [committed_at(sequence).alias(f"{prefix}committed_at")] if COMMIT_TIME in properties else []
         own += [F.lit(False).alias(f"{prefix}is_deleted")] if properties[DELETES] == "soft" else []  # noqa: FBT003
         return frame.select(*(stored_column(changes, one).alias(one.name) for one in changes.columns), *own)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark import inheritable_thread_target
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.errors import TargetError, TiCDCSourceError, UnexplainedChangeError
@@ -20,6 +21,7 @@ from ticdc_source.lakehouse.database.names import Layout
 from ticdc_source.lakehouse.database.quarantine import Quarantine
 from ticdc_source.lakehouse.database.redaction import Redaction
 from ticdc_source.lakehouse.database.status import Kind, TableStatus
+from ticdc_source.lakehouse.database.views import Views
 from ticdc_source.lakehouse.log import append_log, check_key
 from ticdc_source.lakehouse.merge import TABLE as TABLE_PROPERTY
 from ticdc_source.lakehouse.merge import merge_into
@@ -71,6 +73,7 @@ class MicroBatch:
         kept: returns where the records of a table are kept while it is set aside; None if they are there already.
         shared: tells errors of one table from those of all.
         redaction: hides secrets in reasons.
+        views: the views of the tables; None if there are none.
         lost_until: the topics may have lost changes up to this commit-ts; None if they have lost none.
         checked: the tables whose targets this process has found to be the sync's own.
         begins: returns the status of a table whose rows of before are to be loaded now; None if it has none. None if
@@ -86,6 +89,7 @@ class MicroBatch:
     kept: Callable[[str], KeptRecords] | None
     shared: Shared
     redaction: Redaction
+    views: Views | None = None
     lost_until: int | None = None
     checked: set[str] = field(default_factory=set)
     begins: Callable[[TableName], TableStatus | None] | None = None
@@ -114,8 +118,7 @@ class MicroBatch:
         """
         every = (parse_table(name) for name in [*self.statuses, *names])
         refused = self.layout.refused(table for table in every if self.config.selects(table))
-        in_thread = inheritable_thread_target(_session_of(self.changes))
-        run = in_thread(lambda name: self._apply_one(name, refused.get(parse_table(name))))
+        run = _in_thread(self.changes.records, lambda name: self._apply_one(name, refused.get(parse_table(name))))
         with ThreadPoolExecutor(self.config.parallel, thread_name_prefix="ticdc-sync") as pool:
             return list(pool.map(run, (name for name in names if self.config.selects(parse_table(name)))))
 
@@ -227,17 +230,24 @@ class MicroBatch:
             images = frame.where(change_type.isin("insert", "update_postimage", "delete")).count()
             log = append_log(frame, target, format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
                              resolved_ts=facts.resolved_ts, ddl=ddl, properties=properties,
-                             column_prefix=self.config.column_prefix, partition_by=settings.partition_by,
-                             cluster_by=settings.cluster_by)  # fmt: skip
+                             column_prefix=self.config.column_prefix, time_as=self.config.time_as,
+                             partition_by=settings.partition_by, cluster_by=settings.cluster_by)  # fmt: skip
             created, kind = log.created, None if log.missing else kind
         else:
             merged = merge_into(frame, target, keys=settings.keys, deletes=settings.deletes or self.config.deletes,
                                 format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
                                 resolved_ts=facts.resolved_ts, ddl=ddl, on_destructive_ddl="apply",
                                 properties=properties, column_prefix=self.config.column_prefix,
-                                time_zone=self.config.time_zone, partition_by=settings.partition_by,
+                                time_zone=self.config.time_zone, commit_time=self.config.commit_time,
+                                time_as=self.config.time_as, partition_by=settings.partition_by,
                                 cluster_by=settings.cluster_by)  # fmt: skip
             created, images = merged.created, merged.images
+            if settings.history:  # after the merge: what a set-aside table repeats must not be in the log before
+                append_log(frame, self.layout.target(table, "__log"), format=engine, app_id=facts.app_id,
+                           batch_id=facts.batch_id, resolved_ts=facts.resolved_ts, ddl=ddl,
+                           column_prefix=self.config.column_prefix, time_as=self.config.time_as)  # fmt: skip
+            if self.views is not None:
+                self.views.write(spark, table, has_history=settings.history)
         if columns and properties and complete_since != status.complete_since:
             open_target(spark, target, engine).set_properties(properties)
         now = replace(
@@ -283,9 +293,12 @@ class MicroBatch:
             self.kept(name).keep(name, self.facts.batch_id or 0, self.changes.records, bounds)
 
 
-def _session_of(changes: Tables) -> SparkSession:
-    """Return the session of a micro-batch, whose tags and properties its threads share."""
-    return SparkSession.active() if changes.records is None else changes.records.sparkSession
+def _in_thread(records: DataFrame | None, apply: Callable[[str], Outcome]) -> Callable[[str], Outcome]:
+    """Return a function for another thread, where it has the local properties and tags of this one."""
+    if records is None:
+        return apply
+    inherited: Any = inheritable_thread_target(records.sparkSession)  # without a session it warns that tags are lost
+    return inherited(apply) if callable(inherited) else apply  # the session itself, if threads are not pinned
 
 
 def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:

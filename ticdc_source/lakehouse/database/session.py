@@ -20,7 +20,7 @@ from ticdc_source.lakehouse.database.config import SyncConfig
 from ticdc_source.lakehouse.database.names import CATALOG_OF_A_FOLDER
 from ticdc_source.snapshots.queries import DRIVER_COORDINATE
 
-__all__ = ["PACKAGES", "SETTINGS", "session_of"]
+__all__ = ["PACKAGES", "SETTINGS", "refuse_connect", "session_of"]
 
 # The Maven coordinates, by PySpark's version. Neither has a release for Spark 4.3 yet.
 PACKAGES = {
@@ -56,14 +56,33 @@ _DAEMON = "spark.python.daemon.module"
 _JARS = ("spark.jars", "spark.jars.packages")
 _SUBMITTED = ("jars", "packages")
 _GATEWAY = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs
+_REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+_NO_CONNECT = (
+    "A sync does not run over Spark Connect: there, foreachBatch runs in another process for each query, which cannot "
+    "tell this one what became of a table. Start it where Spark's driver is: without SPARK_REMOTE, or with "
+    "spark-submit; see 'Tables in Delta and Iceberg' in the documentation"
+)
+
+
+def refuse_connect(spark: SparkSession) -> None:
+    """Refuse a session of Spark Connect, before anything is written.
+
+    Raises:
+        OptionError: it is one.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise OptionError(_NO_CONNECT)
 
 
 def session_of(config: SyncConfig) -> SparkSession:
     """Return a session that writes the tables of a sync.
 
     Raises:
-        OptionError: the engine has no release for this PySpark, or the session lacks its jars or the catalog.
+        OptionError: the engine has no release for this PySpark, the session lacks its jars or the catalog, or it would
+            be one of Spark Connect.
     """
+    if any(os.environ.get(name) for name in _REMOTE) or "spark.remote" in config.spark:
+        raise OptionError(_NO_CONNECT)
     # Spark's workers use this Python. PySpark itself leaves `spark.pyspark.python` to spark-submit.
     os.environ.setdefault("PYSPARK_PYTHON", config.spark.get("spark.pyspark.python", sys.executable))
     settings = {**_COMMON, **SETTINGS[config.format]}

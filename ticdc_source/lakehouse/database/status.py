@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
 from typing import Any, Literal
 
 from pyspark.sql import SparkSession
@@ -14,6 +15,7 @@ from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, Stru
 from ticdc_source.errors import CheckpointError, TargetError
 from ticdc_source.lakehouse.sql_targets import open_target
 from ticdc_source.lakehouse.targets import CommitFacts, NewColumn, Target
+from ticdc_source.tso import seconds, utc
 
 __all__ = ["StatusTable", "TableStatus"]
 
@@ -30,6 +32,7 @@ _SCHEMA = StructType([
     StructField("batch_id", LongType()),
     StructField("images", LongType()),
     StructField("set_aside_batch", LongType()),
+    StructField("set_aside_since", StringType()),
     StructField("reason", StringType()),
     StructField("maintained_ms", LongType()),
     StructField("maintained_batch", LongType()),
@@ -61,7 +64,8 @@ class TableStatus:
         batch_id: the micro-batch that changed it last.
         images: how many changed rows the sync has written.
         set_aside_batch: the micro-batch from which on its records are kept, because it is set aside or loading.
-        reason: why it was set aside.
+        set_aside_since: when it was set aside, in ISO 8601, UTC.
+        reason: its last error: why it was set aside the last time.
         maintained_ms: when its files were tidied last, or it was created: milliseconds since the epoch.
         maintained_batch: the micro-batch that had changed it last then.
         bad_records: how many of its records are in quarantine since it was created: their changes are missing.
@@ -80,6 +84,7 @@ class TableStatus:
     batch_id: int = -1
     images: int = 0
     set_aside_batch: int | None = None
+    set_aside_since: str | None = None
     reason: str | None = None
     maintained_ms: int | None = None
     maintained_batch: int | None = None
@@ -93,18 +98,33 @@ class TableStatus:
         """Whether the copy has all rows of the table, and goes on."""
         return self.state == "following" and self.complete_since is not None and not self.bad_records
 
-    def as_json(self) -> dict[str, object]:
-        """Return it as values of JSON."""
-        return asdict(self)
+    def lag(self, now: float) -> float | None:
+        """Return how many seconds the copy is behind, by its resolved ts; None if nobody knows.
+
+        Args:
+            now: the time, in seconds since 1970.
+        """
+        return None if self.resolved_ts is None else round(now - seconds(self.resolved_ts), 3)
+
+    def as_json(self, now: float) -> dict[str, object]:
+        """Return it as values of JSON, with its commit-ts as times too, and with its lag.
+
+        Args:
+            now: the time, in seconds since 1970.
+        """
+        times = {"complete_since_time": utc(self.complete_since), "resolved_time": utc(self.resolved_ts)}
+        return {**asdict(self), **times, "lag_seconds": self.lag(now)}
 
     def set_aside(self, batch_id: int, reason: str, *, waits_for_ddl: bool = False) -> TableStatus:
         """Return the status of the table once it is set aside."""
-        now = replace(self, state="set aside", set_aside_batch=batch_id, reason=reason)
+        since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        now = replace(self, state="set aside", set_aside_batch=batch_id, set_aside_since=since, reason=reason)
         return replace(now, waits_for_ddl=waits_for_ddl)
 
     def resumed(self) -> TableStatus:
-        """Return the status of the table once it goes on."""
-        return replace(self, state="following", set_aside_batch=None, reason=None, waits_for_ddl=False)
+        """Return the status of the table once it goes on; its last error stays known."""
+        now = replace(self, state="following", set_aside_batch=None, set_aside_since=None)
+        return replace(now, waits_for_ddl=False)
 
 
 class StatusTable:

@@ -18,11 +18,14 @@ from ticdc_source.lakehouse.database.joining import Joining
 from ticdc_source.lakehouse.database.kept_records import KeptBatches, KeptRecords
 from ticdc_source.lakehouse.database.lease import Lease, Owner
 from ticdc_source.lakehouse.database.loading import LoadProgress
+from ticdc_source.lakehouse.database.metrics import exported
 from ticdc_source.lakehouse.database.micro_batch import MicroBatch, Outcome
 from ticdc_source.lakehouse.database.quarantine import Quarantine
 from ticdc_source.lakehouse.database.redaction import Redaction
+from ticdc_source.lakehouse.database.session import refuse_connect
 from ticdc_source.lakehouse.database.status import StatusTable, TableStatus
 from ticdc_source.lakehouse.database.upkeep import Upkeep
+from ticdc_source.lakehouse.database.views import Views
 from ticdc_source.lakehouse.sql_targets import existing_target
 from ticdc_source.lakehouse.targets import CommitFacts
 from ticdc_source.options.table_filter import parse_table
@@ -33,6 +36,7 @@ from ticdc_source.tso import of_ms
 __all__ = ["BatchReport", "SyncReport", "statuses_of", "sync"]
 
 _STATUS_EVERY_S = 30.0
+_QUERY = "ticdc-source sync"  # the name of its stream
 _CLOCKS_DIFFER_S = 60.0  # of this machine and of TiDB's placement driver, at most
 
 
@@ -135,12 +139,14 @@ def sync(
         ```
 
     Raises:
-        OptionError: an option is wrong, or `resume` names a table that is not set aside.
+        OptionError: an option is wrong, `resume` names a table that is not set aside, or the session is one of Spark
+            Connect.
         TargetError: the folder or catalog holds the tables of another sync, or another process writes them now, or the
             store cannot be written.
         CheckpointError: the checkpoint is not that of the tables.
         TiCDCSourceError: the topics cannot be read.
     """
+    refuse_connect(spark)
     records = spark.readStream.format("ticdc").options(**config.reader_options()).load()
     running = _Sync(spark, config, on_batch or (lambda _: None), on_load)
     try:
@@ -148,18 +154,19 @@ def sync(
         running.resume(resume)
         trigger = {"availableNow": True} if config.trigger is None else {"processingTime": config.trigger}
         stream = records.writeStream.foreachBatch(running.apply).trigger(**trigger)
-        query = stream.option("checkpointLocation", running.checkpoint.folder).queryName("ticdc-source sync").start()
-        running.stop_query = query.stop
-        try:
-            running.load(str(query.id))  # it has its offsets: Kafka cannot remove unseen what the load leaves it
-            query.awaitTermination()
-            running.load_the_rest()
-        except BaseException:
-            running.stop()  # what its end does to tables is not their trouble
-            query.stop()
-            if running.error is not None:  # what Spark raises is a text of Java around it
-                raise running.error from None
-            raise
+        with exported(spark, config, _QUERY, running.statuses):
+            query = stream.option("checkpointLocation", running.checkpoint.folder).queryName(_QUERY).start()
+            running.stop_query = query.stop
+            try:
+                running.load(str(query.id))  # it has its offsets: Kafka cannot remove unseen what the load leaves it
+                query.awaitTermination()
+                running.load_the_rest()
+            except BaseException:
+                running.stop()  # what its end does to tables is not their trouble
+                query.stop()
+                if running.error is not None:  # what Spark raises is a text of Java around it
+                    raise running.error from None
+                raise
         if running.error is not None:  # the lease was lost between two micro-batches
             raise running.error
         return running.end()
@@ -196,6 +203,7 @@ class _Sync:
         self._layout = config.layout
         tidb = {} if config.tidb is None else config.tidb.address.given()
         self._redaction = Redaction(config.source, {**config.spark, **tidb})
+        self._views = Views(config)
         self._state = SyncState(f"{config.checkpoint}/state")
         self._status = _status_table(spark, config)
         self._upkeep = Upkeep(spark, config)
@@ -219,6 +227,7 @@ class _Sync:
 
     def start(self) -> None:
         """Make sure that this sync, and no other, writes the tables now."""
+        self._views.check(self._spark)
         identity = self._status.check(self.checkpoint.query_id(), self.checkpoint.committed(), self._config.topics)
         self._lost_until = identity.get("lost_until", _now())
         self._lease.take()
@@ -265,6 +274,10 @@ class _Sync:
         if outcomes:
             self._status.write(self._tables)
             self._report(outcomes, last, began, resumed=True)
+
+    def statuses(self) -> list[TableStatus]:
+        """Return the status of each table at this moment."""
+        return [*self._tables.values()]
 
     def load(self, writer: str) -> None:
         """Load the tables that need it: before the first micro-batch is applied, or beside the stream.
@@ -485,11 +498,12 @@ class _Sync:
         return self._resume_one(status.table_name, batch_id, writer)
 
     def _written_up_to(self, name: str, writer: str) -> int:
-        """Return the last micro-batch that the target of a table has; -1 if it has none."""
+        """Return the last micro-batch that the target of a table has, and its log if it has both; -1 if it has none."""
         table = parse_table(name)
         targets = (existing_target(self._spark, self._layout.target(table, suffix)) for suffix in ("", "__log"))
-        found = (None if target is None else target.last_batch(writer) for target in targets)
-        return max((each.number for each in found if each is not None and not each.restored), default=-1)
+        found = [None if target is None else target.last_batch(writer) for target in targets]
+        numbers = [-1 if each is None or each.restored else each.number for each in found]
+        return min(numbers) if self._config.of_table(table).history else max(numbers)
 
     def _replay(self, part: KeptBatches, last: int, facts: CommitFacts, status: TableStatus) -> Outcome:
         config, name = self._config, status.table_name
@@ -522,6 +536,7 @@ class _Sync:
             begins=self._joining.begins if keeps else None,
             shared=self._shared,
             redaction=self._redaction,
+            views=self._views,
             lost_until=self._lost_until,
             checked=self._checked,
         )

@@ -208,6 +208,10 @@ checkpoint = "/data/checkpoints/shop"   # how far the copy is; keep it with the 
 # parallel = 4                      # how many tables are written at once
 # bad_records = "quarantine"        # or "fail": what becomes of bad records, which cannot be read
 # column_prefix = "_"               # precedes the names of the columns that the copy adds
+# prometheus_port = 9400            # serve metrics for Prometheus
+# commit_time = false               # true: a column _committed_at, the time of a row's last commit
+# time_as = "micros"                # or "text": how TIME is stored, which no target has
+# views = false                     # true: a view orders__current without deleted rows; it needs a catalog
 
 [source]                            # the options of spark.read.format("ticdc")
 topics = ["tidb-shop"]              # names, or regular expressions such as "tidb-.*"
@@ -244,6 +248,7 @@ path = "/data/lake"                 # a folder, or catalog = "lake", a catalog t
 # keys = ["id"]
 # partition_by = ["region"]         # of a new target; in Iceberg also "days(created_at)", "bucket(16, id)", …
 #                                   # or cluster_by = ["customer_id"], liquid clustering of a new target in Delta
-# log = true                        # keep all changes, in orders__log
+# log = false                       # true: keep all changes, in orders__log, instead of the table
+# history = true                    # keep the table, and all changes in orders__log
 # skip = true
 """
