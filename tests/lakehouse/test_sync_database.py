@@ -18,15 +18,12 @@ import pytest
 
 from examples.local_kafka import produce
 from tests.conftest import ROOT, Kafka
-from tests.lakehouse.altered_table import AlteredTable
 from tests.lakehouse.feed import DATABASE, KEYED, KEYLESS, DatabaseFeed, Tables
 from tests.spark.conftest import MakeTopic
 from tests.spark.restarts import Program, State, forget_an_empty_checkpoint, offset_of
 from tests.support.truth import is_true
 from tests.versions.engines import ENGINES, SESSION
 from tests.versions.environments import interpreter
-from ticdc_source.events import TableName
-from ticdc_source.options.table_filter import parse_table
 
 KILLS = int(os.environ.get("TICDC_KILLS", "1"))
 SEED = int(os.environ.get("TICDC_SEED", "20261122"))
@@ -35,7 +32,6 @@ TRANSACTIONS = 150 + 20 * KILLS
 LOG = f"{DATABASE}.{KEYLESS}__log"
 TABLES = [f"{DATABASE}.{name}" for name in KEYED]
 SECONDS = 900  # to wait for a micro-batch, on a machine where other tests run
-HOSTILE = str(TableName(DATABASE, "../../my-table 😀 `x`.y"))
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -252,48 +248,6 @@ def test_what_stops_one_table_stops_no_other(sync: Callable[..., Sync]) -> None:
     lost = example.start()
     assert lost.end(SECONDS) not in (0, 1)
     assert "are written by a sync with another checkpoint" in lost.log
-
-
-@pytest.mark.slow("three JVMs for each engine")
-@pytest.mark.xdist_group("versions")
-@pytest.mark.timeout(SECONDS * 4)
-@pytest.mark.parametrize(("engine", "mode", "protocol"), [
-    ("delta", "resolved", "canal-json"), ("iceberg", "latest", "open-protocol"),
-])  # fmt: skip
-def test_a_database_is_copied(sync: Callable[..., Sync], engine: str, mode: str, protocol: str) -> None:
-    """After a SIGKILL, DDL and a bad record all tables are TiDB's, also one without a key and one of a hostile name."""
-    example = sync(protocol, engine, mode, 120)
-    feed = example.feed
-    hostile = AlteredTable(protocol, {"id": "int NOT NULL", "a`b": "varchar(10)"}, name=parse_table(HOSTILE).table)
-    hostile.insert(id="1", **{"a`b": "12"})
-    hostile.insert(id="2", **{"a`b": "13"})
-    hostile.alter("MODIFY `a``b` int", **{"a`b": "int"})
-    hostile.delete(id="2", **{"a`b": "13"})
-    hostile.insert(id="3", **{"a`b": "5"})
-    feed.records[0][:0] = [(key, value or b"") for value, key, *_ in hostile.take()]
-    example.write([0.6] * len(feed.records))
-    life = example.start("--trigger=1 second", f"--conf=maxOffsetsPerTrigger={sum(map(len, feed.records)) // 4}")
-    life.wait_for(partial(example.is_at, 1, committed=False), seconds=SECONDS)
-    time.sleep(1)
-    life.kill()
-    forget_an_empty_checkpoint(example.checkpoint)
-
-    produce(example.servers, example.topic, [(0, None, b'{"database": "shop", "table', [], None)])
-    example.write([1.0] * len(feed.records))
-    last = example.start()
-    assert last.end(SECONDS) == 0, last.log
-    if not example.has_read_all(extra=1):  # PySpark 4.1 ends with the micro-batch that the killed process left
-        last = example.start()
-        assert last.end(SECONDS) == 0, last.log
-
-    assert example.has_read_all(extra=1)
-    assert any("1 bad record in quarantine" in each.log for each in example.lives)
-    versions = example.versions([*TABLES, LOG, HOSTILE], all_versions=False)
-    rows = rows_in(versions.pop(HOSTILE)[-1]["file"])
-    assert sorted((row["id"], row["a`b"]) for row in rows) == [(1, 12), (3, 5)]
-    for table, its in versions.items():
-        wrong = list(differences(feed, table, rows_in(its[-1]["file"]), feed.truth.at()))
-        assert not wrong, f"{table}: {len(wrong)} differences, {wrong[:5]}"
 
 
 @pytest.mark.long("a JVM for each kill")
