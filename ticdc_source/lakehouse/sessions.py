@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["REMEMBERED", "configured", "frame_in", "origin", "own_session", "shuffling", "tasks_of"]
+__all__ = ["REMEMBERED", "configured", "frame_in", "in_thread", "origin", "own_session", "shuffling", "tasks_of"]
 
 _SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
 _MATERIALIZE_SOURCE = "spark.databricks.delta.merge.materializeSource"
@@ -27,6 +28,8 @@ _FILES_OF_A_PARTITION = 8
 _MOST_SNAPSHOT_PARTITIONS = 50  # Delta's default
 _MOST_REMEMBERED = 10_000
 _MOST_PARENTS = 4  # sessions whose clones are kept
+
+_Run = TypeVar("_Run", bound=Callable[..., object])
 
 _lock = threading.Lock()
 _one_at_a_time = threading.RLock()
@@ -59,6 +62,15 @@ def own_session(spark: SparkSession) -> Iterator[SparkSession]:
     finally:
         with _lock:
             clones.append(own)
+
+
+def in_thread(spark: SparkSession | None, run: _Run) -> _Run:
+    """Return a function for another thread, where it has the local properties and tags of this one."""
+    if spark is None:
+        return run
+    inherit: Any = inheritable_thread_target(spark)  # without a session it warns that tags are lost
+    inherited: _Run = inherit(run) if callable(inherit) else run  # the session itself, if threads are not pinned
+    return inherited
 
 
 def _cloned(spark: SparkSession, place: tuple[str, str]) -> SparkSession:

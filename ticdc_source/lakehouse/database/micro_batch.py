@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
@@ -25,6 +23,7 @@ from ticdc_source.lakehouse.database.views import Views
 from ticdc_source.lakehouse.log import append_log, check_key
 from ticdc_source.lakehouse.merge import TABLE as TABLE_PROPERTY
 from ticdc_source.lakehouse.merge import merge_into
+from ticdc_source.lakehouse.sessions import in_thread
 from ticdc_source.lakehouse.sql_targets import open_target
 from ticdc_source.lakehouse.targets import CommitFacts, Target
 from ticdc_source.options.options import Options
@@ -118,7 +117,8 @@ class MicroBatch:
         """
         every = (parse_table(name) for name in [*self.statuses, *names])
         refused = self.layout.refused(table for table in every if self.config.selects(table))
-        run = _in_thread(self.changes.records, lambda name: self._apply_one(name, refused.get(parse_table(name))))
+        spark = None if self.changes.records is None else self.changes.records.sparkSession
+        run = in_thread(spark, lambda name: self._apply_one(name, refused.get(parse_table(name))))
         with ThreadPoolExecutor(self.config.parallel, thread_name_prefix="ticdc-sync") as pool:
             return list(pool.map(run, (name for name in names if self.config.selects(parse_table(name)))))
 
@@ -291,14 +291,6 @@ class MicroBatch:
             held_from = None if self.config.consistency == "latest" else (resolved_ts or 0) + 1
             bounds = Bounds(resolved_before=self.changes.resolved_before, resolved_ts=resolved_ts, held_from=held_from)
             self.kept(name).keep(name, self.facts.batch_id or 0, self.changes.records, bounds)
-
-
-def _in_thread(records: DataFrame | None, apply: Callable[[str], Outcome]) -> Callable[[str], Outcome]:
-    """Return a function for another thread, where it has the local properties and tags of this one."""
-    if records is None:
-        return apply
-    inherited: Any = inheritable_thread_target(records.sparkSession)  # without a session it warns that tags are lost
-    return inherited(apply) if callable(inherited) else apply  # the session itself, if threads are not pinned
 
 
 def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from ticdc_source.errors import warn
 from ticdc_source.lakehouse.database.config import MaintainConfig, SyncConfig
 from ticdc_source.lakehouse.database.status import TableStatus
 from ticdc_source.lakehouse.maintenance import maintain
+from ticdc_source.lakehouse.sessions import in_thread
 from ticdc_source.lakehouse.sql_targets import open_target
 
 __all__ = ["Upkeep", "due"]
@@ -88,7 +88,7 @@ class Upkeep:
         if not chosen:
             return {}
         with ThreadPoolExecutor(self._config.parallel, "maintain") as pool:
-            runs = [pool.submit(inheritable_thread_target(self._one), each) for each in chosen]
+            runs = [pool.submit(in_thread(self._spark, self._one), each) for each in chosen]
         self._maintain_own()
         return {each.table_name: run.result() for each, run in zip(chosen, runs, strict=True)}
 
