@@ -234,6 +234,8 @@ def layers_table() -> str:
 def result_table(benchmark: str) -> str:
     """Return the table of a benchmark's last full run, from `benchmarks/results`, its environment, and its chart."""
     path = FOLDER / f"{benchmark}.json"
+    if not path.exists():
+        return f"*Not measured yet: `python -m benchmarks --only {benchmark}`.*"
     parts = [markdown(path), judged(path).strip("\n"), provenance(path)]
     if path.with_suffix(".png").exists():
         parts.append(f"![{caption(path)}](../benchmarks/results/{benchmark}.png)")
@@ -324,7 +326,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "ratios": ratios_table,
     **{
         benchmark: partial(result_table, benchmark)
-        for benchmark in ("throughput", "stages", "scale", "microbatch", "memory")
+        for benchmark in ("throughput", "stages", "scale", "microbatch", "memory", "sync")
     },
     **{f"{protocol.replace('-', '_')}_losses": partial(losses_table, protocol) for protocol in PROTOCOLS},
 }
