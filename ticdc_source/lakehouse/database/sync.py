@@ -206,7 +206,7 @@ class _Sync:
         self._views = Views(config)
         self._state = SyncState(f"{config.checkpoint}/state")
         self._status = _status_table(spark, config)
-        self._upkeep = Upkeep(spark, config)
+        self._upkeep = Upkeep(spark, config, self._redaction.text)
         self._lease = Lease(self._status.opened, Owner.here())
         self._status.committing(self._lease.lock)
         self._tables: dict[str, TableStatus] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -55,9 +55,13 @@ class Upkeep:
     Args:
         spark: the session.
         config: what is copied, and when it is maintained.
+        redact: returns a text without secrets: errors of stores may have them.
     """
 
-    def __init__(self, spark: SparkSession, config: SyncConfig) -> None:
+    def __init__(
+        self, spark: SparkSession, config: SyncConfig, redact: Callable[[str], str] = lambda text: text
+    ) -> None:
+        self._redact = redact
         self._spark = spark
         self._config = config
         self._own_at: float | None = None  # by the monotonic clock
@@ -107,7 +111,8 @@ class Upkeep:
                 purge_before=None if memory is None else datetime.now(timezone.utc) - memory,
             )
         except Exception as error:  # noqa: BLE001 (of Spark, Py4J, a catalog or a store: each has its own)
-            warn(f"{status.target} could not be maintained: {str(error)[:_LONGEST_ERROR]}. Its copy goes on")
+            said = self._redact(str(error))[:_LONGEST_ERROR]
+            warn(f"{status.target} could not be maintained: {said}. Its copy goes on")
         return replace(status, maintained_ms=_now_ms(), maintained_batch=status.batch_id)
 
     def _maintain_own(self) -> None:
@@ -123,7 +128,7 @@ class Upkeep:
                 if open_target(self._spark, table, self._config.format).exists():
                     maintain(self._spark, table, keep=_KEPT_OF_OWN, compact=compact)
             except Exception as error:  # noqa: BLE001 (as above)
-                warn(f"{table} could not be maintained: {str(error)[:_LONGEST_ERROR]}")
+                warn(f"{table} could not be maintained: {self._redact(str(error))[:_LONGEST_ERROR]}")
 
 
 def _now_ms() -> int:
