@@ -42,7 +42,7 @@ def rounds() -> Iterator[mock.Mock]:
         mock.patch.object(upkeep, "maintain") as done,
         mock.patch.object(upkeep, "_now_ms", return_value=NOW),
         mock.patch.object(upkeep, "open_target") as opened,
-        mock.patch.object(upkeep, "inheritable_thread_target", lambda run: run),
+        mock.patch.object(upkeep, "in_thread", lambda _spark, run: run),
     ):
         opened.return_value.exists.return_value = False
         yield done
