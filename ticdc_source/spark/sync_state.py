@@ -79,11 +79,9 @@ class SyncState:
         if batch_id == 0:
             return Leftover(Progress(), to_records([]), None)
         folder = self._folder(batch_id - 1)
-        if self._saved is not None and self._saved.progress.batch_id == batch_id - 1:
-            # What this object has written need not be read back, except for records, which may be many.
-            if self._saved.held is None:
-                return self._saved
-            return self._saved._replace(held=_of_kind(spark.read.schema(_SCHEMA).parquet(folder), _HELD))
+        saved_here = self._saved
+        if saved_here is not None and saved_here.progress.batch_id == batch_id - 1 and saved_here.held is None:
+            return saved_here  # what this object has written need not be read back; held-back records must be there
         saved = spark.read.schema(_SCHEMA).parquet(folder) if _exists(spark, folder) else None
         rows = [] if saved is None else saved.where(sf.col("kind") == _PROGRESS).select("text").collect()
         if saved is None or len(rows) != 1:

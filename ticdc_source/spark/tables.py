@@ -217,8 +217,6 @@ def replayed(
             the record was held back before the first of these micro-batches that has it.
         state: the state of the stream.
         batch_id: the number of the micro-batch that comes next.
-        protocol: the protocol of the records; None if the option is `auto`, and `on_table_error` is not `report` or all
-            records are bad.
         resolved_before: the resolved ts before the first of them: of records that were held back, the changes up to it
             were returned earlier.
         held_from: the commit-ts from which the last of them held changes back; None if it held none back.

@@ -38,11 +38,17 @@ class Joining:
         spark: the session.
         config: what is copied.
         on_load: is called when the load of a table has come further.
+        redact: returns a text without secrets: errors of stores may have them.
     """
 
     def __init__(
-        self, spark: SparkSession, config: SyncConfig, on_load: Callable[[LoadProgress], None] | None = None
+        self,
+        spark: SparkSession,
+        config: SyncConfig,
+        on_load: Callable[[LoadProgress], None] | None = None,
+        redact: Callable[[str], str] = lambda text: text,
     ) -> None:
+        self._redact = redact
         self.known_ddl: dict[str, tuple[DDLEvent, ...]] = {}
         self._spark = spark
         self._config = config
@@ -77,7 +83,7 @@ class Joining:
         except TiCDCSourceError as error:
             if not any(each.state == "following" for each in statuses.values()):
                 raise
-            warn(f"No table joins in this run: {error}")  # the others need no TiDB
+            warn(f"No table joins in this run: {self._redact(str(error))}")  # the others need no TiDB
             return {}
 
     def _joined(self, tidb: TiDBAddress, statuses: Statuses, resumed: Iterable[str]) -> dict[str, TableStatus]:
@@ -89,7 +95,7 @@ class Joining:
         found = {name: replace(each, loaded_ts=moments[each.loaded_ts]) for name, each in loading.items()}
         for name in resumed:
             if _is_loadable(statuses[name]) and parse_table(name) not in refused:
-                found[name] = replace(statuses[name], state="loading", reason=None, loaded_ts=at)
+                found[name] = _loading(statuses[name], at)
         spelt = {name.lower(): name for name in statuses}
         for table in names:
             status = statuses.get(spelt.get(str(table).lower(), ""))
@@ -97,7 +103,7 @@ class Joining:
                 target = self._config.layout.target(table)
                 found[str(table)] = TableStatus(table_name=str(table), target=target, state="loading", loaded_ts=at)
             elif status is not None and status.state == "following" and _is_loadable(status):
-                found[status.table_name] = replace(status, state="loading", loaded_ts=at)
+                found[status.table_name] = _loading(status, at)
         return found
 
     def load(self, statuses: Iterable[TableStatus]) -> dict[str, TableStatus]:
@@ -154,6 +160,13 @@ class Joining:
         """End the loads after the commits that are under way. They continue when the sync is started again."""
         self._stopped.set()
 
+    def join(self) -> None:
+        """Wait until nothing is loaded any more beside the stream."""
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
     def _run(self) -> None:
         while True:
             with self._lock:
@@ -162,7 +175,11 @@ class Joining:
                     self._thread = None
                     return
             for at, group in groupby(sorted(waiting, key=lambda each: each.loaded_ts or 0), lambda one: one.loaded_ts):
-                found = self._load(at or 0, list(group))
+                statuses = list(group)
+                try:
+                    found = self._load(at or 0, statuses)
+                except Exception as error:  # noqa: BLE001 (of Spark, Py4J, a catalog or a store: each has its own)
+                    found = {each.table_name: self._failed(each, error) for each in statuses}
                 with self._lock:
                     self._done |= {name: each for name, each in found.items() if each.state != "loading"}
 
@@ -215,7 +232,7 @@ class Joining:
     def _failed(self, status: TableStatus, error: Exception) -> TableStatus:
         if self._stopped.is_set():
             return status
-        text = f"Its rows cannot be read from TiDB, or not be written: {error}"[:_LONGEST_REASON]
+        text = f"Its rows cannot be read from TiDB, or not be written: {self._redact(str(error))}"[:_LONGEST_REASON]
         return replace(status, state="set aside", reason=text)
 
     def _destination(self, table: TableName) -> Destination:
@@ -232,6 +249,7 @@ class Joining:
             as_log=own.log,
             commit_time=config.commit_time,
             time_as=config.time_as,
+            time_zone=config.time_zone,
         )
 
     def _folder(self, at: int) -> str:
@@ -252,6 +270,11 @@ class Joining:
         if not state.is_inside:
             warn(f"{state.advice}. The load goes on at TSO {now}: what is not complete is read again")
         return at if state.is_inside else now
+
+
+def _loading(status: TableStatus, at: int) -> TableStatus:
+    """Return the status of a table while its rows are read as of a TSO."""
+    return replace(status, state="loading", reason=None, waits_for_ddl=False, loaded_ts=at)
 
 
 def _is_loadable(status: TableStatus) -> bool:

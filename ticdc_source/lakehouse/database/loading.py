@@ -55,6 +55,7 @@ class Destination:
         column_prefix: what precedes the names of the columns that are added.
         commit_time: whether the target has the time of a row's last commit.
         time_as: how TIME is stored: `micros` or `text`.
+        time_zone: the zone of TIMESTAMP defaults in DDL.
         as_log: whether the rows go to the log also if the table has a key.
         partition_by: the columns by which a new target is partitioned.
         cluster_by: the columns of liquid clustering, for a new target in Delta.
@@ -70,6 +71,7 @@ class Destination:
     column_prefix: str | None = None
     commit_time: bool = False
     time_as: Literal["micros", "text"] | None = None
+    time_zone: str = "UTC"
     as_log: bool = False
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
@@ -427,6 +429,7 @@ class _TableLoad:
             time_as=place.time_as,
             partition_by=place.partition_by,
             cluster_by=place.cluster_by,
+            time_zone=place.time_zone,
         )
 
     def _as_stored(self, frame: DataFrame, target: Target) -> DataFrame:

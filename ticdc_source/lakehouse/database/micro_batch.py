@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
@@ -118,9 +119,13 @@ class MicroBatch:
         every = (parse_table(name) for name in [*self.statuses, *names])
         refused = self.layout.refused(table for table in every if self.config.selects(table))
         spark = None if self.changes.records is None else self.changes.records.sparkSession
-        run = in_thread(spark, lambda name: self._apply_one(name, refused.get(parse_table(name))))
+        runs = [
+            in_thread(spark, partial(self._apply_one, name, refused.get(parse_table(name))))
+            for name in names
+            if self.config.selects(parse_table(name))
+        ]
         with ThreadPoolExecutor(self.config.parallel, thread_name_prefix="ticdc-sync") as pool:
-            return list(pool.map(run, (name for name in names if self.config.selects(parse_table(name)))))
+            return [each.result() for each in [pool.submit(run) for run in runs]]
 
     def _apply_one(self, name: str, refused: TiCDCSourceError | None) -> Outcome:
         """Write the changes of a table, or set it aside.
@@ -161,7 +166,8 @@ class MicroBatch:
 
     def _write_readable(self, status: TableStatus, error: Exception) -> Outcome:
         """Write what can be read of a table, if bad records are what is wrong; otherwise set it aside."""
-        if self.config.bad_records == "fail" or isinstance(error, TargetError):
+        has_no_rows = len(self.changes[status.table_name].columns) <= _METADATA_COLUMNS
+        if self.config.bad_records == "fail" or isinstance(error, TargetError) or has_no_rows:
             return self._set_aside(status, error)
         try:
             rows = self.changes.persist(self.changes.tolerant(status.table_name))
@@ -247,7 +253,7 @@ class MicroBatch:
                            batch_id=facts.batch_id, resolved_ts=facts.resolved_ts, ddl=ddl,
                            column_prefix=self.config.column_prefix, time_as=self.config.time_as)  # fmt: skip
             if self.views is not None:
-                self.views.write(spark, table, has_history=settings.history)
+                self.views.write(spark, table, has_history=settings.history, keys=settings.keys)
         if columns and properties and complete_since != status.complete_since:
             open_target(spark, target, engine).set_properties(properties)
         now = replace(

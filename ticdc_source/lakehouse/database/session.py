@@ -8,7 +8,6 @@ because its JVM runs before this program does.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from typing import Any
 
@@ -18,6 +17,7 @@ from pyspark.sql import SparkSession
 from ticdc_source.errors import OptionError
 from ticdc_source.lakehouse.database.config import SyncConfig
 from ticdc_source.lakehouse.database.names import CATALOG_OF_A_FOLDER
+from ticdc_source.lakehouse.database.redaction import SECRET_NAME
 from ticdc_source.snapshots.queries import DRIVER_COORDINATE
 
 __all__ = ["PACKAGES", "SETTINGS", "refuse_connect", "session_of"]
@@ -50,7 +50,6 @@ _COMMON = {
     "spark.sql.shuffle.partitions": "8",  # 200 by default; a micro-batch cannot adapt it
     "spark.ui.showConsoleProgress": "false",
 }
-_SECRET = re.compile("secret|password|token|credential|access.?key", re.IGNORECASE)
 _HADOOP = "spark.hadoop."
 _DAEMON = "spark.python.daemon.module"
 _JARS = ("spark.jars", "spark.jars.packages")
@@ -97,7 +96,7 @@ def session_of(config: SyncConfig) -> SparkSession:
         settings["spark.jars.packages"] = ",".join(packages)
     builder = SparkSession.builder.appName(f"ticdc-source sync {','.join(config.topics)}")
     # PySpark passes what the builder knows to spark-submit, as arguments that other users of the machine see.
-    secrets = {name: value for name, value in config.spark.items() if _SECRET.search(name)}
+    secrets = {name: value for name, value in config.spark.items() if SECRET_NAME.search(name)}
     for name, value in {**settings, **config.spark}.items():
         if name not in secrets:
             builder = builder.config(name, value)

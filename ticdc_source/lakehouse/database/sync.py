@@ -167,9 +167,12 @@ def sync(
                 if running.error is not None:  # what Spark raises is a text of Java around it
                     raise running.error from None
                 raise
-        if running.error is not None:  # the lease was lost between two micro-batches
-            raise running.error
         return running.end()
+    except Exception as error:
+        without_secrets = running.without_secrets(error)
+        if without_secrets is error:
+            raise
+        raise without_secrets from None
     finally:
         running.close()
 
@@ -203,7 +206,7 @@ class _Sync:
         self._layout = config.layout
         tidb = {} if config.tidb is None else config.tidb.address.given()
         self._redaction = Redaction(config.source, {**config.spark, **tidb})
-        self._views = Views(config)
+        self._views = Views(config, self._redaction.text)
         self._state = SyncState(f"{config.checkpoint}/state")
         self._status = _status_table(spark, config)
         self._upkeep = Upkeep(spark, config, self._redaction.text)
@@ -215,7 +218,7 @@ class _Sync:
         self._claimed = False
         self._protocol: dict[str, str] = {}
         self._stopping = threading.Event()
-        self._joining = Joining(spark, config, on_load)
+        self._joining = Joining(spark, config, on_load, self._redaction.text)
         self._loaded = threading.Event()  # until then no micro-batch is applied
         if config.tidb is None:
             self._loaded.set()
@@ -242,7 +245,9 @@ class _Sync:
         self.stop_query()
 
     def close(self) -> None:
-        """Let another sync write the tables."""
+        """End what still writes, and let another sync write the tables."""
+        self.stop()
+        self._joining.join()
         try:
             self._lease.release()
         except Exception as error:  # noqa: BLE001 (of any store; the lease ends by itself)
@@ -297,12 +302,14 @@ class _Sync:
                 else:
                     self._follow(self._joining.load(joined.values()), self.checkpoint.committed())
         except BaseException as error:
-            self.error = self.error or self._without_secrets(error)
+            self.error = self.error or self.without_secrets(error)
             raise
         self._loaded.set()
 
     def load_the_rest(self) -> None:
         """Load what has joined while the topics were read, if the stream has ended with them."""
+        if self._config.trigger is not None or self.error is not None or self._stopping.is_set():
+            return
         loading = [each for each in self._tables.values() if each.state == "loading"]
         if loading and self._batches:
             self._follow(self._joining.load(loading), self._last_batch)
@@ -315,6 +322,9 @@ class _Sync:
             if status.state == "following" and since is not None:
                 self._tables[name] = replace(self._tables[name], state="set aside")
                 self._tables[name] = self._resume_one(name, last, self._writer).status
+            if self._tables[name].kind == "table":
+                settings = self._config.of_table(parse_table(name))
+                self._views.write(self._spark, parse_table(name), has_history=settings.history, keys=settings.keys)
         if loaded:
             self._status.write(self._tables)
 
@@ -324,7 +334,13 @@ class _Sync:
         self._joining.stop()
 
     def end(self) -> SyncReport:
-        """Write the statuses for the last time."""
+        """Write the statuses for the last time.
+
+        Raises:
+            TargetError: the lease was lost between two micro-batches.
+        """
+        if self.error is not None:
+            raise self.error
         if self._batches:
             self._tables |= self._upkeep.after_batch(self._tables, is_last=True)
             self._status.write(self._tables)
@@ -335,12 +351,12 @@ class _Sync:
         try:
             self._apply(batch, batch_id)
         except BaseException as error:
-            self.error = self.error or self._without_secrets(error)
+            self.error = self.error or self.without_secrets(error)
             if self.error is error:
                 raise
             raise self.error from None
 
-    def _without_secrets(self, error: BaseException) -> BaseException:
+    def without_secrets(self, error: BaseException) -> BaseException:
         """Return an error, or what it says without secrets: Spark logs it, and the command prints it."""
         if not isinstance(error, Exception) or self._redaction.text(str(error)) == str(error):
             return error
@@ -482,8 +498,9 @@ class _Sync:
                 facts = CommitFacts(part.bounds.resolved_ts, writer, part.last)
                 outcomes.append(self._replay(part, last, facts, outcomes[-1].status))
                 if outcomes[-1].status.state == "set aside":
-                    reason = outcomes[-1].status.reason
-                    return replace(_all(outcomes), status=replace(aside, reason=reason))
+                    now = outcomes[-1].status
+                    status = replace(aside, reason=now.reason, waits_for_ddl=now.waits_for_ddl)
+                    return replace(_all(outcomes), status=status)
         except Exception as error:
             if self._shared.stops_all(error):
                 raise
@@ -493,7 +510,7 @@ class _Sync:
     def _explained(self, outcome: Outcome, batch_id: int, writer: str) -> Outcome:
         """Resume a table that has waited for the DDL of this micro-batch; if it has not, leave it as it is."""
         status = outcome.status
-        if not status.waits_for_ddl or status.set_aside_batch == batch_id:
+        if not status.waits_for_ddl or status.state != "set aside" or status.set_aside_batch == batch_id:
             return outcome
         return self._resume_one(status.table_name, batch_id, writer)
 
@@ -503,7 +520,8 @@ class _Sync:
         targets = (existing_target(self._spark, self._layout.target(table, suffix)) for suffix in ("", "__log"))
         found = [None if target is None else target.last_batch(writer) for target in targets]
         numbers = [-1 if each is None or each.restored else each.number for each in found]
-        return min(numbers) if self._config.of_table(table).history else max(numbers)
+        has_both = self._config.of_table(table).history and self._tables[name].kind != "log"
+        return min(numbers) if has_both else max(numbers)
 
     def _replay(self, part: KeptBatches, last: int, facts: CommitFacts, status: TableStatus) -> Outcome:
         config, name = self._config, status.table_name

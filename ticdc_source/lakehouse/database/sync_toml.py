@@ -244,6 +244,7 @@ path = "/data/lake"                 # a folder, or catalog = "lake", a catalog t
 # [table."shop.orders"]             # what differs for one table
 # deletes = "hard"
 # schemaHints = "amount decimal(12,2)"
+# unspecifiedDecimal = "decimal(20,4)"
 # tableDDL = "CREATE TABLE shop.orders (id bigint PRIMARY KEY)"
 # keys = ["id"]
 # partition_by = ["region"]         # of a new target; in Iceberg also "days(created_at)", "bucket(16, id)", …

@@ -16,6 +16,7 @@ from ticdc_source.lakehouse.database.status import TableStatus
 from ticdc_source.lakehouse.maintenance import maintain
 from ticdc_source.lakehouse.sessions import in_thread
 from ticdc_source.lakehouse.sql_targets import open_target
+from ticdc_source.options.table_filter import parse_table
 
 __all__ = ["Upkeep", "due"]
 
@@ -110,10 +111,21 @@ class Upkeep:
                 compact=config.compact,
                 purge_before=None if memory is None else datetime.now(timezone.utc) - memory,
             )
+            log = self._history_of(status)
+            if log is not None:
+                maintain(self._spark, log, keep=config.history, compact=config.compact)
         except Exception as error:  # noqa: BLE001 (of Spark, Py4J, a catalog or a store: each has its own)
             said = self._redact(str(error))[:_LONGEST_ERROR]
             warn(f"{status.target} could not be maintained: {said}. Its copy goes on")
         return replace(status, maintained_ms=_now_ms(), maintained_batch=status.batch_id)
+
+    def _history_of(self, status: TableStatus) -> str | None:
+        """Return the log beside a table, if it has one."""
+        table = parse_table(status.table_name)
+        if status.kind != "table" or not self._config.of_table(table).history:
+            return None
+        log = self._config.layout.target(table, "__log")
+        return log if open_target(self._spark, log, self._config.format).exists() else None
 
     def _maintain_own(self) -> None:
         """Maintain the tables of the sync itself, once in a round. Nobody reads their old versions."""

@@ -7,6 +7,7 @@ lists its columns, so it is written again whenever its table has other ones.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -14,7 +15,7 @@ from ticdc_source.errors import OptionError
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse.database.config import SyncConfig
 from ticdc_source.lakehouse.history import history_query
-from ticdc_source.lakehouse.sql_targets import open_target
+from ticdc_source.lakehouse.sql_targets import existing_target, open_target
 from ticdc_source.lakehouse.targets import quoted
 
 __all__ = ["Views"]
@@ -25,10 +26,12 @@ class Views:
 
     Args:
         config: what is copied, and how.
+        redact: returns a text without secrets.
     """
 
-    def __init__(self, config: SyncConfig) -> None:
+    def __init__(self, config: SyncConfig, redact: Callable[[str], str] = lambda text: text) -> None:
         self._config = config
+        self._redact = redact
         self._layout = config.layout
         self._written: dict[str, str] = {}  # the query of each view, as far as this process has written it
         self._lock = threading.Lock()
@@ -47,21 +50,24 @@ class Views:
             spark.sql(f"CREATE OR REPLACE VIEW {probe} AS SELECT 1 AS one")
             spark.sql(f"DROP VIEW {probe}")
         except Exception as error:  # noqa: BLE001 (of any catalog)
-            said = str(error).partition("\n")[0]
+            said = self._redact(str(error).partition("\n")[0])
             msg = f"views = true: the catalog {self._config.catalog} has no views ({said}). Remove views = true"
             raise OptionError(msg) from None
 
-    def write(self, spark: SparkSession, table: TableName, *, has_history: bool) -> None:
+    def write(
+        self, spark: SparkSession, table: TableName, *, has_history: bool, keys: Sequence[str] | None = None
+    ) -> None:
         """Create the views of a table, or replace those of which the columns have changed since.
 
         Args:
             spark: the session.
-            table: the table, whose target exists.
+            table: the table.
             has_history: whether its log is kept too.
+            keys: the columns that identify a row, if the log does not remember them.
         """
-        if not self._config.views:
-            return
         target = self._layout.target(table)
+        if not self._config.views or existing_target(spark, target) is None:  # it only has had DDL
+            return
         deleted = f"{self._config.column_prefix}is_deleted"
         frame = spark.table(target)
         own = {f"{self._config.column_prefix}sequence", deleted}
@@ -74,7 +80,7 @@ class Views:
             name = self._layout.target(table, "__log")
             log = open_target(spark, name)
             if log.exists():
-                query = history_query(name, name, log.properties(), log.columns())
+                query = history_query(name, name, log.properties(), log.columns(), keys=keys)
                 self._replace(spark, self._layout.target(table, "__history"), query, log.frame().schema.json())
 
     def _replace(self, spark: SparkSession, view: str, query: str, schema: str) -> None:
