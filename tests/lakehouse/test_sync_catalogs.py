@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from examples.local_kafka import produce
-from examples.local_kafka.jars import Release, kafka_jars
 from tests.conftest import ROOT, Kafka
 from tests.lakehouse.feed import DatabaseFeed
 from tests.lakehouse.test_sync_database import (
@@ -59,16 +58,10 @@ pytestmark = [
 ]
 
 
-def sqlite() -> list[Path]:
-    """Return the jar of SQLite's driver."""
-    pom = Path(engines.__file__).with_name("sqlite-pom.xml")
-    return sorted(kafka_jars(Release("3.50.3", pom, "SQLite")).glob("*.jar"))
-
-
 @contextmanager
 def rest_catalog(folder: Path) -> Iterator[str]:
     """Run a REST catalog; yield its settings of Spark, as sync.toml has them."""
-    jars = map(str, (*NEWEST["iceberg"].jars, *sqlite()))
+    jars = map(str, (*NEWEST["iceberg"].jars, *engines.sqlite()))
     folder.mkdir()
     with subprocess.Popen(
         [python_of("iceberg"), "-m", "tests.lakehouse.rest_catalog", str(folder), TOKEN, *jars],
@@ -108,7 +101,7 @@ def test_a_catalog_keeps_the_tables(broker: Kafka, topic: MakeTopic, tmp_path: P
     feed = DatabaseFeed(SEED, "canal-json", tmp_path)
     feed.run(TRANSACTIONS)
     sync = Sync(broker, topic(len(feed.records)), feed, "canal-json", tmp_path, "iceberg", "latest")
-    sync.more_jars, sync.environment = sqlite(), {"CATALOG_TOKEN": TOKEN}
+    sync.more_jars, sync.environment = engines.sqlite(), {"CATALOG_TOKEN": TOKEN}
     sync.write([1.0] * len(feed.records))
     types = {"id": "int", "v": "varchar(20)"}
     rows = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,12 @@ SESSION = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+
+
+def sqlite() -> list[Path]:
+    """Return the jar of SQLite's driver, for a JDBC catalog of Iceberg."""
+    pom = Path(__file__).with_name("sqlite-pom.xml")
+    return sorted(kafka_jars(Release("3.50.3", pom, "SQLite")).glob("*.jar"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +75,15 @@ class Engine:
         }
 
     @contextmanager
-    def session(self, folder: Path) -> Iterator[SparkSession]:
+    def session(self, folder: Path, more_jars: Sequence[Path] = ()) -> Iterator[SparkSession]:
         """Run a local session with this engine, in the environment of its PySpark."""
         from pyspark.sql import SparkSession
 
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         builder = SparkSession.builder.master("local[2]").appName("lakehouse")
-        for name, value in self.settings(folder).items():
+        settings = self.settings(folder)
+        settings["spark.jars"] = ",".join((settings["spark.jars"], *map(str, more_jars)))
+        for name, value in settings.items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
         try:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from examples.data import read_messages
 from examples.local_kafka import create_topic, produce
-from tests.versions.engines import ENGINES
+from tests.versions.engines import ENGINES, sqlite
 from ticdc_source.errors import OptionError
 from ticdc_source.lakehouse import SyncConfig, TableConfig, sync
 from ticdc_source.lakehouse.database import micro_batch
@@ -31,11 +31,11 @@ SECONDS = 600
 MESSAGES = 300  # of each table
 
 
-def main(engine: str, folder: str, servers: str, *more: str) -> None:
+def main(engine: str, folder: str, servers: str) -> None:
     """Run the steps, and print what was found."""
-    with ENGINES[NEWEST[engine]].session(Path(folder)) as spark:
+    with ENGINES[NEWEST[engine]].session(Path(folder), sqlite() if engine == "iceberg" else ()) as spark:
         spark.sparkContext.setLogLevel("ERROR")
-        for name, value in catalog_settings(engine, folder, *more).items():
+        for name, value in catalog_settings(engine, folder).items():
             spark.conf.set(name, value)
         example = Example(spark, engine, folder, servers)
         found = {
@@ -48,7 +48,7 @@ def main(engine: str, folder: str, servers: str, *more: str) -> None:
         sys.stdout.write(f"{json.dumps(found, default=str)}\n")
 
 
-def catalog_settings(engine: str, folder: str, *more: str) -> dict[str, str]:
+def catalog_settings(engine: str, folder: str) -> dict[str, str]:
     """Return the settings of a catalog that has views."""
     if engine == "delta":
         return {}
@@ -56,7 +56,7 @@ def catalog_settings(engine: str, folder: str, *more: str) -> dict[str, str]:
     return {
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         f"{catalog}.type": "jdbc",
-        f"{catalog}.uri": more[0] if more else f"jdbc:derby:;databaseName={folder}/catalog;create=true",
+        f"{catalog}.uri": f"jdbc:sqlite:{folder}/catalog.db",
         f"{catalog}.jdbc.schema-version": "V1",
         f"{catalog}.warehouse": f"{folder}/views",
         f"{catalog}.cache-enabled": "false",

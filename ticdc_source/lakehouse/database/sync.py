@@ -352,6 +352,9 @@ class _Sync:
             self._apply(batch, batch_id)
         except BaseException as error:
             self.error = self.error or self.without_secrets(error)
+            if not isinstance(self.error, Exception):  # Py4J would give Spark no answer, which waits for one
+                msg = f"The micro-batch was interrupted by {type(error).__name__}"
+                raise TiCDCSourceError(msg) from error
             if self.error is error:
                 raise
             raise self.error from None

@@ -20,6 +20,8 @@ from ticdc_source.lakehouse.targets import quoted
 
 __all__ = ["Views"]
 
+_LONGEST_ERROR = 500  # characters
+
 
 class Views:
     """The views of a sync.
@@ -50,7 +52,7 @@ class Views:
             spark.sql(f"CREATE OR REPLACE VIEW {probe} AS SELECT 1 AS one")
             spark.sql(f"DROP VIEW {probe}")
         except Exception as error:  # noqa: BLE001 (of any catalog)
-            said = self._redact(str(error).partition("\n")[0])
+            said = self._redact(" ".join(str(error).split())[:_LONGEST_ERROR])
             msg = f"views = true: the catalog {self._config.catalog} has no views ({said}). Remove views = true"
             raise OptionError(msg) from None
 
