@@ -55,7 +55,10 @@ def test_every_generated_part_stands_in_one_place() -> None:
 @pytest.mark.parametrize("part", sorted(set(PARTS) - {"speed", "tree"}))
 def test_a_generated_part_is_a_table(part: str) -> None:
     """Every line of it has as many cells as the head, and no type name can be taken for a tag."""
-    lines = [line.strip("|").split("|") for line in PARTS[part]().splitlines() if line.startswith("|")]
+    text = PARTS[part]()
+    if text.startswith("*Not measured yet"):
+        pytest.skip(f"benchmarks/results has no figures of {part}")
+    lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
 
     assert len(lines) > 2
     assert {len(line) for line in lines} == {len(lines[0])}
