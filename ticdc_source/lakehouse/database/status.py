@@ -261,9 +261,9 @@ class StatusTable:
 
 def _status_of(row: Mapping[str, Any]) -> TableStatus:
     """Return the status in a row; one that an older release has written lacks columns."""
-    known = {name: value for name, value in row.items() if name not in ("bad_records", "columns", "waits_for_ddl")}
+    as_stored = {name: value for name, value in row.items() if name not in ("bad_records", "columns", "waits_for_ddl")}
     return TableStatus(
-        **known,
+        **as_stored,
         bad_records=row.get("bad_records") or 0,
         columns=tuple(row.get("columns") or ()),
         waits_for_ddl=bool(row.get("waits_for_ddl")),

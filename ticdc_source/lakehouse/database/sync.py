@@ -521,8 +521,8 @@ class _Sync:
         """Return the last micro-batch that the target of a table has, and its log if it has both; -1 if it has none."""
         table = parse_table(name)
         targets = (existing_target(self._spark, self._layout.target(table, suffix)) for suffix in ("", "__log"))
-        found = [None if target is None else target.last_batch(writer) for target in targets]
-        numbers = [-1 if each is None or each.restored else each.number for each in found]
+        batches = [None if target is None else target.last_batch(writer) for target in targets]
+        numbers = [-1 if each is None or each.restored else each.number for each in batches]
         has_both = self._config.of_table(table).history and self._tables[name].kind != "log"
         return min(numbers) if has_both else max(numbers)
 
