@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote
 
@@ -344,9 +345,17 @@ class _Jdbc:
         return self._at
 
     def ranges(self, dbtable: str, clauses: Sequence[str], **options: str) -> DataFrame:
-        """Return a frame with a JDBC partition for each WHERE clause."""
-        settings = {**self._options, **options}
-        return self._do(lambda: self._spark.read.jdbc(self._url, dbtable, predicates=[*clauses], properties=settings))
+        """Return a frame with a JDBC partition for each WHERE clause.
+
+        Not by `predicates` of `DataFrameReader.jdbc`: that writes the names of settings in lower case, and Connector/J
+        ignores `sessionvariables`. Each partition would read the present.
+        """
+        sql = f"(SELECT * FROM {dbtable} WHERE {{}}) AS key_range"  # noqa: S608 (names in it are quoted)
+        frames = [self.frame(sql.format(clause), **options) for clause in clauses]
+        while len(frames) > 1:  # in pairs: Spark analyses the whole plan at each union
+            pairs = (frames[start : start + 2] for start in range(0, len(frames), 2))
+            frames = [reduce(DataFrame.union, pair) for pair in pairs]
+        return frames[0]
 
     def rows(self, dbtable: str, **options: str) -> list[Row]:
         return self._do(self.frame(dbtable, **options).collect)

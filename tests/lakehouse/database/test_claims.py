@@ -111,7 +111,7 @@ def micro_batch(lost_until: int | None) -> MicroBatch:
     return MicroBatch(
         changes=Tables(), facts=CommitFacts(), config=config(), layout=config().layout, statuses={},
         quarantine=Quarantine("q", "delta"), kept=None,
-        shared=Shared(stopping=None, try_store=lambda: None),  # type: ignore[arg-type]
+        shared=Shared(stopping=lambda: False, try_store=lambda: None),
         redaction=Redaction({}, {}), lost_until=lost_until,
     )  # fmt: skip
 

@@ -1,6 +1,5 @@
 """What one table's failure is, and what every table's: conflicts, stores, secrets in reasons; without Spark."""
 
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -50,7 +49,7 @@ def test_nothing_else_is_tried_again(error: Exception) -> None:
 
 def shared(try_store: Callable[[], None] = lambda: None) -> Shared:
     """Return what tells errors apart."""
-    return Shared(stopping=threading.Event(), try_store=try_store)
+    return Shared(stopping=lambda: False, try_store=try_store)
 
 
 def test_a_store_that_fails_is_no_tables_trouble() -> None:
@@ -68,12 +67,12 @@ def test_a_store_that_fails_is_no_tables_trouble() -> None:
 
 
 def test_brokers_that_are_gone_are_no_tables_trouble() -> None:
-    """Unavailable brokers end the sync, also if only a worker has noticed it; so does the end of the sync itself."""
+    """Unavailable brokers end the sync, also if only a worker has noticed it; so does whoever stops its query."""
     there = shared(lambda: pytest.fail("asked"))
 
     assert there.stops_all(KafkaUnavailableError("no answer"))
     assert there.stops_all(RuntimeError("PythonException: ticdc_source.errors.KafkaUnavailableError: no answer"))
-    there.stopping.set()
+    there.stopping = lambda: True
     assert there.stops_all(SchemaError("the session is gone"))
 
 

@@ -1,6 +1,5 @@
 """When a sync loads its tables, and what it keeps for them meanwhile; without Spark, TiDB or Kafka."""
 
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -193,7 +192,7 @@ def apply(columns: int, *ddl: str, known: TableStatus | None = None, begins: boo
     batch = Batch(
         changes=changes, facts=CommitFacts(None, "query", 6), config=config(), layout=config().layout,
         statuses={} if known is None else {"s.t": known}, quarantine=Quarantine("q", "delta"), kept=None,
-        shared=Shared(stopping=threading.Event(), try_store=lambda: None), redaction=Redaction({}, {}),
+        shared=Shared(stopping=lambda: False, try_store=lambda: None), redaction=Redaction({}, {}),
         begins=lambda _: status("s.t", state="loading", loaded_ts=AT) if begins else None,
     )  # fmt: skip
     return batch.apply(["s.t"])[0].status

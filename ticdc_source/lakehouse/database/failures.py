@@ -61,12 +61,12 @@ class Shared:
     """Tells errors of one table from those that would set every table aside.
 
     Attributes:
-        stopping: is set when the sync is stopped: what its end does to tables is not their trouble.
+        stopping: returns whether the sync is stopped: what its end does to tables is not their trouble.
         try_store: reads and writes a small table in the store of all tables; raises an error if that fails.
         clock: a monotonic clock, in seconds.
     """
 
-    stopping: threading.Event
+    stopping: Callable[[], bool]
     try_store: Callable[[], None]
     clock: Callable[[], float] = time.monotonic
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -78,7 +78,7 @@ class Shared:
         Raises:
             Exception: what the store says, if it is the store.
         """
-        if self.stopping.is_set():
+        if self.stopping():
             return True
         unavailable = KafkaUnavailableError.__name__
         if isinstance(error, KafkaUnavailableError) or f"errors.{unavailable}" in str(error):
@@ -91,4 +91,4 @@ class Shared:
                 began = self.clock()
                 self.try_store()
                 self._tried_at = began
-        return self.stopping.is_set()
+        return self.stopping()

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from ticdc_source.errors import OptionError, TargetError, TiCDCSourceError, warn
 from ticdc_source.lakehouse.database.checkpoint import StreamCheckpoint
@@ -156,7 +157,7 @@ def sync(
         stream = records.writeStream.foreachBatch(running.apply).trigger(**trigger)
         with exported(spark, config, _QUERY, running.statuses):
             query = stream.option("checkpointLocation", running.checkpoint.folder).queryName(_QUERY).start()
-            running.stop_query = query.stop
+            running.query = query
             try:
                 running.load(str(query.id))  # it has its offsets: Kafka cannot remove unseen what the load leaves it
                 query.awaitTermination()
@@ -198,7 +199,7 @@ class _Sync:
         on_load: Callable[[LoadProgress], None] | None = None,
     ) -> None:
         self.error: BaseException | None = None
-        self.stop_query: Callable[[], None] = lambda: None
+        self.query: StreamingQuery | None = None
         self.checkpoint = StreamCheckpoint(spark, f"{config.checkpoint}/stream")
         self._spark = spark
         self._config = config
@@ -224,7 +225,7 @@ class _Sync:
             self._loaded.set()
         self._reloaded: list[str] = []
         self._writer, self._last_batch = "", -1
-        self._shared = Shared(stopping=self._stopping, try_store=self._try_store)
+        self._shared = Shared(stopping=self._is_stopped, try_store=self._try_store)
         self._written_at = 0.0
         self._batches = self._bad_records = 0
 
@@ -242,7 +243,8 @@ class _Sync:
         """Stop the stream: another sync writes the tables now."""
         self.error = error
         self.stop()
-        self.stop_query()
+        if self.query is not None:
+            self.query.stop()
 
     def close(self) -> None:
         """End what still writes, and let another sync write the tables."""
@@ -333,6 +335,10 @@ class _Sync:
         self._stopping.set()
         self._joining.stop()
 
+    def _is_stopped(self) -> bool:
+        """Return whether the sync is stopped, by itself or by whoever stops its query."""
+        return self._stopping.is_set() or (self.query is not None and not self.query.isActive)
+
     def end(self) -> SyncReport:
         """Write the statuses for the last time.
 
@@ -351,6 +357,8 @@ class _Sync:
         try:
             self._apply(batch, batch_id)
         except BaseException as error:
+            if self.error is None and isinstance(error, Exception) and self._is_stopped():
+                raise  # nobody waits for the micro-batch: the next start repeats it
             self.error = self.error or self.without_secrets(error)
             if not isinstance(self.error, Exception):  # Py4J would give Spark no answer, which waits for one
                 msg = f"The micro-batch was interrupted by {type(error).__name__}"
