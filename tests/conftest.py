@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 PRELOAD = ROOT / "tests" / "support" / "preload"
-LAKEHOUSE = ROOT / "tests" / "lakehouse"
+LAKEHOUSE = {ROOT / "tests" / "lakehouse", ROOT / "tests" / "targets"}
 Kafka: TypeAlias = LocalKafka | ExternalKafka
 MARKED_FIXTURES = ("broker", "corpus", "spark", "tidb")
 
@@ -115,7 +115,7 @@ def _group(item: pytest.Item) -> str:
     if marker is not None:
         return str(marker.args[0])
     if "spark" in getattr(item, "fixturenames", ()):
-        return "lakehouse" if LAKEHOUSE in item.path.parents else "spark"
+        return "lakehouse" if LAKEHOUSE.intersection(item.path.parents) else "spark"
     return "broker" if item.get_closest_marker("broker") or item.get_closest_marker("spark") else ""
 
 

@@ -29,17 +29,17 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.inspection.inspect.inspect": "lag is how far a watermark is behind the clock",
     f"{PACKAGE}.inspection.capture.replay": "a topic's retention counts from the clock",
     f"{PACKAGE}.inspection.doctor.diagnose": "certificates expire by the clock, and records are of the past",
-    f"{PACKAGE}.lakehouse.database.upkeep._now_ms": "rounds are due by the clock, also after a restart",
-    f"{PACKAGE}.lakehouse.sql_targets.forget_versions": "a catalog has the times of commits by the clock",
-    f"{PACKAGE}.lakehouse.database.upkeep._one": "deleted rows are forgotten by the clock",
-    f"{PACKAGE}.lakehouse.database.lease.__init__": "processes on two machines have no other clock in common",
-    f"{PACKAGE}.lakehouse.database.sync._now": "what was lost before a sync began has an earlier commit-ts",
+    f"{PACKAGE}.lakehouse.upkeep._now_ms": "rounds are due by the clock, also after a restart",
+    f"{PACKAGE}.targets.sql_targets.forget_versions": "a catalog has the times of commits by the clock",
+    f"{PACKAGE}.lakehouse.upkeep._one": "deleted rows are forgotten by the clock",
+    f"{PACKAGE}.lakehouse.lease.__init__": "processes on two machines have no other clock in common",
+    f"{PACKAGE}.lakehouse.database_sync._now": "what was lost before a sync began has an earlier commit-ts",
     f"{PACKAGE}.monitoring.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
     f"{PACKAGE}.monitoring.listener.progress_listener": "a lag is the age of a commit time; it is never below 0",
     f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",
     f"{PACKAGE}.cli.sync._show_status": "lag is how far the resolved ts is behind the clock",
-    f"{PACKAGE}.lakehouse.database.metrics.exported": "lag is how far the resolved ts is behind the clock",
-    f"{PACKAGE}.lakehouse.database.status.set_aside": "people ask since when a table has been set aside",
+    f"{PACKAGE}.lakehouse.metrics.exported": "lag is how far the resolved ts is behind the clock",
+    f"{PACKAGE}.lakehouse.status.set_aside": "people ask since when a table has been set aside",
 }
 LONGEST = 600  # lines: a longer file has two subjects
 MOST_AT_THE_TOP = 4  # files directly in the package, beside `__main__`: folders show the layers
@@ -49,7 +49,8 @@ MOST_AT_THE_TOP = 4  # files directly in the package, beside `__main__`: folders
 LAYERS: tuple[dict[str, str], ...] = (
     {"__main__": "python -m ticdc_source"},
     {"cli": "the command ticdc-source"},
-    {"lakehouse": "changes → tables in Delta and Iceberg; imports pyspark"},
+    {"lakehouse": "a whole database in Delta or Iceberg, and what is public of its tables; imports pyspark"},
+    {"targets": "changes → one table in Delta or Iceberg; imports pyspark"},
     {
         "inspection": "what a topic holds, and whether it can be reached, without Spark",
         "snapshots": "rows as of a TSO: TiDB's SQL, and Spark's JDBC source that runs it",
@@ -80,9 +81,9 @@ OUTSIDERS: dict[str, frozenset[str]] = {
     "fsspec": frozenset({"protocols"}),
     "orjson": frozenset({"protocols"}),
     "prometheus_client": frozenset({"monitoring"}),
-    "pyspark": frozenset({"spark", "lakehouse", "snapshots.jdbc", "monitoring.listener"}),
+    "pyspark": frozenset({"spark", "targets", "lakehouse", "snapshots.jdbc", "monitoring.listener"}),
     "rich": frozenset({"cli"}),
-    "tomli": frozenset({"lakehouse.database.sync_toml"}),
+    "tomli": frozenset({"lakehouse.sync_toml"}),
 }
 CLI = frozenset({"cli", "inspection"})
 EVERYBODYS = frozenset({"pyarrow", *sys.stdlib_module_names})

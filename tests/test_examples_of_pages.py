@@ -21,7 +21,7 @@ from tests.conftest import ROOT, Kafka
 from tests.support.captured import TOPIC, Captured, Record
 from tests.support.pages import README, Block, blocks, guides
 from ticdc_source.cli.main import parser
-from ticdc_source.lakehouse.database.sync_toml import read_toml
+from ticdc_source.lakehouse.sync_toml import read_toml
 from website.pictures import INSPECT, draw
 
 RUN = ("python", "sql")

@@ -14,8 +14,8 @@ import pytest
 import ticdc_source
 from tests.conftest import ROOT
 from ticdc_source import errors, lakehouse
-from ticdc_source.lakehouse.target_ddl import DestructiveDDL
 from ticdc_source.options.options import Options
+from ticdc_source.targets.target_ddl import DestructiveDDL
 
 MOST_NAMES = 14
 FUNCTIONS = {

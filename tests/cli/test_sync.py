@@ -3,8 +3,8 @@
 import pytest
 
 from ticdc_source.cli.sync import _show_batch
-from ticdc_source.lakehouse.database.status import TableStatus
-from ticdc_source.lakehouse.database.sync import BatchReport
+from ticdc_source.lakehouse.database_sync import BatchReport
+from ticdc_source.lakehouse.status import TableStatus
 from ticdc_source.tso import of_ms
 
 AT = of_ms(1_790_000_000_000)

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from ticdc_source.cli import sync as command
-from ticdc_source.lakehouse.database import session, sync
-from ticdc_source.lakehouse.database.status import TableStatus
-from ticdc_source.lakehouse.database.sync import BatchReport
+from ticdc_source.lakehouse import database_sync, session
+from ticdc_source.lakehouse.database_sync import BatchReport
+from ticdc_source.lakehouse.status import TableStatus
 from ticdc_source.tso import of_ms
 
 AT = of_ms(1_790_000_107_000)
@@ -41,7 +41,7 @@ def test_a_micro_batch_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 def statuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tables of a sync, which no Spark reads."""
     monkeypatch.setattr(session, "session_of", lambda _: None)
-    monkeypatch.setattr(sync, "statuses_of", lambda *_: TABLES)
+    monkeypatch.setattr(database_sync, "statuses_of", lambda *_: TABLES)
 
 
 @pytest.mark.usefixtures("statuses")

@@ -1,124 +1,57 @@
-"""What analysts choose of a target: the commit's time as a column, and TIME as a number or as text."""
+"""Views, the history of a table and topics that come later, with real engines; and no sync in Spark Connect."""
 
-from datetime import datetime, timedelta
-from typing import Any
+from pathlib import Path
 
 import pytest
-from pyspark.sql.types import DayTimeIntervalType, IntegerType, StringType, StructField, StructType
 
-from tests.lakehouse.changes import TARGET, Change, Writer, ddl, frame_of
-from tests.lakehouse.memory import CrashError, Lake
-from ticdc_source.errors import OptionError, TargetError
-from ticdc_source.lakehouse import append_log
-from ticdc_source.tso import of_ms
+from tests.conftest import Kafka
+from tests.versions.engines import ENGINES
+from tests.versions.environments import interpreter, run_module
+from ticdc_source.errors import OptionError
+from ticdc_source.lakehouse import SyncConfig, sync
+from ticdc_source.lakehouse.session import session_of
 
-LOG = "lake.shop.t__log"
-FIRST, SECOND, THIRD = (of_ms(1_767_225_600_000 + 1000 * number) for number in range(3))
-CHANGES: list[Change] = [("insert", FIRST, 1, "a"), ("insert", FIRST, 2, "b")]
-LATER: list[Change] = [("delete", SECOND, 1, None), ("update_postimage", THIRD, 2, "B")]
-TIMES = StructType([
-    StructField("id", IntegerType()),
-    StructField("plain", DayTimeIntervalType(), metadata={"ticdc.mysql_type": "time(0)"}),
-    StructField("exact", DayTimeIntervalType(), metadata={"ticdc.mysql_type": "time(3)"}),
-    StructField("unknown", DayTimeIntervalType()),
-])  # fmt: skip
-VALUES = (
-    timedelta(hours=838, minutes=59, seconds=59),
-    -timedelta(hours=1, milliseconds=20),
-    timedelta(seconds=7, microseconds=250_000),
+SECONDS = 1200
+NEWEST = {"delta": ENGINES["delta-4.4"], "iceberg": ENGINES["iceberg-1.12"]}
+CONFIG = SyncConfig(
+    source={"kafka.bootstrap.servers": "127.0.0.1:1"}, topics=("t",), format="delta", path="/l", checkpoint="/c"
 )
 
 
-def moments(lake: Lake) -> dict[int, Any]:
-    """Return the time of the last commit of each row, by its key."""
-    rows = lake.spark.createDataFrame(lake.tables[TARGET].rows, lake.tables[TARGET].schema)
-    return {row["id"]: row["ms"] for row in rows.selectExpr("id", "unix_millis(_committed_at) AS ms").collect()}
+@pytest.mark.slow("a JVM for each engine")
+@pytest.mark.xdist_group("versions")
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.versions
+@pytest.mark.timeout(SECONDS + 600)
+@pytest.mark.parametrize("engine", NEWEST)
+def test_what_analysts_choose(tmp_path: Path, broker: Kafka, engine: str) -> None:
+    """Topics of a pattern join while it runs; views equal their tables, and a log has each change once after a kill."""
+    python = interpreter(NEWEST[engine].pyspark)
+    module = "tests.lakehouse.analysts_scenario"
+    found, _ = run_module(python, tmp_path, SECONDS, module, engine, str(tmp_path), broker.bootstrap_servers)
+
+    assert found["refused"] == "" if engine == "delta" else "the catalog lake has no views" in found["refused"]
+    assert found["stopped"] != "nothing"
+    assert (found["again"], set(found["set aside"].values())) == ({}, {"following"})
+    assert (found["log"], found["twice"]) == (found["events"], 0)
+    assert found["current versions that differ"] == 0
+    for table in found["tables"].values():
+        assert table["rows"] > 0
+        assert (table["own"], table["differences"], table["wrong times"]) == (["_committed_at"], 0, 0)
 
 
-def ms(*commits: int) -> list[int]:
-    """Return commit-ts as milliseconds since 1970."""
-    return [one >> 18 for one in commits]
+class Remote:
+    """A session as Spark Connect has it."""
 
 
-def test_a_row_has_the_time_of_its_last_commit(lake: Lake) -> None:
-    """New, changed and deleted rows have it, also one of which the delete brought only the key."""
-    writer = Writer(lake, commit_time=True)
-    writer.merge(0, CHANGES)
-    writer.merge(1, LATER)
-    writer.merge(2, [("update_postimage", SECOND, 2, "late")], commit_time=False)
-
-    assert list(moments(lake).values()) == ms(SECOND, THIRD)
-    assert isinstance(lake.tables[TARGET].rows[0]["_committed_at"], datetime)
+Remote.__module__ = "pyspark.sql.connect.session"
 
 
-@pytest.mark.slow("a merge for each moment of a crash")
-def test_rows_of_before_get_the_time_too(lake: Lake) -> None:
-    """A target that gets the column later has it in all rows, whenever the process was killed; and then keeps it."""
-    Writer(lake).merge(0, CHANGES)
-    crashes = 0
-    for crash in range(8):
-        example = lake.copy()
-        example.writes.clear()
-        example.crash_at = crash
-        writer = Writer(example, commit_time=True)
-        with pytest.MonkeyPatch.context() as patch:
-            example.serve(patch)
-            try:
-                writer.merge(1, [LATER[1]])
-            except CrashError:
-                crashes += 1
-                example.crash_at = None
-                writer.merge(1, [LATER[1]])
-            example.crash_at = None
-            writer.merge(2, [("insert", SECOND, 3, "c")], commit_time=False)
-            assert list(moments(example).values()) == ms(FIRST, THIRD, SECOND)
-    assert 1 < crashes < 8
-
-
-def test_a_column_of_this_name_is_refused(lake: Lake) -> None:
-    """A table that has a column `_committed_at` needs another prefix."""
-    with pytest.raises(TargetError, match="column_prefix"):
-        Writer(lake, commit_time=True).merge(0, [("insert", FIRST, 1, "x")], "id int, _committed_at string")
-
-
-@pytest.mark.parametrize(("time_as", "stored"), [
-    (None, (3_020_399_000_000, -3_600_020_000, 7_250_000)),
-    ("text", ("838:59:59", "-01:00:00.020", "00:00:07.25")),
-])  # fmt: skip
-def test_time_is_a_number_or_text(lake: Lake, time_as: str | None, stored: tuple[Any, ...]) -> None:
-    """Text is what TiDB writes; the target and its log remember which it is, and NULL stays NULL."""
-    rows: list[Change] = [("insert", FIRST, 1, *VALUES), ("insert", FIRST, 2, None, None, None)]
-    more: list[Change] = [("insert", FIRST, 3, *VALUES)]
-    writer = Writer(lake, time_as=time_as)
-    writer.merge(0, rows, TIMES)
-    writer.merge(1, more, TIMES, time_as=None)
-    for number, one in enumerate((rows, more)):
-        append_log(frame_of(lake.spark, one, TIMES), LOG, app_id="me", batch_id=number,
-                   time_as=time_as if number == 0 else None)  # type: ignore[arg-type]  # fmt: skip
-
-    assert lake.rows(TARGET) == [(1, *stored), (2, None, None, None), (3, *stored)]
-    assert lake.rows(LOG) == lake.rows(TARGET)
-
-
-def test_a_default_of_a_time_is_stored_as_the_others_are(lake: Lake) -> None:
-    """Older rows have the default of a new TIME column as text too."""
-    columns = StructType([TIMES["id"], StructField("t", DayTimeIntervalType(), metadata=TIMES["exact"].metadata)])
-    writer = Writer(lake, time_as="text")
-    writer.merge(0, [("insert", FIRST, 1)], "id int")
-    event = ddl("ALTER TABLE t ADD COLUMN t TIME(3) DEFAULT '-1:02:03.5'", SECOND)
-    writer.merge(1, [("insert", THIRD, 2, VALUES[2])], columns, ddl=[event])
-
-    assert lake.rows(TARGET) == [(1, "-01:02:03.500"), (2, "00:00:07.250")]
-    assert lake.tables[TARGET].schema["t"].dataType == StringType()
-
-
-def test_time_is_not_stored_in_two_ways(lake: Lake) -> None:
-    """A target keeps what it was created with: the other one is an error if there is a TIME, and so is a wrong word."""
-    writer = Writer(lake)
-    writer.merge(0, [("insert", FIRST, 1, *VALUES)], TIMES)
-
-    with pytest.raises(TargetError, match=r"was created with time_as='micros', .* column plain is TIME"):
-        writer.merge(1, [("insert", FIRST, 2, *VALUES)], TIMES, time_as="text")
-    writer.merge(1, [("insert", FIRST, 2)], "id int", time_as="text")
-    with pytest.raises(OptionError, match="'micros' or 'text'"):
-        writer.merge(2, CHANGES, time_as="minutes")
+def test_a_sync_refuses_spark_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one clear error, before a session is made or anything is read."""
+    with pytest.raises(OptionError, match="does not run over Spark Connect"):
+        sync(Remote(), CONFIG)  # type: ignore[arg-type]
+    monkeypatch.setenv("SPARK_REMOTE", "sc://somewhere")
+    with pytest.raises(OptionError, match="without SPARK_REMOTE"):
+        session_of(CONFIG)

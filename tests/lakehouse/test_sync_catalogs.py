@@ -10,7 +10,6 @@ import pytest
 
 from examples.local_kafka import produce
 from tests.conftest import ROOT, Kafka
-from tests.lakehouse.feed import DatabaseFeed
 from tests.lakehouse.test_sync_database import (
     LOG,
     NEWEST,
@@ -24,6 +23,7 @@ from tests.lakehouse.test_sync_database import (
 )
 from tests.spark.conftest import MakeTopic
 from tests.support.messages import TSO, canal
+from tests.targets.feed import DatabaseFeed
 from tests.versions import engines
 from ticdc_source.events import TableName
 

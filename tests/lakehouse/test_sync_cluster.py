@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, Kafka
-from tests.lakehouse.feed import DatabaseFeed
 from tests.lakehouse.test_sync_database import LOG, NEWEST, SEED, TABLES, Sync, differences, python_of, rows_in
 from tests.spark.conftest import MakeTopic
 from tests.spark.standalone import HOST, SECONDS, Cluster, cluster, environment
+from tests.targets.feed import DatabaseFeed
 
 TRANSACTIONS = 150
 

@@ -6,9 +6,9 @@ import pytest
 
 from ticdc_source.errors import OptionError
 from ticdc_source.events import TableName
-from ticdc_source.lakehouse.data_layout import DataLayout
-from ticdc_source.lakehouse.database.config import MaintainConfig, SyncConfig
-from ticdc_source.lakehouse.database.sync_toml import EXAMPLE, read_toml
+from ticdc_source.lakehouse.config import MaintainConfig, SyncConfig
+from ticdc_source.lakehouse.sync_toml import EXAMPLE, read_toml
+from ticdc_source.targets.data_layout import DataLayout
 
 FILE = """
 checkpoint = "/data/checkpoints/shop"

@@ -18,10 +18,10 @@ import pytest
 
 from examples.local_kafka import produce
 from tests.conftest import ROOT, Kafka
-from tests.lakehouse.feed import DATABASE, KEYED, KEYLESS, DatabaseFeed, Tables
 from tests.spark.conftest import MakeTopic
 from tests.spark.restarts import Program, State, forget_an_empty_checkpoint, offset_of
 from tests.support.truth import is_true
+from tests.targets.feed import DATABASE, KEYED, KEYLESS, DatabaseFeed, Tables
 from tests.versions.engines import ENGINES, SESSION
 from tests.versions.environments import interpreter
 
@@ -154,7 +154,7 @@ class Sync:
         request = {"config": str(self.config), "tables": tables, "folder": str(folder)}
         (folder / "request.json").write_text(json.dumps({**request, "all_versions": all_versions}))
         done = subprocess.run(
-            [python_of(self.engine), "-m", "tests.lakehouse.versions_of_tables", str(folder / "request.json")],
+            [python_of(self.engine), "-m", "tests.targets.versions_of_tables", str(folder / "request.json")],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), **self._spark()},
             capture_output=True,

@@ -8,10 +8,10 @@ from pyarrow import fs
 
 from examples.local_kafka.jars import Release, kafka_jars
 from tests.conftest import Kafka
-from tests.lakehouse.feed import DATABASE, KEYED, DatabaseFeed
 from tests.lakehouse.test_sync_database import LOG, SECONDS, SEED, TABLES, Sync, differences, rows_in
 from tests.spark.conftest import MakeTopic
 from tests.support.s3 import s3_server
+from tests.targets.feed import DATABASE, KEYED, DatabaseFeed
 from tests.versions import engines
 
 TRANSACTIONS = 150

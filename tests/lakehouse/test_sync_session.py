@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ticdc_source.lakehouse.database.session import _preload_workers
+from ticdc_source.lakehouse.session import _preload_workers
 from ticdc_source.spark import python_daemon
 
 NAME = "spark.python.daemon.module"

@@ -14,12 +14,12 @@ from pyspark.sql import functions as sf
 import ticdc_source
 from examples.local_kafka import LocalKafka, create_topic, produce
 from tests.corpus.test_corpus import options_of, quoted
-from tests.lakehouse.cost_scenario import counted_jobs
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import failure_of
 from tests.support.captured import load
 from tests.support.messages import TSO, Message, canal
 from tests.support.truth import tables_with_rows
+from tests.targets.cost_scenario import counted_jobs
 from ticdc_source.monitoring.watermarks import Progress
 from ticdc_source.pipeline.rows import RECORD
 from ticdc_source.spark.sync_state import Leftover, SyncState

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DayTimeIntervalType
 
 from ticdc_source.lakehouse import resolved_ts_of
-from ticdc_source.lakehouse.database.session import session_of
-from ticdc_source.lakehouse.database.sync import statuses_of
-from ticdc_source.lakehouse.database.sync_toml import read_toml
+from ticdc_source.lakehouse.database_sync import statuses_of
+from ticdc_source.lakehouse.session import session_of
+from ticdc_source.lakehouse.sync_toml import read_toml
 from ticdc_source.snapshots.jdbc import snapshot
 
 OURS = ("_change_type", "_commit_version", "_commit_timestamp", "_sequence")

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DayTimeIntervalType
 
 from tests.versions.engines import ENGINES
-from ticdc_source.lakehouse.merge import merge_into
 from ticdc_source.snapshots.jdbc import snapshot
 from ticdc_source.spark.frames import decode
+from ticdc_source.targets.merge import merge_into
 
 TARGET = "spark_catalog.loaded.t"
 

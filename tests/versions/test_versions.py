@@ -12,7 +12,7 @@ from tests.versions.environments import PipError, dependencies, interpreter, run
 
 OLDEST = "3.5.9"  # has decode and what builds on it, and no data source
 OTHERS = ("4.0.5", "4.1.4", "4.2.1")  # pip installs each the first time, which takes a minute
-LESS_OFTEN = OTHERS[:2]  # CI has 4.0 with Delta (tests/lakehouse/test_engines.py)
+LESS_OFTEN = OTHERS[:2]  # CI has 4.0 with Delta (tests/targets/test_engines.py)
 VERSIONS = tuple(dict.fromkeys((*OTHERS, pyspark.__version__)))  # the last is installed already
 CONNECT = f"{pyspark.__version__} Connect"
 CONNECT_NEEDS = ("grpcio>=1.67", "grpcio-status>=1.67", "googleapis-common-protos>=1.65", "zstandard>=0.25")

@@ -13,7 +13,7 @@ from ticdc_source.cli.screen import errors, plain, print_json
 from ticdc_source.tso import duration
 
 if TYPE_CHECKING:  # it imports pyspark, and `--help` need not wait for it
-    from ticdc_source.lakehouse.database.loading import LoadProgress
+    from ticdc_source.lakehouse.loading import LoadProgress
 
 __all__ = ["Loads", "as_line"]
 

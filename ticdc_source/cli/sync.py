@@ -25,9 +25,9 @@ from ticdc_source.options.parsers import one_of, tables
 from ticdc_source.tso import of_ms, utc
 
 if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
-    from ticdc_source.lakehouse.database.config import SyncConfig
-    from ticdc_source.lakehouse.database.status import TableStatus
-    from ticdc_source.lakehouse.database.sync import BatchReport
+    from ticdc_source.lakehouse.config import SyncConfig
+    from ticdc_source.lakehouse.database_sync import BatchReport
+    from ticdc_source.lakehouse.status import TableStatus
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         1 if a table is set aside.
     """
-    from ticdc_source.lakehouse.database.sync_toml import EXAMPLE  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_source.lakehouse.sync_toml import EXAMPLE  # noqa: PLC0415 (it imports pyspark)
 
     if arguments.example:
         print(EXAMPLE, end="")  # noqa: T201 (it is made for a file)
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _config_of(arguments: argparse.Namespace) -> SyncConfig:
-    from ticdc_source.lakehouse.database.sync_toml import read_toml  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_source.lakehouse.sync_toml import read_toml  # noqa: PLC0415 (it imports pyspark)
 
     given = overrides_of(arguments)
     text, folder = "", Path()
@@ -111,8 +111,8 @@ def _config_of(arguments: argparse.Namespace) -> SyncConfig:
 
 
 def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
-    from ticdc_source.lakehouse.database.session import session_of  # noqa: PLC0415 (it imports pyspark)
-    from ticdc_source.lakehouse.database.sync import sync  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_source.lakehouse.database_sync import sync  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_source.lakehouse.session import session_of  # noqa: PLC0415 (it imports pyspark)
 
     spark = session_of(config)
     # Whoever stops a container sends SIGTERM; the next process need not wait until the lease of this one ends.
@@ -169,8 +169,8 @@ def _up_to(report: BatchReport) -> str:
 
 
 def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
-    from ticdc_source.lakehouse.database.session import session_of  # noqa: PLC0415 (it imports pyspark)
-    from ticdc_source.lakehouse.database.sync import statuses_of  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_source.lakehouse.database_sync import statuses_of  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_source.lakehouse.session import session_of  # noqa: PLC0415 (it imports pyspark)
 
     statuses = statuses_of(session_of(config), config)
     now = time.time()

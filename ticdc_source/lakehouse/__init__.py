@@ -1,4 +1,4 @@
-"""Changes → tables in Delta and Iceberg that stay equal to TiDB's. It imports pyspark.
+"""A whole database kept in Delta or Iceberg, and the public functions for one table of it. It imports pyspark.
 
     from ticdc_source.lakehouse import merge_into
 
@@ -8,16 +8,17 @@
 `is_merged` says which of them a table needs.
 `sync` keeps all tables of topics so, in one stream: what `ticdc-source sync` runs, on a `SyncConfig`.
 `commits_of` and `resolved_ts_of` say how complete a table is; `purge_deleted` forgets rows that were deleted long ago,
-and `maintain` tidies the files.
+and `maintain` tidies the files. What writes one table is in `ticdc_source/targets`; `config`, `names` and `sync_toml`
+need no Spark.
 """
 
-from ticdc_source.lakehouse.database.config import MaintainConfig, SyncConfig, TableConfig
-from ticdc_source.lakehouse.database.sync import SyncReport, sync
-from ticdc_source.lakehouse.database.tidb_config import TiDBConfig
-from ticdc_source.lakehouse.history import scd2_view
-from ticdc_source.lakehouse.log import LogReport, append_log, is_merged
-from ticdc_source.lakehouse.maintenance import commits_of, maintain, purge_deleted, resolved_ts_of
-from ticdc_source.lakehouse.merge import MergeReport, merge_into
+from ticdc_source.lakehouse.config import MaintainConfig, SyncConfig, TableConfig
+from ticdc_source.lakehouse.database_sync import SyncReport, sync
+from ticdc_source.lakehouse.tidb_config import TiDBConfig
+from ticdc_source.targets.history import scd2_view
+from ticdc_source.targets.log import LogReport, append_log, is_merged
+from ticdc_source.targets.maintenance import commits_of, maintain, purge_deleted, resolved_ts_of
+from ticdc_source.targets.merge import MergeReport, merge_into
 
 __all__ = [
     "LogReport",

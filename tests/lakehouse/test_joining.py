@@ -1,0 +1,260 @@
+"""Which tables a sync loads, as of which TSO, and how they go on; no TiDB and no Spark is needed."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.events import TableName
+from ticdc_source.lakehouse import joining
+from ticdc_source.lakehouse.config import SyncConfig, TableConfig
+from ticdc_source.lakehouse.joining import Joining
+from ticdc_source.lakehouse.loading import Destination, LoadReport, TableLoad
+from ticdc_source.lakehouse.status import TableStatus
+from ticdc_source.lakehouse.tidb_config import TiDBConfig
+from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.snapshots.gc import GCState
+from ticdc_source.tso import of_ms
+
+NOW = of_ms(1_767_225_600_000)
+ORDERS, ITEMS, EVENTS, OTHER = (
+    TableName(*name.split(".")) for name in ("shop.orders", "shop.items", "shop.events", "bank.accounts")
+)
+
+
+class TiDB:
+    """A TiDB that has four tables; it keeps which of them were loaded, and as of when.
+
+    Attributes:
+        loads: the loads: the TSO, the tables, and the folder.
+        safe_point: below it nothing can be read.
+        fails: the tables that cannot be loaded.
+    """
+
+    def __init__(self) -> None:
+        self.tables = [OTHER, EVENTS, ITEMS, ORDERS]
+        self.loads: list[tuple[int, list[TableName], str]] = []
+        self.safe_point = NOW - 100
+        self.fails: set[TableName] = set()
+        self.created: dict[TableName, int] = {}
+        self.destinations: dict[TableName, Destination] = {}
+
+    def tables_at(self, _spark: Any, _tidb: Any, selected: TableFilter, *, at: int) -> list[TableName]:
+        """Return the tables that match."""
+        assert at == NOW
+        return [name for name in self.tables if selected.matches(name)]
+
+    def load(self, _spark: Any, _tidb: Any, tables: list[TableName], target_of: Any, **given: Any) -> LoadReport:
+        """Load tables, but not those that fail; `events` has no key."""
+        at: int = given["at"]
+        self.loads.append((at, tables, given["folder"]))
+        self.destinations |= {name: target_of(name) for name in tables}
+        loads = []
+        for name in tables:
+            place = self.destinations[name]
+            if name in self.fails:
+                loads.append(TableLoad(table=name, target=place.target, error=ValueError("a type")))
+                continue
+            target = place.log if name == EVENTS or place.as_log else place.target
+            loads.append(TableLoad(table=name, target=target, complete=at, created=self.created.get(name, at)))
+        return LoadReport(at=at, tables=tuple(loads))
+
+
+@pytest.fixture
+def tidb(monkeypatch: pytest.MonkeyPatch) -> TiDB:
+    """A TiDB in place of a real one."""
+    found = TiDB()
+    monkeypatch.setattr(joining, "tables_at", found.tables_at)
+    monkeypatch.setattr(joining, "load_tables", found.load)
+    monkeypatch.setattr(joining, "current_tso", lambda *_, **__: NOW)
+    monkeypatch.setattr(joining, "gc_state_of", lambda _s, _t, at: GCState(at, NOW, 600.0, found.safe_point))
+    monkeypatch.setattr(joining, "created_tables", lambda _spark, _folder, at: [(ORDERS, f"CREATE at {at}")])
+    return found
+
+
+@pytest.fixture
+def join(tidb: TiDB) -> Callable[..., Joining]:
+    """A function that returns what joins tables of the database `shop`."""
+    assert tidb.tables
+
+    def make(**given: Any) -> Joining:
+        values: dict[str, Any] = {
+            "source": {"kafka.bootstrap.servers": "h:1"},
+            "topics": ("t",),
+            "format": "delta",
+            "path": "/lake",
+            "checkpoint": "/checkpoint",
+            "tables": ("shop.*",),
+            "tidb": TiDBConfig(url="jdbc:mysql://tidb:4000/"),
+        }
+        spark: Any = None
+        return Joining(spark, SyncConfig(**{**values, **given}))
+
+    return make
+
+
+def known(*statuses: TableStatus) -> dict[str, TableStatus]:
+    """Return statuses by name."""
+    return {each.table_name: each for each in statuses}
+
+
+def status(table: TableName, **given: Any) -> TableStatus:
+    """Return the status of a table that is complete."""
+    values = {"kind": "table", "complete_since": 7, **given}
+    return TableStatus(table_name=str(table), target=f"delta.`/lake/{table}`", **values)
+
+
+def test_at_first_every_selected_table_is_loaded_at_one_tso(tidb: TiDB, join: Callable[..., Joining]) -> None:
+    """All tables of the patterns are loaded as of one TSO, in a folder of it, and then follow."""
+    own = join(table_configs={"shop.items": TableConfig(log=True, deletes="hard")})
+
+    found = own.load(own.joined({}).values())
+
+    assert tidb.loads == [(NOW, [EVENTS, ITEMS, ORDERS], f"/checkpoint/load/{NOW}")]
+    assert {name: (each.kind, each.state, each.complete_since, each.loaded_ts) for name, each in found.items()} == {
+        "shop.events": ("log", "following", NOW, NOW),
+        "shop.items": ("log", "following", NOW, NOW),
+        "shop.orders": ("table", "following", NOW, NOW),
+    }
+    assert tidb.destinations[ITEMS].deletes == "hard"
+    assert [event.query for event in own.known_ddl["shop.orders"]] == [f"CREATE at {NOW}"]
+
+
+def test_only_what_is_new_or_incomplete_joins(join: Callable[..., Joining]) -> None:
+    """A complete table, one that is set aside, and a log are left alone; one that lacks rows is loaded into."""
+    statuses = known(
+        status(ORDERS, complete_since=None, set_aside_batch=None, images=5),
+        status(ITEMS),
+        status(EVENTS, kind="log", complete_since=None),
+    )
+
+    joined = join().joined(statuses)
+
+    assert {name: (each.state, each.loaded_ts, each.images) for name, each in joined.items()} == {
+        "shop.orders": ("loading", NOW, 5)
+    }
+    aside = status(ORDERS, state="set aside", complete_since=None)
+    assert join().joined(known(aside, status(ITEMS), status(EVENTS))) == {}
+    assert join(tidb=None).joined({}) == {}
+
+
+def test_a_table_that_is_resumed_is_loaded_if_it_lacks_rows(join: Callable[..., Joining]) -> None:
+    """After --resume a table whose load failed is loaded again, and its kept records stay where they are."""
+    aside = status(ORDERS, state="set aside", complete_since=None, kind=None, set_aside_batch=3, reason="no")
+    statuses = known(aside, status(ITEMS), status(EVENTS))
+
+    assert join().joined(statuses, ["shop.orders"]) == {
+        "shop.orders": replace(aside, state="loading", loaded_ts=NOW, reason=None)
+    }
+    assert join().joined(known(replace(aside, complete_since=4), *list(statuses.values())[1:]), ["shop.orders"]) == {}
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_killed_load_goes_on_at_its_tso(tidb: TiDB, join: Callable[..., Joining]) -> None:
+    """The status says as of when a table is read; a new TSO is taken only if TiDB has that moment no longer."""
+    loading = status(ORDERS, state="loading", complete_since=None, loaded_ts=NOW - 50)
+    statuses = known(loading, replace(loading, table_name="shop.items", loaded_ts=NOW - 60), status(EVENTS))
+
+    assert {each.loaded_ts for each in join().joined(statuses).values()} == {NOW - 50, NOW - 60}
+    join().load([statuses["shop.orders"], statuses["shop.items"]])
+    assert [(at, names) for at, names, _ in tidb.loads] == [(NOW - 60, [ITEMS]), (NOW - 50, [ORDERS])]
+
+    tidb.safe_point = NOW - 55
+    with pytest.warns(UserWarning, match=r"SET GLOBAL tidb_gc_life_time = '24h'.*goes on at TSO"):
+        again = join().joined(statuses)
+    assert {name: each.loaded_ts for name, each in again.items()} == {"shop.orders": NOW - 50, "shop.items": NOW}
+
+
+def test_a_target_of_before_keeps_the_changes_that_the_load_did_not_see(
+    tidb: TiDB, join: Callable[..., Joining]
+) -> None:
+    """If the load did not create the target, no change is left out after it: rows may have been deleted meanwhile."""
+    tidb.created = {ORDERS: NOW - 9}
+    own = join()
+
+    found = own.load([status(ORDERS, state="loading", complete_since=None, loaded_ts=NOW, resolved_ts=5)])
+
+    assert (found["shop.orders"].complete_since, found["shop.orders"].loaded_ts) == (NOW, NOW - 9)
+    assert found["shop.orders"].resolved_ts == 5
+
+
+def test_a_table_that_cannot_be_loaded_is_set_aside(
+    tidb: TiDB, join: Callable[..., Joining], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says why, and the others follow; if TiDB cannot be read at all, each of them says so."""
+    tidb.fails = {ITEMS}
+    own = join()
+
+    found = own.load(own.joined({}).values())
+
+    assert {name: each.state for name, each in found.items()} == {
+        "shop.events": "following", "shop.items": "set aside", "shop.orders": "following",
+    }  # fmt: skip
+    assert found["shop.items"].reason == "Its rows cannot be read from TiDB, or not be written: a type"
+
+    def gone(*_: Any, **__: Any) -> LoadReport:
+        msg = "no server answers"
+        raise TiCDCSourceError(msg)
+
+    monkeypatch.setattr(joining, "load_tables", gone)
+    failed = own.load([status(ORDERS, state="loading", loaded_ts=NOW)])
+    assert (failed["shop.orders"].state, "no server answers" in str(failed["shop.orders"].reason)) == (
+        "set aside",
+        True,
+    )
+
+
+def test_tables_that_follow_need_no_tidb(
+    tidb: TiDB, join: Callable[..., Joining], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If TiDB cannot be read, or is not configured any more, a warning says so, and loaded tables go on."""
+    statuses = known(status(ORDERS), status(ITEMS, state="loading", loaded_ts=NOW))
+    with pytest.warns(UserWarning, match=r"no \[tidb\] any more, .*: shop.items"):
+        assert join(tidb=None).joined(statuses) == {}
+
+    def gone(*_: Any, **__: Any) -> int:
+        msg = "no server answers"
+        raise TiCDCSourceError(msg)
+
+    monkeypatch.setattr(joining, "current_tso", gone)
+    with pytest.warns(UserWarning, match="No table joins in this run: no server answers"):
+        assert join().joined(statuses) == {}
+    with pytest.raises(TiCDCSourceError, match="no server answers"):
+        join().joined({})
+    assert tidb.loads == []
+
+
+def test_a_table_that_the_stream_brings_is_loaded_if_tidb_has_it(tidb: TiDB, join: Callable[..., Joining]) -> None:
+    """A table without its CREATE in the topic begins to load at a TSO of its own; one that is gone does not."""
+    begun = join().begins(ORDERS)
+
+    assert begun is not None
+    assert (begun.table_name, begun.state, begun.loaded_ts) == ("shop.orders", "loading", NOW)
+    tidb.tables = []
+    assert join().begins(ORDERS) is None
+    assert join(tidb=None).begins(ORDERS) is None
+
+
+def test_loads_beside_the_stream_are_told_once(tidb: TiDB, join: Callable[..., Joining]) -> None:
+    """What a thread has loaded is returned by the next look, once; after a stop a table stays as it was."""
+    own = join()
+    own.load_beside(own.joined({}).values())
+    found = dict(wait(own))
+
+    assert {name: each.state for name, each in found.items()} == dict.fromkeys(
+        ("shop.events", "shop.items", "shop.orders"), "following"
+    )
+    assert own.finished() == {}
+    tidb.fails = {ORDERS}
+    own.stop()
+    assert own.load([status(ORDERS, state="loading", loaded_ts=NOW)])["shop.orders"].state == "loading"
+
+
+def wait(own: Joining) -> Iterable[tuple[str, TableStatus]]:
+    """Return what a thread has loaded, once it has ended."""
+    thread = own._thread
+    if thread is not None:
+        thread.join(10)
+    return own.finished().items()

@@ -1,0 +1,105 @@
+"""append_log and scd2_view over tables in memory: all changes, and every version of every row."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from tests.targets.changes import LONG_PRICE, OPEN, PRICE, Change, ddl, frame_of
+from tests.targets.memory import Lake
+from ticdc_source.errors import SchemaError, TargetError
+from ticdc_source.lakehouse import LogReport, append_log, scd2_view
+
+LOG = "lake.shop.t__log"
+FIRST: list[Change] = [
+    ("insert", 10, 1, "a"),
+    ("insert", 10, 2, "b"),
+    ("update_preimage", 12, 1, "a"),
+    ("update_postimage", 12, 1, "A"),
+]
+
+
+def append(
+    lake: Lake, batch_id: int, changes: list[Change], columns: str | StructType = "id int, v string", **options: Any
+) -> LogReport:
+    """Append a micro-batch to the log."""
+    return append_log(frame_of(lake.spark, changes, columns), LOG, app_id="me", batch_id=batch_id, **options)
+
+
+def test_each_version_of_a_row_is_there_once(lake: Lake) -> None:
+    """A change that TiCDC sends again is in the log twice and in the view once; TRUNCATE ends all versions."""
+    for _ in range(2):  # Spark repeats the micro-batch
+        append(lake, 0, FIRST)
+    assert len(lake.tables[LOG].rows) == 3  # without the pre-image
+    append(lake, 1, [*FIRST, ("delete", 14, 2, "b")], ddl=[ddl("TRUNCATE TABLE t", 30)])
+    report = append(lake, 2, [("insert", 35, 1, "again", 7)], "id int, v string, n int")
+
+    view = scd2_view(lake.spark, LOG, "history_of_t", keys=["id"])
+
+    names = "id, v, n, _valid_from_ts, _valid_to_ts, _is_current"
+    rows = lake.spark.sql(f"SELECT {names} FROM history_of_t").collect()  # noqa: S608 (ours)
+    assert sorted(map(tuple, rows)) == [
+        (1, "A", None, 12, 30, False),
+        (1, "a", None, 10, 12, False),
+        (1, "again", 7, 35, None, True),
+        (2, "b", None, 10, 14, False),
+    ]
+    assert report.added == ("n",)
+    assert "_change" not in view.columns
+    with pytest.raises(SchemaError, match="without a key"):
+        scd2_view(lake.spark, LOG)
+
+
+def test_only_nulls_decide_no_type_of_a_log(lake: Lake) -> None:
+    """A log gets a column whose type is not decided with its first value; once it has it, the log's type decides."""
+    first = append(lake, 0, [("insert", 10, 1, None, None)], OPEN)
+    append(lake, 1, [("insert", 11, 2, Decimal("1.50"), b"a")], "id int, price decimal(10,2), note binary")
+    third = append(lake, 2, [("insert", 12, 3, None, None)], OPEN)
+    value = append(lake, 3, [("insert", 13, 4, Decimal("0.125"))], PRICE)
+
+    assert (first.undecided, third.undecided, third.widened) == (("price", "note"), (), ())
+    assert value.widened == ("price",)
+    prices = [None, Decimal("1.50"), None, Decimal("0.125")]
+    assert [row["price"] for row in lake.tables[LOG].rows] == prices
+
+
+def test_a_precision_that_nothing_states_widens_no_log(lake: Lake) -> None:
+    """A log keeps its decimal type while values without a stated precision fit, and widens when one does not."""
+    append(lake, 0, [("insert", 10, 1, Decimal("1.50"))], "id int, price decimal(10,2)")
+    fits = append(lake, 1, [("insert", 11, 2, Decimal("2.50"))], LONG_PRICE)
+    too_long = append(lake, 2, [("insert", 12, 3, Decimal("100000000.00"))], LONG_PRICE)
+
+    assert (fits.widened, fits.undecided, too_long.widened) == ((), (), ("price",))
+    prices = [Decimal("1.50"), Decimal("2.50"), Decimal("100000000.00")]
+    assert [row["price"] for row in lake.tables[LOG].rows] == prices
+
+
+def test_preimages_are_kept_if_they_are_wanted(lake: Lake) -> None:
+    """With `preimages` the log has the rows before updates too, each with its commit time."""
+    append(lake, 0, FIRST, preimages=True, resolved_ts=12)
+
+    changes = [row["_change"] for row in lake.tables[LOG].rows]
+    assert changes == ["insert", "insert", "update_preimage", "update_postimage"]
+    assert [one.resolved_ts for one in lake.tables[LOG].commits] == [12]
+
+
+def test_what_a_log_cannot_take_is_refused(lake: Lake) -> None:
+    """Nothing is written if a type does not fit, a number is smaller, a name is taken, or the table is no log."""
+    assert append(lake, 0, [], "").missing
+    with pytest.raises(TargetError, match="as the log's own is called"):
+        append(lake, 0, [("insert", 10, 1, "x")], "id int, _change string")
+    assert not lake.writes
+    append(lake, 5, [("insert", 10, 1, "a")])
+    writes = list(lake.writes)
+
+    with pytest.raises(TargetError, match="column id is int there and string"):
+        append(lake, 6, [("insert", 11, "x", "a")], "id string, v string")
+    with pytest.raises(TargetError, match="an app_id of its own"):
+        append(lake, 4, [("insert", 11, 2, "b")])
+    del lake.tables[LOG].properties["ticdc.log"]
+    with pytest.raises(TargetError, match="not a log that append_log created"):
+        append(lake, 6, [("insert", 11, 2, "b")])
+    with pytest.raises(TargetError, match="not a log that append_log created"):
+        scd2_view(lake.spark, LOG, keys=["id"])
+    assert lake.writes == writes

@@ -1,0 +1,600 @@
+"""`sync`: one stream of records → all tables of a database, in Delta or Iceberg."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import blake2b
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ticdc_source.errors import OptionError, TargetError, TiCDCSourceError, warn
+from ticdc_source.lakehouse.checkpoint import StreamCheckpoint
+from ticdc_source.lakehouse.config import SyncConfig
+from ticdc_source.lakehouse.failures import Shared, text_of
+from ticdc_source.lakehouse.joining import Joining
+from ticdc_source.lakehouse.kept_records import KeptBatches, KeptRecords
+from ticdc_source.lakehouse.lease import Lease, Owner
+from ticdc_source.lakehouse.loading import LoadProgress
+from ticdc_source.lakehouse.metrics import exported
+from ticdc_source.lakehouse.micro_batch import MicroBatch, Outcome
+from ticdc_source.lakehouse.quarantine import Quarantine
+from ticdc_source.lakehouse.redaction import Redaction
+from ticdc_source.lakehouse.session import refuse_connect
+from ticdc_source.lakehouse.status import StatusTable, TableStatus
+from ticdc_source.lakehouse.upkeep import Upkeep
+from ticdc_source.lakehouse.views import Views
+from ticdc_source.options.table_filter import parse_table
+from ticdc_source.spark.sync_state import SyncState
+from ticdc_source.spark.tables import Tables, replayed, tables
+from ticdc_source.targets.sql_targets import existing_target
+from ticdc_source.targets.target import CommitFacts
+from ticdc_source.tso import of_ms
+
+__all__ = ["BatchReport", "SyncReport", "statuses_of", "sync"]
+
+_STATUS_EVERY_S = 30.0
+_QUERY = "ticdc-source sync"  # the name of its stream
+_CLOCKS_DIFFER_S = 60.0  # of this machine and of TiDB's placement driver, at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """What a micro-batch did.
+
+    Attributes:
+        batch_id: its number.
+        changed: how many changed rows each table had.
+        created: the tables whose target it created.
+        set_aside: the tables that were set aside in it, with the reasons.
+        bad_records: how many records went into quarantine.
+        maintained: the tables whose files were tidied after it.
+        resolved_ts: all tables but those that are set aside have every change up to this commit-ts, itself included,
+            but for bad records; None if nobody knows.
+        seconds: how long it took.
+        resumed: the tables that went on before it, and have what they missed.
+        complete: how many tables have all rows of the table in TiDB up to `resolved_ts`.
+        tables: how many tables there are.
+    """
+
+    batch_id: int
+    changed: Mapping[str, int]
+    created: tuple[str, ...] = ()
+    set_aside: Mapping[str, str] = field(default_factory=dict)
+    bad_records: int = 0
+    maintained: tuple[str, ...] = ()
+    resolved_ts: int | None = None
+    seconds: float = 0.0
+    resumed: tuple[str, ...] = ()
+    complete: int = 0
+    tables: int = 0
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as values of JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncReport:
+    """How the tables are when a sync ends.
+
+    Attributes:
+        tables: the status of each table, by its name.
+        batches: how many micro-batches there were.
+        bad_records: how many records went into quarantine.
+    """
+
+    tables: Mapping[str, TableStatus]
+    batches: int = 0
+    bad_records: int = 0
+
+    @property
+    def set_aside(self) -> dict[str, str]:
+        """The tables that are set aside, with the reasons."""
+        return {name: each.reason or "" for name, each in self.tables.items() if each.state == "set aside"}
+
+
+def sync(
+    spark: SparkSession,
+    config: SyncConfig,
+    *,
+    resume: tuple[str, ...] = (),
+    on_batch: Callable[[BatchReport], None] | None = None,
+    on_load: Callable[[LoadProgress], None] | None = None,
+) -> SyncReport:
+    """Keep all tables of topics in Delta or Iceberg equal to TiDB's.
+
+    It reads one stream of records, splits each micro-batch into its tables, and merges them side by side. A table that
+    cannot go on is set aside with its reason, and its records are kept; the others go on. Kill it whenever you like,
+    and start it again with the same configuration.
+
+    With `config.tidb`, the rows that were there before come first: every table is read as of one TSO, and its changes
+    go on after that. A table that joins later is loaded while the others go on.
+
+    Args:
+        spark: a session with Delta or Iceberg.
+        config: what to copy.
+        resume: tables that are set aside, and go on now: the cause is mended.
+        on_batch: is called after each micro-batch.
+        on_load: is called when the load of a table has come further, in a thread of the load.
+
+    Returns:
+        How the tables are, when the topics are read (`trigger=None`) or the stream is stopped.
+
+    Example:
+        ```python
+        from ticdc_source.lakehouse import SyncConfig, sync
+
+        config = SyncConfig(
+            source={"kafka.bootstrap.servers": "localhost:9092", "timeZone": "UTC"},
+            topics=("tidb-shop",),
+            format="delta",
+            path="/data/lake",
+            checkpoint="/data/checkpoints/shop",
+        )
+        report = sync(spark, config)
+        print(report.set_aside)
+        ```
+
+    Raises:
+        OptionError: an option is wrong, `resume` names a table that is not set aside, or the session is one of Spark
+            Connect.
+        TargetError: the folder or catalog holds the tables of another sync, or another process writes them now, or the
+            store cannot be written.
+        CheckpointError: the checkpoint is not that of the tables.
+        TiCDCSourceError: the topics cannot be read.
+    """
+    refuse_connect(spark)
+    records = spark.readStream.format("ticdc").options(**config.reader_options()).load()
+    running = _Sync(spark, config, on_batch or (lambda _: None), on_load)
+    try:
+        running.start()
+        running.resume(resume)
+        trigger = {"availableNow": True} if config.trigger is None else {"processingTime": config.trigger}
+        stream = records.writeStream.foreachBatch(running.apply).trigger(**trigger)
+        with exported(spark, config, _QUERY, running.statuses):
+            query = stream.option("checkpointLocation", running.checkpoint.folder).queryName(_QUERY).start()
+            running.query = query
+            try:
+                running.load(str(query.id))  # it has its offsets: Kafka cannot remove unseen what the load leaves it
+                query.awaitTermination()
+                running.load_the_rest()
+            except BaseException:
+                running.stop()  # what its end does to tables is not their trouble
+                query.stop()
+                if running.error is not None:  # what Spark raises is a text of Java around it
+                    raise running.error from None
+                raise
+        return running.end()
+    except Exception as error:
+        without_secrets = running.without_secrets(error)
+        if without_secrets is error:
+            raise
+        raise without_secrets from None
+    finally:
+        running.close()
+
+
+def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
+    """Return how the tables of a sync are, by name, whether it runs or not."""
+    statuses = _status_table(spark, config).read()
+    return [statuses[name] for name in sorted(statuses)]
+
+
+def _status_table(spark: SparkSession, config: SyncConfig) -> StatusTable:
+    return StatusTable(spark, config.layout.own("_ticdc_sync"), config.format)
+
+
+class _Sync:
+    """A sync that runs: what it knows of its tables between two micro-batches."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: SyncConfig,
+        on_batch: Callable[[BatchReport], None],
+        on_load: Callable[[LoadProgress], None] | None = None,
+    ) -> None:
+        self.error: BaseException | None = None
+        self.query: StreamingQuery | None = None
+        self.checkpoint = StreamCheckpoint(spark, f"{config.checkpoint}/stream")
+        self._spark = spark
+        self._config = config
+        self._on_batch = on_batch
+        self._layout = config.layout
+        tidb = {} if config.tidb is None else config.tidb.address.given()
+        self._redaction = Redaction(config.source, {**config.spark, **tidb})
+        self._views = Views(config, self._redaction.text)
+        self._state = SyncState(f"{config.checkpoint}/state")
+        self._status = _status_table(spark, config)
+        self._upkeep = Upkeep(spark, config, self._redaction.text)
+        self._lease = Lease(self._status.opened, Owner.here())
+        self._status.committing(self._lease.lock)
+        self._tables: dict[str, TableStatus] = {}
+        self._checked: set[str] = set()
+        self._lost_until: int | None = None
+        self._claimed = False
+        self._protocol: dict[str, str] = {}
+        self._stopping = threading.Event()
+        self._joining = Joining(spark, config, on_load, self._redaction.text)
+        self._loaded = threading.Event()  # until then no micro-batch is applied
+        if config.tidb is None:
+            self._loaded.set()
+        self._reloaded: list[str] = []
+        self._writer, self._last_batch = "", -1
+        self._shared = Shared(stopping=self._is_stopped, try_store=self._try_store)
+        self._written_at = 0.0
+        self._batches = self._bad_records = 0
+
+    def start(self) -> None:
+        """Make sure that this sync, and no other, writes the tables now."""
+        self._views.check(self._spark)
+        identity = self._status.check(self.checkpoint.query_id(), self.checkpoint.committed(), self._config.topics)
+        self._lost_until = identity.get("lost_until", _now())
+        self._lease.take()
+        self._lease.keep(self._lost_lease)
+        self._tables = self._status.read()
+        self._joining.remember(self._tables)
+
+    def _lost_lease(self, error: TargetError) -> None:
+        """Stop the stream: another sync writes the tables now."""
+        self.error = error
+        self.stop()
+        if self.query is not None:
+            self.query.stop()
+
+    def close(self) -> None:
+        """End what still writes, and let another sync write the tables."""
+        self.stop()
+        self._joining.join()
+        try:
+            self._lease.release()
+        except Exception as error:  # noqa: BLE001 (of any store; the lease ends by itself)
+            warn(f"The lease of {self._status.name} ends by itself: {self._redaction.text(text_of(error))}")
+
+    def resume(self, names: tuple[str, ...]) -> None:
+        """Let tables that are set aside go on: write what they have missed, now.
+
+        Raises:
+            OptionError: one of them is not set aside, or is not copied.
+        """
+        began = time.monotonic()
+        aside = {name.lower(): name for name, each in self._tables.items() if each.state == "set aside"}
+        for name in names:
+            if name.lower() not in aside:
+                msg = f"{name} is not set aside; set aside are: {', '.join(aside.values()) or 'none'}"
+                raise OptionError(msg)
+            if not self._config.selects(parse_table(aside[name.lower()])):
+                msg = f"{name} is not copied: `tables` does not match it, or its section has skip = true"
+                raise OptionError(msg)
+        writer, last = self.checkpoint.query_id(), self.checkpoint.committed()
+        outcomes = []
+        for name in dict.fromkeys(aside[name.lower()] for name in names):
+            if self._joining.completes(self._tables[name]):
+                self._reloaded.append(name)  # and then resumed
+                continue
+            outcomes.append(self._resume_one(name, last, writer or ""))
+            self._tables[name] = outcomes[-1].status
+        if outcomes:
+            self._status.write(self._tables)
+            self._report(outcomes, last, began, resumed=True)
+
+    def statuses(self) -> list[TableStatus]:
+        """Return the status of each table at this moment."""
+        return [*self._tables.values()]
+
+    def load(self, writer: str) -> None:
+        """Load the tables that need it: before the first micro-batch is applied, or beside the stream.
+
+        Args:
+            writer: the id of the query.
+        """
+        try:
+            self._writer = writer
+            joined = self._joining.joined(self._tables, self._reloaded)
+            if joined:
+                self._tables |= joined
+                self._status.write(self._tables)  # a load that is killed goes on by its status
+                others = any(each.state == "following" for each in self._tables.values())
+                if others and self._config.trigger is not None:
+                    self._joining.load_beside(joined.values())
+                else:
+                    self._follow(self._joining.load(joined.values()), self.checkpoint.committed())
+        except BaseException as error:
+            self.error = self.error or self.without_secrets(error)
+            raise
+        self._loaded.set()
+
+    def load_the_rest(self) -> None:
+        """Load what has joined while the topics were read, if the stream has ended with them."""
+        if self._config.trigger is not None or self.error is not None or self._stopping.is_set():
+            return
+        loading = [each for each in self._tables.values() if each.state == "loading"]
+        if loading and self._batches:
+            self._follow(self._joining.load(loading), self._last_batch)
+
+    def _follow(self, loaded: Mapping[str, TableStatus], last: int) -> None:
+        """Let tables go on whose load has ended: write what was kept for them, up to a micro-batch."""
+        for name, status in loaded.items():
+            since = self._tables[name].set_aside_batch
+            self._tables[name] = replace(status, set_aside_batch=since)
+            if status.state == "following" and since is not None:
+                self._tables[name] = replace(self._tables[name], state="set aside")
+                self._tables[name] = self._resume_one(name, last, self._writer).status
+            if self._tables[name].kind == "table":
+                settings = self._config.of_table(parse_table(name))
+                self._views.write(self._spark, parse_table(name), has_history=settings.history, keys=settings.keys)
+        if loaded:
+            self._status.write(self._tables)
+
+    def stop(self) -> None:
+        """Set no table aside from now on, and end the loads."""
+        self._stopping.set()
+        self._joining.stop()
+
+    def _is_stopped(self) -> bool:
+        """Return whether the sync is stopped, by itself or by whoever stops its query."""
+        return self._stopping.is_set() or (self.query is not None and not self.query.isActive)
+
+    def end(self) -> SyncReport:
+        """Write the statuses for the last time.
+
+        Raises:
+            TargetError: the lease was lost between two micro-batches.
+        """
+        if self.error is not None:
+            raise self.error
+        if self._batches:
+            self._tables |= self._upkeep.after_batch(self._tables, is_last=True)
+            self._status.write(self._tables)
+        return SyncReport(tables=dict(self._tables), batches=self._batches, bad_records=self._bad_records)
+
+    def apply(self, batch: DataFrame, batch_id: int) -> None:
+        """Apply a micro-batch. Spark repeats the one in which it was killed; what is done already is not done again."""
+        try:
+            self._apply(batch, batch_id)
+        except BaseException as error:
+            if self.error is None and isinstance(error, Exception) and self._is_stopped():
+                raise  # nobody waits for the micro-batch: the next start repeats it
+            self.error = self.error or self.without_secrets(error)
+            if not isinstance(self.error, Exception):  # Py4J would give Spark no answer, which waits for one
+                msg = f"The micro-batch was interrupted by {type(error).__name__}"
+                raise TiCDCSourceError(msg) from error
+            if self.error is error:
+                raise
+            raise self.error from None
+
+    def without_secrets(self, error: BaseException) -> BaseException:
+        """Return an error, or what it says without secrets: Spark logs it, and the command prints it."""
+        if not isinstance(error, Exception) or self._redaction.text(str(error)) == str(error):
+            return error
+        kind = type(error) if isinstance(error, TiCDCSourceError) else TiCDCSourceError
+        return kind(self._redaction.text(str(error)))
+
+    def _apply(self, batch: DataFrame, batch_id: int) -> None:
+        while not self._loaded.wait(1):
+            if self._stopping.is_set():
+                msg = "The sync was stopped while it loaded its tables; start it again, and the load continues"
+                raise TiCDCSourceError(msg)
+        began, config = time.monotonic(), self._config
+        # The id of the query, which its checkpoint keeps.
+        writer = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+        if self.error is not None:  # the lease was lost before the stream began
+            raise self.error
+        self._lease.check()
+        if not self._claimed:
+            self._lost_until = self._status.claim(writer, self._find_lost)
+            self._claimed = True
+        self._follow(self._joining.finished(), batch_id - 1)
+        with tables(
+            batch,
+            state=self._state,
+            batch_id=batch_id,
+            consistency=config.consistency,
+            on_table_error="report",
+            resume=None,
+            table_options=config.table_options(),
+            known_ddl=self._joining.known_ddl,
+            **{**config.decode_options(), **self._protocol},
+        ) as changes:
+            if changes.protocol is not None:  # the next micro-batch need not look
+                self._protocol = {"protocol": changes.protocol}
+            micro_batch = self._micro_batch(changes, CommitFacts(changes.resolved_ts, writer, batch_id), self._tables)
+            bad_records = micro_batch.quarantine_without_table()
+            outcomes = micro_batch.apply(sorted({*changes, *changes.errors}))
+        outcomes = [self._explained(each, batch_id, writer) if each.status.table_name in changes.ddl else each
+                    for each in outcomes]  # fmt: skip
+        before, self._tables = self._tables, self._tables | {each.status.table_name: each.status for each in outcomes}
+        changed = [each.status for each in outcomes if _matters(before.get(each.status.table_name), each.status)]
+        upkeep = self._upkeep.after_batch(self._tables)
+        self._tables |= upkeep
+        maintained = tuple(name for name, each in sorted(upkeep.items()) if each.maintained_batch != -1)
+        # What must be known after a restart, or at once by people; the rest can wait.
+        if changed or maintained or time.monotonic() - self._written_at > _STATUS_EVERY_S:
+            self._status.write(self._tables)
+            self._written_at = time.monotonic()
+        if config.trigger is not None:
+            begun = [each for each in changed if each.state == "loading"]
+            self._joining.load_beside(one for one in begun if not _is_loading(before.get(one.table_name)))
+        self._batches += 1
+        self._last_batch = batch_id
+        self._report(
+            outcomes,
+            batch_id,
+            began,
+            bad_records=bad_records,
+            resolved_ts=changes.resolved_ts,
+            maintained=maintained,
+        )
+
+    def _report(
+        self,
+        outcomes: Sequence[Outcome],
+        batch_id: int,
+        began: float,
+        *,
+        bad_records: int = 0,
+        resolved_ts: int | None = None,
+        maintained: tuple[str, ...] = (),
+        resumed: bool = False,
+    ) -> None:
+        """Tell what was done."""
+        aside = {
+            each.status.table_name: each.status.reason or ""
+            for each in outcomes
+            if each.status.state == "set aside" and (resumed or each.status.set_aside_batch == batch_id)
+        }
+        followed = tuple(each.status.table_name for each in outcomes if each.status.state == "following")
+        report = BatchReport(
+            batch_id=batch_id,
+            changed={each.status.table_name: each.images for each in outcomes if each.images},
+            created=tuple(each.status.table_name for each in outcomes if each.created),
+            set_aside=aside,
+            bad_records=bad_records + sum(each.bad_records for each in outcomes),
+            maintained=maintained,
+            resolved_ts=resolved_ts,
+            seconds=time.monotonic() - began,
+            resumed=followed if resumed else (),
+            complete=sum(each.is_complete for each in self._tables.values()),
+            tables=len(self._tables),
+        )
+        self._bad_records += report.bad_records
+        self._on_batch(report)
+
+    def _find_lost(self) -> int | None:
+        """Return up to which commit-ts the topics may have lost changes before the stream started; None for none.
+
+        A stream that starts at offset 0 everywhere has lost nothing. Otherwise everything that is lost was written
+        before now, so its commit-ts is not larger than that of now.
+        """
+        starts = self.checkpoint.starts()
+        fails_on_loss = self._config.source_option("failOnDataLoss", "true").lower() == "true"
+        if starts is not None and fails_on_loss and not any(any(offsets.values()) for offsets in starts.values()):
+            return None
+        return _now()
+
+    def _try_store(self) -> None:
+        """Write and read the status table.
+
+        Raises:
+            TargetError: that fails: what has failed is not one table's.
+        """
+        try:
+            self._status.write(self._tables)
+            self._status.read()
+        except Exception as error:  # noqa: BLE001 (of any store)
+            msg = (
+                f"The store of the tables fails: {self._status.name} cannot be written and read: "
+                f"{self._redaction.text(text_of(error))}. No table is set aside for it. Mend the store, and start again"
+            )
+            raise TargetError(msg) from None
+
+    def _resume_one(self, name: str, last: int, writer: str) -> Outcome:
+        """Write what a table has missed up to a micro-batch. If that fails, it stays set aside, with all its records.
+
+        Each part is written under the number of its last micro-batch, as an ordinary micro-batch is. So the target
+        tells what it has, also of the micro-batch in which it was set aside, and of a resume that was killed.
+        """
+        aside = self._tables[name]
+        since, outcomes = aside.set_aside_batch or 0, [Outcome(aside.resumed())]
+        try:
+            parts: Sequence[KeptBatches] = ()
+            if since <= last:  # otherwise Spark repeats that micro-batch
+                first = max(since, self._written_up_to(name, writer) + 1)
+                parts = self._kept(name).between(first, last)
+            for part in parts:
+                facts = CommitFacts(part.bounds.resolved_ts, writer, part.last)
+                outcomes.append(self._replay(part, last, facts, outcomes[-1].status))
+                if outcomes[-1].status.state == "set aside":
+                    now = outcomes[-1].status
+                    status = replace(aside, reason=now.reason, waits_for_ddl=now.waits_for_ddl)
+                    return replace(_all(outcomes), status=status)
+        except Exception as error:
+            if self._shared.stops_all(error):
+                raise
+            return Outcome(replace(aside, reason=self._redaction.text(text_of(error))))
+        return _all(outcomes)
+
+    def _explained(self, outcome: Outcome, batch_id: int, writer: str) -> Outcome:
+        """Resume a table that has waited for the DDL of this micro-batch; if it has not, leave it as it is."""
+        status = outcome.status
+        if not status.waits_for_ddl or status.state != "set aside" or status.set_aside_batch == batch_id:
+            return outcome
+        return self._resume_one(status.table_name, batch_id, writer)
+
+    def _written_up_to(self, name: str, writer: str) -> int:
+        """Return the last micro-batch that the target of a table has, and its log if it has both; -1 if it has none."""
+        table = parse_table(name)
+        targets = (existing_target(self._spark, self._layout.target(table, suffix)) for suffix in ("", "__log"))
+        batches = [None if target is None else target.last_batch(writer) for target in targets]
+        numbers = [-1 if each is None or each.restored else each.number for each in batches]
+        has_both = self._config.of_table(table).history and self._tables[name].kind != "log"
+        return min(numbers) if has_both else max(numbers)
+
+    def _replay(self, part: KeptBatches, last: int, facts: CommitFacts, status: TableStatus) -> Outcome:
+        config, name = self._config, status.table_name
+        with replayed(
+            part.records,
+            state=self._state,
+            batch_id=last + 1,
+            resolved_before=part.bounds.resolved_before,
+            held_from=part.bounds.held_from,
+            table_options=config.table_options(),
+            known_ddl=self._joining.known_ddl,
+            **{**config.decode_options(), "tables": name},
+        ) as changes:
+            statuses = {**self._tables, name: status}
+            names = [each for each in sorted({*changes, *changes.errors}) if each.lower() == name.lower()]
+            outcomes = self._micro_batch(changes, facts, statuses, keeps=False).apply(names)
+            return next(iter(outcomes), Outcome(status))  # none if only DDL of other tables came
+
+    def _micro_batch(
+        self, changes: Tables, facts: CommitFacts, statuses: Mapping[str, TableStatus], *, keeps: bool = True
+    ) -> MicroBatch:
+        return MicroBatch(
+            changes=changes,
+            facts=facts,
+            config=self._config,
+            layout=self._layout,
+            statuses=statuses,
+            quarantine=Quarantine(self._layout.own("_ticdc_quarantine"), self._config.format),
+            kept=self._kept if keeps else None,
+            begins=self._joining.begins if keeps else None,
+            shared=self._shared,
+            redaction=self._redaction,
+            views=self._views,
+            lost_until=self._lost_until,
+            checked=self._checked,
+        )
+
+    def _kept(self, name: str) -> KeptRecords:
+        folder = blake2b(name.lower().encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()  # of any name
+        return KeptRecords(self._spark, f"{self._config.checkpoint}/aside/{folder}")
+
+
+def _now() -> int:
+    """Return a TSO that is not smaller than any that TiDB has given until now."""
+    return of_ms(int((time.time() + _CLOCKS_DIFFER_S) * 1000))
+
+
+def _all(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return what became of a table whose records were replayed in several parts."""
+    return Outcome(
+        outcomes[-1].status,
+        images=sum(each.images for each in outcomes),
+        created=any(each.created for each in outcomes),
+        bad_records=sum(each.bad_records for each in outcomes),
+    )
+
+
+def _is_loading(status: TableStatus | None) -> bool:
+    return status is not None and status.state == "loading"
+
+
+def _matters(before: TableStatus | None, now: TableStatus) -> bool:
+    """Return whether a change of a status is worth a commit of the status table."""
+    told = ("state", "kind", "complete_since", "bad_records", "set_aside_batch")
+    return before is None or any(getattr(before, name) != getattr(now, name) for name in told)

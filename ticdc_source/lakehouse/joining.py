@@ -1,0 +1,282 @@
+"""How tables join a sync that has a TiDB: their rows are read as of a TSO, and their changes go on after it.
+
+A table that is loading is written by its load alone. What the stream brings for it meanwhile is kept, as for a table
+that is set aside, and written once the load has ended. The status of a table says that it is loading, and as of which
+TSO, before the first row is read: so a sync that was killed goes on with the same load.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import groupby
+
+from pyspark.sql import SparkSession
+
+from ticdc_source.errors import TiCDCSourceError, warn
+from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.lakehouse.config import SyncConfig
+from ticdc_source.lakehouse.load_folder import created_tables
+from ticdc_source.lakehouse.loading import Destination, LoadProgress, TableLoad, load_tables
+from ticdc_source.lakehouse.status import TableStatus
+from ticdc_source.options.parsers import tables as table_patterns
+from ticdc_source.options.table_filter import TableFilter, parse_table
+from ticdc_source.snapshots.jdbc import current_tso, gc_state_of, tables_at
+from ticdc_source.snapshots.queries import TiDBAddress
+
+__all__ = ["Joining"]
+
+Statuses = Mapping[str, TableStatus]
+_LONGEST_REASON = 2000  # characters
+
+
+class Joining:
+    """The loads of a sync. Without a TiDB there are none, and only what loads have left counts.
+
+    Args:
+        spark: the session.
+        config: what is copied.
+        on_load: is called when the load of a table has come further.
+        redact: returns a text without secrets: errors of stores may have them.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: SyncConfig,
+        on_load: Callable[[LoadProgress], None] | None = None,
+        redact: Callable[[str], str] = lambda text: text,
+    ) -> None:
+        self._redact = redact
+        self.known_ddl: dict[str, tuple[DDLEvent, ...]] = {}
+        self._spark = spark
+        self._config = config
+        self._on_load = on_load
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._done: dict[str, TableStatus] = {}
+        self._waiting: list[TableStatus] = []
+        self._thread: threading.Thread | None = None
+
+    @property
+    def _tidb(self) -> TiDBAddress | None:
+        return None if self._config.tidb is None else self._config.tidb.address
+
+    # Before the first micro-batch
+
+    def joined(self, statuses: Statuses, resumed: Iterable[str] = ()) -> dict[str, TableStatus]:
+        """Return the statuses of tables that are to be loaded: new ones, and those whose load has not ended.
+
+        Args:
+            statuses: the statuses of all tables that the sync has.
+            resumed: tables that are set aside and go on now. If they are not complete, they are loaded.
+        """
+        tidb = self._tidb
+        if tidb is None:
+            loading = sorted(name for name, each in statuses.items() if each.state == "loading")
+            if loading:
+                warn(f"sync.toml has no [tidb] any more, so these tables do not go on: {', '.join(loading)}")
+            return {}
+        try:
+            return self._joined(tidb, statuses, resumed)
+        except TiCDCSourceError as error:
+            if not any(each.state == "following" for each in statuses.values()):
+                raise
+            warn(f"No table joins in this run: {self._redact(str(error))}")  # the others need no TiDB
+            return {}
+
+    def _joined(self, tidb: TiDBAddress, statuses: Statuses, resumed: Iterable[str]) -> dict[str, TableStatus]:
+        at = self._now(tidb)
+        names = [name for name in tables_at(self._spark, tidb, self._filter, at=at) if self._config.selects(name)]
+        refused = self._config.layout.refused([*map(parse_table, statuses), *names])
+        loading = {name: each for name, each in statuses.items() if each.state == "loading"}
+        moments = {each.loaded_ts: self._kept_tso(tidb, each.loaded_ts, at) for each in loading.values()}
+        found = {name: replace(each, loaded_ts=moments[each.loaded_ts]) for name, each in loading.items()}
+        for name in resumed:
+            if _is_loadable(statuses[name]) and parse_table(name) not in refused:
+                found[name] = _loading(statuses[name], at)
+        spelt = {name.lower(): name for name in statuses}
+        for table in names:
+            status = statuses.get(spelt.get(str(table).lower(), ""))
+            if status is None and table not in refused:
+                target = self._config.layout.target(table)
+                found[str(table)] = TableStatus(table_name=str(table), target=target, state="loading", loaded_ts=at)
+            elif status is not None and status.state == "following" and _is_loadable(status):
+                found[status.table_name] = _loading(status, at)
+        return found
+
+    def load(self, statuses: Iterable[TableStatus]) -> dict[str, TableStatus]:
+        """Load tables, and return their statuses."""
+        found: dict[str, TableStatus] = {}
+        by_moment = groupby(sorted(statuses, key=lambda each: each.loaded_ts or 0), lambda each: each.loaded_ts)
+        for at, group in by_moment:
+            found |= self._load(at or 0, list(group))
+        self.remember({**found})
+        return found
+
+    def remember(self, statuses: Statuses) -> None:
+        """Know the columns that loaded tables had when they were read: DDL of before may not be in the topics."""
+        moments = sorted({each.loaded_ts for each in statuses.values() if each.loaded_ts is not None})
+        for at in moments:
+            for table, create in created_tables(self._spark, self._folder(at), at):
+                event = DDLEvent(position=0, index=0, commit_ts=at, table=table, query=create, type="create table")
+                self.known_ddl[str(table).lower()] = (event,)
+
+    def completes(self, status: TableStatus) -> bool:
+        """Return whether a load makes the copy of a table complete, so that it comes before its kept changes."""
+        return self._config.tidb is not None and _is_loadable(status)
+
+    # While the stream runs
+
+    def begins(self, table: TableName) -> TableStatus | None:
+        """Return the status of a table that the stream has begun to bring, without its CREATE, if it can be loaded."""
+        tidb = self._tidb
+        if tidb is None:
+            return None
+        at = self._now(tidb)
+        exact = TableFilter(((table.database, table.table),))
+        if not any(table.is_same(one) for one in tables_at(self._spark, tidb, exact, at=at)):
+            return None  # it is gone by now: there is nothing to load
+        target = self._config.layout.target(table)
+        return TableStatus(table_name=str(table), target=target, state="loading", loaded_ts=at)
+
+    def load_beside(self, statuses: Iterable[TableStatus]) -> None:
+        """Load tables in a thread of their own, while the stream goes on."""
+        with self._lock:
+            self._waiting += statuses
+            if self._waiting and (self._thread is None or not self._thread.is_alive()):
+                self._thread = threading.Thread(target=self._run, name="ticdc-sync loads", daemon=True)
+                self._thread.start()
+
+    def finished(self) -> dict[str, TableStatus]:
+        """Return the statuses of tables whose load in the thread has ended since the last call."""
+        with self._lock:
+            done, self._done = self._done, {}
+        self.remember(done)
+        return done
+
+    def stop(self) -> None:
+        """End the loads after the commits that are under way. They continue when the sync is started again."""
+        self._stopped.set()
+
+    def join(self) -> None:
+        """Wait until nothing is loaded any more beside the stream."""
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                waiting, self._waiting = self._waiting, []
+                if not waiting or self._stopped.is_set():
+                    self._thread = None
+                    return
+            for at, group in groupby(sorted(waiting, key=lambda each: each.loaded_ts or 0), lambda one: one.loaded_ts):
+                statuses = list(group)
+                try:
+                    found = self._load(at or 0, statuses)
+                except Exception as error:  # noqa: BLE001 (of Spark, Py4J, a catalog or a store: each has its own)
+                    found = {each.table_name: self._failed(each, error) for each in statuses}
+                with self._lock:
+                    self._done |= {name: each for name, each in found.items() if each.state != "loading"}
+
+    # A load
+
+    def _load(self, at: int, statuses: list[TableStatus]) -> dict[str, TableStatus]:
+        tidb, config = self._tidb, self._config
+        if tidb is None or config.tidb is None:
+            return {}
+        tables = {parse_table(each.table_name): each for each in statuses}
+        try:
+            report = load_tables(
+                self._spark,
+                tidb,
+                list(tables),
+                self._destination,
+                folder=self._folder(at),
+                at=at,
+                parallel=config.parallel,
+                rows_per_range=config.tidb.rows_per_range,
+                zero_date=next((text for name, text in config.source.items() if name.lower() == "zerodate"), "null"),
+                on_progress=self._on_load,
+                stop=self._stopped,
+            )
+        except TiCDCSourceError as error:  # TiDB cannot be read, or that moment is gone
+            return {each.table_name: self._failed(each, error) for each in statuses}
+        found = {}
+        for load in report.tables:
+            status = tables[load.table]
+            found[status.table_name] = (
+                self._complete(status, load) if load.error is None else self._failed(status, load.error)
+            )
+        return found
+
+    def _complete(self, status: TableStatus, load: TableLoad) -> TableStatus:
+        """Return the status of a table that has its rows."""
+        is_log = load.target == self._destination(parse_table(status.table_name)).log
+        return replace(
+            status,
+            target=load.target,
+            kind="log" if is_log else "table",
+            state="following",
+            reason=None,
+            bad_records=0,
+            complete_since=load.complete,
+            loaded_ts=load.created,
+            resolved_ts=load.complete if load.created == load.complete else status.resolved_ts,
+        )
+
+    def _failed(self, status: TableStatus, error: Exception) -> TableStatus:
+        if self._stopped.is_set():
+            return status
+        text = f"Its rows cannot be read from TiDB, or not be written: {self._redact(str(error))}"[:_LONGEST_REASON]
+        return replace(status, state="set aside", reason=text)
+
+    def _destination(self, table: TableName) -> Destination:
+        config, own = self._config, self._config.of_table(table)
+        return Destination(
+            target=config.layout.target(table),
+            log=config.layout.target(table, "__log"),
+            format=config.format,
+            keys=own.keys,
+            deletes=own.deletes or config.deletes,
+            column_prefix=config.column_prefix,
+            partition_by=own.partition_by,
+            cluster_by=own.cluster_by,
+            as_log=own.log,
+            commit_time=config.commit_time,
+            time_as=config.time_as,
+            time_zone=config.time_zone,
+        )
+
+    def _folder(self, at: int) -> str:
+        return f"{self._config.checkpoint}/load/{at}"
+
+    @property
+    def _filter(self) -> TableFilter:
+        return TableFilter(table_patterns(",".join(self._config.tables)) if self._config.tables else ())
+
+    def _now(self, tidb: TiDBAddress) -> int:
+        return current_tso(self._spark, tidb.url, user=tidb.user, password=tidb.password, properties=tidb.properties)
+
+    def _kept_tso(self, tidb: TiDBAddress, at: int | None, now: int) -> int:
+        """Return the TSO of a load that goes on: a new one if TiDB no longer has the rows of that moment."""
+        if at is None:
+            return now
+        state = gc_state_of(self._spark, tidb, at)
+        if not state.is_inside:
+            warn(f"{state.advice}. The load goes on at TSO {now}: what is not complete is read again")
+        return at if state.is_inside else now
+
+
+def _loading(status: TableStatus, at: int) -> TableStatus:
+    """Return the status of a table while its rows are read as of a TSO."""
+    return replace(status, state="loading", reason=None, waits_for_ddl=False, loaded_ts=at)
+
+
+def _is_loadable(status: TableStatus) -> bool:
+    """Return whether a load makes the copy of a table complete: rows of a log cannot be told from those of a load."""
+    return status.complete_since is None and status.kind != "log"

@@ -1,0 +1,352 @@
+"""A micro-batch of a sync: its tables are written side by side, and one that cannot go on is set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+
+from ticdc_source.errors import TargetError, TiCDCSourceError, UnexplainedChangeError
+from ticdc_source.events import TableName
+from ticdc_source.lakehouse.config import SyncConfig, TableConfig
+from ticdc_source.lakehouse.failures import Shared, retried, text_of
+from ticdc_source.lakehouse.kept_records import Bounds, KeptRecords
+from ticdc_source.lakehouse.loading import COMPLETE
+from ticdc_source.lakehouse.names import Layout
+from ticdc_source.lakehouse.quarantine import Quarantine
+from ticdc_source.lakehouse.redaction import Redaction
+from ticdc_source.lakehouse.status import Kind, TableStatus
+from ticdc_source.lakehouse.views import Views
+from ticdc_source.options.options import Options
+from ticdc_source.options.table_filter import parse_table
+from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.schema.ddl_kinds import ddl_kind
+from ticdc_source.schema.model import KEY, MYSQL_TYPE, TABLE
+from ticdc_source.spark.frames import decode
+from ticdc_source.spark.tables import Tables
+from ticdc_source.targets.log import append_log, check_key
+from ticdc_source.targets.merge import TABLE as TABLE_PROPERTY
+from ticdc_source.targets.merge import merge_into
+from ticdc_source.targets.sessions import in_thread
+from ticdc_source.targets.sql_targets import open_target
+from ticdc_source.targets.target import CommitFacts, Target
+
+__all__ = ["MicroBatch", "Outcome"]
+
+_LONGEST_REASON = 2000  # characters
+_CORRUPT = Options(given=frozenset(), kafka={}).column_name_of_corrupt_record
+_METADATA_COLUMNS = 4  # all that the changes of a table have in a micro-batch that has only DDL for it
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a table in a micro-batch.
+
+    Attributes:
+        status: its status now.
+        images: how many changed rows were written.
+        created: whether its target was created.
+        bad_records: how many of its records went into quarantine.
+    """
+
+    status: TableStatus
+    images: int = 0
+    created: bool = False
+    bad_records: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """The changes of a micro-batch, and where they go.
+
+    Attributes:
+        changes: the changes of each table.
+        facts: what the commits record.
+        config: what is copied, and how.
+        layout: where the targets are.
+        statuses: the statuses of the tables before this micro-batch, by name.
+        quarantine: the table of bad records.
+        kept: returns where the records of a table are kept while it is set aside; None if they are there already.
+        shared: tells errors of one table from those of all.
+        redaction: hides secrets in reasons.
+        views: the views of the tables; None if there are none.
+        lost_until: the topics may have lost changes up to this commit-ts; None if they have lost none.
+        checked: the tables whose targets this process has found to be the sync's own.
+        begins: returns the status of a table whose rows of before are to be loaded now; None if it has none. None if
+            nothing is to be loaded.
+    """
+
+    changes: Tables
+    facts: CommitFacts
+    config: SyncConfig
+    layout: Layout
+    statuses: Mapping[str, TableStatus]
+    quarantine: Quarantine
+    kept: Callable[[str], KeptRecords] | None
+    shared: Shared
+    redaction: Redaction
+    views: Views | None = None
+    lost_until: int | None = None
+    checked: set[str] = field(default_factory=set)
+    begins: Callable[[TableName], TableStatus | None] | None = None
+
+    def quarantine_without_table(self) -> int:
+        """Put the records of which nobody can tell the table into quarantine; return how many there are.
+
+        Raises:
+            TiCDCSourceError: there are some, and `bad_records` is `fail`.
+        """
+        if self.changes.bad_record_error is None or self.changes.records is None:
+            return 0
+        if self.config.bad_records == "fail":
+            raise self.changes.bad_record_error
+        bad = self.changes.records.where(F.array_contains("_event_types", "corrupt") & (F.size("_tables") == 0))
+        rows = decode(
+            bad, outputFormat="event", mode="PERMISSIVE", protocol=self.changes.protocol or next(iter(PROTOCOLS))
+        )
+        return self.quarantine.add(rows, _CORRUPT, replace(self.facts, app_id=f"{self.facts.app_id}/unreadable"))
+
+    def apply(self, names: Sequence[str]) -> list[Outcome]:
+        """Write tables side by side.
+
+        Args:
+            names: the tables.
+        """
+        every = (parse_table(name) for name in [*self.statuses, *names])
+        refused = self.layout.refused(table for table in every if self.config.selects(table))
+        spark = None if self.changes.records is None else self.changes.records.sparkSession
+        runs = [
+            in_thread(spark, partial(self._apply_one, name, refused.get(parse_table(name))))
+            for name in names
+            if self.config.selects(parse_table(name))
+        ]
+        with ThreadPoolExecutor(self.config.parallel, thread_name_prefix="ticdc-sync") as pool:
+            return [each.result() for each in [pool.submit(run) for run in runs]]
+
+    def _apply_one(self, name: str, refused: TiCDCSourceError | None) -> Outcome:
+        """Write the changes of a table, or set it aside.
+
+        Raises:
+            Exception: what would stop every table.
+        """
+        wrong = refused or self.changes.errors.get(name)
+        target = "" if refused is not None else self.layout.target(parse_table(name))
+        status = self.statuses.get(name) or TableStatus(table_name=name, target=target)
+        if status.state != "following":
+            self._keep(name)
+            since = self.facts.batch_id if status.set_aside_batch is None else status.set_aside_batch
+            return Outcome(replace(status, set_aside_batch=since))
+        if wrong is not None:
+            return self._set_aside(status, wrong)
+        try:
+            loading = self._loading(status)
+            if loading is not None:
+                self._keep(name)
+                return Outcome(loading)
+            return retried(lambda: self._write(status, self.changes[name]))
+        except Exception as error:  # of Spark, Py4J, a catalog or a store: each has its own
+            if self.shared.stops_all(error):
+                raise
+            return self._write_readable(status, error)
+
+    def _loading(self, status: TableStatus) -> TableStatus | None:
+        """Return the status of a new table whose rows of before are loaded now; None if the topics have them all."""
+        name = status.table_name
+        ddl = self.changes.ddl.get(name, ())
+        is_known = status.kind is not None or status.complete_since is not None
+        is_new = any(ddl_kind(one) == "create_table" for one in ddl)
+        if self.begins is None or is_known or is_new or len(self.changes[name].columns) <= _METADATA_COLUMNS:
+            return None
+        begun = self.begins(parse_table(name))
+        return None if begun is None else replace(begun, table_name=name, set_aside_batch=self.facts.batch_id)
+
+    def _write_readable(self, status: TableStatus, error: Exception) -> Outcome:
+        """Write what can be read of a table, if bad records are what is wrong; otherwise set it aside."""
+        has_no_rows = len(self.changes[status.table_name].columns) <= _METADATA_COLUMNS
+        if self.config.bad_records == "fail" or isinstance(error, TargetError) or has_no_rows:
+            return self._set_aside(status, error)
+        try:
+            rows = self.changes.persist(self.changes.tolerant(status.table_name))
+            writer = f"{self.facts.app_id}/{status.table_name}"
+            count = self.quarantine.add(rows, _CORRUPT, replace(self.facts, app_id=writer))
+            if count == 0:
+                return self._set_aside(status, error)
+            readable = rows.where(F.col(_CORRUPT).isNull()).drop(_CORRUPT)
+            lacking = replace(status, bad_records=status.bad_records + count)
+            return replace(retried(lambda: self._write(lacking, readable, whole=False)), bad_records=count)
+        except Exception as second:
+            if self.shared.stops_all(second):
+                raise
+            return self._set_aside(status, second)
+
+    def _write(self, status: TableStatus, frame: DataFrame, *, whole: bool = True) -> Outcome:
+        """Merge the changes of a table into its target, or append them to its log.
+
+        Args:
+            status: the status of the table.
+            frame: the changes.
+            whole: whether none is left out: otherwise the commit does not say that the table is complete.
+        """
+        name, table = status.table_name, parse_table(status.table_name)
+        settings, ddl = self.config.of_table(table), self.changes.ddl.get(name, ())
+        if status.loaded_ts is not None:  # the load has brought what is not younger, and DDL of before would undo it
+            frame = frame.where(F.col(f"{self.config.column_prefix}commit_version") > status.loaded_ts)
+            ddl = [one for one in ddl if one.commit_ts is None or one.commit_ts > status.loaded_ts]
+            if status.batch_id < 0 and not ddl and frame.isEmpty():  # older columns must not come back either
+                return Outcome(status)
+        created_ts = next((one.commit_ts for one in ddl if ddl_kind(one) == "create_table"), None)
+        if created_ts is not None and whole:  # rows that are missing are gone
+            status = replace(status, bad_records=0)
+        complete_since = self._complete_since(status, created_ts)
+        has_key = _has_key(frame, settings)
+        kind: Kind | None = "log" if settings.log else status.kind
+        if kind is None and has_key is not None:
+            kind = "table" if has_key else "log"
+        spark, engine = frame.sparkSession, self.config.format
+        target = self.layout.target(table, "__log" if kind == "log" else "")
+        if status.kind not in (None, kind):
+            msg = (
+                f"log = true, and the rows of {name} until now are in {status.target}. Remove log = true; or rename or "
+                f"drop that table, and the row of {name} in the status table"
+            )
+            raise TargetError(msg)
+        opened = open_target(spark, target, engine)
+        columns = tuple(opened.columns()) if opened.exists() else ()
+        if status.kind is not None:
+            _check_columns(status, columns)
+            if name not in self.checked:  # it costs a look
+                _check_own(opened, status)
+                self.checked.add(name)
+        if not settings.log and has_key is not None and has_key != (kind == "table"):
+            check_key(frame, self.layout.target(table), self.layout.target(table, "__log"))
+        properties = {} if complete_since is None else {COMPLETE: str(complete_since)}
+        facts = self.facts
+        if status.loaded_ts is not None:  # the rows of the load are complete up to its own TSO
+            facts = replace(facts, resolved_ts=max(facts.resolved_ts or 0, status.loaded_ts))
+        facts = replace(facts, resolved_ts=None) if status.bad_records else facts
+        if columns and complete_since is None and status.complete_since is not None:
+            opened.remove_properties([COMPLETE])  # before it is wrong
+        if kind == "log":
+            frame = self.changes.persist(frame)
+            change_type = F.col(f"{self.config.column_prefix}change_type")
+            images = frame.where(change_type.isin("insert", "update_postimage", "delete")).count()
+            log = append_log(frame, target, format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
+                             resolved_ts=facts.resolved_ts, ddl=ddl, properties=properties,
+                             column_prefix=self.config.column_prefix, time_as=self.config.time_as,
+                             partition_by=settings.partition_by, cluster_by=settings.cluster_by)  # fmt: skip
+            created, kind = log.created, None if log.missing else kind
+        else:
+            merged = merge_into(frame, target, keys=settings.keys, deletes=settings.deletes or self.config.deletes,
+                                format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
+                                resolved_ts=facts.resolved_ts, ddl=ddl, on_destructive_ddl="apply",
+                                properties=properties, column_prefix=self.config.column_prefix,
+                                time_zone=self.config.time_zone, commit_time=self.config.commit_time,
+                                time_as=self.config.time_as, partition_by=settings.partition_by,
+                                cluster_by=settings.cluster_by)  # fmt: skip
+            created, images = merged.created, merged.images
+            if settings.history:  # after the merge: what a set-aside table repeats must not be in the log before
+                append_log(frame, self.layout.target(table, "__log"), format=engine, app_id=facts.app_id,
+                           batch_id=facts.batch_id, resolved_ts=facts.resolved_ts, ddl=ddl,
+                           column_prefix=self.config.column_prefix, time_as=self.config.time_as)  # fmt: skip
+            if self.views is not None:
+                self.views.write(spark, table, has_history=settings.history, keys=settings.keys)
+        if columns and properties and complete_since != status.complete_since:
+            open_target(spark, target, engine).set_properties(properties)
+        now = replace(
+            status,
+            target=target,
+            kind=kind,
+            complete_since=complete_since,
+            resolved_ts=facts.resolved_ts if facts.resolved_ts is not None else status.resolved_ts,
+            batch_id=facts.batch_id or 0,
+            images=status.images + images,
+            columns=tuple(each for each in columns if "__until_" not in each),  # those may be dropped
+        )
+        return Outcome(now, images=images, created=created)
+
+    def _complete_since(self, status: TableStatus, created_ts: int | None) -> int | None:
+        """Return from which commit-ts on the copy has all rows, as far as that can be known.
+
+        It has, if the stream has the table's CREATE and every change after it: no topic partition has lost changes that
+        are as new as it, and none of the table's records is bad.
+        """
+        if status.bad_records:
+            return None
+        if status.complete_since is not None or created_ts is None:
+            return status.complete_since
+        return created_ts if self.lost_until is None or created_ts > self.lost_until else None
+
+    def _set_aside(self, status: TableStatus, error: Exception) -> Outcome:
+        self._keep(status.table_name)
+        reason, waits = self.reason(error), isinstance(error, UnexplainedChangeError)
+        if waits:
+            reason = f"{reason}. If DDL of the table that comes later explains it, the table goes on by itself"
+        return Outcome(status.set_aside(self.facts.batch_id or 0, reason, waits_for_ddl=waits))
+
+    def reason(self, error: Exception) -> str:
+        """Return why a table is set aside, without secrets."""
+        return self.redaction.text(text_of(error))[:_LONGEST_REASON]
+
+    def _keep(self, name: str) -> None:
+        if self.kept is not None and self.changes.records is not None:
+            resolved_ts = self.changes.resolved_ts
+            held_from = None if self.config.consistency == "latest" else (resolved_ts or 0) + 1
+            bounds = Bounds(resolved_before=self.changes.resolved_before, resolved_ts=resolved_ts, held_from=held_from)
+            self.kept(name).keep(name, self.facts.batch_id or 0, self.changes.records, bounds)
+
+
+def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:
+    """Return whether a table has a key; None if there is only DDL, which does not say it."""
+    metadata = [field.metadata or {} for field in frame.schema]
+    if not any({TABLE, MYSQL_TYPE} & set(each) for each in metadata):
+        return None
+    return bool(settings.keys) or any(each.get(KEY) == "true" for each in metadata)
+
+
+def _check_columns(status: TableStatus, columns: Collection[str]) -> None:
+    """Refuse a target that is gone, or whose columns somebody has dropped.
+
+    Raises:
+        TargetError: it is so.
+    """
+    if not columns:
+        msg = f"The target {status.target} is gone. {_again(status)}"
+        raise TargetError(msg)
+    known = {name.lower() for name in columns}
+    # DDL that changes a type moves the old column aside; the new one may have to wait for a repeated micro-batch.
+    missing = [
+        name
+        for name in status.columns
+        if name.lower() not in known and not any(one.startswith(f"{name.lower()}__until_") for one in known)
+    ]
+    if missing:
+        msg = (
+            f"The target {status.target} lacks columns that it had: {', '.join(missing)}. Somebody has dropped or "
+            f"renamed them. {_again(status)}"
+        )
+        raise TargetError(msg)
+
+
+def _check_own(target: Target, status: TableStatus) -> None:
+    """Refuse a table that somebody has put in the place of a target.
+
+    Raises:
+        TargetError: it is so.
+    """
+    if TABLE_PROPERTY not in target.properties():
+        msg = (
+            f"The target {status.target} is another table than the one that the sync has written, or somebody has "
+            f"removed its properties ticdc.… {_again(status)}"
+        )
+        raise TargetError(msg)
+
+
+def _again(status: TableStatus) -> str:
+    return (
+        f"Restore it, and resume {status.table_name}; or drop it, remove its row from the status table while no sync "
+        "runs, and load the table again"
+    )

@@ -1,0 +1,77 @@
+"""`_ticdc_quarantine`: a table in the lake with bad records, and why they are bad."""
+
+from __future__ import annotations
+
+import threading
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+
+from ticdc_source.targets.repeats import has_batch
+from ticdc_source.targets.sessions import frame_in, own_session
+from ticdc_source.targets.sql_targets import open_target
+from ticdc_source.targets.target import CommitFacts, NewColumn
+
+__all__ = ["Quarantine"]
+
+_TOLD = (
+    "reason string, topic string, partition int, offset bigint, table string, column string, key binary, value binary"
+)
+_SCHEMA = StructType([
+    StructField("batch_id", LongType()),
+    StructField("table_name", StringType()),
+    StructField("column_name", StringType()),
+    StructField("reason", StringType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+])  # fmt: skip
+
+
+class Quarantine:
+    """The table of bad records.
+
+    Args:
+        name: its name in SQL.
+        engine: `delta` or `iceberg`.
+    """
+
+    def __init__(self, name: str, engine: str) -> None:
+        self.name = name
+        self._engine = engine
+        self._lock = threading.Lock()
+
+    def add(self, rows_with_bad: DataFrame, column: str, facts: CommitFacts) -> int:
+        """Add bad records, in one commit, unless this micro-batch has been added already.
+
+        Args:
+            rows_with_bad: rows with the bad records as `mode=PERMISSIVE` returns them.
+            column: the column that has them (`columnNameOfCorruptRecord`).
+            facts: who writes, and the number of the micro-batch.
+
+        Returns:
+            How many there are.
+        """
+        told = F.from_json(column, _TOLD)
+        rows = rows_with_bad.where(F.col(column).isNotNull()).select(told.alias("bad"))
+        rows = rows.select(
+            F.lit(facts.batch_id).cast("bigint").alias("batch_id"),
+            F.col("bad.table").alias("table_name"),
+            F.col("bad.column").alias("column_name"),
+            *(F.col(f"bad.{name}").alias(name) for name in _SCHEMA.names[3:]),
+        ).localCheckpoint()
+        count = rows.count()
+        if count == 0:
+            return 0
+        # Several tables may have bad records, and what a commit records is a setting of its session.
+        with self._lock, own_session(rows_with_bad.sparkSession) as own:
+            target = open_target(own, self.name, self._engine)
+            if not target.exists():
+                target.create([NewColumn(field.name, field.dataType) for field in _SCHEMA], {})
+            if not has_batch(target, facts):
+                target.append(frame_in(rows, own), facts)
+            target.refresh(rows_with_bad.sparkSession)
+        return count

@@ -1,0 +1,167 @@
+"""The Spark session of `ticdc-source sync`: the packages of an engine, and settings for micro-batches.
+
+Spark fetches the jars itself, once, from Maven Central (`spark.jars.packages`). If PYSPARK_SUBMIT_ARGS, or the section
+`[spark]`, names jars or packages, they are taken, and nothing else is fetched. spark-submit needs them as arguments,
+because its JVM runs before this program does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from ticdc_source.errors import OptionError
+from ticdc_source.lakehouse.config import SyncConfig
+from ticdc_source.lakehouse.names import CATALOG_OF_A_FOLDER
+from ticdc_source.lakehouse.redaction import SECRET_NAME
+from ticdc_source.snapshots.queries import DRIVER_COORDINATE
+
+__all__ = ["PACKAGES", "SETTINGS", "refuse_connect", "session_of"]
+
+# The Maven coordinates, by PySpark's version. Neither has a release for Spark 4.3 yet.
+PACKAGES = {
+    "delta": {
+        "4.0": "io.delta:delta-spark_2.13:4.0.1",
+        "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0",
+        "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
+    },
+    "iceberg": {
+        "4.0": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
+        "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    },
+}
+SETTINGS = {
+    "delta": {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # 50 by default, which is a second for each look at a small table.
+        "spark.databricks.delta.snapshotPartitions": "2",
+    },
+    "iceberg": {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    },
+}
+_COMMON = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "8",  # 200 by default; a micro-batch cannot adapt it
+    "spark.ui.showConsoleProgress": "false",
+}
+_HADOOP = "spark.hadoop."
+_DAEMON = "spark.python.daemon.module"
+_JARS = ("spark.jars", "spark.jars.packages")
+_SUBMITTED = ("jars", "packages")
+_GATEWAY = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs
+_REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+_NO_CONNECT = (
+    "A sync does not run over Spark Connect: there, foreachBatch runs in another process for each query, which cannot "
+    "tell this one what became of a table. Start it where Spark's driver is: without SPARK_REMOTE, or with "
+    "spark-submit; see 'Tables in Delta and Iceberg' in the documentation"
+)
+
+
+def refuse_connect(spark: SparkSession) -> None:
+    """Refuse a session of Spark Connect, before anything is written.
+
+    Raises:
+        OptionError: it is one.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise OptionError(_NO_CONNECT)
+
+
+def session_of(config: SyncConfig) -> SparkSession:
+    """Return a session that writes the tables of a sync.
+
+    Raises:
+        OptionError: the engine has no release for this PySpark, the session lacks its jars or the catalog, or it would
+            be one of Spark Connect.
+    """
+    if any(os.environ.get(name) for name in _REMOTE) or "spark.remote" in config.spark:
+        raise OptionError(_NO_CONNECT)
+    # Spark's workers use this Python. PySpark itself leaves `spark.pyspark.python` to spark-submit.
+    os.environ.setdefault("PYSPARK_PYTHON", config.spark.get("spark.pyspark.python", sys.executable))
+    settings = {**_COMMON, **SETTINGS[config.format]}
+    if config.format == "iceberg" and config.path is not None:
+        catalog = f"spark.sql.catalog.{CATALOG_OF_A_FOLDER}"
+        settings |= {catalog: "org.apache.iceberg.spark.SparkCatalog", f"{catalog}.type": "hadoop"}
+        settings[f"{catalog}.warehouse"] = config.layout.folder
+    arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    has_jars = any(name in config.spark for name in _JARS) or any(f"--{name}" in arguments for name in _SUBMITTED)
+    if not has_jars and _GATEWAY not in os.environ:
+        packages = [_package(config.format), *([DRIVER_COORDINATE] if config.tidb is not None else [])]
+        settings["spark.jars.packages"] = ",".join(packages)
+    builder = SparkSession.builder.appName(f"ticdc-source sync {','.join(config.topics)}")
+    # PySpark passes what the builder knows to spark-submit, as arguments that other users of the machine see.
+    secrets = {name: value for name, value in config.spark.items() if SECRET_NAME.search(name)}
+    for name, value in {**settings, **config.spark}.items():
+        if name not in secrets:
+            builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    _check_jars(spark, config.format)
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 (no other way)
+    for name, value in secrets.items():
+        if name.startswith(_HADOOP):
+            hadoop.set(name.removeprefix(_HADOOP), value)
+        else:
+            spark.conf.set(name, value)
+    _check_catalog(spark, config.catalog)
+    _preload_workers(spark)
+    return spark
+
+
+def _preload_workers(spark: SparkSession) -> None:
+    """Let Spark fork Python workers from a process that has imported what each needs: a second less for each.
+
+    Only in local mode: a node of a cluster may find this package only when a task brings it.
+    """
+    context = spark.sparkContext._jsc.sc()  # noqa: SLF001 (no other way)
+    settings = context.env().conf()
+    if context.isLocal() and not settings.contains(_DAEMON):
+        settings.set(_DAEMON, "ticdc_source.spark.python_daemon")
+
+
+def _check_jars(spark: SparkSession, engine: str) -> None:
+    """Refuse a session without the engine; Spark only logs that it lacks the class of an extension.
+
+    Raises:
+        OptionError: the jars of the engine are missing.
+    """
+    utils: Any = spark.sparkContext._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]  # noqa: SLF001
+    name = SETTINGS[engine]["spark.sql.extensions"].replace(".", "/")
+    if utils.getContextOrSparkClassLoader().getResource(f"{name}.class") is not None:
+        return
+    package = _package(engine)
+    submit = f"spark-submit --packages {package} …"
+    advice = submit if _GATEWAY in os.environ else f'[spark] "spark.jars.packages" = "{package}"'
+    msg = f"This session has no {engine.title()}: Spark needs its jars before it starts. Give them: {advice}"
+    raise OptionError(msg)
+
+
+def _check_catalog(spark: SparkSession, catalog: str | None) -> None:
+    """Refuse a catalog that the session does not have.
+
+    Raises:
+        OptionError: it has no settings.
+    """
+    name = "" if catalog is None else catalog.partition(".")[0].strip("`")
+    if name in ("", "spark_catalog") or spark.conf.get(f"spark.sql.catalog.{name}", None) is not None:
+        return
+    msg = (
+        f"target.catalog = {catalog!r}: the session has no catalog {name}. Configure it in [spark], for example "
+        f'"spark.sql.catalog.{name}" = "org.apache.iceberg.spark.SparkCatalog"'
+    )
+    raise OptionError(msg)
+
+
+def _package(engine: str) -> str:
+    release = ".".join(pyspark.__version__.split(".")[:2])
+    package = PACKAGES[engine].get(release)
+    if package is not None:
+        return package
+    tested = " or ".join(f"pip install 'pyspark=={version}.*'" for version in reversed(PACKAGES[engine]))
+    msg = f"{engine} has no release for PySpark {pyspark.__version__}: {tested}"
+    raise OptionError(msg)

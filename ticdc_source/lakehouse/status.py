@@ -1,0 +1,270 @@
+"""`_ticdc_sync`: a table in the lake that says how each copied table is, and which sync writes it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, StructField, StructType
+
+from ticdc_source.errors import CheckpointError, TargetError
+from ticdc_source.targets.sql_targets import open_target
+from ticdc_source.targets.target import CommitFacts, NewColumn, Target
+from ticdc_source.tso import seconds, utc
+
+__all__ = ["StatusTable", "TableStatus"]
+
+State = Literal["loading", "following", "set aside"]
+Kind = Literal["table", "log"]
+
+_SCHEMA = StructType([
+    StructField("table_name", StringType()),
+    StructField("target", StringType()),
+    StructField("kind", StringType()),
+    StructField("state", StringType()),
+    StructField("complete_since", LongType()),
+    StructField("resolved_ts", LongType()),
+    StructField("batch_id", LongType()),
+    StructField("images", LongType()),
+    StructField("set_aside_batch", LongType()),
+    StructField("set_aside_since", StringType()),
+    StructField("reason", StringType()),
+    StructField("maintained_ms", LongType()),
+    StructField("maintained_batch", LongType()),
+    StructField("bad_records", LongType()),
+    StructField("columns", ArrayType(StringType())),
+    StructField("waits_for_ddl", BooleanType()),
+    StructField("loaded_ts", LongType()),
+])  # fmt: skip
+# The status table gets a commit a minute, and nobody needs its old versions.
+_PROPERTIES = {
+    "delta": {"delta.logRetentionDuration": "interval 1 days", "delta.deletedFileRetentionDuration": "interval 1 days"},
+    "iceberg": {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "20"},
+}
+_SYNC = "ticdc.sync"  # the property of the table that names the sync
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatus:
+    """How the copy of a table is.
+
+    Attributes:
+        table_name: the table, as messages spell it.
+        target: the name of the target in SQL.
+        kind: `table` if each row stands once, `log` if every change does.
+        state: `loading` while its rows are read from TiDB; then `following`, or `set aside` if the copy has stopped
+            until somebody resumes it.
+        complete_since: the commit-ts from which the copy has had all rows; None if it began with the first change.
+        resolved_ts: the copy has every change up to this commit-ts, itself included; None if nobody knows.
+        batch_id: the micro-batch that changed it last.
+        images: how many changed rows the sync has written.
+        set_aside_batch: the micro-batch from which on its records are kept, because it is set aside or loading.
+        set_aside_since: when it was set aside, in ISO 8601, UTC.
+        reason: its last error: why it was set aside the last time.
+        maintained_ms: when its files were tidied last, or it was created: milliseconds since the epoch.
+        maintained_batch: the micro-batch that had changed it last then.
+        bad_records: how many of its records are in quarantine since it was created: their changes are missing.
+        columns: the columns that the sync has seen in the target.
+        waits_for_ddl: whether DDL would explain why it is set aside: the next event of the table resumes it.
+        loaded_ts: the TSO of the load that created the target, so that changes up to it are not applied; while it is
+            loading, the TSO at which its rows are read. None if there was no load, or the target was there before.
+    """
+
+    table_name: str
+    target: str
+    kind: Kind | None = None
+    state: State = "following"
+    complete_since: int | None = None
+    resolved_ts: int | None = None
+    batch_id: int = -1
+    images: int = 0
+    set_aside_batch: int | None = None
+    set_aside_since: str | None = None
+    reason: str | None = None
+    maintained_ms: int | None = None
+    maintained_batch: int | None = None
+    bad_records: int = 0
+    columns: tuple[str, ...] = ()
+    waits_for_ddl: bool = False
+    loaded_ts: int | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the copy has all rows of the table, and goes on."""
+        return self.state == "following" and self.complete_since is not None and not self.bad_records
+
+    def lag(self, now: float) -> float | None:
+        """Return how many seconds the copy is behind, by its resolved ts; None if nobody knows.
+
+        Args:
+            now: the time, in seconds since 1970.
+        """
+        return None if self.resolved_ts is None else round(now - seconds(self.resolved_ts), 3)
+
+    def as_json(self, now: float) -> dict[str, object]:
+        """Return it as values of JSON, with its commit-ts as times too, and with its lag.
+
+        Args:
+            now: the time, in seconds since 1970.
+        """
+        times = {"complete_since_time": utc(self.complete_since), "resolved_time": utc(self.resolved_ts)}
+        return {**asdict(self), **times, "lag_seconds": self.lag(now)}
+
+    def set_aside(self, batch_id: int, reason: str, *, waits_for_ddl: bool = False) -> TableStatus:
+        """Return the status of the table once it is set aside."""
+        since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        now = replace(self, state="set aside", set_aside_batch=batch_id, set_aside_since=since, reason=reason)
+        return replace(now, waits_for_ddl=waits_for_ddl)
+
+    def resumed(self) -> TableStatus:
+        """Return the status of the table once it goes on; its last error stays known."""
+        now = replace(self, state="following", set_aside_batch=None, set_aside_since=None)
+        return replace(now, waits_for_ddl=False)
+
+
+class StatusTable:
+    """The table of statuses. It is small, and each write replaces it whole in one commit.
+
+    Args:
+        spark: the session.
+        name: its name in SQL.
+        engine: `delta` or `iceberg`.
+    """
+
+    def __init__(self, spark: SparkSession, name: str, engine: str) -> None:
+        self.name = name
+        self._spark = spark
+        self._engine = engine
+        self._lock: threading.Lock = threading.Lock()
+
+    def opened(self) -> Target:
+        """Return the table as it is now: another process may have changed it."""
+        return open_target(self._spark, self.name, self._engine)
+
+    def committing(self, lock: threading.Lock) -> None:
+        """Hold a lock at each commit: two commits of one process must not conflict."""
+        self._lock = lock
+
+    def read(self) -> dict[str, TableStatus]:
+        """Return the status of each table by its name; nothing if there is no table yet."""
+        target = self.opened()
+        if not target.exists():
+            return {}
+        columns = target.columns()
+        rows = target.frame().select([name for name in _SCHEMA.names if name in columns]).collect()
+        statuses = [_status_of(row.asDict()) for row in rows]
+        return {each.table_name: each for each in statuses}
+
+    def check(self, query_id: str | None, committed: int, topics: Iterable[str]) -> Mapping[str, Any]:
+        """Make sure that a sync may write the tables, before it starts; create the status table if there is none.
+
+        Args:
+            query_id: the id of its streaming query; None if it has no checkpoint yet.
+            committed: the last micro-batch that has ended, by the checkpoint; -1 if none has.
+            topics: what it reads.
+
+        Returns:
+            What the status table says of the sync.
+
+        Raises:
+            CheckpointError: another sync writes them, or this one, and its checkpoint or its tables are gone.
+            TargetError: they are copies of other topics.
+        """
+        target, read = self.opened(), sorted(topics)
+        if not target.exists():
+            if committed >= 0:
+                msg = (
+                    f"The checkpoint has micro-batch {committed}, and {self.name} does not exist: the tables that it "
+                    "belongs to are gone, or elsewhere. Restore them, or give their folder or catalog; or start again "
+                    "with a new checkpoint"
+                )
+                raise CheckpointError(msg)
+            columns = [NewColumn(field.name, field.dataType) for field in _SCHEMA]
+            try:
+                target.create(
+                    columns, {**_PROPERTIES[self._engine], _SYNC: json.dumps({"writer": query_id, "topics": read})}
+                )
+            except Exception:  # of any catalog
+                target = self.opened()
+                if not target.exists():
+                    raise  # otherwise another sync has just created it
+        before = self._identity(target)
+        if before["topics"] != read:
+            msg = (
+                f"The tables beside {self.name} are copies of {', '.join(before['topics'])}, and this sync reads "
+                f"{', '.join(read)}. Give each sync a folder or catalog of its own. If these are topics of the same "
+                f"changefeed, say so: ALTER TABLE {self.name} SET TBLPROPERTIES "
+                f"('{_SYNC}' = '{json.dumps({**before, 'topics': read})}')"
+            )
+            raise TargetError(msg)
+        self._check_writer(before, query_id)
+        missing = [NewColumn(each.name, each.dataType) for each in _SCHEMA if each.name not in target.columns()]
+        if missing:  # an older release has created it
+            target.add_columns(missing)
+        return before
+
+    def claim(self, writer: str, lost_until: Callable[[], int | None]) -> int | None:
+        """Say that a streaming query writes these tables, in its first micro-batch.
+
+        Args:
+            writer: its id.
+            lost_until: returns up to which commit-ts the topics may have lost changes before the stream started; None
+                if they have lost none.
+
+        Returns:
+            What `lost_until` returned in the first micro-batch of all.
+        """
+        with self._lock:
+            target = self.opened()
+            identity = self._identity(target)
+            self._check_writer(identity, writer)
+            if identity["writer"] != writer or "lost_until" not in identity:
+                identity |= {"writer": writer, "lost_until": lost_until()}
+                target.set_properties({_SYNC: json.dumps(identity)})
+        found: int | None = identity["lost_until"]
+        return found
+
+    def write(self, statuses: Mapping[str, TableStatus]) -> None:
+        """Replace the statuses."""
+        rows = [tuple(asdict(statuses[name])[field] for field in _SCHEMA.names) for name in sorted(statuses)]
+        with self._lock:
+            frame = self._spark.createDataFrame(rows, _SCHEMA).coalesce(1)
+            self.opened().overwrite(frame, CommitFacts())
+
+    def _check_writer(self, identity: Mapping[str, Any], query_id: str | None) -> None:
+        if identity["writer"] not in (None, query_id):
+            msg = (
+                f"The tables beside {self.name} are written by a sync with another checkpoint. If that checkpoint is "
+                "lost, or its folder was changed, restore it; or start again with a new folder of tables and a new "
+                "checkpoint"
+            )
+            raise CheckpointError(msg)
+
+    def _identity(self, target: Target) -> dict[str, Any]:
+        """Return which sync writes the tables.
+
+        Raises:
+            TargetError: no sync does.
+        """
+        try:
+            identity = json.loads(target.properties().get(_SYNC, "null"))
+            return {**identity, "topics": list(identity["topics"]), "writer": identity["writer"]}
+        except (KeyError, TypeError, ValueError):
+            msg = f"{self.name} exists, and no sync has made it. Give the sync another folder or catalog"
+            raise TargetError(msg) from None
+
+
+def _status_of(row: Mapping[str, Any]) -> TableStatus:
+    """Return the status in a row; one that an older release has written lacks columns."""
+    as_stored = {name: value for name, value in row.items() if name not in ("bad_records", "columns", "waits_for_ddl")}
+    return TableStatus(
+        **as_stored,
+        bad_records=row.get("bad_records") or 0,
+        columns=tuple(row.get("columns") or ()),
+        waits_for_ddl=bool(row.get("waits_for_ddl")),
+    )

@@ -1,0 +1,507 @@
+"""Targets in Delta and Iceberg, of any catalog of the session: the contract of `targets/target.py` in plain SQL."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DayTimeIntervalType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from ticdc_source.errors import TargetError
+from ticdc_source.targets.sessions import REMEMBERED, configured
+from ticdc_source.targets.statements import definition, merge_in_sql, settings_in_sql, text_in_sql
+from ticdc_source.targets.target import (
+    APP_ID,
+    BATCH_ID,
+    Commit,
+    CommitFacts,
+    LastBatch,
+    Merged,
+    NewColumn,
+    Target,
+    Upsert,
+    quoted,
+)
+from ticdc_source.targets.target_names import (
+    bare,
+    check_name,
+    check_session_catalog,
+    deleted_keys_of,
+    is_path,
+    parts_of,
+)
+from ticdc_source.targets.widening import delta_can_widen, iceberg_can_widen
+
+__all__ = ["ENGINES", "DeltaTarget", "IcebergTarget", "existing_target", "open_target"]
+
+_SECOND = datetime.timedelta(seconds=1)
+_DELTA_LOG = datetime.timedelta(days=30)  # how long Delta keeps its log by default
+_NEWEST_COMMITS = 20  # among which the last micro-batch of a writer is looked for first
+
+
+class _SqlTarget:
+    """What both engines do by the same SQL."""
+
+    engine = ""
+
+    def __init__(self, spark: SparkSession, name: str, schema: StructType | None = None) -> None:
+        self.spark = spark
+        self.name = name
+        self.time_as = "micros"
+        self._schema = schema  # what was read, until this object changes it
+        self._opened_deleted_keys = False
+        self._properties: dict[str, str] | None = None
+
+    def renew(self) -> None:
+        """Forget what the catalog of the session has kept of the table."""
+
+    def exists(self) -> bool:
+        self._schema = self._schema or _schema_of(self.spark, self.name)
+        return self._schema is not None
+
+    def frame(self) -> DataFrame:
+        return self.spark.table(self.name)
+
+    def deleted_keys(self) -> Target:
+        self._opened_deleted_keys = True
+        return open_target(self.spark, deleted_keys_of(self.name), self.engine)
+
+    def columns(self) -> dict[str, DataType]:
+        self._schema = self._schema or self.frame().schema
+        return {field.name: field.dataType for field in self._schema}
+
+    def properties(self) -> dict[str, str]:
+        if self._properties is None:
+            rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()
+            self._properties = {row["key"]: row["value"] for row in rows}
+        return dict(self._properties)
+
+    def stored(self, type_: DataType) -> DataType:
+        time = StringType() if self.time_as == "text" else LongType()
+        return time if isinstance(type_, DayTimeIntervalType) else type_
+
+    def create(
+        self,
+        columns: Sequence[NewColumn],
+        properties: Mapping[str, str],
+        location: str | None = None,
+        *,
+        layout: str = "",
+        replaces: bool = False,
+    ) -> None:
+        check_session_catalog(self.spark, self.name)
+        self._create_namespace()
+        definitions = ", ".join(definition(column) for column in columns)
+        place = "" if location is None else f" LOCATION {text_in_sql(location)}"
+        settings = settings_in_sql({**self.own_properties(columns), **properties})
+        verb = "CREATE OR REPLACE" if replaces else "CREATE"
+        using = f"USING {self.engine}{layout}{place}"
+        create = f"{verb} TABLE {self.name} ({definitions}) {using} TBLPROPERTIES {settings}"
+        try:
+            self.alter(create)
+        except Exception as error:  # a Java exception of Py4J; in Spark Connect, one of PySpark
+            if "DATA_SOURCE_NOT_FOUND" not in str(error):
+                raise
+            msg = (
+                f"The target {self.name} cannot be created: this session has no {self.engine.title()}. Start it with "
+                f"{self.engine.title()}'s package, extension and catalog: see 'Tables in Delta and Iceberg' in the "
+                "documentation"
+            )
+            raise TargetError(msg) from None
+
+    def own_properties(self, _columns: Sequence[NewColumn]) -> dict[str, str]:
+        """Return the properties that a new table gets for the engine's sake."""
+        return {}
+
+    def _create_namespace(self) -> None:
+        parts = parts_of(self.name)
+        if len(parts) > 1 and not is_path(self.name):
+            namespace = ".".join(parts[:-1])
+            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+
+    def add_columns(self, columns: Sequence[NewColumn]) -> None:
+        definitions = ", ".join(definition(column) for column in columns)
+        self.alter(f"ALTER TABLE {self.name} ADD COLUMNS ({definitions})")
+
+    def widen_column(self, name: str, type_: DataType) -> None:
+        self.alter(f"ALTER TABLE {self.name} ALTER COLUMN {quoted(name)} TYPE {type_.simpleString()}")
+
+    def rename_column(self, name: str, to: str) -> None:
+        self.alter(f"ALTER TABLE {self.name} RENAME COLUMN {quoted(name)} TO {quoted(to)}")
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        self.alter(f"ALTER TABLE {self.name} SET TBLPROPERTIES {settings_in_sql(properties)}")
+
+    def remove_properties(self, names: Sequence[str]) -> None:
+        self.alter(f"ALTER TABLE {self.name} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(text_in_sql, names))})")
+
+    def alter(self, statement: str) -> None:
+        """Run a statement that changes columns or properties, after which they are read anew."""
+        self._schema = self._properties = None
+        self.spark.sql(statement)
+
+    def update_rows(self, values: Mapping[str, str], where: str, facts: CommitFacts) -> None:
+        assignments = ", ".join(f"{quoted(name)} = {value}" for name, value in values.items())
+        self.commit(f"UPDATE {self.name} SET {assignments} WHERE {where}", facts)  # noqa: S608
+
+    def delete_rows(self, where: str, facts: CommitFacts) -> None:
+        self.commit(f"DELETE FROM {self.name} WHERE {where}", facts)  # noqa: S608
+
+    def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
+        names = ", ".join(map(quoted, rows.columns))
+        with _view(rows) as source:
+            self.commit(f"INSERT INTO {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
+        self._remember(facts)
+        return Merged()
+
+    def overwrite(self, rows: DataFrame, facts: CommitFacts) -> None:
+        names = ", ".join(map(quoted, rows.columns))
+        with _view(rows) as source:
+            self.commit(f"INSERT OVERWRITE {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
+
+    def merge(self, upsert: Upsert, facts: CommitFacts) -> Merged:
+        with _view(upsert.images) as view:
+            merged = self.merged(self.commit(merge_in_sql(self.name, view, upsert), facts))
+        if not merged.skipped:
+            self._remember(facts)
+        return merged
+
+    def last_batch(self, app_id: str, before: int | None = None) -> LastBatch | None:
+        last = REMEMBERED.take(self.spark, self.name, app_id)
+        if last is None or before is None or last >= before:
+            return self.recorded_batch(app_id)
+        return LastBatch(last)
+
+    def refresh(self, spark: SparkSession) -> None:
+        """Delta's sessions see what others write."""
+
+    def recorded_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer, by the commits that the engine still knows."""
+        raise NotImplementedError
+
+    def _remember(self, facts: CommitFacts) -> None:
+        """Note what this process has just committed, so that the next micro-batch need not read it back."""
+        if facts.app_id is not None and facts.batch_id is not None:
+            REMEMBERED.put(self.spark, self.name, facts.app_id, facts.batch_id)
+
+    def merged(self, _answer: Sequence[Row]) -> Merged:
+        """Return what a MERGE did, by its answer."""
+        return Merged()
+
+    def commit(self, statement: str, facts: CommitFacts) -> list[Row]:
+        """Run a statement whose commit records facts."""
+        with configured(self.spark, self.recording(facts)):
+            return self.spark.sql(statement).collect()
+
+    def recording(self, facts: CommitFacts) -> dict[str, str]:
+        """Return the settings of the session with which a commit records facts."""
+        raise NotImplementedError
+
+
+class DeltaTarget(_SqlTarget):
+    """A Delta table."""
+
+    engine = "delta"
+
+    def can_widen(self, old: DataType, new: DataType) -> bool:
+        """Return whether a column with rows can change its type so."""
+        return delta_can_widen(old, new) and self.properties().get("delta.enableTypeWidening") == "true"
+
+    def own_properties(self, _columns: Sequence[NewColumn]) -> dict[str, str]:
+        """Return what lets columns be widened, renamed, have any name, and be DATETIME later."""
+        return {
+            "delta.enableTypeWidening": "true",
+            "delta.columnMapping.mode": "name",
+            "delta.feature.timestampNtz": "supported",
+        }
+
+    def add_columns(self, columns: Sequence[NewColumn]) -> None:
+        """Add columns; a feature that the type of one needs is enabled."""
+        try:
+            super().add_columns(columns)
+        except Exception as error:
+            feature = re.search(r"MANUAL_ENABLEMENT\].*?feature\(s\): ([\w-]+)", str(error), re.DOTALL)
+            if feature is None:
+                raise
+            self.set_properties({f"delta.feature.{feature[1]}": "supported"})
+            self.add_columns(columns)
+
+    def rename_column(self, name: str, to: str) -> None:
+        """Give a column another name, which needs column mapping."""
+        if self.properties().get("delta.columnMapping.mode", "none") == "none":
+            msg = (
+                f"Column {name} of {self.name} must become {to}, because DDL gave the column another type: enable "
+                f"column mapping, ALTER TABLE {self.name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+            )
+            raise TargetError(msg)
+        super().rename_column(name, to)
+
+    def merged(self, answer: Sequence[Row]) -> Merged:
+        """Return what a MERGE did: no answer if Delta has skipped it."""
+        return Merged(answer[0]["num_affected_rows"]) if answer else Merged(0, skipped=True)
+
+    def recording(self, facts: CommitFacts) -> dict[str, str]:
+        """Return the settings with which a commit records facts."""
+        recorded = {"spark.databricks.delta.commitInfo.userMetadata": json.dumps(facts.as_properties())}
+        if facts.app_id is None or facts.batch_id is None:
+            return recorded
+        start = "spark.databricks.delta.write.txn"
+        return {**recorded, f"{start}AppId": facts.app_id, f"{start}Version": str(facts.batch_id)}
+
+    def compact(self) -> None:
+        """Write small files into larger ones."""
+        self.commit(f"OPTIMIZE {self.name}", CommitFacts())
+
+    def forget_versions(self, keep: datetime.timedelta) -> None:
+        """Remove the files of versions that nobody can read who reads the table as of a moment within a time.
+
+        Delta counts from the commit that replaced a file, and refuses less than what the table's properties say.
+        """
+        wanted = {"delta.deletedFileRetentionDuration": f"interval {keep // _SECOND} seconds"}
+        if 2 * keep > _DELTA_LOG:  # the log must have the version before, which may be older
+            wanted["delta.logRetentionDuration"] = f"interval {2 * keep // _SECOND} seconds"
+        if any(self.properties().get(name) != value for name, value in wanted.items()):
+            self.set_properties(wanted)
+        self.spark.sql(f"VACUUM {self.name}").collect()
+
+    def commits(self) -> list[Commit]:
+        """Return the commits, newest first."""
+        history = self.spark.sql(f"DESCRIBE HISTORY {self.name}").select("version", "userMetadata").collect()
+        return [Commit(row["version"], _facts_in(row["userMetadata"])) for row in history]
+
+    def recorded_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer. The newest commits nearly always have it."""
+        for limit in (_NEWEST_COMMITS, None):
+            text = f"DESCRIBE HISTORY {self.name}{'' if limit is None else f' LIMIT {limit}'}"
+            history = self.spark.sql(text).select("operation", "userMetadata").collect()
+            restored = False
+            for row in history:
+                restored = restored or row["operation"] == "RESTORE"
+                facts = _facts_in(row["userMetadata"])
+                if facts.app_id == app_id and facts.batch_id is not None:
+                    return LastBatch(facts.batch_id, restored)
+            if limit is not None and len(history) < limit:
+                break
+        return None
+
+
+class IcebergTarget(_SqlTarget):
+    """An Iceberg table."""
+
+    engine = "iceberg"
+
+    def can_widen(self, old: DataType, new: DataType) -> bool:
+        """Return whether a column with rows can change its type so."""
+        return iceberg_can_widen(old, new)
+
+    def renew(self) -> None:
+        """Forget what the catalog of the session has kept of the table: another session may have changed it since."""
+        self._refresh_one(self.spark, self.name)
+        self._schema = None
+
+    def refresh(self, spark: SparkSession) -> None:
+        """Forget what a session's catalog keeps of the table, and of that of deleted keys if it was opened."""
+        self._refresh_one(spark, self.name)
+        if self._opened_deleted_keys:
+            self._refresh_one(spark, deleted_keys_of(self.name))
+
+    def _refresh_one(self, spark: SparkSession, name: str) -> None:
+        try:
+            spark.sql(f"REFRESH TABLE {name}")  # the catalog's refreshTable leaves what Iceberg has cached
+        except (AnalysisException, IllegalArgumentException) as error:
+            if not _is_missing(error):
+                raise
+
+    def stored(self, type_: DataType) -> DataType:
+        """Return the type in which Iceberg keeps values of a type."""
+        return IntegerType() if isinstance(type_, (ByteType, ShortType)) else super().stored(type_)
+
+    def recording(self, facts: CommitFacts) -> dict[str, str]:
+        """Return the settings with which a commit records facts."""
+        start = "spark.sql.iceberg.snapshot-property."
+        return {f"{start}{name}": value for name, value in facts.as_properties().items()}
+
+    def compact(self) -> None:
+        """Write small files into larger ones, and join files of deletes."""
+        self._call("rewrite_data_files")
+        self._call("rewrite_position_delete_files")
+
+    def forget_versions(self, keep: datetime.timedelta) -> None:
+        """Remove snapshots that nobody can read who reads the table as of a moment within a time."""
+        before = datetime.datetime.now(datetime.timezone.utc) - keep
+        rows = self._current().selectExpr(
+            "unix_millis(committed_at) AS ms", f"summary['{BATCH_ID}'] IS NOT NULL AS has_batch"
+        )
+        commits = sorted(((row["ms"], row["has_batch"]) for row in rows.collect()), reverse=True)
+        newest_then = next((ms for ms, _ in commits if ms <= before.timestamp() * 1000), None)
+        last_batch = next((ms for ms, has_batch in commits if has_batch), newest_then)
+        if newest_then is None or last_batch is None:
+            return
+        first = min(newest_then, last_batch)
+        if any(ms < first for ms, _ in commits):
+            moment = datetime.datetime.fromtimestamp(first / 1000, datetime.timezone.utc)
+            self._call("expire_snapshots", f"older_than => TIMESTAMP '{moment.isoformat()}'")
+
+    def _call(self, procedure: str, *arguments: str) -> None:
+        """Call a procedure of the catalog of the table."""
+        parts = parts_of(self.name)
+        named = len(parts) > 1 and self.spark.conf.get(f"spark.sql.catalog.{bare(parts[0])}", None) is not None
+        catalog = parts[0] if named else quoted(self.spark.catalog.currentCatalog())
+        given = ", ".join((f"table => {text_in_sql(self.name)}", *arguments))
+        self.spark.sql(f"CALL {catalog}.system.{procedure}({given})").collect()
+
+    def _current(self) -> DataFrame:
+        """Return the snapshots that were not rolled back."""
+        current = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
+        return self.spark.table(f"{self.name}.snapshots").join(current.distinct(), "snapshot_id")
+
+    def commits(self) -> list[Commit]:
+        """Return the commits, newest first."""
+        table = f"{self.name}.snapshots"
+        snapshots = self.spark.table(table).orderBy("committed_at", ascending=False).select("snapshot_id", "summary")
+        return [Commit(row["snapshot_id"], CommitFacts.of(row["summary"])) for row in snapshots.collect()]
+
+    def recorded_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer. Commits that were rolled back do not count."""
+        newest = self._current().where(f"summary['{BATCH_ID}'] IS NOT NULL").orderBy("committed_at", ascending=False)
+        last = newest.where(F.col("summary").getItem(APP_ID) == app_id).select("summary").limit(1).collect()
+        number = CommitFacts.of(last[0]["summary"]).batch_id if last else None
+        return None if number is None else LastBatch(number)
+
+
+ENGINES: dict[str, type[DeltaTarget | IcebergTarget]] = {one.engine: one for one in (DeltaTarget, IcebergTarget)}
+
+
+def open_target(spark: SparkSession, name: str, engine: str | None = None) -> Target:
+    """Return the target of a name; the table need not exist yet.
+
+    Args:
+        spark: the session.
+        name: a name as SQL has it, or ``delta.`/path` `` for a Delta table without a catalog.
+        engine: `delta` or `iceberg`; None to ask the table, or the catalog of a table that does not exist.
+
+    Raises:
+        TargetError: it is no table in Delta or Iceberg, or it is not clear which of them a new one shall be, or its
+            name is refused.
+    """
+    if engine is not None and engine not in ENGINES:
+        msg = f"format={engine!r}: it must be one of {', '.join(ENGINES)}"
+        raise TargetError(msg)
+    existing = existing_target(spark, name)
+    if existing is not None:
+        if engine in (None, existing.engine):
+            return existing
+        msg = (
+            f"The target {name} is in {existing.engine}, and format={engine!r} was given: leave it out, or give "
+            "another name"
+        )
+        raise TargetError(msg)
+    engine = engine or _engine_of_catalog(spark, name)
+    if engine is None:
+        msg = (
+            f"The target {name} does not exist, and its catalog does not say whether tables in it are Delta or "
+            "Iceberg: give format='delta' or format='iceberg'"
+        )
+        raise TargetError(msg)
+    return ENGINES[engine](spark, name)
+
+
+def existing_target(spark: SparkSession, name: str) -> Target | None:
+    """Return the target of a name if there is such a table; None if there is none.
+
+    Raises:
+        TargetError: it is no table in Delta or Iceberg, or its name is refused.
+    """
+    check_name(name)
+    schema = _schema_of(spark, name)
+    if schema is None:
+        REMEMBERED.put_engine(spark, name, None)
+        return None
+    provider = REMEMBERED.engine(spark, name) or _provider_of(spark, name)
+    if provider in ENGINES:
+        if "." in name:  # a view of the session may hide the others
+            REMEMBERED.put_engine(spark, name, provider)
+        found = ENGINES[provider](spark, name, schema)
+        found.renew()
+        return found if found.exists() else None
+    what = f"a table of {provider}" if provider else "a view, or a table of an unknown format"
+    msg = (
+        f"{name} is {what}: only tables in Delta and Iceberg have the MERGE and the commits that are needed. Give "
+        "another name, or write the changes with append_log"
+    )
+    raise TargetError(msg)
+
+
+_MISSING = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PATH_NOT_FOUND"})
+
+
+def _schema_of(spark: SparkSession, name: str) -> StructType | None:
+    """Return the schema of a table; None if there is none of this name."""
+    try:
+        return spark.table(name).schema
+    except (AnalysisException, IllegalArgumentException) as error:  # the second if Hadoop has no such path
+        if _is_missing(error):
+            return None
+        said = str(error).partition("\n")[0]
+        msg = (
+            f"The target {name} cannot be opened: {said}. Give the name of a table, or of one to be created, in a "
+            "catalog that the session has; or delta.`/path` with a path that does not exist or holds a Delta table"
+        )
+        raise TargetError(msg) from error
+
+
+def _is_missing(error: PySparkException) -> bool:
+    return (error.getCondition() or "").partition(".")[0] in _MISSING
+
+
+def _provider_of(spark: SparkSession, name: str) -> str:
+    """Return Spark's word for the format of a table; "" for a view."""
+    described = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+    return next((row["data_type"].lower() for row in reversed(described) if row["col_name"] == "Provider"), "")
+
+
+def _engine_of_catalog(spark: SparkSession, name: str) -> str | None:
+    if is_path(name):
+        return "delta"
+    first, *more = parts_of(name)
+    kind: str | None = spark.conf.get(f"spark.sql.catalog.{first.strip('`')}", None) if more else None
+    if kind is None:
+        current = spark.catalog.currentCatalog()
+        kind = spark.conf.get(f"spark.sql.catalog.{current}", None)
+    return next((engine for engine in ENGINES if engine in (kind or "").lower()), None)
+
+
+@contextmanager
+def _view(frame: DataFrame) -> Iterator[str]:
+    """Give a frame a name for SQL."""
+    name = f"ticdc_{uuid.uuid4().hex}"
+    frame.createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        frame.sparkSession.catalog.dropTempView(name)
+
+
+def _facts_in(metadata: str | None) -> CommitFacts:
+    """Return the facts in Delta's `userMetadata`, which may be anybody's text."""
+    try:
+        recorded = json.loads(metadata or "null")
+        return CommitFacts.of(recorded) if isinstance(recorded, dict) else CommitFacts()
+    except ValueError:
+        return CommitFacts()
