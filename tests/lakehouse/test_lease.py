@@ -117,3 +117,18 @@ def test_of_two_that_take_it_at_once_one_is_refused() -> None:
         first.take()
 
     second.check(now=True)
+
+
+def test_a_catalog_that_fails_for_a_moment_takes_no_lease() -> None:
+    """A catalog that says for some seconds that there is no such table ends no sync; one that goes on does."""
+    table, clock = Properties(), Clock()
+    owner = lease(table, clock)
+    owner.take()
+    properties, answers = table.values, iter([{}, {}])
+
+    table.properties = lambda: next(answers, properties)  # type: ignore[method-assign]
+    owner.check(now=True)
+
+    table.properties = dict  # type: ignore[method-assign,assignment]
+    with pytest.raises(TargetError, match="Somebody has removed the property"):
+        owner.check(now=True)

@@ -152,7 +152,7 @@ def test_arguments_replace_what_the_file_says() -> None:
     (edited("path =", "paths ="), r"Unknown key 'paths' in \[target\]; did you mean path?"),
     (edited("timeZone", "timeZones"), "Unknown option 'timeZones'; did you mean 'timeZone'?"),
     (edited("schemaHints", "schemaHint"), r"Unknown key 'schemaHint' in \[table.*\]; did you mean schemaHints?"),
-    (edited('"/data/checkpoints/shop"', "1"), "checkpoint = 1: expected a text"),
+    (edited('"/data/checkpoints/shop"', "1"), "checkpoint: expected a text"),
     (edited('format = "delta"', 'format = "hudi"'), "target.format = 'hudi': it must be 'delta' or 'iceberg'"),
     (edited('format = "delta"', ""), "sync.toml lacks target.format"),
     (edited('path = "/data/lake"', ""), "target.path is a folder, target.catalog a catalog"),

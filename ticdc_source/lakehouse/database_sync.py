@@ -219,13 +219,15 @@ class _Sync:
         self._claimed = False
         self._protocol: dict[str, str] = {}
         self._stopping = threading.Event()
-        self._joining = Joining(spark, config, on_load, self._redaction.text)
+        self._shared = Shared(stopping=self._is_stopped, try_store=self._try_store)
+        self._joining = Joining(
+            spark, config, on_load, self._redaction.text, stops_all=self._shared.stops_all, fail=self._fail
+        )
         self._loaded = threading.Event()  # until then no micro-batch is applied
         if config.tidb is None:
             self._loaded.set()
         self._reloaded: list[str] = []
         self._writer, self._last_batch = "", -1
-        self._shared = Shared(stopping=self._is_stopped, try_store=self._try_store)
         self._written_at = 0.0
         self._batches = self._bad_records = 0
 
@@ -235,13 +237,13 @@ class _Sync:
         identity = self._status.check(self.checkpoint.query_id(), self.checkpoint.committed(), self._config.topics)
         self._lost_until = identity.get("lost_until", _now())
         self._lease.take()
-        self._lease.keep(self._lost_lease)
+        self._lease.keep(self._fail)
         self._tables = self._status.read()
         self._joining.remember(self._tables)
 
-    def _lost_lease(self, error: TargetError) -> None:
-        """Stop the stream: another sync writes the tables now."""
-        self.error = error
+    def _fail(self, error: Exception) -> None:
+        """Stop the stream: another sync writes the tables now, or the store of all tables fails."""
+        self.error = self.error or self.without_secrets(error)
         self.stop()
         if self.query is not None:
             self.query.stop()

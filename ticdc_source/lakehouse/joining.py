@@ -39,6 +39,8 @@ class Joining:
         config: what is copied.
         on_load: is called when the load of a table has come further.
         redact: returns a text without secrets: errors of stores may have them.
+        stops_all: returns whether an error is none of one table.
+        fail: ends the sync, with an error that is none of one table.
     """
 
     def __init__(
@@ -47,8 +49,13 @@ class Joining:
         config: SyncConfig,
         on_load: Callable[[LoadProgress], None] | None = None,
         redact: Callable[[str], str] = lambda text: text,
+        *,
+        stops_all: Callable[[Exception], bool] = lambda _: False,
+        fail: Callable[[Exception], None] = lambda _: None,
     ) -> None:
         self._redact = redact
+        self._stops_all = stops_all
+        self._fail = fail
         self.known_ddl: dict[str, tuple[DDLEvent, ...]] = {}
         self._spark = spark
         self._config = config
@@ -175,11 +182,12 @@ class Joining:
                     self._thread = None
                     return
             for at, group in groupby(sorted(waiting, key=lambda each: each.loaded_ts or 0), lambda one: one.loaded_ts):
-                statuses = list(group)
                 try:
-                    found = self._load(at or 0, statuses)
+                    found = self._load(at or 0, list(group))
                 except Exception as error:  # noqa: BLE001 (of Spark, Py4J, a catalog or a store: each has its own)
-                    found = {each.table_name: self._failed(each, error) for each in statuses}
+                    if not self._stopped.is_set():
+                        self._fail(error)
+                    return
                 with self._lock:
                     self._done |= {name: each for name, each in found.items() if each.state != "loading"}
 
@@ -230,8 +238,15 @@ class Joining:
         )
 
     def _failed(self, status: TableStatus, error: Exception) -> TableStatus:
+        """Return the status of a table whose load has failed.
+
+        Raises:
+            Exception: the error is none of this table alone.
+        """
         if self._stopped.is_set():
             return status
+        if self._stops_all(error):
+            raise error
         text = f"Its rows cannot be read from TiDB, or not be written: {self._redact(str(error))}"[:_LONGEST_REASON]
         return replace(status, state="set aside", reason=text)
 

@@ -27,6 +27,7 @@ _LEASE = "ticdc.lease"
 LEASE_S = 300.0  # an owner that is silent for so long is taken for dead
 _RENEW_S = 60.0
 _SETTLE_S = 0.2
+_PAUSES_S = (1.0, 4.0, 10.0)  # before a table without a lease is taken at its word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +121,12 @@ class Lease:
         if not now and self._clock() - self._renewed_at < LEASE_S / 2:
             return
         with self.lock:
-            table = self._table()
-            owner, since = _read(table)
+            for pause in _PAUSES_S:
+                table = self._table()
+                owner, since = _read(table)
+                if owner is not None:
+                    break
+                self._sleep(pause)  # a catalog that fails may say that there is no such table
             if owner is None or owner.id != self._owner.id:
                 raise self._held(table, owner, since)
             if not now or self._clock() - self._renewed_at >= _RENEW_S / 2:

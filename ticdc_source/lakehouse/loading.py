@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.errors import TargetError, TiCDCSourceError, warn
 from ticdc_source.events import TableName
+from ticdc_source.lakehouse.failures import retried
 from ticdc_source.lakehouse.load_folder import LoadFolder, Plan, rows_in
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.schema.model import KEY
@@ -323,7 +325,8 @@ class _TableLoad:
             load.watch.look(self._spark)
             group = plan.groups[number]
             facts = CommitFacts(self._resolved_ts(plan, number, appends=appends), self._app_id, number)
-            self._write(rows.frame([one.clause for one in group]), facts, is_log=is_log, appends=appends)
+            frame = rows.frame([one.clause for one in group])
+            retried(partial(self._write, frame, facts, is_log=is_log, appends=appends))
             ranges += len(group)
             self._tell(plan, number + 1)
         if is_log and existing_target(self._spark, target) is None:  # there were no rows

@@ -153,7 +153,8 @@ class _Reader:
                 return self._text(value, place)
         elif type(value) is kind:  # not isinstance: true is no number
             return value
-        msg = f"{place} = {value!r}: expected {_EXPECTED[kind]}"
+        shown = "" if kind is str else f" = {value!r}"  # a password is a text
+        msg = f"{place}{shown}: expected {_EXPECTED[kind]}"
         raise OptionError(msg)
 
     def _texts(self, section: Mapping[str, object], place: str) -> dict[str, str]:
