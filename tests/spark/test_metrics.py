@@ -18,6 +18,7 @@ def lines_in(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in sorted(folder.iterdir()) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow("runs a stream")
 def test_lines_have_the_documented_members(
     spark: SparkSession, stream: MakeStream, servers: str, topic: MakeTopic, tmp_path: Path
 ) -> None:

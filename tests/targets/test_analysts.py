@@ -100,6 +100,7 @@ def test_time_is_a_number_or_text(lake: Lake, time_as: str | None, stored: tuple
     assert lake.rows(LOG) == lake.rows(TARGET)
 
 
+@pytest.mark.slow("some merges")
 def test_a_default_of_a_time_is_stored_as_the_others_are(lake: Lake) -> None:
     """Older rows have the default of a new TIME column as text too."""
     columns = StructType([TIMES["id"], StructField("t", DayTimeIntervalType(), metadata=TIMES["exact"].metadata)])
@@ -112,6 +113,7 @@ def test_a_default_of_a_time_is_stored_as_the_others_are(lake: Lake) -> None:
     assert lake.tables[TARGET].schema["t"].dataType == StringType()
 
 
+@pytest.mark.slow("some merges")
 def test_time_is_not_stored_in_two_ways(lake: Lake) -> None:
     """A target keeps what it was created with: the other one is an error if there is a TIME, and so is a wrong word."""
     writer = Writer(lake)
