@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 from tests.cli.conftest import Command
 from tests.conftest import ROOT
 from ticdc_source.cli.main import COMMANDS

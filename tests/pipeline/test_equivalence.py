@@ -73,7 +73,7 @@ def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, native_path:
 
 
 WHOLE_FILES = ["records of the table", pytest.param("whole file", marks=pytest.mark.slow("reads a file once a table"))]
-# One variant of each protocol in `make test`: tests/corpus/test_corpus.py compares the native path's rows with the truth.
+# One variant of each protocol in `make test`, where tests/corpus/test_corpus.py compares all with the truth.
 FIRST = {"open-protocol.default", "canal-json.tidb-extension", "debezium.disable-schema"}
 EACH_VARIANT = [
     name if name in FIRST else pytest.param(name, marks=pytest.mark.slow("reads each table thrice"))

@@ -230,9 +230,7 @@ def test_a_destructive_ddl_fails_the_query(batch: Read, servers: str, topic: Mak
 
 
 @pytest.mark.slow("a batch and a stream, each from many offsets")
-@pytest.mark.parametrize("protocol", [
-    "open-protocol", pytest.param("debezium", marks=pytest.mark.slow("the same with another protocol")),
-])  # fmt: skip
+@pytest.mark.parametrize("protocol", ["open-protocol", "debezium"])
 def test_each_ddl_of_which_a_read_has_a_copy_comes_once(
     batch: Read, stream: MakeStream, servers: str, topic: MakeTopic, protocol: str
 ) -> None:

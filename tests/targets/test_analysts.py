@@ -82,7 +82,9 @@ def test_a_column_of_this_name_is_refused(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(("time_as", "stored"), [
-    (None, (3_020_399_000_000, -3_600_020_000, 7_250_000)),
+    pytest.param(
+        None, (3_020_399_000_000, -3_600_020_000, 7_250_000), marks=pytest.mark.slow("as with text, once more")
+    ),
     ("text", ("838:59:59", "-01:00:00.020", "00:00:07.25")),
 ])  # fmt: skip
 def test_time_is_a_number_or_text(lake: Lake, time_as: str | None, stored: tuple[Any, ...]) -> None:
