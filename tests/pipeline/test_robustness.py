@@ -26,7 +26,7 @@ SCENARIOS = [
     "debezium.default",
     "debezium.disable-schema",
 ]
-COUNT = 100  # mangled records; `tests/fuzz` reads more
+COUNT = 30  # mangled records; `tests/fuzz` reads more
 
 
 def mutants(captured: Captured, chooser: random.Random, count: int) -> Iterator[Captured]:
