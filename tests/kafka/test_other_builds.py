@@ -76,9 +76,6 @@ def read(options: dict[str, str], metrics: Path) -> tuple[Rows, list[dict[str, A
     return rows, [json.loads(line) for line in file.read_text().splitlines()]
 
 
-GUARD, *OTHERS = GUARDS
-
-
 @pytest.mark.parametrize(
     "guard",
     [
