@@ -89,7 +89,12 @@ def test_faults_are_found(
 
 @pytest.mark.usefixtures("native_path")
 @pytest.mark.parametrize(
-    ("mutants", "size"), [(150, 100), pytest.param(20_000, 1000, marks=pytest.mark.slow("20,000 mutants a protocol"))]
+    ("mutants", "size"),
+    [
+        (150, 100),
+        pytest.param(4_000, 500, marks=pytest.mark.slow("4,000 mutants a protocol")),
+        pytest.param(20_000, 1000, marks=pytest.mark.long("20,000 mutants a protocol")),
+    ],
 )
 @pytest.mark.parametrize("protocol", native_fuzzing.SCENARIOS)
 def test_the_general_path_reads_all_that_native_code_accepts(protocol: str, mutants: int, size: int) -> None:

@@ -193,7 +193,7 @@ def test_every_row_of_a_variant_is_the_sql_truth(scenario: str) -> None:
 
 @pytest.mark.parametrize(
     "scenario",
-    [*MATRICES, *(pytest.param(name, marks=pytest.mark.slow("the records are a matrix's")) for name in VARIANTS)],
+    [*MATRICES, *(pytest.param(name, marks=pytest.mark.long("the records are a matrix's")) for name in VARIANTS)],
 )
 def test_a_table_is_read_from_the_records_of_all_tables(scenario: str) -> None:
     """The records of other tables change nothing: the table with the most rows decodes to its truth."""
@@ -238,7 +238,7 @@ def test_the_bundle_is_the_corpus(corpus: Path) -> None:
 @pytest.mark.parametrize("scenario", STREAMS)
 @pytest.mark.parametrize(
     "sizes",
-    [pytest.param(single, marks=pytest.mark.slow("a read of each record")), random_sizes(SEED)],
+    [pytest.param(single, marks=pytest.mark.long("a read of each record")), random_sizes(SEED)],
     ids=["single", f"random-{SEED}"],
 )
 def test_every_row_of_a_stream_around_its_ddl_is_the_sql_truth(scenario: str, sizes: Sizes) -> None:

@@ -89,6 +89,7 @@ def test_one_wrong_value_is_found(broker: Kafka, tmp_path: Path) -> None:
     assert "\nNot everything is equal" in out
 
 
+@pytest.mark.long("a JVM of its own")
 @OWN_JVM
 def test_ctrl_c_leaves_nothing_behind(broker: Kafka, tmp_path: Path) -> None:
     """Interrupted while Spark reads, the demo deletes its topics and shows no traceback."""

@@ -271,8 +271,8 @@ def test_forked_child_stops_nothing(own: LocalKafka) -> None:
 @pytest.mark.parametrize(
     ("end", "kind", "count"),
     [
-        ("exit", "LocalKafka", 1),
-        ("SIGTERM", "LocalKafka", 1),
+        pytest.param("exit", "LocalKafka", 1, marks=pytest.mark.long("as with SIGKILL")),
+        pytest.param("SIGTERM", "LocalKafka", 1, marks=pytest.mark.long("as with SIGKILL")),
         ("SIGKILL", "LocalKafka", 1),
         ("SIGKILL", "OldestKafka", 2),
     ],

@@ -76,7 +76,7 @@ WHOLE_FILES = ["records of the table", pytest.param("whole file", marks=pytest.m
 # One variant of each protocol in `make test`, where tests/corpus/test_corpus.py compares all with the truth.
 FIRST = {"open-protocol.default", "canal-json.tidb-extension", "debezium.disable-schema"}
 EACH_VARIANT = [
-    name if name in FIRST else pytest.param(name, marks=pytest.mark.slow("reads each table thrice"))
+    name if name in FIRST else pytest.param(name, marks=pytest.mark.long("reads each table thrice"))
     for name in SCENARIOS
 ]
 WHOLE_STREAMS = ["around DDL", pytest.param("whole stream", marks=pytest.mark.long("20,000 rows a stream"))]

@@ -26,7 +26,7 @@ from ticdc_source.spark.sync_state import Leftover, SyncState
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
-SLOW = pytest.mark.slow("each micro-batch takes some seconds")
+SLOW = pytest.mark.long("each micro-batch takes some seconds")
 
 
 def row(table: str, number: int, commit_ts: int, **more: str) -> Message:
