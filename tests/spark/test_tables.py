@@ -26,7 +26,7 @@ from ticdc_source.spark.sync_state import Leftover, SyncState
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
-SLOW = pytest.mark.long("each micro-batch takes some seconds")
+SLOW = pytest.mark.slow("each micro-batch takes some seconds")
 
 
 def row(table: str, number: int, commit_ts: int, **more: str) -> Message:
@@ -69,7 +69,8 @@ def records(spark: SparkSession, servers: str) -> Any:
 
 @pytest.mark.parametrize("scenario", [
     "open-protocol.default",
-    *(pytest.param(name, marks=SLOW) for name in ("canal-json.tidb-extension", "debezium.default")),
+    *(pytest.param(name, marks=pytest.mark.long("the same with another protocol"))
+        for name in ("canal-json.tidb-extension", "debezium.default")),
 ])  # fmt: skip
 def test_decode_equals_the_source(
     spark: SparkSession, servers: str, topic: MakeTopic, records: Any, scenario: str
