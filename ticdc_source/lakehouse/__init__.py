@@ -12,7 +12,8 @@ and `maintain` tidies the files. What writes one table is in `ticdc_source/targe
 """
 
 from ticdc_source.lakehouse.config import MaintainConfig, SyncConfig, TableConfig
-from ticdc_source.lakehouse.database_sync import SyncReport, sync
+from ticdc_source.lakehouse.database_sync import sync
+from ticdc_source.lakehouse.reports import SyncReport
 from ticdc_source.lakehouse.tidb_config import TiDBConfig
 from ticdc_source.targets.history import scd2_view
 from ticdc_source.targets.log import LogReport, append_log, is_merged

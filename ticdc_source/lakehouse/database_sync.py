@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from hashlib import blake2b
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +23,7 @@ from ticdc_source.lakehouse.metrics import exported
 from ticdc_source.lakehouse.micro_batch import MicroBatch, Outcome
 from ticdc_source.lakehouse.quarantine import Quarantine
 from ticdc_source.lakehouse.redaction import Redaction
+from ticdc_source.lakehouse.reports import BatchReport, SyncReport
 from ticdc_source.lakehouse.session import refuse_connect
 from ticdc_source.lakehouse.status import StatusTable, TableStatus
 from ticdc_source.lakehouse.upkeep import Upkeep
@@ -38,63 +39,10 @@ __all__ = ["BatchReport", "SyncReport", "statuses_of", "sync"]
 
 _STATUS_EVERY_S = 30.0
 _QUERY = "ticdc-source sync"  # the name of its stream
+_POLL_S = 0.2
+# What a query says when its sources know where they start.
+_HAS_STARTED = ("Processing", "Waiting")
 _CLOCKS_DIFFER_S = 60.0  # of this machine and of TiDB's placement driver, at most
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchReport:
-    """What a micro-batch did.
-
-    Attributes:
-        batch_id: its number.
-        changed: how many changed rows each table had.
-        created: the tables whose target it created.
-        set_aside: the tables that were set aside in it, with the reasons.
-        bad_records: how many records went into quarantine.
-        maintained: the tables whose files were tidied after it.
-        resolved_ts: every table that is not set aside has every change up to and including this commit-ts, except bad
-            records; None if unknown.
-        seconds: how long it took.
-        resumed: the tables that were set aside and were resumed, and now have what they missed.
-        complete: how many tables have all rows of the table in TiDB up to `resolved_ts`.
-        tables: how many tables there are.
-    """
-
-    batch_id: int
-    changed: Mapping[str, int]
-    created: tuple[str, ...] = ()
-    set_aside: Mapping[str, str] = field(default_factory=dict)
-    bad_records: int = 0
-    maintained: tuple[str, ...] = ()
-    resolved_ts: int | None = None
-    seconds: float = 0.0
-    resumed: tuple[str, ...] = ()
-    complete: int = 0
-    tables: int = 0
-
-    def as_json(self) -> dict[str, object]:
-        """Return it as values of JSON."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncReport:
-    """How the tables are when a sync ends.
-
-    Attributes:
-        tables: the status of each table, by its name.
-        batches: how many micro-batches there were.
-        bad_records: how many records went into quarantine.
-    """
-
-    tables: Mapping[str, TableStatus]
-    batches: int = 0
-    bad_records: int = 0
-
-    @property
-    def set_aside(self) -> dict[str, str]:
-        """The tables that are set aside, with the reasons."""
-        return {name: each.reason or "" for name, each in self.tables.items() if each.state == "set aside"}
 
 
 def sync(
@@ -159,7 +107,7 @@ def sync(
             query = stream.option("checkpointLocation", running.checkpoint.folder).queryName(_QUERY).start()
             running.query = query
             try:
-                running.load(str(query.id))  # it has its offsets: Kafka cannot remove unseen what the load leaves it
+                running.load(str(query.id))
                 query.awaitTermination()
                 running.load_the_rest()
             except BaseException:
@@ -221,8 +169,9 @@ class _Sync:
         self._stopping = threading.Event()
         self._shared = Shared(stopping=self._is_stopped, try_store=self._try_store)
         self._joining = Joining(
-            spark, config, on_load, self._redaction.text, stops_all=self._shared.stops_all, fail=self._fail
-        )
+            spark, config, on_load, self._redaction.text,
+            is_stopped=self._is_stopped, stops_all=self._shared.stops_all, fail=self._fail,
+        )  # fmt: skip
         self._loaded = threading.Event()  # until then no micro-batch is applied
         if config.tidb is None:
             self._loaded.set()
@@ -281,7 +230,7 @@ class _Sync:
             outcomes.append(self._resume_one(name, last, writer or ""))
             self._tables[name] = outcomes[-1].status
         if outcomes:
-            self._status.write(self._tables)
+            self._write_status()
             self._report(outcomes, last, began, resumed=True)
 
     def statuses(self) -> list[TableStatus]:
@@ -296,19 +245,46 @@ class _Sync:
         """
         try:
             self._writer = writer
-            joined = self._joining.joined(self._tables, self._reloaded)
+            if self.error is not None:  # the lease was lost before there was a query to stop
+                raise self.error  # noqa: TRY301 (what is below is for it too)
+            is_new = self._config.tidb is not None and self._wait_for_offsets()
+            joined = self._joining.joined(self._tables, self._reloaded, is_new=is_new)
             if joined:
                 self._tables |= joined
-                self._status.write(self._tables)  # a load that is killed goes on by its status
+                self._write_status()  # a load that is killed goes on by its status
                 others = any(each.state == "following" for each in self._tables.values())
                 if others and self._config.trigger is not None:
                     self._joining.load_beside(joined.values())
                 else:
                     self._follow(self._joining.load(joined.values()), self.checkpoint.committed())
         except BaseException as error:
-            self.error = self.error or self.without_secrets(error)
+            self.error = self.error or self.without_secrets(self._error_of_query() or error)
             raise
         self._loaded.set()
+
+    def _wait_for_offsets(self) -> bool:
+        """Wait until the stream knows where it starts; return whether it has not known it before.
+
+        A TSO that is taken earlier might be older than the first changes that the stream brings.
+        """
+        if self.query is None or self.checkpoint.starts() is not None:
+            return False
+        while self.checkpoint.starts() is None and not self._is_stopped():
+            if self.query.status["message"].startswith(_HAS_STARTED):  # and the topics are empty
+                break
+            time.sleep(_POLL_S)
+        return True
+
+    def _error_of_query(self) -> BaseException | None:
+        """Return why the stream has ended by itself: what fails after it is no cause."""
+        return None if self.query is None else self.query.exception()
+
+    def _write_status(self) -> None:
+        """Write the statuses outside a micro-batch, if no other sync writes the tables now."""
+        if self.error is not None:
+            raise self.error
+        self._lease.check(now=True)
+        self._status.write(self._tables)
 
     def load_the_rest(self) -> None:
         """Load what has joined while the topics were read, if the stream has ended with them."""
@@ -327,10 +303,19 @@ class _Sync:
                 self._tables[name] = replace(self._tables[name], state="set aside")
                 self._tables[name] = self._resume_one(name, last, self._writer).status
             if self._tables[name].kind == "table":
-                settings = self._config.of_table(parse_table(name))
-                self._views.write(self._spark, parse_table(name), has_history=settings.history, keys=settings.keys)
+                self._write_views(name)
         if loaded:
-            self._status.write(self._tables)
+            self._write_status()
+
+    def _write_views(self, name: str) -> None:
+        """Write the views of a table that was loaded; its next micro-batch writes them again."""
+        settings = self._config.of_table(parse_table(name))
+        try:
+            self._views.write(self._spark, parse_table(name), has_history=settings.history, keys=settings.keys)
+        except Exception as error:
+            if self._shared.stops_all(error):
+                raise
+            warn(f"The views of {name} cannot be written: {self._redaction.text(text_of(error))}")
 
     def stop(self) -> None:
         """Set no table aside from now on, and end the loads."""
@@ -360,7 +345,7 @@ class _Sync:
             self._apply(batch, batch_id)
         except BaseException as error:
             if self.error is None and isinstance(error, Exception) and self._is_stopped():
-                raise  # nobody waits for the micro-batch: the next start repeats it
+                raise self.without_secrets(error) from None  # nobody waits for it: the next start repeats it
             self.error = self.error or self.without_secrets(error)
             if not isinstance(self.error, Exception):  # Py4J would give Spark no answer, which waits for one
                 msg = f"The micro-batch was interrupted by {type(error).__name__}"
@@ -485,8 +470,7 @@ class _Sync:
             TargetError: that fails: what has failed is not one table's.
         """
         try:
-            self._status.write(self._tables)
-            self._status.read()
+            self._status.attempt()
         except Exception as error:  # noqa: BLE001 (of any store)
             msg = (
                 f"The store of the tables fails: {self._status.name} cannot be written and read: "
