@@ -216,15 +216,6 @@ def test_an_encoder_rebuilds_what_ticdc_wrote(scenario: str) -> None:
     assert count > 0
 
 
-@pytest.mark.parametrize("scenario", STREAMS)
-def test_an_encoder_rebuilds_a_stream_around_its_ddl(scenario: str) -> None:
-    """An encoder rebuilds the messages of a stream before and after each change of a table."""
-    count, wrong = compare(load(scenario).around_ddl(50))
-
-    assert not wrong, f"{len(wrong)} of {count}: " + "\n".join(wrong[:5])
-    assert count > 500
-
-
 @pytest.mark.slow("50,000 messages")
 @pytest.mark.parametrize("scenario", STREAMS)
 def test_an_encoder_rebuilds_a_whole_stream(scenario: str) -> None:

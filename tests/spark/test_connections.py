@@ -202,6 +202,7 @@ def test_what_is_sent_to_workers_holds_no_connection(
     assert one.next(end) == end
 
 
+@pytest.mark.slow("waits for a broker")
 @needs_admission_control
 def test_a_restarted_reader_notices_a_topic_that_was_recreated_with_more_records(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
@@ -256,7 +257,9 @@ def test_a_replay_of_the_first_batch_reads_from_the_first_latest(
 
 
 @needs_admission_control
-@pytest.mark.parametrize("change", ["a partition more", "a topic less"])
+@pytest.mark.parametrize(
+    "change", ["a partition more", pytest.param("a topic less", marks=pytest.mark.slow("as a partition more"))]
+)
 def test_available_now_refuses_partitions_that_change(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven], change: str
 ) -> None:

@@ -116,6 +116,7 @@ def test_only_new_files_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert caplog.text.count("The metric files cannot be read") == 1
 
 
+@pytest.mark.slow("waits for a stream that is idle")
 def test_stalled_idle_and_replayed(
     stream: MakeStream, listener: MakeListener, servers: str, topic: MakeTopic, tmp_path: Path
 ) -> None:
