@@ -74,7 +74,7 @@ class TableStatus:
         columns: the columns that the sync has seen in the target.
         waits_for_ddl: whether DDL would explain why it is set aside: the next event of the table resumes it.
         loaded_ts: the TSO of the load that made the target complete, so that changes up to it are not applied; while it is
-            loading, the TSO at which its rows are read. None if there was no load, or the target was there before.
+            loading, the TSO at which its rows are read. None if there was no load.
     """
 
     table_name: str
