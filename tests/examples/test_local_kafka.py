@@ -211,6 +211,7 @@ def test_restart(own: LocalKafka) -> None:
     assert [row[3] for row in _read(own, "restart")] == [b"before", b"between"]
 
 
+@pytest.mark.slow("a broker of its own")
 def test_start_twice(own: LocalKafka) -> None:
     """A broker that runs is not started again."""
     with pytest.raises(RuntimeError, match="runs already"):

@@ -208,6 +208,7 @@ def test_login_with_scram(spark: SparkSession, broker: Kafka, write: Callable[..
     assert "wrong-password-0815" not in str(raised.value)
 
 
+@pytest.mark.slow("as a temporary view of tests/spark/test_sql.py")
 def test_sql_views(spark: SparkSession, broker: Kafka, write: Callable[..., str]) -> None:
     """A temporary view reads with its options."""
     name = write(row(1))

@@ -137,6 +137,7 @@ def test_a_task_that_is_tried_again_connects_anew(
     assert seen == [([0, 1], 1), ([0, 1], 1), ([0, 1], 2), ([0, 1], 2)]
 
 
+@pytest.mark.slow("a broker of its own")
 @needs_admission_control
 def test_a_read_that_ends_early_closes_its_connection(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]

@@ -181,6 +181,7 @@ def test_stalled_idle_and_replayed(
     assert all(lag is None or lag >= 0 for report in reports for lag in (report.commit_lag, report.watermark_lag))
 
 
+@pytest.mark.slow("runs a stream")
 def test_what_is_known_without_files(
     stream: MakeStream, listener: MakeListener, servers: str, topic: MakeTopic, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -217,6 +217,7 @@ def test_resolved_needs_watermarks_and_an_end(spark: SparkSession, batch: Read, 
         stream.option("endingCommitTs", "resolved").load().writeStream.format("noop").start().awaitTermination(60)
 
 
+@pytest.mark.slow("some Spark queries")
 def test_a_destructive_ddl_fails_the_query(batch: Read, servers: str, topic: MakeTopic) -> None:
     """With `onDestructiveDDL=fail`, TRUNCATE fails the read with the statement."""
     name = topic()
@@ -264,6 +265,7 @@ def test_each_ddl_of_which_a_read_has_a_copy_comes_once(
     assert all(offset["$ddl"][name].keys() == {"0"} for offset in one.offsets())
 
 
+@pytest.mark.slow("some Spark queries")
 def test_records_come_as_they_were_written(
     spark: SparkSession, batch: Read, servers: str, topic: MakeTopic, tmp_path: Path
 ) -> None:

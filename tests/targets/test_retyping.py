@@ -248,9 +248,8 @@ def test_deleted_keys_of_another_type(lake: Lake) -> None:
     assert {row["id"] for row in deleted.rows} == {"a", "b"}
 
 
-@pytest.mark.parametrize(
-    "deletes", [pytest.param("soft", marks=pytest.mark.slow("as with hard deletes, once more")), "hard"]
-)
+@pytest.mark.slow("some merges")
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
 @pytest.mark.parametrize("alone", [False, pytest.param(True, marks=MORE)])
 def test_a_table_that_is_created_again_has_a_new_key(lake: Lake, deletes: str, *, alone: bool) -> None:
     """After DROP TABLE the target takes the key and types of the next CREATE TABLE; a live row refuses a new key."""
