@@ -26,7 +26,12 @@ MUTANTS = 20_000
 
 
 @pytest.mark.parametrize(
-    ("mutants", "around"), [(8, 60), pytest.param(MUTANTS // len(SCENARIOS), 5000, marks=pytest.mark.slow("minutes"))]
+    ("mutants", "around"),
+    [
+        (8, 60),
+        pytest.param(200, 1000, marks=pytest.mark.slow("1,600 mutants")),
+        pytest.param(MUTANTS // len(SCENARIOS), 5000, marks=pytest.mark.long("ten minutes")),
+    ],
 )
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_what_must_hold_of_damaged_messages_holds(scenario: str, mutants: int, around: int) -> None:

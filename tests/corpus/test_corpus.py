@@ -157,8 +157,16 @@ def compare(captured: Captured, sizes: Sizes, tables: list[tuple[str, str]], *, 
     return count
 
 
-SIZES = pytest.mark.parametrize("sizes", [whole, single, random_sizes(SEED)], ids=["whole", "single", f"random-{SEED}"])
 READ_WHOLE = "reads a file once for each of its tables"
+SIZES = pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param(whole, marks=pytest.mark.long(READ_WHOLE)),
+        pytest.param(single, marks=pytest.mark.slow(READ_WHOLE)),
+        pytest.param(random_sizes(SEED), marks=pytest.mark.long(READ_WHOLE)),
+    ],
+    ids=["whole", "single", f"random-{SEED}"],
+)
 
 
 @pytest.mark.parametrize("scenario", MATRICES)
@@ -196,7 +204,6 @@ def test_a_table_is_read_from_the_records_of_all_tables(scenario: str) -> None:
     assert compare(captured, random_sizes(SEED), [largest]) > 0
 
 
-@pytest.mark.slow(READ_WHOLE)
 @SIZES
 @pytest.mark.parametrize("scenario", MATRICES)
 def test_every_table_of_a_matrix_is_read_from_the_whole_file(scenario: str, sizes: Sizes) -> None:
@@ -206,7 +213,7 @@ def test_every_table_of_a_matrix_is_read_from_the_whole_file(scenario: str, size
     assert compare(captured, sizes, tables_with_rows(captured)) > 0
 
 
-@pytest.mark.slow(READ_WHOLE)
+@pytest.mark.long(READ_WHOLE)
 @pytest.mark.parametrize("scenario", VARIANTS)
 def test_every_table_of_a_variant_is_read_from_the_whole_file(scenario: str) -> None:
     """Every table of a variant decodes to the truth between the records of all others."""

@@ -37,7 +37,11 @@ pytestmark = pytest.mark.filterwarnings(
 SEED = 20261121
 FEW_ROWS = 300
 # Rows of each protocol, in each run.
-ROWS = [FEW_ROWS, pytest.param(10_000, marks=pytest.mark.slow("10,000 rows a protocol"))]
+ROWS = [
+    FEW_ROWS,
+    pytest.param(2_000, marks=pytest.mark.slow("2,000 rows a protocol")),
+    pytest.param(10_000, marks=pytest.mark.long("10,000 rows a protocol")),
+]
 PARTITIONS = 2
 NATIVE = "native debezium"
 # Up to v4.0.4 TiCDC loses the bytes of binary strings.

@@ -17,7 +17,11 @@ from ticdc_source.pipeline.record_frames import decode_rows, survey
 from ticdc_source.pipeline.rows import RECORD
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
-MORE = pytest.mark.slow("all variants of the corpus")
+MORE = pytest.mark.long("all variants of the corpus")
+OPERATIONS, TYPES = (
+    [f"{name}.{matrix}" for name in ("open-protocol.default", "canal-json.tidb-extension", "debezium.disable-schema")]
+    for matrix in ("ops", "types")
+)
 SEED = 20261122
 BATCH = 1000  # rows
 
@@ -75,8 +79,9 @@ def test_a_frame_has_each_ddl_of_which_it_has_a_copy(protocol: str, tasks: int) 
 
 
 @pytest.mark.parametrize("name", [
-    "open-protocol.default.ops", "canal-json.tidb-extension.ops", "debezium.disable-schema.ops",
-    *(pytest.param(name, marks=MORE) for name in (*MATRICES, *VARIANTS, *STREAMS)),
+    *OPERATIONS,
+    *(pytest.param(name, marks=pytest.mark.slow("tables of each type")) for name in TYPES),
+    *(pytest.param(name, marks=MORE) for name in (*MATRICES, *VARIANTS, *STREAMS) if name not in OPERATIONS + TYPES),
 ])  # fmt: skip
 def test_a_frame_is_read_as_a_topic(name: str) -> None:
     """The rows and the schema of every table of a capture are those that a read of Kafka gives."""

@@ -70,6 +70,7 @@ def test_all_protocols_give_the_tables_of_sql(broker: Kafka, tmp_path: Path) -> 
     assert not SPARK_LEAVES & ({path.name for path in ROOT.iterdir()} - files)
 
 
+@pytest.mark.long("a JVM of its own")
 @OWN_JVM
 def test_one_wrong_value_is_found(broker: Kafka, tmp_path: Path) -> None:
     """If one value of the truth is wrong, the demo fails and shows the value."""

@@ -120,7 +120,13 @@ def test_a_log_of_changes(spark: SparkSession, feed: Callable[[str], Feed], tmp_
 
 
 @COPIES
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        name if name == "canal-json" else pytest.param(name, marks=pytest.mark.long("the same with another protocol"))
+        for name in PROTOCOLS
+    ],
+)
 def test_a_copy_continues(spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path, protocol: str) -> None:
     """A copy made in several runs, with an added column and repeated changes in between, has the rows of SQL."""
     changes = feed(protocol)

@@ -103,7 +103,7 @@ def servers(broker: Kafka) -> str:
     return broker.bootstrap_servers
 
 
-@pytest.fixture(params=["sliced", pytest.param("record by record", marks=pytest.mark.slow("as sliced, once more"))])
+@pytest.fixture(params=["sliced", pytest.param("record by record", marks=pytest.mark.long("as sliced, once more"))])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each way of taking records from kafka-python, one after the other."""
     if request.param != "sliced":

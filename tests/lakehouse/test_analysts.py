@@ -24,7 +24,9 @@ CONFIG = SyncConfig(
 @pytest.mark.spark
 @pytest.mark.versions
 @pytest.mark.timeout(SECONDS + 600)
-@pytest.mark.parametrize("engine", NEWEST)
+@pytest.mark.parametrize(
+    "engine", [pytest.param("delta", marks=pytest.mark.long("as with Iceberg, minutes longer")), "iceberg"]
+)
 def test_what_analysts_choose(tmp_path: Path, broker: Kafka, engine: str) -> None:
     """Topics of a pattern join while it runs; views equal their tables, and a log has each change once after a kill."""
     python = interpreter(NEWEST[engine].pyspark)

@@ -76,7 +76,9 @@ def loaded(*, without: tuple[int, ...] = (), **changed: str) -> list[list[Any]]:
     return sorted([key, value] for key, value in {**rows, **{int(k[1:]): v for k, v in changed.items()}}.items())
 
 
-@pytest.mark.parametrize("engine", ["delta-4.4", "iceberg-1.12"])
+@pytest.mark.parametrize(
+    "engine", [pytest.param("delta-4.4", marks=pytest.mark.long("the other tests have Delta")), "iceberg-1.12"]
+)
 def test_rows_of_before_and_changes_after(
     broker: Kafka, topic: Callable[..., str], tmp_path: Path, engine: str
 ) -> None:
@@ -120,7 +122,9 @@ def test_rows_of_before_and_changes_after(
     assert second["tables"][str(ORDERS)]["resolved_ts"] == AT + 5
 
 
-@pytest.mark.parametrize("trigger", [(), ("1 second",)])
+@pytest.mark.parametrize(
+    "trigger", [pytest.param((), marks=pytest.mark.long("as beside a stream that goes on")), ("1 second",)]
+)
 def test_a_table_that_is_selected_later(
     broker: Kafka, topic: Callable[..., str], tmp_path: Path, trigger: tuple[str, ...]
 ) -> None:

@@ -72,14 +72,14 @@ def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, native_path:
     return pa.Table.from_batches(batches, schema)
 
 
-WHOLE_FILES = ["records of the table", pytest.param("whole file", marks=pytest.mark.slow("reads a file once a table"))]
+WHOLE_FILES = ["records of the table", pytest.param("whole file", marks=pytest.mark.long("reads a file once a table"))]
 # One variant of each protocol in `make test`, where tests/corpus/test_corpus.py compares all with the truth.
 FIRST = {"open-protocol.default", "canal-json.tidb-extension", "debezium.disable-schema"}
 EACH_VARIANT = [
     name if name in FIRST else pytest.param(name, marks=pytest.mark.slow("reads each table thrice"))
     for name in SCENARIOS
 ]
-WHOLE_STREAMS = ["around DDL", pytest.param("whole stream", marks=pytest.mark.slow("20,000 rows a stream"))]
+WHOLE_STREAMS = ["around DDL", pytest.param("whole stream", marks=pytest.mark.long("20,000 rows a stream"))]
 
 
 @pytest.mark.parametrize("matrix", ["types", "ops"])
@@ -150,7 +150,14 @@ def test_ticdcs_own_messages_take_the_native_path(work: str) -> None:
         assert getattr(found, attribute) == getattr(general, attribute)
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(60, marks=pytest.mark.slow("2,400 messages, each read twice"))])
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        2,
+        pytest.param(12, marks=pytest.mark.slow("480 messages, each read twice")),
+        pytest.param(60, marks=pytest.mark.long("2,400 messages, each read twice")),
+    ],
+)
 @pytest.mark.parametrize("scenario", MANGLED)
 def test_the_native_path_has_the_errors_of_the_general_path(scenario: str, rounds: int) -> None:
     """Each mangled message among whole ones has the rows, or the corrupt record, of the general path."""
@@ -244,7 +251,12 @@ ROWS = {"canal-json": (b'"old":', b"\0"), "debezium": (b'"transaction":null,', b
     ],
 )
 @pytest.mark.parametrize(
-    ("rounds", "natively"), [(50, 1), pytest.param(700, 21, marks=pytest.mark.slow("700 reads, each by both paths"))]
+    ("rounds", "natively"),
+    [
+        (50, 1),
+        pytest.param(150, 5, marks=pytest.mark.slow("150 reads, each by both paths")),
+        pytest.param(700, 21, marks=pytest.mark.long("700 reads, each by both paths")),
+    ],
 )
 def test_mangled_rows_have_the_results_of_the_general_path(
     scenario: str, table: str, rounds: int, natively: int

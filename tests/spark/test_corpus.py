@@ -22,7 +22,7 @@ OTHERS = (pytest.param(name, marks=pytest.mark.slow("the same with another proto
 EVERY_TYPE = "t_all"
 
 
-@pytest.mark.parametrize("tables", [EVERY_TYPE, pytest.param("all", marks=pytest.mark.slow("33 reads a protocol"))])
+@pytest.mark.parametrize("tables", [EVERY_TYPE, pytest.param("all", marks=pytest.mark.long("33 reads a protocol"))])
 @pytest.mark.parametrize("scenario", [SCENARIOS[0], *OTHERS])
 def test_rows_are_the_sql_truth(
     spark: SparkSession, servers: str, topic: MakeTopic, scenario: str, tables: str
