@@ -69,6 +69,7 @@ def test_each_option_goes_where_it_has_a_meaning() -> None:
         "tableDDL": "CREATE TABLE shop.orders (id bigint PRIMARY KEY)",
         "tables": "shop.*",
         "metadataColumnPrefix": "_",
+        "onDestructiveDDL": "ignore",  # the targets follow it
     }
     assert config.table_options() == {"shop.orders": {"schemaHints": "amount decimal(12,2)"}}
 

@@ -237,7 +237,8 @@ class SyncConfig:
             given["tableDDL"] = ";\n".join(text.strip().rstrip(";") for text in ddl if text)
         if self.tables:
             given["tables"] = ",".join(self.tables)
-        return {**given, "metadataColumnPrefix": self.column_prefix}
+        # A target follows DDL, and the reader's warning would say that nobody does.
+        return {**given, "metadataColumnPrefix": self.column_prefix, "onDestructiveDDL": "ignore"}
 
     def table_options(self) -> dict[str, dict[str, str]]:
         """Return the options of single tables that differ from those of all."""

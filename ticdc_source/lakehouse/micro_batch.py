@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from ticdc_source.errors import TargetError, TiCDCSourceError, UnexplainedChangeError
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse.config import SyncConfig, TableConfig
-from ticdc_source.lakehouse.failures import Shared, retried, text_of
+from ticdc_source.lakehouse.failures import Shared, retried, shared_cause, text_of
 from ticdc_source.lakehouse.kept_records import Bounds, KeptRecords
 from ticdc_source.lakehouse.loading import COMPLETE
 from ticdc_source.lakehouse.names import Layout
@@ -141,6 +141,8 @@ class MicroBatch:
             since = self.facts.batch_id if status.set_aside_batch is None else status.set_aside_batch
             return Outcome(replace(status, set_aside_batch=since))
         if wrong is not None:
+            if shared_cause(wrong) is not None:
+                raise wrong
             return self._set_aside(status, wrong)
         try:
             loading = self._loading(status)
