@@ -22,6 +22,7 @@ from ticdc_source.lakehouse import loading, merge_into
 from ticdc_source.lakehouse.loading import Destination, LoadProgress, LoadReport, load_tables
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.snapshots.gc import GCState
+from ticdc_source.targets.write_settings import WriteSettings
 
 ALL = TableFilter()
 
@@ -78,7 +79,7 @@ def test_a_killed_load_continues(
     lake: Lake, tidb: TiDB, load: Callable[..., LoadReport], table: TableName, deletes: Literal["soft", "hard"] | None
 ) -> None:
     """Killed after every single write, while TiDB splits its regions, a load reads no range that a target has."""
-    place = replace(target(table), deletes=deletes)
+    place = replace(target(table), settings=WriteSettings(deletes=deletes))
     kills = 0
     while True:
         lake.crash_at = len(lake.writes) + 1

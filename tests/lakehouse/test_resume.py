@@ -40,6 +40,7 @@ def test_a_log_that_failed_after_its_commit_has_each_change_once(lake: Lake, tmp
     obstruct(lake, LOG)
     failed = sync.batch(1, insert("e", 2, 20, key=False), insert("k", 2, 21))
     free(lake)
+    assert list(tmp_path.glob("aside/*"))
     sync.batch(2, insert("e", 3, 30, key=False), insert("k", 3, 31))
     sync.end()
     assert list(failed.set_aside) == ["shop.e"]
@@ -49,6 +50,7 @@ def test_a_log_that_failed_after_its_commit_has_each_change_once(lake: Lake, tmp
     assert sync.ids("e__log") == [1, 2, 3]
     assert sync.ids("k") == [1, 2, 3]
     assert sync.reports[-1].resumed == ("shop.e",)
+    assert not list(tmp_path.glob("aside/*"))
     assert sync.status("e").state == "following"
     assert sync.batch(3, insert("e", 4, 40, key=False)).set_aside == {}
     assert sync.ids("e__log") == [1, 2, 3, 4]

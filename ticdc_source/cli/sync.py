@@ -26,7 +26,7 @@ from ticdc_source.tso import of_ms, utc
 
 if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_source.lakehouse.config import SyncConfig
-    from ticdc_source.lakehouse.database_sync import BatchReport
+    from ticdc_source.lakehouse.reports import BatchReport
     from ticdc_source.lakehouse.status import TableStatus
 
 __all__ = ["SUMMARY", "add_arguments", "run"]

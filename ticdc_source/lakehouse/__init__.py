@@ -13,7 +13,8 @@ need no Spark.
 """
 
 from ticdc_source.lakehouse.config import MaintainConfig, SyncConfig, TableConfig
-from ticdc_source.lakehouse.database_sync import SyncReport, sync
+from ticdc_source.lakehouse.database_sync import sync
+from ticdc_source.lakehouse.reports import SyncReport
 from ticdc_source.lakehouse.tidb_config import TiDBConfig
 from ticdc_source.targets.history import scd2_view
 from ticdc_source.targets.log import LogReport, append_log, is_merged
