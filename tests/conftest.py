@@ -89,9 +89,9 @@ def _closing_at_once(close: Callable[[Any], None]) -> Callable[[Any], None]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with what it needs, and long ones as slow; put each into its group for pytest-xdist.
 
-    One process runs all tests of a group: those that use the Spark session, those of the lakehouse that do, the others
-    that need a broker, and the rest file by file, in this order. The marker `xdist_group` puts tests into a group of
-    their own.
+    One process runs all tests of a group: those that use the Spark session, the slow ones of the lakehouse that do, the
+    others that need a broker, and the rest file by file, in this order. The marker `xdist_group` puts tests into a
+    group of their own.
     """
     for item in items:
         for name in set(MARKED_FIXTURES).intersection(getattr(item, "fixturenames", ())):
@@ -115,7 +115,9 @@ def _group(item: pytest.Item) -> str:
     if marker is not None:
         return str(marker.args[0])
     if "spark" in getattr(item, "fixturenames", ()):
-        return "lakehouse" if LAKEHOUSE.intersection(item.path.parents) else "spark"
+        # A session of their own would take longer to start than the few that `make test` has of them run.
+        apart = LAKEHOUSE.intersection(item.path.parents) and item.get_closest_marker("slow")
+        return "lakehouse" if apart else "spark"
     return "broker" if item.get_closest_marker("broker") or item.get_closest_marker("spark") else ""
 
 

@@ -127,6 +127,7 @@ def test_stages_name_the_value_that_differs() -> None:
         check_both_are_equal(rows_, others)
 
 
+@pytest.mark.slow("a tool, no part of the package")
 def test_the_benchmarks_are_listed() -> None:
     """`--list` names every benchmark and runs none."""
     done = subprocess.run(
@@ -181,6 +182,7 @@ def test_a_record_batch_reports_what_it_holds() -> None:
     assert len(plain.data) > 10_000
 
 
+@pytest.mark.slow("a tool, no part of the package")
 @ON_LINUX
 def test_peak_memory_includes_freed_memory() -> None:
     """The peak memory of a process includes memory that it has returned."""
@@ -229,6 +231,7 @@ def test_two_results_are_compared_figure_by_figure(tmp_path: Path, capsys: pytes
     assert compare.main([paths[0], str(other)]) == 1
 
 
+@pytest.mark.slow("a tool, no part of the package")
 def test_a_chart_is_drawn(tmp_path: Path) -> None:
     """A result with a chart, stacked or not, is drawn as a PNG file, and a result without one is not."""
     pytest.importorskip("matplotlib", reason="in the dependency group 'benchmarks'")

@@ -26,7 +26,7 @@ MUTANTS = 20_000
 
 
 @pytest.mark.parametrize(
-    ("mutants", "around"), [(20, 200), pytest.param(MUTANTS // len(SCENARIOS), 5000, marks=pytest.mark.slow("minutes"))]
+    ("mutants", "around"), [(8, 60), pytest.param(MUTANTS // len(SCENARIOS), 5000, marks=pytest.mark.slow("minutes"))]
 )
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_what_must_hold_of_damaged_messages_holds(scenario: str, mutants: int, around: int) -> None:
@@ -84,7 +84,7 @@ def test_faults_are_found(
 
 @pytest.mark.usefixtures("native_path")
 @pytest.mark.parametrize(
-    ("mutants", "size"), [(600, 100), pytest.param(20_000, 1000, marks=pytest.mark.slow("20,000 mutants a protocol"))]
+    ("mutants", "size"), [(150, 100), pytest.param(20_000, 1000, marks=pytest.mark.slow("20,000 mutants a protocol"))]
 )
 @pytest.mark.parametrize("protocol", native_fuzzing.SCENARIOS)
 def test_the_general_path_reads_all_that_native_code_accepts(protocol: str, mutants: int, size: int) -> None:

@@ -28,6 +28,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow("builds the site")
 def test_the_site_has_every_page(site: Path) -> None:
     """Each page of docs/ is a page of the site, and README, the changelog and CONTRIBUTING are pages too."""
     pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
@@ -37,6 +38,7 @@ def test_the_site_has_every_page(site: Path) -> None:
     assert not [name for name in names if not (site / str(name).replace("README", "index")).exists()]
 
 
+@pytest.mark.slow("builds the site")
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     """No page has a script, a style, a font or an image of another host."""
     loaded = re.compile(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=\"(?:https?:)?//")

@@ -44,7 +44,11 @@ def hostile(broker: Kafka, topic: Callable[..., str]) -> str:
     return name
 
 
-@pytest.mark.parametrize("is_terminal", [False, True], ids=["pipe", "terminal"])
+@pytest.mark.parametrize(
+    "is_terminal",
+    [pytest.param(False, marks=pytest.mark.slow("each command again")), True],
+    ids=["pipe", "terminal"],
+)
 def test_no_command_reaches_the_terminal(
     is_terminal: bool,
     broker: Kafka,

@@ -28,6 +28,7 @@ def texts(seed: int, count: int = 300) -> list[str]:
     return ["".join(generator.choices(alphabet, k=generator.randrange(1, 12))) for _ in range(count)]
 
 
+@pytest.mark.slow("a million characters")
 def test_every_character_that_is_not_printable_has_an_escape() -> None:
     """A text becomes printable, printable characters stay, and no two characters have the same escape."""
     characters = list(map(chr, range(0x110000)))

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings(
 )  # inference's notes are tested elsewhere
 
 SEED = 20261121
-FEW_ROWS = 2_000
+FEW_ROWS = 300
 # Rows of each protocol, in each run.
 ROWS = [FEW_ROWS, pytest.param(10_000, marks=pytest.mark.slow("10,000 rows a protocol"))]
 PARTITIONS = 2

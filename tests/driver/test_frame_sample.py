@@ -75,7 +75,7 @@ def test_a_frame_has_each_ddl_of_which_it_has_a_copy(protocol: str, tasks: int) 
 
 
 @pytest.mark.parametrize("name", [
-    "open-protocol.default.types", "canal-json.tidb-extension.ops", "debezium.disable-schema.types",
+    "open-protocol.default.ops", "canal-json.tidb-extension.ops", "debezium.disable-schema.ops",
     *(pytest.param(name, marks=MORE) for name in (*MATRICES, *VARIANTS, *STREAMS)),
 ])  # fmt: skip
 def test_a_frame_is_read_as_a_topic(name: str) -> None:

@@ -122,6 +122,7 @@ def test_the_demo_names_the_broker_that_readme_names() -> None:
     assert protocol_to_fill(["debezium"]) == "debezium"
 
 
+@pytest.mark.slow("a process of its own")
 def test_without_java_it_says_so(tmp_path: Path) -> None:
     """Without Java, the demo says what to install."""
     demo = subprocess.run(

@@ -88,13 +88,13 @@ def test_records_come_back(broker: Kafka, topic: Callable[..., str]) -> None:
 def test_order(broker: Kafka, topic: Callable[..., str]) -> None:
     """Many records of several partitions keep their order across slices and batches."""
     name = topic(partitions=3)
-    records: list[Record] = [(n % 3, None, b"%d" % n, [], None) for n in range(25_000)]
+    records: list[Record] = [(n % 3, None, b"%d" % n, [], None) for n in range(5_000)]
 
     produce(broker.bootstrap_servers, name, records, batch_bytes=4096)
 
     got = _read(broker, name)
     for partition in range(3):
-        assert [int(value) for at, _, _, value, *_ in got if at == partition] == list(range(partition, 25_000, 3))
+        assert [int(value) for at, _, _, value, *_ in got if at == partition] == list(range(partition, 5_000, 3))
 
 
 def test_large_record(broker: Kafka, topic: Callable[..., str]) -> None:
@@ -177,6 +177,7 @@ def test_sasl(broker: Kafka, topic: Callable[..., str], mechanism: str) -> None:
         assert name in consumer.topics()
 
 
+@pytest.mark.slow("waits for two refusals")
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
 def test_sasl_wrong_password(broker: Kafka, mechanism: str) -> None:
     """A login with a wrong password is refused."""
@@ -186,6 +187,7 @@ def test_sasl_wrong_password(broker: Kafka, mechanism: str) -> None:
         KafkaConsumer(**settings)
 
 
+@pytest.mark.slow("a broker of its own")
 def test_outlives_its_thread(own: LocalKafka) -> None:
     """A broker outlives the thread that started it, and has the given properties."""
     produce(own.bootstrap_servers, "thread", [(2, None, b"made with three partitions", [], None)])
@@ -209,6 +211,7 @@ def test_restart(own: LocalKafka) -> None:
     assert [row[3] for row in _read(own, "restart")] == [b"before", b"between"]
 
 
+@pytest.mark.slow("a broker of its own")
 def test_start_twice(own: LocalKafka) -> None:
     """A broker that runs is not started again."""
     with pytest.raises(RuntimeError, match="runs already"):
@@ -229,6 +232,7 @@ def test_pause(own: LocalKafka) -> None:
         assert len(admin.describe_cluster()["brokers"]) == 1
 
 
+@pytest.mark.slow("a broker of its own")
 def test_stop_leaves_nothing() -> None:
     """After the `with` block there is no process, no folder and no listener, even if the broker was paused."""
     with LocalKafka() as kafka:
@@ -248,6 +252,7 @@ def test_stop_leaves_nothing() -> None:
     kafka.stop()
 
 
+@pytest.mark.slow("a broker of its own")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # it is, and the child does next to nothing
 def test_forked_child_stops_nothing(own: LocalKafka) -> None:
     """A forked child that stops its copy of the broker does not stop the broker."""
@@ -288,6 +293,7 @@ def test_owner_ends(end: str, kind: str, count: int) -> None:
     assert _within(15, lambda: not _listens(address))  # its last threads may close the sockets a moment later
 
 
+@pytest.mark.slow("a broker of its own")
 def test_failed_start() -> None:
     """A broker that cannot start says why with the end of its log, and leaves no folder behind."""
     kafka = LocalKafka(properties={"num.io.threads": "no number"})

@@ -90,6 +90,7 @@ def test_lines_of_several_queries_are_not_mixed(tmp_path: Path) -> None:
     assert len(moments(read_lines(str(tmp_path)), "q")) == 2
 
 
+@pytest.mark.slow("draws pictures")
 def test_the_script_draws(tmp_path: Path) -> None:
     """The script draws a picture, and says how late the stream was."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install matplotlib")

@@ -176,6 +176,7 @@ def test_the_documentation_has_all_pictures_and_they_are_small() -> None:
     assert sum(files.values()) < 300_000
 
 
+@pytest.mark.slow("reads the demo of a whole day")
 def test_times_are_the_earliest_possible() -> None:
     """The tour gives no message a time before its commit, or before a message that TiCDC sent earlier."""
     times = [timestamp or 0 for *_, timestamp in records(read_messages(PROTOCOL))]

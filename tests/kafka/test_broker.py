@@ -365,7 +365,9 @@ class TestFetch:
         (bare,) = fetch(OffsetRange(name, 0, 0, 3), settings(servers), **HOW)
         assert bare.headers is None
 
-    @pytest.mark.parametrize("seed", range(5))
+    @pytest.mark.parametrize(
+        "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow("another seed")) for seed in (2, 3, 4))]
+    )
     def test_any_range_gives_exactly_its_records(self, servers: str, topic: MakeTopic, seed: int) -> None:
         """Whatever the range, the sizes of chunks and of fetches: its records, once, in order, in bounds."""
         rng = random.Random(seed)
@@ -442,7 +444,9 @@ class TestPaths:
     """What a real broker stores, by both paths: the same chunks' worth of records."""
 
     @pytest.mark.parametrize("codec", [None, *CODECS])
-    @pytest.mark.parametrize("log_append", [False, True])
+    @pytest.mark.parametrize(
+        "log_append", [False, pytest.param(True, marks=pytest.mark.slow("once more for each codec"))]
+    )
     def test_one_huge_batch_and_many_small_ones(
         self, servers: str, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch, codec: str | None, log_append: bool
     ) -> None:
@@ -509,6 +513,7 @@ class TestInvisibleRecords:
             assert read(servers, OffsetRange(name, 0, start, 8), kafka=committed) == []
         assert [offset for offset, _ in read(servers, OffsetRange(name, 0, 1, 5), kafka=committed)] == [1, 2]
 
+    @pytest.mark.slow("waits for the cleaner")
     def test_compaction(self, servers: str, topic: MakeTopic) -> None:
         """Offsets that compaction has emptied are passed over at the start, inside and at the end."""
         name = topic(
@@ -643,8 +648,16 @@ class TestDataLoss:
             assert offsets[:-50] == list(range(len(offsets) - 50))
             assert len(offsets) < 100
 
-    @pytest.mark.parametrize("fail", [True, False])
-    @pytest.mark.parametrize("left", [None, 0, 50])
+    @pytest.mark.parametrize(
+        ("left", "fail"),
+        [
+            (0, True),
+            *(
+                pytest.param(left, fail, marks=pytest.mark.slow("waits for three looks"))
+                for left, fail in ((0, False), (None, True), (None, False), (50, True), (50, False))
+            ),
+        ],
+    )
     def test_the_topic_is_deleted_or_made_anew(
         self, servers: str, topic: MakeTopic, left: int | None, fail: bool
     ) -> None:
@@ -672,7 +685,7 @@ class TestDataLoss:
         assert time.monotonic() - began < DEADLINE
         assert (name in topics_of(servers)) is (left is not None)
 
-    @pytest.mark.parametrize("start", [10, 15])
+    @pytest.mark.parametrize("start", [pytest.param(10, marks=pytest.mark.slow("waits for three looks")), 15])
     def test_a_range_beyond_the_end(self, servers: str, topic: MakeTopic, start: int) -> None:
         """Offsets that were planned and are not there are data loss, whether the start is there or not."""
         name = topic()
@@ -684,6 +697,7 @@ class TestDataLoss:
             assert read(servers, OffsetRange(name, 0, start, 20), fail_on_data_loss=False) == []
         assert time.monotonic() - began < DEADLINE
 
+    @pytest.mark.slow("waits for three looks")
     def test_a_missing_topic_is_not_created(self, servers: str, topic: MakeTopic) -> None:
         """A task for a topic that is not there fails, and does not make it."""
         name = topic() + "-missing"
@@ -728,6 +742,7 @@ class TestTrouble:
             rows += flat(chunks)
         assert rows == [(number, b"%d" % number) for number in range(2000)]
 
+    @pytest.mark.slow("freezes the broker of all tests")
     def test_a_frozen_broker_is_told_in_time(self, broker: Kafka, topic: MakeTopic) -> None:
         """A broker that stops answering is an error within the time-outs, in reading and in look-ups."""
         if not isinstance(broker, LocalKafka):

@@ -99,6 +99,7 @@ def chain(error: BaseException | None) -> str:
     return "\n".join(texts)
 
 
+@pytest.mark.slow("a broker of its own")
 @CLIENTS
 def test_a_token_lets_us_in(kafka: OAuthKafka, server: TokenServer, connect: Connect) -> None:
     """Look-ups and a read share a token, asked for with id, secret and scope; the broker takes an extension."""
@@ -113,6 +114,7 @@ def test_a_token_lets_us_in(kafka: OAuthKafka, server: TokenServer, connect: Con
     ]
 
 
+@pytest.mark.slow("a broker of its own")
 def test_kafkas_newer_names(kafka: OAuthKafka, server: TokenServer) -> None:
     """Id, secret and scope can be settings of their own, without a login module."""
     given = {
@@ -160,6 +162,7 @@ def test_a_token_that_expires_too_early(kafka: OAuthKafka, server: TokenServer) 
     assert len(server.tokens) == 1
 
 
+@pytest.mark.slow("a broker of its own")
 @CLIENTS
 def test_a_wrong_secret(
     kafka: OAuthKafka, server: TokenServer, connect: Connect, caplog: pytest.LogCaptureFixture
@@ -178,6 +181,7 @@ def test_a_wrong_secret(
     assert len(server.requests) == 1
 
 
+@pytest.mark.slow("a broker of its own")
 def test_a_token_that_the_broker_refuses(
     kafka: OAuthKafka, server: TokenServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -213,6 +217,7 @@ def test_an_endpoint_that_is_none(server: TokenServer, status: int, body: bytes,
     assert len(server.requests) == 1
 
 
+@pytest.mark.slow("a broker of its own")
 def test_an_endpoint_that_is_busy(kafka: OAuthKafka, server: TokenServer) -> None:
     """An endpoint that answers 503 is asked again."""
     server.answer = 503, b""
@@ -239,6 +244,7 @@ def test_an_endpoint_that_is_down(server: TokenServer) -> None:
     assert time.monotonic() - began < DEADLINE
 
 
+@pytest.mark.slow("a broker of its own")
 def test_a_token_in_a_file(kafka: OAuthKafka, server: TokenServer, tmp_path: Path) -> None:
     """`file:` names a file with a token, as in Java; nobody is asked for one."""
     file = tmp_path / "token"

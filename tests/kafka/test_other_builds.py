@@ -76,7 +76,13 @@ def read(options: dict[str, str], metrics: Path) -> tuple[Rows, list[dict[str, A
     return rows, [json.loads(line) for line in file.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("guard", GUARDS)
+@pytest.mark.parametrize(
+    "guard",
+    [
+        pytest.param(guard, marks=pytest.mark.slow("two reads")) if number else guard
+        for number, guard in enumerate(GUARDS)
+    ],
+)
 def test_rows_are_the_same(servers: str, topic: MakeTopic, guard: str, tmp_path: Path) -> None:
     """Nulls, headers, aborted transactions and compression: schema and rows are those of the tested version.
 

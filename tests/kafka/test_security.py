@@ -202,6 +202,7 @@ class TestTLS:
         }
 
     @pytest.mark.parametrize("connect", [NetworkClient, PlainClient])
+    @pytest.mark.slow("a broker of its own")
     def test_stores_in_files(self, tls_broker: str, certificates: Path, connect: Connect) -> None:
         """Look-ups and fetches work with PEM files, over several reads of a socket."""
         given = options(tls_broker, **self.files(certificates))
@@ -209,6 +210,7 @@ class TestTLS:
         (chunk,) = fetch(offset_range, client_settings(given, driver=False), max_records=10, max_bytes=10)
         assert chunk.values == [b"secret?"]
 
+    @pytest.mark.slow("a broker of its own")
     def test_stores_in_texts(self, tls_broker: str, certificates: Path) -> None:
         """Certificates and an encrypted key can be given as text."""
         given = {
@@ -241,6 +243,7 @@ class TestTLS:
         }
 
     @pytest.mark.parametrize(("suffix", "other"), [("jks", {}), ("p12", {}), ("p12", {"ssl_keystore_type": "JKS"})])
+    @pytest.mark.slow("a broker of its own")
     def test_stores_of_java(
         self, tls_broker: str, certificates: Path, suffix: str, other: dict[str, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -301,6 +304,7 @@ class TestTLS:
                 ranges(options("127.0.0.1:1", **self.stores(certificates, suffix)))
 
     @pytest.mark.parametrize("connect", [NetworkClient, PlainClient])
+    @pytest.mark.slow("a broker of its own")
     def test_an_untrusted_broker_is_told_at_once(self, tls_broker: str, certificates: Path, connect: Connect) -> None:
         """A certificate that nobody we trust has signed is not tried again and again."""
         given = self.files(certificates)
@@ -310,6 +314,7 @@ class TestTLS:
             ranges(options(tls_broker, **given), connect)
         assert time.monotonic() - began < DEADLINE
 
+    @pytest.mark.slow("a broker of its own")
     def test_a_name_that_is_not_the_brokers(self, tls_broker: str, certificates: Path) -> None:
         """The certificate must be for the host that is asked for, unless that check is turned off."""
         localhost = tls_broker.replace("127.0.0.1", "localhost")
@@ -328,6 +333,7 @@ class TestTLS:
             with pytest.raises(OptionError, match=r"ssl\.keystore"):
                 ranges(options("127.0.0.1:1", **given))
 
+    @pytest.mark.slow("a broker of its own")
     def test_a_client_without_a_certificate(self, tls_broker: str, certificates: Path) -> None:
         """A broker that wants a certificate and gets none is an error in time."""
         given = self.files(certificates, bootstrap_timeout_ms="1500")

@@ -105,7 +105,9 @@ SAID: dict[Callable[[], AbstractContextManager[str]], str] = {
 }
 
 
-@pytest.mark.parametrize("connect", [NetworkClient, PlainClient])
+@pytest.mark.parametrize(
+    "connect", [NetworkClient, pytest.param(PlainClient, marks=pytest.mark.slow("waits with another client"))]
+)
 @pytest.mark.parametrize("server", SAID, ids=lambda server: server.__name__)
 def test_the_error_names_the_cause(
     server: Callable[[], AbstractContextManager[str]], connect: Connect, caplog: pytest.LogCaptureFixture

@@ -107,10 +107,10 @@ def origin(row: Mapping[str, Any]) -> tuple[int, int, int]:
     [
         ("open-protocol.default.types", "UTC"),
         ("open-protocol.default.tz-shanghai", "Asia/Shanghai"),
-        ("canal-json.tidb-extension.types", "UTC"),
+        pytest.param("canal-json.tidb-extension.types", "UTC", marks=pytest.mark.slow("as content-compatible")),
         ("canal-json.content-compatible.types", "UTC"),
         ("canal-json.content-compatible.tz-shanghai", "Asia/Shanghai"),
-        ("debezium.tidb-extension.types", "UTC"),
+        pytest.param("debezium.tidb-extension.types", "UTC", marks=pytest.mark.slow("as with disable-schema")),
         ("debezium.disable-schema.types", "UTC"),
     ],
 )

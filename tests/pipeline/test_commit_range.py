@@ -156,6 +156,7 @@ def test_a_topic_is_not_silent_at_once() -> None:
     assert topics.end() == TSO
 
 
+@pytest.mark.slow("20,000 rows a stream")
 @pytest.mark.parametrize("scenario", ["stream.open-protocol", "stream.canal-json.tidb-extension"])
 def test_resolved_cuts_no_transaction(scenario: str) -> None:
     """Wherever a captured stream is cut, each commit below the resolved end is whole, except for replayed rows."""

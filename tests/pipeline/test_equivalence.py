@@ -73,11 +73,17 @@ def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, native_path:
 
 
 WHOLE_FILES = ["records of the table", pytest.param("whole file", marks=pytest.mark.slow("reads a file once a table"))]
+# One variant of each protocol in `make test`, where tests/corpus/test_corpus.py compares all with the truth.
+FIRST = {"open-protocol.default", "canal-json.tidb-extension", "debezium.disable-schema"}
+EACH_VARIANT = [
+    name if name in FIRST else pytest.param(name, marks=pytest.mark.slow("reads each table thrice"))
+    for name in SCENARIOS
+]
 WHOLE_STREAMS = ["around DDL", pytest.param("whole stream", marks=pytest.mark.slow("20,000 rows a stream"))]
 
 
 @pytest.mark.parametrize("matrix", ["types", "ops"])
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", EACH_VARIANT)
 @pytest.mark.parametrize("part", WHOLE_FILES)
 def test_the_native_path_has_the_rows_of_the_general_path(scenario: str, matrix: str, part: str) -> None:
     """Every table of a matrix has the rows of the general path on the native path, however chunks are cut."""
@@ -92,7 +98,14 @@ def test_the_native_path_has_the_rows_of_the_general_path(scenario: str, matrix:
             assert outcome(records, schema, sizes, native_path=True, **given) == expected
 
 
-@pytest.mark.parametrize("options", [{}, {"preimages": "false", "operations": "insert,update"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, marks=pytest.mark.slow("as with fewer images, once more")),
+        {"preimages": "false", "operations": "insert,update"},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize("part", WHOLE_STREAMS)
 def test_the_native_path_has_the_rows_of_a_stream(stream: str, options: dict[str, str], part: str) -> None:
@@ -137,7 +150,7 @@ def test_ticdcs_own_messages_take_the_native_path(work: str) -> None:
         assert getattr(found, attribute) == getattr(general, attribute)
 
 
-@pytest.mark.parametrize("rounds", [8, pytest.param(60, marks=pytest.mark.slow("2,400 messages, each read twice"))])
+@pytest.mark.parametrize("rounds", [2, pytest.param(60, marks=pytest.mark.slow("2,400 messages, each read twice"))])
 @pytest.mark.parametrize("scenario", MANGLED)
 def test_the_native_path_has_the_errors_of_the_general_path(scenario: str, rounds: int) -> None:
     """Each mangled message among whole ones has the rows, or the corrupt record, of the general path."""
@@ -230,8 +243,12 @@ ROWS = {"canal-json": (b'"old":', b"\0"), "debezium": (b'"transaction":null,', b
         ("debezium.include-start-ts", "t_num"),
     ],
 )
-@pytest.mark.parametrize("rounds", [150, pytest.param(700, marks=pytest.mark.slow("700 reads, each by both paths"))])
-def test_mangled_rows_have_the_results_of_the_general_path(scenario: str, table: str, rounds: int) -> None:
+@pytest.mark.parametrize(
+    ("rounds", "natively"), [(50, 1), pytest.param(700, 21, marks=pytest.mark.slow("700 reads, each by both paths"))]
+)
+def test_mangled_rows_have_the_results_of_the_general_path(
+    scenario: str, table: str, rounds: int, natively: int
+) -> None:
     """Messages with mangled rows have the values and failures of the general path."""
     captured = load(f"{scenario}.types")
     chooser = random.Random(f"{SEED} {scenario} {table}")
@@ -274,7 +291,7 @@ def test_mangled_rows_have_the_results_of_the_general_path(scenario: str, table:
         if isinstance(found, Decoded):
             in_native += len(found.change_types) > 0 and not found.parsed and not found.failures
 
-    assert native is None or in_native > rounds // 35
+    assert native is None or in_native >= natively
 
 
 # Bytes of an update, or of one message and the next, and what replaces them: too many rows here and too few there,
@@ -445,7 +462,7 @@ def test_numbers_of_equal_value_in_another_form_are_read_alike(protocol: str, pa
 
     (of_good,), (of_other,) = read_all(good), read_all(other)
     one, another = of_good[1:-1], of_other[1:-1]
-    for order in ("go", "og", "gogo", "gggoog"):
+    for order in ("og", "gggoog"):
         expected = ", ".join(one if letter == "g" else another for letter in order)
         assert read_all(*(good if letter == "g" else other for letter in order)) == {f"[{expected}]"}
 

@@ -113,7 +113,11 @@ def declared(captured: Captured, event: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("sizes", [whole, random_sizes(SEED)], ids=["whole", f"random-{SEED}"])
+@pytest.mark.parametrize(
+    "sizes",
+    [pytest.param(whole, marks=pytest.mark.slow("as in random chunks, once more")), random_sizes(SEED)],
+    ids=["whole", f"random-{SEED}"],
+)
 def test_a_topic_of_many_tables_has_exactly_the_events_that_were_written(scenario: str, sizes: Sizes) -> None:
     """Rows, DDL and watermarks of all tables come in the order of their partition, and a broadcast DDL event once."""
     captured = load(scenario)

@@ -489,7 +489,10 @@ def mangled(content: bytes, chooser: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("scenario", CLAIMED)
-def test_a_mangled_file_gives_rows_or_a_known_error(scenario: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("files", "errors"), [(12, 4), pytest.param(60, 31, marks=pytest.mark.slow("60 reads of each scenario"))]
+)
+def test_a_mangled_file_gives_rows_or_a_known_error(scenario: str, files: int, errors: int, tmp_path: Path) -> None:
     """A read ends with rows or with a DecodeError that has the message's address, whatever the file holds."""
     captured = load(scenario)
     location = stored(captured.files, tmp_path)
@@ -497,7 +500,7 @@ def test_a_mangled_file_gives_rows_or_a_known_error(scenario: str, tmp_path: Pat
     chooser = random.Random(f"{SEED} {scenario}")
     addresses, others = [], Counter[str]()
 
-    for _ in range(60):
+    for _ in range(files):
         name = chooser.choice(sorted(captured.files))
         (tmp_path / name).write_bytes(mangled(captured.files[name], chooser))
         try:
@@ -511,7 +514,7 @@ def test_a_mangled_file_gives_rows_or_a_known_error(scenario: str, tmp_path: Pat
             decoded.validate(full=True)
         (tmp_path / name).write_bytes(captured.files[name])
 
-    assert len(addresses) > 30, others
+    assert len(addresses) >= errors, others
     assert all(address.offset is not None for address in addresses)
 
 

@@ -218,8 +218,11 @@ def test_a_truncate_event_of_debezium_is_reported(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize(
     "part",
     [
-        ";", "RENAME ", "'", "\\'", "`", '"', "/*", "/* DROP ", "DROP /*", "# DROP ", "DROP PARTITION (",
-        "EXCHANGE PARTITION `",
+        "RENAME ", "'", "/* DROP ", "# DROP ", "EXCHANGE PARTITION `",
+        *(
+            pytest.param(part, marks=pytest.mark.slow("half a megabyte of statements"))
+            for part in (";", "\\'", "`", '"', "/*", "DROP /*", "DROP PARTITION (")
+        ),
     ],
 )  # fmt: skip
 def test_a_long_ddl_text_is_read_in_one_pass(part: str) -> None:

@@ -161,6 +161,7 @@ def test_schema_less_debezium_with_a_users_schema(load: Callable[..., DataFrame]
     assert load(name, "id int, day date").collect()[0]["day"] == datetime.date(2022, 1, 8)
 
 
+@pytest.mark.slow("some Spark queries")
 def test_offsets_and_timestamps(load: Callable[..., DataFrame], broker: Kafka, topic: MakeTopic) -> None:
     """Starting and ending offsets and timestamps limit the range as in Spark's Kafka source."""
     name = topic(1)
@@ -177,6 +178,7 @@ def test_offsets_and_timestamps(load: Callable[..., DataFrame], broker: Kafka, t
     assert load(name, maxRecordsPerPartition=3).count() == 10
 
 
+@pytest.mark.slow("some Spark queries")
 def test_subscribe_pattern_and_assign(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
     """A pattern selects topics, and `assign` selects partitions."""
     name = write(row(1), partitions=2)
@@ -206,6 +208,7 @@ def test_login_with_scram(spark: SparkSession, broker: Kafka, write: Callable[..
     assert "wrong-password-0815" not in str(raised.value)
 
 
+@pytest.mark.slow("as a temporary view of tests/spark/test_sql.py")
 def test_sql_views(spark: SparkSession, broker: Kafka, write: Callable[..., str]) -> None:
     """A temporary view reads with its options."""
     name = write(row(1))
@@ -263,6 +266,7 @@ def test_a_batch_cannot_start_at_latest(load: Callable[..., DataFrame], write: C
         frame.collect()
 
 
+@pytest.mark.slow("Spark starts a worker for each failed load")
 def test_a_missing_topic_is_named_and_not_created(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
     """Reading a missing topic is an error and does not create it."""
     name = write(row(1)) + "x"
@@ -278,6 +282,7 @@ def test_an_empty_topic_says_what_to_give(load: Callable[..., DataFrame], topic:
         load(topic())
 
 
+@pytest.mark.slow("Spark starts a worker for each failed load")
 def test_an_unreachable_broker_is_an_error_in_time(spark: SparkSession) -> None:
     """A broker that does not answer within the time-out is a KafkaUnavailableError."""
     reader = spark.read.format("ticdc").option("subscribe", "t").option("kafka.bootstrap.servers", "127.0.0.1:9")
@@ -286,6 +291,7 @@ def test_an_unreachable_broker_is_an_error_in_time(spark: SparkSession) -> None:
         reader.option("kafka.bootstrap.timeout.ms", "1500").option("fetchOffset.numRetries", "0").load()
 
 
+@pytest.mark.slow("Spark starts a worker for each failed load")
 def test_two_tables_are_listed(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
     """Without `tables`, the error for a topic of two tables lists them; so does the error for a misspelt table."""
     name = write(row(1), canal("INSERT", [{"id": "1"}], None, ID, table="other"))
@@ -309,6 +315,7 @@ def test_a_second_table_behind_the_sample_is_an_error(
         frame.collect()
 
 
+@pytest.mark.slow("Spark starts a worker for each failed load")
 def test_a_mixed_topic_is_refused(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
     """The error for two protocols in one topic names both and their addresses."""
     name = write(row(1), debezium("c", None, {"id": 1}))
@@ -321,6 +328,7 @@ def test_a_mixed_topic_is_refused(load: Callable[..., DataFrame], write: Callabl
         load(name, protocol="canal-json").collect()
 
 
+@pytest.mark.slow("Spark starts a worker for each failed load")
 @pytest.mark.parametrize(("message", "expected"), [
     ((None, b"\x00\x01\x02 garbage"), "it looks like avro with a Confluent registry"),
     ((None, b"id,name\n"), "the value begins"),
@@ -334,6 +342,7 @@ def test_an_unknown_protocol_is_described(
         load(write(message))
 
 
+@pytest.mark.slow("Spark starts a worker for each failed load")
 def test_a_colliding_column_is_an_error_that_names_the_option(
     load: Callable[..., DataFrame], write: Callable[..., str]
 ) -> None:

@@ -11,7 +11,13 @@ from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import Stream, write_rows
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow("a stream for each moment")) if number else case
+        for number, case in enumerate(CASES)
+    ],
+)
 @pytest.mark.parametrize("written_by", sorted(path.name for path in FOLDER.iterdir()))
 def test_a_stream_continues_from_a_checkpoint_of_a_release(
     spark: SparkSession, stream: MakeStream, servers: str, topic: MakeTopic, tmp_path: Path, written_by: str, case: str

@@ -137,6 +137,7 @@ def test_a_task_that_is_tried_again_connects_anew(
     assert seen == [([0, 1], 1), ([0, 1], 1), ([0, 1], 2), ([0, 1], 2)]
 
 
+@pytest.mark.slow("a broker of its own")
 @needs_admission_control
 def test_a_read_that_ends_early_closes_its_connection(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
@@ -202,6 +203,7 @@ def test_what_is_sent_to_workers_holds_no_connection(
     assert one.next(end) == end
 
 
+@pytest.mark.slow("waits for a broker")
 @needs_admission_control
 def test_a_restarted_reader_notices_a_topic_that_was_recreated_with_more_records(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
@@ -256,7 +258,9 @@ def test_a_replay_of_the_first_batch_reads_from_the_first_latest(
 
 
 @needs_admission_control
-@pytest.mark.parametrize("change", ["a partition more", "a topic less"])
+@pytest.mark.parametrize(
+    "change", ["a partition more", pytest.param("a topic less", marks=pytest.mark.slow("as a partition more"))]
+)
 def test_available_now_refuses_partitions_that_change(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven], change: str
 ) -> None:

@@ -99,6 +99,7 @@ def test_json_columns_as_variants(spark: SparkSession, broker: Kafka, topic: Mak
     ]
 
 
+@pytest.mark.slow("many Spark queries")
 def test_a_variant_is_the_bytes_of_parse_json(spark: SparkSession) -> None:
     """A VARIANT has the bytes of `parse_json`, for random documents and for numbers at the limits of types."""
     chooser = random.Random(SEED)

@@ -11,7 +11,10 @@ from examples.local_kafka import produce
 from tests.conftest import Kafka
 from tests.support.captured import load
 
-SCENARIOS = ["canal-json.claim-check-raw-value.snappy.large", "open-protocol.claim-check.lz4.large"]
+SCENARIOS = [
+    "canal-json.claim-check-raw-value.snappy.large",
+    pytest.param("open-protocol.claim-check.lz4.large", marks=pytest.mark.slow("the same with another protocol")),
+]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -116,6 +116,7 @@ def test_only_new_files_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert caplog.text.count("The metric files cannot be read") == 1
 
 
+@pytest.mark.slow("waits for a stream that is idle")
 def test_stalled_idle_and_replayed(
     stream: MakeStream, listener: MakeListener, servers: str, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -180,6 +181,7 @@ def test_stalled_idle_and_replayed(
     assert all(lag is None or lag >= 0 for report in reports for lag in (report.commit_lag, report.watermark_lag))
 
 
+@pytest.mark.slow("runs a stream")
 def test_what_is_known_without_files(
     stream: MakeStream, listener: MakeListener, servers: str, topic: MakeTopic, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -37,6 +37,7 @@ def test_the_cause_is_within_ten_lines(spark: SparkSession, *, planned: bool) ->
     assert sum("ticdc_source" in line and line.lstrip().startswith("File ") for line in lines) == 2
 
 
+@pytest.mark.slow("some failing Spark queries")
 def test_writing_says_that_the_source_only_reads(spark: SparkSession) -> None:
     """`.write.format("ticdc")` is refused with what to use instead."""
     writer = spark.range(1).write.format("ticdc").mode("append")

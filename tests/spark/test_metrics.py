@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.pipeline.test_metrics import assert_documented
@@ -18,6 +19,7 @@ def lines_in(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in sorted(folder.iterdir()) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow("runs a stream")
 def test_lines_have_the_documented_members(
     spark: SparkSession, stream: MakeStream, servers: str, topic: MakeTopic, tmp_path: Path
 ) -> None:

@@ -62,7 +62,15 @@ def summary_of(row: Row) -> tuple[Any, ...]:
     return partition, row["_op"], f"{row['_database']}.{row['_table']}"
 
 
-@pytest.mark.parametrize("protocol", ["open-protocol.default", "debezium.tidb-extension.disable-schema"])
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        "open-protocol.default",
+        pytest.param(
+            "debezium.tidb-extension.disable-schema", marks=pytest.mark.slow("the same with another protocol")
+        ),
+    ],
+)
 def test_a_mixed_topic_has_exactly_the_events_that_were_written(
     batch: Read, servers: str, topic: MakeTopic, protocol: str
 ) -> None:
@@ -77,6 +85,7 @@ def test_a_mixed_topic_has_exactly_the_events_that_were_written(
     assert len({row["_table"] for row in rows}) > 20
 
 
+@pytest.mark.slow("runs a stream")
 def test_a_stream_of_events_keeps_one_copy_of_each_ddl(
     spark: SparkSession, servers: str, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -195,6 +204,7 @@ def test_a_batch_ends_at_the_resolved_commit(batch: Read, servers: str, topic: M
     assert [row["id"] for row in rest] == [3, 4, 5]
 
 
+@pytest.mark.slow("failing Spark queries")
 def test_resolved_needs_watermarks_and_an_end(spark: SparkSession, batch: Read, servers: str, topic: MakeTopic) -> None:
     """The error for a missing watermark names the partition; a stream refuses `endingCommitTs=resolved`."""
     name = topic()
@@ -207,6 +217,7 @@ def test_resolved_needs_watermarks_and_an_end(spark: SparkSession, batch: Read, 
         stream.option("endingCommitTs", "resolved").load().writeStream.format("noop").start().awaitTermination(60)
 
 
+@pytest.mark.slow("some Spark queries")
 def test_a_destructive_ddl_fails_the_query(batch: Read, servers: str, topic: MakeTopic) -> None:
     """With `onDestructiveDDL=fail`, TRUNCATE fails the read with the statement."""
     name = topic()
@@ -219,9 +230,8 @@ def test_a_destructive_ddl_fails_the_query(batch: Read, servers: str, topic: Mak
     assert batch(name).count() == 1
 
 
-@pytest.mark.parametrize("protocol", [
-    "open-protocol", pytest.param("debezium", marks=pytest.mark.slow("the same with another protocol")),
-])  # fmt: skip
+@pytest.mark.slow("a batch and a stream, each from many offsets")
+@pytest.mark.parametrize("protocol", ["open-protocol", "debezium"])
 def test_each_ddl_of_which_a_read_has_a_copy_comes_once(
     batch: Read, stream: MakeStream, servers: str, topic: MakeTopic, protocol: str
 ) -> None:
@@ -255,6 +265,7 @@ def test_each_ddl_of_which_a_read_has_a_copy_comes_once(
     assert all(offset["$ddl"][name].keys() == {"0"} for offset in one.offsets())
 
 
+@pytest.mark.slow("some Spark queries")
 def test_records_come_as_they_were_written(
     spark: SparkSession, batch: Read, servers: str, topic: MakeTopic, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_table_loses_its_options(spark: SparkSession, options: dict[str, str],
     assert stream.ids() == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow("some Spark queries")
 def test_two_actions_on_a_frame(spark: SparkSession, options: dict[str, str], servers: str) -> None:
     """All actions on a DataFrame see the records that the first one saw; a new DataFrame sees later ones too."""
     frame = spark.read.format("ticdc").options(**options).load()

@@ -33,6 +33,7 @@ def test_available_now_reads_the_backlog_in_limited_batches(stream: MakeStream, 
     assert max(sizes(query)) <= 7
 
 
+@pytest.mark.slow("runs a stream")
 def test_once_ignores_the_limit(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """Trigger.Once reads everything in one micro-batch and ignores maxOffsetsPerTrigger."""
     name = topic()
@@ -106,6 +107,7 @@ def test_two_actions_in_foreach_batch_see_the_same_rows(stream: MakeStream, serv
     assert seen == [(0, 3, list(range(1500)), 1500), (1, 3, list(range(1500, 3000)), 1500)]
 
 
+@pytest.mark.slow("runs a stream")
 def test_progress_shows_how_far_the_stream_is(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """The progress of each batch has its end and the ends of the partitions; the difference is the lag."""
     name = topic(2)
@@ -118,6 +120,7 @@ def test_progress_shows_how_far_the_stream_is(stream: MakeStream, servers: str, 
     assert json.loads(sources[-1]["endOffset"])[name] == {"0": 10, "1": 10}
 
 
+@pytest.mark.slow("runs a stream")
 def test_offsets_in_the_checkpoint_are_laid_out_as_spark_does(
     stream: MakeStream, servers: str, topic: MakeTopic
 ) -> None:
@@ -134,6 +137,7 @@ def test_offsets_in_the_checkpoint_are_laid_out_as_spark_does(
     assert [list(offset[name]) for offset in one.offsets()] == [[str(partition) for partition in range(11)]] * 2
 
 
+@pytest.mark.slow("waits")
 def test_an_idle_stream_makes_no_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """While no record comes, no micro-batch is planned, however many partitions there are."""
     name = topic(11)
@@ -166,6 +170,7 @@ def test_new_partitions_are_read_from_their_start(stream: MakeStream, servers: s
     assert one.offsets()[-1] == {name: {"0": 3, "1": 2, "2": 2}}
 
 
+@pytest.mark.slow("runs a stream")
 def test_a_stream_may_start_before_its_topic_exists(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """With protocol, table and schema given, a stream waits for an empty or missing topic, and misses no record."""
     empty, missing = topic(), f"{topic()}-missing"
@@ -254,6 +259,7 @@ def test_workers_killed_between_batches_are_replaced(
     assert one.ids() == list(range(10))
 
 
+@pytest.mark.slow("runs a stream")
 def test_a_refused_login_ends_the_stream_without_the_password(
     spark: SparkSession, broker: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:

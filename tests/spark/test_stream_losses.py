@@ -107,6 +107,7 @@ def test_a_topic_that_is_recreated_under_a_running_stream(stream: MakeStream, se
     assert one.ids() == [*range(5), *range(100, 126)]
 
 
+@pytest.mark.slow("runs a stream")
 def test_a_topic_that_is_deleted_under_a_running_stream(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """A stream whose topic is deleted fails, and the error names the partitions."""
     name = topic(2)

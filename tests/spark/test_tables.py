@@ -154,6 +154,7 @@ class Sync:
         return frame.collect() if "id" in frame.columns else []
 
 
+@pytest.mark.slow("runs a stream")
 def test_a_micro_batch_is_split_into_typed_tables(
     servers: str, topic: MakeTopic, stream: MakeStream, tmp_path: Path
 ) -> None:

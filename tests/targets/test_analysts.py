@@ -82,7 +82,9 @@ def test_a_column_of_this_name_is_refused(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(("time_as", "stored"), [
-    (None, (3_020_399_000_000, -3_600_020_000, 7_250_000)),
+    pytest.param(
+        None, (3_020_399_000_000, -3_600_020_000, 7_250_000), marks=pytest.mark.slow("as with text, once more")
+    ),
     ("text", ("838:59:59", "-01:00:00.020", "00:00:07.25")),
 ])  # fmt: skip
 def test_time_is_a_number_or_text(lake: Lake, time_as: str | None, stored: tuple[Any, ...]) -> None:
@@ -100,6 +102,7 @@ def test_time_is_a_number_or_text(lake: Lake, time_as: str | None, stored: tuple
     assert lake.rows(LOG) == lake.rows(TARGET)
 
 
+@pytest.mark.slow("some merges")
 def test_a_default_of_a_time_is_stored_as_the_others_are(lake: Lake) -> None:
     """Older rows have the default of a new TIME column as text too."""
     columns = StructType([TIMES["id"], StructField("t", DayTimeIntervalType(), metadata=TIMES["exact"].metadata)])
@@ -149,6 +152,7 @@ def test_text_of_a_time_follows_the_digits_of_its_type(lake: Lake, deletes: str)
     assert lake.rows(TARGET, "id", "u") == list(enumerate(texts, 1))
 
 
+@pytest.mark.slow("some merges")
 def test_time_is_not_stored_in_two_ways(lake: Lake) -> None:
     """A target keeps what it was created with: the other one is an error if there is a TIME, and so is a wrong word."""
     writer = Writer(lake)

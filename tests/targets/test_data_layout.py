@@ -47,6 +47,7 @@ def test_what_an_engine_lacks(layout: DataLayout, engine: str, error: str) -> No
         DataLayout(("bucket(4, nope)",)).in_sql(TARGET, COLUMNS)
 
 
+@pytest.mark.slow("some merges")
 def test_a_layout_is_chosen_once(lake: Lake) -> None:
     """A target is created with its layout; afterwards another one is an error, and none is no question."""
     writer = Writer(lake)

@@ -51,6 +51,7 @@ def test_each_version_of_a_row_is_there_once(lake: Lake) -> None:
         scd2_view(lake.spark, LOG)
 
 
+@pytest.mark.slow("some merges")
 def test_only_nulls_decide_no_type_of_a_log(lake: Lake) -> None:
     """A log gets a column whose type is not decided with its first value; once it has it, the log's type decides."""
     first = append(lake, 0, [("insert", 10, 1, None, None)], OPEN)
@@ -64,6 +65,7 @@ def test_only_nulls_decide_no_type_of_a_log(lake: Lake) -> None:
     assert [row["price"] for row in lake.tables[LOG].rows] == prices
 
 
+@pytest.mark.slow("some merges")
 def test_a_precision_that_nothing_states_widens_no_log(lake: Lake) -> None:
     """A log keeps its decimal type while values without a stated precision fit, and widens when one does not."""
     append(lake, 0, [("insert", 10, 1, Decimal("1.50"))], "id int, price decimal(10,2)")

@@ -32,7 +32,9 @@ HISTORY: list[Change] = [
 AT_THE_END = [(1, "A"), (4, "c")]
 
 
-@pytest.mark.parametrize("deletes", ["soft", "hard"])
+@pytest.mark.parametrize(
+    "deletes", ["soft", pytest.param("hard", marks=pytest.mark.slow("as with soft deletes, once more"))]
+)
 def test_any_order_of_micro_batches_gives_the_same_rows(lake: Lake, deletes: str) -> None:
     """However changes are mixed and repeated over micro-batches, the rows are those of the newest image of each key."""
     chance = random.Random(7)
@@ -64,6 +66,7 @@ def test_a_delete_with_its_key_only_keeps_the_values(lake: Lake) -> None:
     assert [row["id"] for row in lake.tables[TARGET].rows] == [2]
 
 
+@pytest.mark.slow("some merges")
 def test_a_hard_delete_is_remembered_until_it_is_purged(lake: Lake) -> None:
     """A late insert of a deleted row stays out while its tombstone is there; a newer insert comes in."""
     writer = Writer(lake, deletes="hard")
@@ -123,7 +126,9 @@ def test_the_target_decides_the_type_of_a_column_with_nulls_only(lake: Lake) -> 
     assert lake.rows(TARGET, "id", "price", "note", "day") == [(1, None, None, None), (2, None, None, None)]
 
 
-@pytest.mark.parametrize("deletes", ["soft", "hard"])
+@pytest.mark.parametrize(
+    "deletes", [pytest.param("soft", marks=pytest.mark.slow("as with hard deletes, once more")), "hard"]
+)
 def test_a_target_does_not_get_a_column_before_a_value_tells_its_type(lake: Lake, deletes: str) -> None:
     """A column with NULLs only is left out of the target, and comes with the type of its first value."""
     writer = Writer(lake, deletes=deletes)
@@ -137,6 +142,7 @@ def test_a_target_does_not_get_a_column_before_a_value_tells_its_type(lake: Lake
     assert lake.rows(TARGET, "id", "price") == [(1, None), (2, Decimal("1.50"))]
 
 
+@pytest.mark.slow("some merges")
 def test_values_that_the_sample_did_not_have_are_kept(lake: Lake) -> None:
     """If the changes have values in such a column, the target's type must hold them, and a new one has the default."""
     value = Decimal("1.500000000000000001")
@@ -154,6 +160,7 @@ def test_values_that_the_sample_did_not_have_are_kept(lake: Lake) -> None:
     assert [value, Decimal(123456789)] == [price for _, price in lake.rows(TARGET, "id", "price")][2:]
 
 
+@pytest.mark.slow("some merges")
 def test_a_precision_that_nothing_states_widens_no_target(lake: Lake) -> None:
     """A target keeps its precision while values of an unstated one fit, and widens when one does not."""
     new = Writer(lake).merge(0, [("insert", 10, 1, Decimal("1.50"))], LONG_PRICE)
@@ -267,6 +274,7 @@ def test_older_rows_get_defaults_and_renamed_values_once(lake: Lake) -> None:
         assert lake.rows(TARGET) == [(1, 7, 1), (2, 7, 2), (3, 7, 3), (4, 1, None)]
 
 
+@pytest.mark.slow("some merges")
 def test_columns_of_different_types_that_exchange_their_names_are_exchanged_by_hand(lake: Lake) -> None:
     """The error says what to do; then the target has the new names, and changes from before get them too."""
     writer = Writer(lake)
@@ -290,6 +298,7 @@ def test_columns_of_different_types_that_exchange_their_names_are_exchanged_by_h
     assert lake.rows(TARGET, "id", "m", "n") == [(1, "a", 1), (2, "b", 2), (3, "c", 3)]
 
 
+@pytest.mark.slow("some merges")
 def test_an_emptied_table_keeps_late_rows_out(lake: Lake) -> None:
     """TRUNCATE deletes older rows, also those that come later, and the target is complete up to its commit-ts."""
     writer = Writer(lake)

@@ -70,6 +70,7 @@ VARCHAR, INT = "string;varchar(10)", "int;int"
 TO_INT = ddl("ALTER TABLE t MODIFY v int", 20)
 
 
+@pytest.mark.slow("some merges")
 def test_a_column_that_is_added_again_begins_anew(lake: Lake) -> None:
     """DROP and ADD with another type: older rows have the default, and the values of before stay aside."""
     writer = Writer(lake, keys=None)
@@ -83,6 +84,7 @@ def test_a_column_that_is_added_again_begins_anew(lake: Lake) -> None:
         assert lake.rows(TARGET, "id", "v", "v__until_21") == [(1, 7, "abc"), (2, 5, None), (3, 7, None)]
 
 
+@pytest.mark.slow("some merges")
 @pytest.mark.parametrize("alone", [False, pytest.param(True, marks=MORE)])
 def test_a_name_that_another_column_had(lake: Lake, *, alone: bool) -> None:
     """RENAME v TO w, then ADD v: w has the values, also if the DDL comes alone and v has the same type."""
@@ -99,6 +101,7 @@ def test_a_name_that_another_column_had(lake: Lake, *, alone: bool) -> None:
         assert lake.rows(TARGET, "id", "w", "v") == [(1, "abc", default), (2, "w", later)]
 
 
+@pytest.mark.slow("some merges")
 def test_changes_from_both_sides_of_an_event(lake: Lake) -> None:
     """Changes of both types come as text; the target gets the new type with the first changes that show it."""
     writer = Writer(lake, keys=None)
@@ -141,6 +144,7 @@ def test_values_that_only_tidb_converts_are_refused(lake: Lake, old: str, value:
     assert lake.rows(TARGET, "id", "v") == [(1, later), (2, later)]
 
 
+@pytest.mark.slow("some merges")
 def test_numbers_stand_for_labels_and_bits(lake: Lake) -> None:
     """A target that began without the DDL of an ENUM and a SET keeps their numbers when labels become known."""
     writer = Writer(lake, keys=None)
@@ -152,6 +156,7 @@ def test_numbers_stand_for_labels_and_bits(lake: Lake) -> None:
     assert lake.rows(TARGET, "id", "e", "s") == [(1, 2, 5), (2, 3, 5), (3, None, 0)]
 
 
+@pytest.mark.slow("some merges")
 @pytest.mark.parametrize("alone", [False, pytest.param(True, marks=MORE)])
 def test_numbers_follow_labels_that_are_reordered(lake: Lake, *, alone: bool) -> None:
     """A target that keeps numbers gets those of the new order, once; a number whose label is gone is refused."""
@@ -210,6 +215,7 @@ def test_a_renamed_column_of_another_type(lake: Lake) -> None:
         assert lake.rows(TARGET, "id", "w")[-1] == (5, 8)
 
 
+@pytest.mark.slow("some merges")
 def test_a_renamed_time_is_no_number(lake: Lake) -> None:
     """CHANGE of a TIME to text is refused: the target has its microseconds, and not its text."""
     writer = Writer(lake, keys=None)
@@ -242,6 +248,7 @@ def test_deleted_keys_of_another_type(lake: Lake) -> None:
     assert {row["id"] for row in deleted.rows} == {"a", "b"}
 
 
+@pytest.mark.slow("some merges")
 @pytest.mark.parametrize("deletes", ["soft", "hard"])
 @pytest.mark.parametrize("alone", [False, pytest.param(True, marks=MORE)])
 def test_a_table_that_is_created_again_has_a_new_key(lake: Lake, deletes: str, *, alone: bool) -> None:
@@ -265,6 +272,7 @@ def test_a_table_that_is_created_again_has_a_new_key(lake: Lake, deletes: str, *
         writer.merge(3, [("insert", 30, 9, 9)], columns("v", code=INT, v=INT))
 
 
+@pytest.mark.slow("some merges")
 def test_a_primary_key_that_is_dropped(lake: Lake) -> None:
     """Without its key a table is refused with the remedy, in the micro-batch of the DDL and later, until it has one."""
     writer = Writer(lake, keys=None)

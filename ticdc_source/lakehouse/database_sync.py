@@ -39,6 +39,9 @@ __all__ = ["BatchReport", "SyncReport", "statuses_of", "sync"]
 
 _STATUS_EVERY_S = 30.0
 _QUERY = "ticdc-source sync"  # the name of its stream
+_POLL_S = 0.2
+# What a query says when its sources know where they start.
+_HAS_STARTED = ("Processing", "Waiting")
 _CLOCKS_DIFFER_S = 60.0  # of this machine and of TiDB's placement driver, at most
 
 
@@ -104,7 +107,7 @@ def sync(
             query = stream.option("checkpointLocation", running.checkpoint.folder).queryName(_QUERY).start()
             running.query = query
             try:
-                running.load(str(query.id))  # it has its offsets: Kafka cannot remove unseen what the load leaves it
+                running.load(str(query.id))
                 query.awaitTermination()
                 running.load_the_rest()
             except BaseException:
@@ -166,8 +169,9 @@ class _Sync:
         self._stopping = threading.Event()
         self._shared = Shared(stopping=self._is_stopped, try_store=self._try_store)
         self._joining = Joining(
-            spark, config, on_load, self._redaction.text, stops_all=self._shared.stops_all, fail=self._fail
-        )
+            spark, config, on_load, self._redaction.text,
+            is_stopped=self._is_stopped, stops_all=self._shared.stops_all, fail=self._fail,
+        )  # fmt: skip
         self._loaded = threading.Event()  # until then no micro-batch is applied
         if config.tidb is None:
             self._loaded.set()
@@ -227,7 +231,7 @@ class _Sync:
             outcomes.append(self._resume_one(name, last, writer or ""))
             self._tables[name] = outcomes[-1].status
         if outcomes:
-            self._write_statuses()
+            self._write_status()
             self._report(outcomes, last, began, resumed=True)
 
     def statuses(self) -> list[TableStatus]:
@@ -242,19 +246,46 @@ class _Sync:
         """
         try:
             self._writer = writer
-            joined = self._joining.joined(self._tables, self._reloaded)
+            if self.error is not None:  # the lease was lost before there was a query to stop
+                raise self.error  # noqa: TRY301 (what is below is for it too)
+            is_new = self._config.tidb is not None and self._wait_for_offsets()
+            joined = self._joining.joined(self._tables, self._reloaded, is_new=is_new)
             if joined:
                 self._tables |= joined
-                self._write_statuses()  # a load that is killed goes on by its status
+                self._write_status()  # a load that is killed goes on by its status
                 others = any(each.state == "following" for each in self._tables.values())
                 if others and self._config.trigger is not None:
                     self._joining.load_beside(joined.values())
                 else:
                     self._follow(self._joining.load(joined.values()), self.checkpoint.committed())
         except BaseException as error:
-            self.error = self.error or self.without_secrets(error)
+            self.error = self.error or self.without_secrets(self._error_of_query() or error)
             raise
         self._loaded.set()
+
+    def _wait_for_offsets(self) -> bool:
+        """Wait until the stream knows where it starts; return whether it has not known it before.
+
+        A TSO that is taken earlier might be older than the first changes that the stream brings.
+        """
+        if self.query is None or self.checkpoint.starts() is not None:
+            return False
+        while self.checkpoint.starts() is None and not self._is_stopped():
+            if self.query.status["message"].startswith(_HAS_STARTED):  # and the topics are empty
+                break
+            time.sleep(_POLL_S)
+        return True
+
+    def _error_of_query(self) -> BaseException | None:
+        """Return why the stream has ended by itself: what fails after it is no cause."""
+        return None if self.query is None else self.query.exception()
+
+    def _write_status(self) -> None:
+        """Write the statuses outside a micro-batch, if no other sync writes the tables now."""
+        if self.error is not None:
+            raise self.error
+        self._lease.check(now=True)
+        self._commit_status()
 
     def load_the_rest(self) -> None:
         """Load what has joined while the topics were read, if the stream has ended with them."""
@@ -273,17 +304,26 @@ class _Sync:
                 self._tables[name] = replace(self._tables[name], state="set aside")
                 self._tables[name] = self._resume_one(name, last, self._writer).status
             if self._tables[name].kind == "table":
-                settings = self._config.of_table(parse_table(name))
-                self._views.write(self._spark, parse_table(name), has_history=settings.history, keys=settings.keys)
+                self._write_views(name)
         if loaded:
-            self._write_statuses()
+            self._write_status()
+
+    def _write_views(self, name: str) -> None:
+        """Write the views of a table that was loaded; its next micro-batch writes them again."""
+        settings = self._config.of_table(parse_table(name))
+        try:
+            self._views.write(self._spark, parse_table(name), has_history=settings.history, keys=settings.keys)
+        except Exception as error:
+            if self._shared.stops_all(error):
+                raise
+            warn(f"The views of {name} cannot be written: {self._redaction.text(text_of(error))}")
 
     def stop(self) -> None:
         """Set no table aside from now on, and end the loads."""
         self._stopping.set()
         self._joining.stop()
 
-    def _write_statuses(self) -> None:
+    def _commit_status(self) -> None:
         """Write the statuses, and then remove the kept records of tables that have them now."""
         self._status.write(self._tables)
         while self._replayed:
@@ -309,7 +349,7 @@ class _Sync:
             raise self.error
         if self._batches:
             self._tables |= self._upkeep.after_batch(self._tables, is_last=True)
-            self._write_statuses()
+            self._commit_status()
         return SyncReport(tables=dict(self._tables), batches=self._batches, bad_records=self._bad_records)
 
     def apply(self, batch: DataFrame, batch_id: int) -> None:
@@ -318,7 +358,7 @@ class _Sync:
             self._apply(batch, batch_id)
         except BaseException as error:
             if self.error is None and isinstance(error, Exception) and self._is_stopped():
-                raise  # nobody waits for the micro-batch: the next start repeats it
+                raise self.without_secrets(error) from None  # nobody waits for it: the next start repeats it
             self.error = self.error or self.without_secrets(error)
             if not isinstance(self.error, Exception):  # Py4J would give Spark no answer, which waits for one
                 msg = f"The micro-batch was interrupted by {type(error).__name__}"
@@ -376,11 +416,13 @@ class _Sync:
         maintained = tuple(name for name, each in sorted(upkeep.items()) if each.maintained_batch != -1)
         # What must be known after a restart, or at once by people; the rest can wait.
         if changed or maintained or time.monotonic() - self._written_at > _STATUS_EVERY_S:
-            self._write_statuses()
+            self._commit_status()
             self._written_at = time.monotonic()
         if config.trigger is not None:
             begun = [each for each in changed if each.state == "loading"]
-            self._joining.load_beside(one for one in begun if not _is_loading(before.get(one.table_name)))
+            self._joining.load_beside(
+                one for one in begun if getattr(before.get(one.table_name), "state", "") != "loading"
+            )
         self._batches += 1
         self._last_batch = batch_id
         self._report(
@@ -445,8 +487,7 @@ class _Sync:
             TargetError: that fails: what has failed is not one table's.
         """
         try:
-            self._status.write(self._tables)
-            self._status.read()
+            self._status.attempt()
         except Exception as error:  # noqa: BLE001 (of any store)
             msg = (
                 f"The store of the tables fails: {self._status.name} cannot be written and read: "
@@ -551,10 +592,6 @@ def _all(outcomes: Sequence[Outcome]) -> Outcome:
         created=any(each.created for each in outcomes),
         bad_records=sum(each.bad_records for each in outcomes),
     )
-
-
-def _is_loading(status: TableStatus | None) -> bool:
-    return status is not None and status.state == "loading"
 
 
 def _matters(before: TableStatus | None, now: TableStatus) -> bool:

@@ -1,4 +1,4 @@
-"""What a sync reports: after each micro-batch, and when it ends."""
+"""What a sync tells of a micro-batch, and of its end."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class BatchReport:
         set_aside: the tables that were set aside in it, with the reasons.
         bad_records: how many records went into quarantine.
         maintained: the tables whose files were tidied after it.
-        resolved_ts: all tables but those that are set aside have every change up to this commit-ts, itself included,
-            but for bad records; None if nobody knows.
+        resolved_ts: every table that is not set aside has every change up to and including this commit-ts, except bad
+            records; None if unknown.
         seconds: how long it took.
-        resumed: the tables that went on before it, and have what they missed.
+        resumed: the tables that were set aside and were resumed, and now have what they missed.
         complete: how many tables have all rows of the table in TiDB up to `resolved_ts`.
         tables: how many tables there are.
     """
@@ -64,3 +64,8 @@ class SyncReport:
     def set_aside(self) -> dict[str, str]:
         """The tables that are set aside, with the reasons."""
         return {name: each.reason or "" for name, each in self.tables.items() if each.state == "set aside"}
+
+    @property
+    def loading(self) -> tuple[str, ...]:
+        """The tables whose rows of before have not been loaded, because TiDB did not answer."""
+        return tuple(name for name, each in self.tables.items() if each.state == "loading")
