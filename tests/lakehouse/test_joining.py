@@ -58,7 +58,7 @@ class TiDB:
             if name in self.fails:
                 loads.append(TableLoad(table=name, target=place.target, error=self.error))
                 continue
-            target = place.log if name == EVENTS or place.as_log else place.target
+            target = place.log if name == EVENTS or place.settings.as_log else place.target
             loads.append(TableLoad(table=name, target=target, complete=at))
         return LoadReport(at=at, tables=tuple(loads))
 
@@ -119,7 +119,7 @@ def test_at_first_every_selected_table_is_loaded_at_one_tso(tidb: TiDB, join: Ca
         "shop.items": ("log", "following", NOW, NOW),
         "shop.orders": ("table", "following", NOW, NOW),
     }
-    assert tidb.destinations[ITEMS].deletes == "hard"
+    assert tidb.destinations[ITEMS].settings.deletes == "hard"
     assert [event.query for event in own.known_ddl["shop.orders"]] == [f"CREATE at {NOW}"]
 
 

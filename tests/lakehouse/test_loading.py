@@ -22,6 +22,7 @@ from ticdc_source.lakehouse import loading, merge_into
 from ticdc_source.lakehouse.loading import Destination, LoadProgress, LoadReport, load_tables
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.snapshots.gc import GCState
+from ticdc_source.targets.write_settings import WriteSettings
 
 ALL = TableFilter()
 
@@ -78,7 +79,7 @@ def test_a_killed_load_continues(
     lake: Lake, tidb: TiDB, load: Callable[..., LoadReport], table: TableName, deletes: Literal["soft", "hard"] | None
 ) -> None:
     """Killed after every single write, while TiDB splits its regions, a load reads no range that a target has."""
-    place = replace(target(table), deletes=deletes)
+    place = replace(target(table), settings=WriteSettings(deletes=deletes))
     kills = 0
     while True:
         lake.crash_at = len(lake.writes) + 1
@@ -138,7 +139,7 @@ def test_rows_whose_deletes_never_came_are_gone(
     frame = frame_of(tidb.spark, changes).withMetadata("id", KEY)
     merge_into(frame, "lake.shop.orders", app_id="stream", batch_id=7, deletes=deletes)
 
-    report = load([ORDERS], target_of=lambda name: replace(target(name), deletes=deletes))
+    report = load([ORDERS], target_of=lambda name: replace(target(name), settings=WriteSettings(deletes=deletes)))
 
     assert report.failed == ()
     assert lake.rows("lake.shop.orders", "id", "v") == [*tidb.rows[ORDERS], (60, "new")]

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ticdc_source.errors import OptionError, TargetError, TiCDCSourceError, warn
 from ticdc_source.lakehouse.checkpoint import StreamCheckpoint
 from ticdc_source.lakehouse.config import SyncConfig
-from ticdc_source.lakehouse.failures import Shared, text_of
+from ticdc_source.lakehouse.failures import Shared, shared_cause, text_of
 from ticdc_source.lakehouse.joining import Joining
 from ticdc_source.lakehouse.kept_records import KeptBatches, KeptRecords
 from ticdc_source.lakehouse.lease import Lease, Owner
@@ -154,7 +154,7 @@ class _Sync:
         self._on_batch = on_batch
         self._layout = config.layout
         tidb = {} if config.tidb is None else config.tidb.address.given()
-        self._redaction = Redaction(config.source, {**config.spark, **tidb})
+        self._redaction = Redaction(config.source, {**config.spark, **tidb}, config.secret_spark)
         self._views = Views(config, self._redaction.text)
         self._state = SyncState(f"{config.checkpoint}/state")
         self._status = _status_table(spark, config)
@@ -176,6 +176,7 @@ class _Sync:
         if config.tidb is None:
             self._loaded.set()
         self._reloaded: list[str] = []
+        self._replayed: set[str] = set()
         self._writer, self._last_batch = "", -1
         self._written_at = 0.0
         self._batches = self._bad_records = 0
@@ -284,7 +285,7 @@ class _Sync:
         if self.error is not None:
             raise self.error
         self._lease.check(now=True)
-        self._status.write(self._tables)
+        self._commit_status()
 
     def load_the_rest(self) -> None:
         """Load what has joined while the topics were read, if the stream has ended with them."""
@@ -322,6 +323,18 @@ class _Sync:
         self._stopping.set()
         self._joining.stop()
 
+    def _commit_status(self) -> None:
+        """Write the statuses, and then remove the kept records of tables that have them now."""
+        self._status.write(self._tables)
+        while self._replayed:
+            name = self._replayed.pop()
+            if self._tables[name].state != "following":
+                continue
+            try:
+                self._kept(name).remove()
+            except Exception as error:  # noqa: BLE001 (of any store; nobody reads them any more)
+                warn(f"The kept records of {name} stay in the checkpoint: {self._redaction.text(text_of(error))}")
+
     def _is_stopped(self) -> bool:
         """Return whether the sync is stopped, by itself or by whoever stops its query."""
         return self._stopping.is_set() or (self.query is not None and not self.query.isActive)
@@ -336,7 +349,7 @@ class _Sync:
             raise self.error
         if self._batches:
             self._tables |= self._upkeep.after_batch(self._tables, is_last=True)
-            self._status.write(self._tables)
+            self._commit_status()
         return SyncReport(tables=dict(self._tables), batches=self._batches, bad_records=self._bad_records)
 
     def apply(self, batch: DataFrame, batch_id: int) -> None:
@@ -356,6 +369,8 @@ class _Sync:
 
     def without_secrets(self, error: BaseException) -> BaseException:
         """Return an error, or what it says without secrets: Spark logs it, and the command prints it."""
+        if isinstance(error, Exception):
+            error = shared_cause(error) or error
         if not isinstance(error, Exception) or self._redaction.text(str(error)) == str(error):
             return error
         kind = type(error) if isinstance(error, TiCDCSourceError) else TiCDCSourceError
@@ -401,11 +416,13 @@ class _Sync:
         maintained = tuple(name for name, each in sorted(upkeep.items()) if each.maintained_batch != -1)
         # What must be known after a restart, or at once by people; the rest can wait.
         if changed or maintained or time.monotonic() - self._written_at > _STATUS_EVERY_S:
-            self._status.write(self._tables)
+            self._commit_status()
             self._written_at = time.monotonic()
         if config.trigger is not None:
             begun = [each for each in changed if each.state == "loading"]
-            self._joining.load_beside(one for one in begun if not _is_loading(before.get(one.table_name)))
+            self._joining.load_beside(
+                one for one in begun if getattr(before.get(one.table_name), "state", "") != "loading"
+            )
         self._batches += 1
         self._last_batch = batch_id
         self._report(
@@ -490,7 +507,7 @@ class _Sync:
             parts: Sequence[KeptBatches] = ()
             if since <= last:  # otherwise Spark repeats that micro-batch
                 first = max(since, self._written_up_to(name, writer) + 1)
-                parts = self._kept(name).between(first, last)
+                parts = self._kept(name).between(first, last, begins=first == aside.set_aside_batch)
             for part in parts:
                 facts = CommitFacts(part.bounds.resolved_ts, writer, part.last)
                 outcomes.append(self._replay(part, last, facts, outcomes[-1].status))
@@ -502,6 +519,7 @@ class _Sync:
             if self._shared.stops_all(error):
                 raise
             return Outcome(replace(aside, reason=self._redaction.text(text_of(error))))
+        self._replayed.add(name)
         return _all(outcomes)
 
     def _explained(self, outcome: Outcome, batch_id: int, writer: str) -> Outcome:
@@ -574,10 +592,6 @@ def _all(outcomes: Sequence[Outcome]) -> Outcome:
         created=any(each.created for each in outcomes),
         bad_records=sum(each.bad_records for each in outcomes),
     )
-
-
-def _is_loading(status: TableStatus | None) -> bool:
-    return status is not None and status.state == "loading"
 
 
 def _matters(before: TableStatus | None, now: TableStatus) -> bool:

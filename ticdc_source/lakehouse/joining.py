@@ -290,20 +290,11 @@ class Joining:
         return replace(status, state="set aside", reason=text, loaded_ts=None)
 
     def _destination(self, table: TableName) -> Destination:
-        config, own = self._config, self._config.of_table(table)
+        layout = self._config.layout
         return Destination(
-            target=config.layout.target(table),
-            log=config.layout.target(table, "__log"),
-            format=config.format,
-            keys=own.keys,
-            deletes=own.deletes or config.deletes,
-            column_prefix=config.column_prefix,
-            partition_by=own.partition_by,
-            cluster_by=own.cluster_by,
-            as_log=own.log,
-            commit_time=config.commit_time,
-            time_as=config.time_as,
-            time_zone=config.time_zone,
+            target=layout.target(table),
+            log=layout.target(table, "__log"),
+            settings=self._config.write_settings(table),
         )
 
     def _folder(self, at: int) -> str:

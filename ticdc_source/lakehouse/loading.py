@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
@@ -31,6 +30,7 @@ from ticdc_source.targets.merge import COMMIT_TIME, DELETES, PREFIX, merge_into
 from ticdc_source.targets.repeats import has_batch
 from ticdc_source.targets.sql_targets import existing_target
 from ticdc_source.targets.target import CommitFacts, Target, quoted
+from ticdc_source.targets.write_settings import WriteSettings
 
 __all__ = ["COMPLETE", "Destination", "LoadProgress", "LoadReport", "TableLoad", "load_tables"]
 
@@ -44,39 +44,21 @@ _WANTED_SECONDS = 3600.0  # of a life time that is shorter, a load warns
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """Where the rows of a table go; the arguments of `merge_into` for it.
+    """Where the rows of a table go, and how they are written.
 
     Attributes:
         target: the name of the target.
         log: the name of the log, if the table has no key.
-        format: `delta` or `iceberg`, for a target that does not exist.
-        keys: the columns that identify a row, if not those of TiDB.
-        deletes: `soft` or `hard`.
+        settings: how they are written.
         properties: table properties for a new target.
         location: where a new target puts its files.
-        column_prefix: what precedes the names of the columns that are added.
-        commit_time: whether the target has the time of a row's last commit.
-        time_as: how TIME is stored: `micros` or `text`.
-        time_zone: the zone of TIMESTAMP defaults in DDL.
-        as_log: whether the rows go to the log also if the table has a key.
-        partition_by: the columns by which a new target is partitioned.
-        cluster_by: the columns of liquid clustering, for a new target in Delta.
     """
 
     target: str
     log: str
-    format: str | None = None
-    keys: tuple[str, ...] | None = None
-    deletes: Literal["soft", "hard"] | None = None
+    settings: WriteSettings = field(default_factory=WriteSettings)
     properties: Mapping[str, str] = field(default_factory=dict)
     location: str | None = None
-    column_prefix: str | None = None
-    commit_time: bool = False
-    time_as: Literal["micros", "text"] | None = None
-    time_zone: str = "UTC"
-    as_log: bool = False
-    partition_by: tuple[str, ...] = ()
-    cluster_by: tuple[str, ...] = ()
 
     @staticmethod
     def of(target: str) -> Destination:
@@ -316,8 +298,8 @@ class _TableLoad:
         plan = self._plan(rows)
         self._app_id = f"{_WRITER}{load.at}-{plan.digest}"
         whole = rows.frame()
-        has_key = self._place.keys or any((one.metadata or {}).get(KEY) == "true" for one in whole.schema)
-        is_log = self._place.as_log or not has_key
+        has_key = self._place.settings.keys or any((one.metadata or {}).get(KEY) == "true" for one in whole.schema)
+        is_log = self._place.settings.as_log or not has_key
         target = self._place.log if is_log else self._place.target
         appends = not is_log and self._create(whole)
         if is_log:
@@ -412,10 +394,9 @@ class _TableLoad:
     def _write(self, frame: DataFrame, facts: CommitFacts, *, is_log: bool, appends: bool) -> None:
         if is_log:
             place = self._place
-            append_log(frame, place.log, format=place.format, app_id=facts.app_id, batch_id=facts.batch_id,
-                       properties={**place.properties, LOAD: str(self._load.at)}, column_prefix=place.column_prefix,
-                       time_as=place.time_as, partition_by=place.partition_by,
-                       cluster_by=place.cluster_by)  # fmt: skip
+            append_log(frame, place.log, app_id=facts.app_id, batch_id=facts.batch_id,
+                       properties={**place.properties, LOAD: str(self._load.at)},
+                       **place.settings.for_log())  # fmt: skip
         elif not appends:
             self._merge(frame, facts)
         else:
@@ -428,19 +409,11 @@ class _TableLoad:
         merge_into(
             frame,
             place.target,
-            keys=place.keys,
-            deletes=place.deletes,
-            format=place.format,
             app_id=facts.app_id,
             batch_id=facts.batch_id,
             properties={**place.properties, LOAD: str(self._load.at)},
             location=place.location,
-            column_prefix=place.column_prefix,
-            commit_time=place.commit_time,
-            time_as=place.time_as,
-            partition_by=place.partition_by,
-            cluster_by=place.cluster_by,
-            time_zone=place.time_zone,
+            **place.settings.for_merge(),
         )
 
     def _remove_gone(self) -> None:

@@ -73,8 +73,8 @@ class TableStatus:
         bad_records: how many of its records are in quarantine since it was created: their changes are missing.
         columns: the columns that the sync has seen in the target.
         waits_for_ddl: whether DDL would explain why it is set aside: the next event of the table resumes it.
-        loaded_ts: the TSO of the load that made the target complete, so that changes up to it are not applied; while it is
-            loading, the TSO at which its rows are read. None if there was no load.
+        loaded_ts: the TSO of the load that made the target complete, so that changes up to it are not applied; while it
+            is loading, the TSO at which its rows are read. None if there was no load.
     """
 
     table_name: str
