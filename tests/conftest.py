@@ -39,7 +39,8 @@ def _cargo() -> str | None:
 
 
 CARGO = _cargo()
-GROUPS = ("spark", "lakehouse", "broker", "versions", "")  # in the order in which they start
+# In the order in which they start: `versions` takes the longest, one JVM after another.
+GROUPS = ("versions", "spark", "lakehouse", "broker", "")
 # Spark's default runs `readlink` or `chmod` for each file of a checkpoint: 150 processes for three micro-batches.
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 

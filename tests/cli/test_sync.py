@@ -3,7 +3,7 @@
 import pytest
 
 from ticdc_source.cli.sync import _show_batch
-from ticdc_source.lakehouse.database_sync import BatchReport
+from ticdc_source.lakehouse.reports import BatchReport
 from ticdc_source.lakehouse.status import TableStatus
 from ticdc_source.tso import of_ms
 

@@ -7,7 +7,7 @@ import pytest
 
 from ticdc_source.cli import sync as command
 from ticdc_source.lakehouse import database_sync, session
-from ticdc_source.lakehouse.database_sync import BatchReport
+from ticdc_source.lakehouse.reports import BatchReport
 from ticdc_source.lakehouse.status import TableStatus
 from ticdc_source.tso import of_ms
 

@@ -14,7 +14,8 @@ import ticdc_source
 from tests.support.messages import Message, canal, cell, open_message, open_row
 from tests.targets.memory import Lake
 from ticdc_source.lakehouse import SyncConfig
-from ticdc_source.lakehouse.database_sync import BatchReport, _Sync
+from ticdc_source.lakehouse.database_sync import _Sync
+from ticdc_source.lakehouse.reports import BatchReport
 from ticdc_source.lakehouse.status import TableStatus
 
 QUERY = "the-query"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.targets.memory import Lake
-from ticdc_source.errors import CheckpointError, TargetError
+from ticdc_source.errors import CheckpointError, ClaimCheckUnavailableError, DecodeError, TargetError
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse import SyncConfig
 from ticdc_source.lakehouse.checkpoint import starts_of
@@ -114,6 +114,17 @@ def micro_batch(lost_until: int | None) -> MicroBatch:
         shared=Shared(stopping=lambda: False, try_store=lambda: None),
         redaction=Redaction({}, {}), lost_until=lost_until,
     )  # fmt: skip
+
+
+def test_a_table_is_not_set_aside_for_what_every_table_needs() -> None:
+    """Claim checks that cannot be read end the micro-batch, and a file that is missing sets its table aside."""
+    batch = micro_batch(None)
+    batch.changes.errors["s.t"] = ClaimCheckUnavailableError("the storage is gone")
+    batch.changes.errors["s.u"] = DecodeError("no file x")
+
+    with pytest.raises(ClaimCheckUnavailableError):
+        batch.apply(["s.t"])
+    assert [(each.status.state, each.status.reason) for each in batch.apply(["s.u"])] == [("set aside", "no file x")]
 
 
 @pytest.mark.parametrize(("lost_until", "created", "since"), [

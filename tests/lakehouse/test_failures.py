@@ -4,8 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from ticdc_source.errors import KafkaUnavailableError, SchemaError, TargetError
-from ticdc_source.lakehouse.failures import Shared, retried, text_of
+from ticdc_source.errors import (
+    ClaimCheckUnavailableError,
+    DecodeError,
+    KafkaUnavailableError,
+    SchemaError,
+    TargetError,
+)
+from ticdc_source.lakehouse.failures import Shared, retried, shared_cause, text_of
 from ticdc_source.lakehouse.redaction import Redaction
 
 CONFLICTS = [
@@ -74,6 +80,20 @@ def test_brokers_that_are_gone_are_no_tables_trouble() -> None:
     assert there.stops_all(RuntimeError("PythonException: ticdc_source.errors.KafkaUnavailableError: no answer"))
     there.stopping = lambda: True
     assert there.stops_all(SchemaError("the session is gone"))
+
+
+def test_claim_checks_that_cannot_be_read_are_no_tables_trouble() -> None:
+    """Every table reads large messages from one storage: if it fails, the sync ends; a missing file is one table's."""
+    there = shared(lambda: pytest.fail("asked"))
+    text = "Job aborted.\nticdc_source.errors.ClaimCheckUnavailableError: file x cannot be read: TimeoutError\n\n\tat x"
+
+    assert there.stops_all(ClaimCheckUnavailableError("file x cannot be read"))
+    assert there.stops_all(RuntimeError(text))
+    assert repr(shared_cause(RuntimeError(text))) == repr(
+        ClaimCheckUnavailableError("file x cannot be read: TimeoutError")
+    )
+    assert not there.stops_all(DecodeError("no file x"))
+    assert shared_cause(RuntimeError("ticdc_source.errors.DecodeError: no file x")) is None
 
 
 def test_tables_that_fail_side_by_side_ask_the_store_once() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.errors import TiCDCSourceError, UnexplainedChangeError
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse import joining
 from ticdc_source.lakehouse.config import SyncConfig, TableConfig
@@ -31,6 +31,7 @@ class TiDB:
         loads: the loads: the TSO, the tables, and the folder.
         safe_point: below it nothing can be read.
         fails: the tables that cannot be loaded.
+        error: why.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class TiDB:
         self.loads: list[tuple[int, list[TableName], str]] = []
         self.safe_point = NOW - 100
         self.fails: set[TableName] = set()
-        self.created: dict[TableName, int] = {}
+        self.error: Exception = ValueError("a type")
         self.destinations: dict[TableName, Destination] = {}
 
     def tables_at(self, _spark: Any, _tidb: Any, selected: TableFilter, *, at: int) -> list[TableName]:
@@ -55,10 +56,10 @@ class TiDB:
         for name in tables:
             place = self.destinations[name]
             if name in self.fails:
-                loads.append(TableLoad(table=name, target=place.target, error=ValueError("a type")))
+                loads.append(TableLoad(table=name, target=place.target, error=self.error))
                 continue
-            target = place.log if name == EVENTS or place.as_log else place.target
-            loads.append(TableLoad(table=name, target=target, complete=at, created=self.created.get(name, at)))
+            target = place.log if name == EVENTS or place.settings.as_log else place.target
+            loads.append(TableLoad(table=name, target=target, complete=at))
         return LoadReport(at=at, tables=tuple(loads))
 
 
@@ -118,7 +119,7 @@ def test_at_first_every_selected_table_is_loaded_at_one_tso(tidb: TiDB, join: Ca
         "shop.items": ("log", "following", NOW, NOW),
         "shop.orders": ("table", "following", NOW, NOW),
     }
-    assert tidb.destinations[ITEMS].deletes == "hard"
+    assert tidb.destinations[ITEMS].settings.deletes == "hard"
     assert [event.query for event in own.known_ddl["shop.orders"]] == [f"CREATE at {NOW}"]
 
 
@@ -167,23 +168,18 @@ def test_a_killed_load_goes_on_at_its_tso(tidb: TiDB, join: Callable[..., Joinin
     assert {name: each.loaded_ts for name, each in again.items()} == {"shop.orders": NOW - 50, "shop.items": NOW}
 
 
-def test_a_target_of_before_keeps_the_changes_that_the_load_did_not_see(
-    tidb: TiDB, join: Callable[..., Joining]
-) -> None:
-    """If the load did not create the target, no change is left out after it: rows may have been deleted meanwhile."""
-    tidb.created = {ORDERS: NOW - 9}
+def test_a_target_of_before_is_as_of_the_load(join: Callable[..., Joining]) -> None:
+    """A load into a target with rows of before leaves out the changes that it has seen, as any other load."""
     own = join()
 
     found = own.load([status(ORDERS, state="loading", complete_since=None, loaded_ts=NOW, resolved_ts=5)])
 
-    assert (found["shop.orders"].complete_since, found["shop.orders"].loaded_ts) == (NOW, NOW - 9)
-    assert found["shop.orders"].resolved_ts == 5
+    assert (found["shop.orders"].complete_since, found["shop.orders"].loaded_ts) == (NOW, NOW)
+    assert found["shop.orders"].resolved_ts == NOW
 
 
-def test_a_table_that_cannot_be_loaded_is_set_aside(
-    tidb: TiDB, join: Callable[..., Joining], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It says why, and the others follow; if TiDB cannot be read at all, each of them says so."""
+def test_a_table_that_cannot_be_loaded_is_set_aside(tidb: TiDB, join: Callable[..., Joining]) -> None:
+    """It says why, and the others follow; its changes need no load any more to go on."""
     tidb.fails = {ITEMS}
     own = join()
 
@@ -193,17 +189,53 @@ def test_a_table_that_cannot_be_loaded_is_set_aside(
         "shop.events": "following", "shop.items": "set aside", "shop.orders": "following",
     }  # fmt: skip
     assert found["shop.items"].reason == "Its rows cannot be read from TiDB, or not be written: a type"
+    assert found["shop.items"].loaded_ts is None
 
-    def gone(*_: Any, **__: Any) -> LoadReport:
+
+def test_a_tidb_that_does_not_answer_sets_no_table_aside(
+    tidb: TiDB, join: Callable[..., Joining], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If TiDB is away when a load begins, while it runs, or when a new table comes, the tables go on loading."""
+
+    def gone(*_: Any, **__: Any) -> Any:
         msg = "no server answers"
         raise TiCDCSourceError(msg)
 
-    monkeypatch.setattr(joining, "load_tables", gone)
-    failed = own.load([status(ORDERS, state="loading", loaded_ts=NOW)])
-    assert (failed["shop.orders"].state, "no server answers" in str(failed["shop.orders"].reason)) == (
-        "set aside",
-        True,
-    )
+    loading = status(ORDERS, state="loading", loaded_ts=NOW, complete_since=None)
+    own = join()
+    with monkeypatch.context() as patch:
+        patch.setattr(joining, "load_tables", gone)
+        with pytest.warns(UserWarning, match="Not loaded yet: shop.orders. no server answers"):
+            assert own.load([loading]) == {"shop.orders": loading}
+    tidb.fails = {ORDERS}
+    monkeypatch.setattr(joining, "current_tso", gone)
+    with pytest.warns(UserWarning, match="Not loaded yet: shop.orders"):
+        assert own.load([loading]) == {"shop.orders": loading}
+    with pytest.warns(UserWarning, match="Not loaded yet: shop.orders"):
+        begun = own.begins(ORDERS)
+    assert begun is not None
+    assert (begun.state, begun.loaded_ts) == ("loading", None)
+
+
+def test_ddl_that_a_load_does_not_know_yet_comes_first(tidb: TiDB, join: Callable[..., Joining]) -> None:
+    """If the types of a target that follows differ from TiDB's, its changes go on, and the next start loads it."""
+    tidb.fails, tidb.error = {ORDERS}, UnexplainedChangeError("v is int, and now string")
+    own = join()
+
+    with pytest.warns(UserWarning, match="The changes of shop.orders go on"):
+        found = own.load([status(ORDERS, state="loading", loaded_ts=NOW, complete_since=None)])
+
+    assert (found["shop.orders"].state, found["shop.orders"].loaded_ts) == ("following", None)
+    assert set(own.joined(found)) == {"shop.events", "shop.items", "shop.orders"}
+
+
+def test_a_stream_that_begins_anew_needs_a_new_tso(join: Callable[..., Joining]) -> None:
+    """If the stream knew no offsets before, a load of before may lack changes that it does not bring."""
+    statuses = known(status(ORDERS, state="loading", complete_since=None, loaded_ts=NOW - 9))
+
+    again, anew = (join().joined(statuses, is_new=is_new)["shop.orders"] for is_new in (False, True))
+
+    assert (again.loaded_ts, anew.loaded_ts) == (NOW - 9, NOW)
 
 
 def test_tables_that_follow_need_no_tidb(

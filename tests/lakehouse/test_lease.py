@@ -124,11 +124,11 @@ def test_a_catalog_that_fails_for_a_moment_takes_no_lease() -> None:
     table, clock = Properties(), Clock()
     owner = lease(table, clock)
     owner.take()
-    properties, answers = table.values, iter([{}, {}])
+    properties, answers = table.values, iter([dict[str, str](), dict[str, str]()])
 
     table.properties = lambda: next(answers, properties)  # type: ignore[method-assign]
     owner.check(now=True)
 
-    table.properties = dict  # type: ignore[method-assign,assignment]
+    table.properties = dict  # type: ignore[method-assign]
     with pytest.raises(TargetError, match="Somebody has removed the property"):
         owner.check(now=True)

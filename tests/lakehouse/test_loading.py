@@ -22,6 +22,7 @@ from ticdc_source.lakehouse import loading, merge_into
 from ticdc_source.lakehouse.loading import Destination, LoadProgress, LoadReport, load_tables
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.snapshots.gc import GCState
+from ticdc_source.targets.write_settings import WriteSettings
 
 ALL = TableFilter()
 
@@ -78,7 +79,7 @@ def test_a_killed_load_continues(
     lake: Lake, tidb: TiDB, load: Callable[..., LoadReport], table: TableName, deletes: Literal["soft", "hard"] | None
 ) -> None:
     """Killed after every single write, while TiDB splits its regions, a load reads no range that a target has."""
-    place = replace(target(table), deletes=deletes)
+    place = replace(target(table), settings=WriteSettings(deletes=deletes))
     kills = 0
     while True:
         lake.crash_at = len(lake.writes) + 1
@@ -124,8 +125,38 @@ def test_changes_that_came_first_stay(lake: Lake, tidb: TiDB, load: Callable[...
     expected = [(number, "new" if number == 3 else f"v{number}") for number in range(10) if number != 4]
     assert lake.rows("lake.shop.orders", "id", "v") == [*expected, (99, "later")]
     assert (report.tables[0].complete, report.tables[0].ranges) == (AT, 5)
-    assert [method for method, _ in lake.writes] == ["create", "append", *["merge"] * 3, "set_properties"]
-    assert [one.resolved_ts for one in lake.tables["lake.shop.orders"].commits] == [AT + 9, None, None, None]
+    writes = ["create", "append", *["merge"] * 3, "update_rows", "set_properties"]
+    assert [method for method, _ in lake.writes] == writes
+    assert [one.resolved_ts for one in lake.tables["lake.shop.orders"].commits][:4] == [AT + 9, None, None, None]
+
+
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+def test_rows_whose_deletes_never_came_are_gone(
+    lake: Lake, tidb: TiDB, load: Callable[..., LoadReport], deletes: Literal["soft", "hard"]
+) -> None:
+    """A row of a target that TiDB did not have at the TSO is deleted by the load, and a newer row stays."""
+    changes = [("insert", AT - 5, 50, "deleted since"), ("insert", AT - 4, 3, "old"), ("insert", AT + 1, 60, "new")]
+    frame = frame_of(tidb.spark, changes).withMetadata("id", KEY)
+    merge_into(frame, "lake.shop.orders", app_id="stream", batch_id=7, deletes=deletes)
+
+    report = load([ORDERS], target_of=lambda name: replace(target(name), settings=WriteSettings(deletes=deletes)))
+
+    assert report.failed == ()
+    assert lake.rows("lake.shop.orders", "id", "v") == [*tidb.rows[ORDERS], (60, "new")]
+
+
+def test_a_progress_that_fails_fails_no_load(lake: Lake, tidb: TiDB, load: Callable[..., LoadReport]) -> None:
+    """What hears of the progress may raise: a warning says so, and every table is loaded."""
+
+    def broken(_: LoadProgress) -> None:
+        msg = "the pipe is closed"
+        raise BrokenPipeError(msg)
+
+    with pytest.warns(UserWarning, match="was not told: the pipe is closed"):
+        report = load([ORDERS, EVENTS], on_progress=broken)
+
+    assert report.failed == ()
+    assert lake.rows("lake.shop.orders", "id", "v") == tidb.rows[ORDERS]
 
 
 def test_changes_that_come_between_stay(lake: Lake, tidb: TiDB, load: Callable[..., LoadReport]) -> None:

@@ -43,7 +43,7 @@ class Loads:
         self.done: dict[str, TableStatus] = {}
         self.known_ddl: dict[str, Any] = {}
 
-    def joined(self, _statuses: Any, _resumed: Any) -> dict[str, TableStatus]:
+    def joined(self, _statuses: Any, _resumed: Any, **_: object) -> dict[str, TableStatus]:
         """Return what joins."""
         return self.new
 
@@ -77,6 +77,7 @@ class Sync:
         own._joining = loads
         own.checkpoint = SimpleNamespace(committed=lambda: LAST)
         own._status = SimpleNamespace(write=self.write)
+        own._lease = SimpleNamespace(check=lambda **_: None)
         own._resume_one = self.resume
 
     def write(self, statuses: dict[str, TableStatus]) -> None:

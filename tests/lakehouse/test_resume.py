@@ -1,5 +1,6 @@
 """A table that is set aside, and goes on: each change is written once, wherever the command is killed or fails."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ def test_a_log_that_failed_after_its_commit_has_each_change_once(lake: Lake, tmp
     obstruct(lake, LOG)
     failed = sync.batch(1, insert("e", 2, 20, key=False), insert("k", 2, 21))
     free(lake)
+    assert list(tmp_path.glob("aside/*"))
     sync.batch(2, insert("e", 3, 30, key=False), insert("k", 3, 31))
     sync.end()
     assert list(failed.set_aside) == ["shop.e"]
@@ -48,6 +50,7 @@ def test_a_log_that_failed_after_its_commit_has_each_change_once(lake: Lake, tmp
     assert sync.ids("e__log") == [1, 2, 3]
     assert sync.ids("k") == [1, 2, 3]
     assert sync.reports[-1].resumed == ("shop.e",)
+    assert not list(tmp_path.glob("aside/*"))
     assert sync.status("e").state == "following"
     assert sync.batch(3, insert("e", 4, 40, key=False)).set_aside == {}
     assert sync.ids("e__log") == [1, 2, 3, 4]
@@ -100,6 +103,28 @@ def test_records_that_were_applied_in_half_are_not_applied_again(lake: Lake, tmp
 
     assert sync.ids("e__log") == [1, 2, 3, 4, 5]
     assert lake.tables[LOG].commits[-1].resolved_ts == 70
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_what_was_held_back_is_not_applied_again_with_latest(lake: Lake, tmp_path: Path, *, aside: bool) -> None:
+    """After a change from `resolved` to `latest`, a log gets of a held record only what it lacks, also in a replay."""
+    sync = MemorySync(lake, tmp_path, consistency="resolved", source={"protocol": "open-protocol"})
+    sync.start()
+    sync.batch(0, events_of_one_message("e", _1=10, _2=30), open_watermark(20))
+    sync.end()
+    assert sync.ids("e__log") == [1]
+
+    sync.config = replace(sync.config, consistency="latest")
+    sync.start()
+    lake.blocked = {LOG} if aside else set()
+    sync.batch(1, events_of_one_message("e", _3=40), open_watermark(25))
+    lake.blocked = set()
+    if aside:
+        sync.end()
+        sync.start("shop.e")
+    sync.batch(2, events_of_one_message("e", _4=50), open_watermark(60))
+
+    assert sync.ids("e__log") == [1, 2, 3, 4]
 
 
 def test_a_table_waits_for_ddl_that_comes_later(lake: Lake, tmp_path: Path) -> None:

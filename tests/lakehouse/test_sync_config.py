@@ -1,14 +1,19 @@
 """`sync.toml` and `SyncConfig`: what is read, where it goes, and what is refused; without Spark."""
 
+import inspect
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from ticdc_source.errors import OptionError
 from ticdc_source.events import TableName
+from ticdc_source.lakehouse import append_log, merge_into
 from ticdc_source.lakehouse.config import MaintainConfig, SyncConfig
+from ticdc_source.lakehouse.redaction import Redaction
 from ticdc_source.lakehouse.sync_toml import EXAMPLE, read_toml
 from ticdc_source.targets.data_layout import DataLayout
+from ticdc_source.targets.write_settings import WriteSettings
 
 FILE = """
 checkpoint = "/data/checkpoints/shop"
@@ -69,6 +74,7 @@ def test_each_option_goes_where_it_has_a_meaning() -> None:
         "tableDDL": "CREATE TABLE shop.orders (id bigint PRIMARY KEY)",
         "tables": "shop.*",
         "metadataColumnPrefix": "_",
+        "onDestructiveDDL": "ignore",  # the targets follow it
     }
     assert config.table_options() == {"shop.orders": {"schemaHints": "amount decimal(12,2)"}}
 
@@ -116,6 +122,49 @@ def test_secrets_come_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     assert (options["kafka.ssl.truststore.password"], options["kafka.ssl.key.password"]) == ("one", "two")
     assert options["kafka.bootstrap.servers"] == "localhost:9092"
+
+
+def test_settings_of_spark_from_elsewhere_are_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their names are, but for those that Spark needs when it starts; the name of a secret always counts."""
+    monkeypatch.setenv("HUSH", "hush")
+    (tmp_path / "header").write_text("hidden")
+    section = """
+[spark]
+"spark.sql.catalog.lake.header.X-Api-Auth" = { env = "HUSH" }
+"spark.sql.catalog.lake.uri" = "https://catalog"
+"spark.driver.memory" = { env = "HUSH" }
+"spark.jars.packages" = { env = "HUSH" }
+"spark.driver.password" = { env = "HUSH" }
+spark.hadoop.fs.auth = { file = "header" }
+spark.hadoop.fs.secret = "open"
+"""
+    config = read_toml(FILE + section, folder=tmp_path)
+
+    assert config.secret_spark == {
+        "spark.sql.catalog.lake.header.X-Api-Auth": "hush",
+        "spark.driver.password": "hush",
+        "spark.hadoop.fs.auth": "hidden",
+        "spark.hadoop.fs.secret": "open",
+    }
+    text = Redaction({}, config.spark, config.secret_spark).text("401 for hush and hidden at https://catalog")
+    assert text == "401 for … and … at https://catalog"
+    with pytest.raises(OptionError, match="secret_settings"):
+        read_toml('secret_settings = ["x"]\n' + FILE)
+
+
+def test_a_table_is_written_in_one_way() -> None:
+    """Its load and its changes have the same settings: those of the table, and of the sync where it has none."""
+    config = read_toml(edited('deletes = "hard"', "partition_by = ['region']\nlog = true"))
+    settings = config.write_settings(TableName("shop", "orders"))
+
+    assert settings == WriteSettings(
+        format="delta", deletes="soft", column_prefix="_", time_zone="Asia/Shanghai", time_as="micros",
+        partition_by=("region",), as_log=True,
+    )  # fmt: skip
+    assert settings.for_log(has_layout=False) == {**settings.for_log(), "partition_by": ()}
+    accepted = {*inspect.signature(merge_into).parameters}
+    assert {one.name for one in fields(WriteSettings)} - {"as_log"} == settings.for_merge().keys() <= accepted
+    assert settings.for_log().keys() <= {*inspect.signature(append_log).parameters}
 
 
 def test_a_tidb_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

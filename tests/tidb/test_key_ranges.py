@@ -78,9 +78,9 @@ KINDS: dict[str, tuple[str, list[str]]] = {
     "only a unique key": ("a INT NOT NULL, UNIQUE KEY (a)", [str(one) for one in range(ROWS)]),
     "no key, NULLs and equal rows": ("a INT", ["NULL", "1", "1", "2"] * 15),
     "row ids that are spread": ("a INT", [str(one % 7) for one in range(ROWS)]),
-    "partitioned": ("a INT, PRIMARY KEY (a)", [str(one) for one in range(ROWS)]),
+    "partitioned by {a}": ("a INT, PRIMARY KEY (a)", [str(one) for one in range(ROWS)]),
 }
-AFTER = {"row ids that are spread": "SHARD_ROW_ID_BITS = 4", "partitioned": "PARTITION BY HASH (a) PARTITIONS 4"}
+AFTER = {"row ids that are spread": "SHARD_ROW_ID_BITS = 4", "partitioned by {a}": "PARTITION BY HASH (a) PARTITIONS 4"}
 
 
 @pytest.fixture(scope="module")

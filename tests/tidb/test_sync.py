@@ -163,8 +163,9 @@ class Reads:
         new, self._seen = text[self._seen :], len(text)
         found: Counter[tuple[str, str]] = Counter()
         for line in new.splitlines():
-            match = re.search(rf"FROM `{DATABASE}`\.`(\w+)`\) AS snapshot\s+WHERE (.*?)\"?\] *$", line)
-            if match is not None and not match[2].startswith("1=0"):
+            read = rf"FROM `{DATABASE}`\.`(\w+)`\) AS snapshot WHERE (.*)\) AS key_range\s*(WHERE 1=0)?"
+            match = re.search(read, line)
+            if match is not None and match[3] is None:  # Spark asks first what the columns are
                 found[match[1], match[2]] += 1
         return found
 
@@ -286,6 +287,6 @@ def test_a_database_from_its_first_row(
                 assert its["kind"] == "log"
             assert (its["missing"], its["wrong"], its["no columns"], its["state"]) == (0, 0, [], "following"), table
             assert its["complete_since"] is not None, table
-            assert (its["loaded_ts"] is None) == (table == f"{DATABASE}.{MADE}"), table
-        assert len({its["loaded_ts"] for its in found.values()} - {None}) == 1
+        # A new table needs no load, but a sync that is started again cannot know that its CREATE comes.
+        assert len({its["loaded_ts"] for table, its in found.items() if table != f"{DATABASE}.{MADE}"} - {None}) == 1
         print(f"{feed.sent} row events in {writer.rounds} rounds; tables {len(found)}")  # noqa: T201

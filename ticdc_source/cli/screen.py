@@ -32,7 +32,7 @@ __all__ = [
     "visible",
 ]
 
-_WIDTH = 120  # of what goes into a file or a pipe
+_WIDTH = 160  # of what goes into a file or a pipe
 
 
 def _in_python(character: str) -> str:

@@ -26,7 +26,7 @@ from ticdc_source.tso import of_ms, utc
 
 if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_source.lakehouse.config import SyncConfig
-    from ticdc_source.lakehouse.database_sync import BatchReport
+    from ticdc_source.lakehouse.reports import BatchReport
     from ticdc_source.lakehouse.status import TableStatus
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
@@ -135,7 +135,11 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
         output().print(f"done: {_count(len(report.tables), 'table')}, {len(set_aside):,} set aside")
         for name, reason in set_aside.items():
             errors().print(Text.assemble((f"{name} is set aside: ", "bold red"), reason))
-    return _SET_ASIDE if report.set_aside else 0
+        if report.loading:
+            errors().print(
+                f"not loaded yet, and not kept up to date: {plain(', '.join(report.loading))}", style="bold red"
+            )
+    return _SET_ASIDE if report.set_aside or report.loading else 0
 
 
 def _show_batch(report: BatchReport) -> None:

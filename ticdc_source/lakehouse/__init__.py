@@ -4,16 +4,16 @@
 
     merge_into(changes, "lake.shop.orders", format="iceberg")
 
-`merge_into` keeps the newest image of each row, `append_log` all changes, which `scd2_view` shows as versions of rows;
-`is_merged` says which of them a table needs.
-`sync` keeps all tables of topics so, in one stream: what `ticdc-source sync` runs, on a `SyncConfig`.
+`merge_into` keeps the newest image of each row, `append_log` all changes, which `scd2_view` shows as versions of rows.
+`is_merged` says whether a table needs `merge_into` or `append_log`.
+`sync` does this for all tables of its topics, in one stream. `ticdc-source sync` calls it with a `SyncConfig`.
 `commits_of` and `resolved_ts_of` say how complete a table is; `purge_deleted` forgets rows that were deleted long ago,
-and `maintain` tidies the files. What writes one table is in `ticdc_source/targets`; `config`, `names` and `sync_toml`
-need no Spark.
+and `maintain` tidies the files. What writes one table is in `ticdc_source/targets`.
 """
 
 from ticdc_source.lakehouse.config import MaintainConfig, SyncConfig, TableConfig
-from ticdc_source.lakehouse.database_sync import SyncReport, sync
+from ticdc_source.lakehouse.database_sync import sync
+from ticdc_source.lakehouse.reports import SyncReport
 from ticdc_source.lakehouse.tidb_config import TiDBConfig
 from ticdc_source.targets.history import scd2_view
 from ticdc_source.targets.log import LogReport, append_log, is_merged

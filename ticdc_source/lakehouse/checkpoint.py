@@ -11,7 +11,16 @@ from collections.abc import Mapping
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-__all__ = ["StreamCheckpoint", "starts_of"]
+__all__ = ["StreamCheckpoint", "starts_of", "text_of_file"]
+
+
+def text_of_file(spark: SparkSession, path: str) -> str | None:
+    """Return the text of a file, or of a folder with one; None if there is none. Spark alone knows the file system."""
+    try:  # given twice: for a single path that is missing, Spark logs a traceback
+        rows = spark.read.text([path, path], wholetext=True).collect()
+    except AnalysisException:
+        return None
+    return str(rows[0][0]) if rows else None
 
 
 class StreamCheckpoint:
@@ -47,11 +56,7 @@ class StreamCheckpoint:
         return starts_of(self._text("offsets/0") or "")
 
     def _text(self, name: str) -> str | None:
-        try:
-            rows = self._spark.read.text(f"{self.folder}/{name}", wholetext=True).collect()
-        except AnalysisException:
-            return None
-        return str(rows[0][0]) if rows else None
+        return text_of_file(self._spark, f"{self.folder}/{name}")
 
 
 def starts_of(text: str) -> Mapping[str, Mapping[str, int]] | None:

@@ -12,6 +12,7 @@ from ticdc_source.driver.frame_sample import applies_to_frames, frame_options
 from ticdc_source.errors import OptionError, nearest
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse.names import Layout
+from ticdc_source.lakehouse.redaction import SECRET_NAME
 from ticdc_source.lakehouse.tidb_config import TiDBConfig
 from ticdc_source.options.names import refuse_unknown
 from ticdc_source.options.options import Options, applies_to_records
@@ -19,6 +20,7 @@ from ticdc_source.options.parsers import ParseError, duration_ms
 from ticdc_source.options.parsers import tables as table_patterns
 from ticdc_source.options.table_filter import TableFilter, parse_table
 from ticdc_source.targets.data_layout import DataLayout
+from ticdc_source.targets.write_settings import WriteSettings
 
 __all__ = ["TABLE_OPTIONS", "MaintainConfig", "SyncConfig", "TableConfig", "refuse_unknown_key"]
 
@@ -46,6 +48,10 @@ _SET_BY_SYNC = {
 }
 _MOST_PARALLEL = 64
 _LARGEST_PORT = 65_535
+# Settings that Spark needs when it starts, so that they are arguments of its JVM.
+_AT_START = re.compile(
+    r"spark\.(driver|executor|jars|submit|app|master|local|pyspark|python|yarn|kubernetes|sql\.(extensions|warehouse))\b"
+)
 TABLE_OPTIONS = ("tableDDL", "schemaHints", "unspecifiedDecimal")  # options that differ by table
 
 
@@ -150,6 +156,7 @@ class SyncConfig:
         trigger: time between two micro-batches, such as `10 seconds`; None ends when the topics are read.
         maintain: when the files of the tables are tidied; None for never.
         spark: settings of the Spark session that the command starts.
+        secret_settings: the names of those whose values came from the environment or a file, so that they are secret.
         table_configs: settings of single tables, by name; `[table."…"]` in the file.
         tidb: where the rows are read that were there before the first change; None copies changes only.
     """
@@ -173,6 +180,7 @@ class SyncConfig:
     trigger: str | None = None
     maintain: MaintainConfig | None = None
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret_settings: frozenset[str] = frozenset()
     table_configs: Mapping[str, TableConfig] = field(default_factory=dict)
     tidb: TiDBConfig | None = None
 
@@ -237,13 +245,26 @@ class SyncConfig:
             given["tableDDL"] = ";\n".join(text.strip().rstrip(";") for text in ddl if text)
         if self.tables:
             given["tables"] = ",".join(self.tables)
-        return {**given, "metadataColumnPrefix": self.column_prefix}
+        # A target follows DDL, and the reader's warning would say that nobody does.
+        return {**given, "metadataColumnPrefix": self.column_prefix, "onDestructiveDDL": "ignore"}
 
     def table_options(self) -> dict[str, dict[str, str]]:
         """Return the options of single tables that differ from those of all."""
         given = {name: {key: text for key, text in each.options.items() if key != "tableDDL"}
                  for name, each in self.table_configs.items()}  # fmt: skip
         return {name: options for name, options in given.items() if options}
+
+    @property
+    def secret_spark(self) -> dict[str, str]:
+        """The settings of Spark that are secret: their names say so, or their values came from elsewhere.
+
+        The value of a setting that Spark needs when it starts is secret only if the name says so.
+        """
+        return {
+            name: value
+            for name, value in self.spark.items()
+            if SECRET_NAME.search(name) or (name in self.secret_settings and not _AT_START.match(name))
+        }
 
     @property
     def time_zone(self) -> str:
@@ -253,6 +274,22 @@ class SyncConfig:
     def source_option(self, name: str, default: str) -> str:
         """Return an option of the source, whose name may have any case."""
         return next((text for given, text in self.source.items() if given.lower() == name.lower()), default)
+
+    def write_settings(self, table: TableName) -> WriteSettings:
+        """Return how the rows of a table are written."""
+        own = self.of_table(table)
+        return WriteSettings(
+            format=self.format,
+            keys=own.keys,
+            deletes=own.deletes or self.deletes,
+            column_prefix=self.column_prefix,
+            time_zone=self.time_zone,
+            time_as=self.time_as,
+            commit_time=self.commit_time,
+            partition_by=own.partition_by,
+            cluster_by=own.cluster_by,
+            as_log=own.log,
+        )
 
     def selects(self, table: TableName) -> bool:
         """Return whether a table is copied."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from hashlib import blake2b
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ticdc_source.errors import OptionError, TargetError, TiCDCSourceError, warn
 from ticdc_source.lakehouse.checkpoint import StreamCheckpoint
 from ticdc_source.lakehouse.config import SyncConfig
-from ticdc_source.lakehouse.failures import Shared, text_of
+from ticdc_source.lakehouse.failures import Shared, shared_cause, text_of
 from ticdc_source.lakehouse.joining import Joining
 from ticdc_source.lakehouse.kept_records import KeptBatches, KeptRecords
 from ticdc_source.lakehouse.lease import Lease, Owner
@@ -23,6 +23,7 @@ from ticdc_source.lakehouse.metrics import exported
 from ticdc_source.lakehouse.micro_batch import MicroBatch, Outcome
 from ticdc_source.lakehouse.quarantine import Quarantine
 from ticdc_source.lakehouse.redaction import Redaction
+from ticdc_source.lakehouse.reports import BatchReport, SyncReport
 from ticdc_source.lakehouse.session import refuse_connect
 from ticdc_source.lakehouse.status import StatusTable, TableStatus
 from ticdc_source.lakehouse.upkeep import Upkeep
@@ -38,63 +39,10 @@ __all__ = ["BatchReport", "SyncReport", "statuses_of", "sync"]
 
 _STATUS_EVERY_S = 30.0
 _QUERY = "ticdc-source sync"  # the name of its stream
+_POLL_S = 0.2
+# What a query says when its sources know where they start.
+_HAS_STARTED = ("Processing", "Waiting")
 _CLOCKS_DIFFER_S = 60.0  # of this machine and of TiDB's placement driver, at most
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchReport:
-    """What a micro-batch did.
-
-    Attributes:
-        batch_id: its number.
-        changed: how many changed rows each table had.
-        created: the tables whose target it created.
-        set_aside: the tables that were set aside in it, with the reasons.
-        bad_records: how many records went into quarantine.
-        maintained: the tables whose files were tidied after it.
-        resolved_ts: all tables but those that are set aside have every change up to this commit-ts, itself included,
-            but for bad records; None if nobody knows.
-        seconds: how long it took.
-        resumed: the tables that went on before it, and have what they missed.
-        complete: how many tables have all rows of the table in TiDB up to `resolved_ts`.
-        tables: how many tables there are.
-    """
-
-    batch_id: int
-    changed: Mapping[str, int]
-    created: tuple[str, ...] = ()
-    set_aside: Mapping[str, str] = field(default_factory=dict)
-    bad_records: int = 0
-    maintained: tuple[str, ...] = ()
-    resolved_ts: int | None = None
-    seconds: float = 0.0
-    resumed: tuple[str, ...] = ()
-    complete: int = 0
-    tables: int = 0
-
-    def as_json(self) -> dict[str, object]:
-        """Return it as values of JSON."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncReport:
-    """How the tables are when a sync ends.
-
-    Attributes:
-        tables: the status of each table, by its name.
-        batches: how many micro-batches there were.
-        bad_records: how many records went into quarantine.
-    """
-
-    tables: Mapping[str, TableStatus]
-    batches: int = 0
-    bad_records: int = 0
-
-    @property
-    def set_aside(self) -> dict[str, str]:
-        """The tables that are set aside, with the reasons."""
-        return {name: each.reason or "" for name, each in self.tables.items() if each.state == "set aside"}
 
 
 def sync(
@@ -159,7 +107,7 @@ def sync(
             query = stream.option("checkpointLocation", running.checkpoint.folder).queryName(_QUERY).start()
             running.query = query
             try:
-                running.load(str(query.id))  # it has its offsets: Kafka cannot remove unseen what the load leaves it
+                running.load(str(query.id))
                 query.awaitTermination()
                 running.load_the_rest()
             except BaseException:
@@ -206,7 +154,7 @@ class _Sync:
         self._on_batch = on_batch
         self._layout = config.layout
         tidb = {} if config.tidb is None else config.tidb.address.given()
-        self._redaction = Redaction(config.source, {**config.spark, **tidb})
+        self._redaction = Redaction(config.source, {**config.spark, **tidb}, config.secret_spark)
         self._views = Views(config, self._redaction.text)
         self._state = SyncState(f"{config.checkpoint}/state")
         self._status = _status_table(spark, config)
@@ -221,12 +169,14 @@ class _Sync:
         self._stopping = threading.Event()
         self._shared = Shared(stopping=self._is_stopped, try_store=self._try_store)
         self._joining = Joining(
-            spark, config, on_load, self._redaction.text, stops_all=self._shared.stops_all, fail=self._fail
-        )
+            spark, config, on_load, self._redaction.text,
+            is_stopped=self._is_stopped, stops_all=self._shared.stops_all, fail=self._fail,
+        )  # fmt: skip
         self._loaded = threading.Event()  # until then no micro-batch is applied
         if config.tidb is None:
             self._loaded.set()
         self._reloaded: list[str] = []
+        self._replayed: set[str] = set()
         self._writer, self._last_batch = "", -1
         self._written_at = 0.0
         self._batches = self._bad_records = 0
@@ -281,7 +231,7 @@ class _Sync:
             outcomes.append(self._resume_one(name, last, writer or ""))
             self._tables[name] = outcomes[-1].status
         if outcomes:
-            self._status.write(self._tables)
+            self._write_status()
             self._report(outcomes, last, began, resumed=True)
 
     def statuses(self) -> list[TableStatus]:
@@ -296,19 +246,46 @@ class _Sync:
         """
         try:
             self._writer = writer
-            joined = self._joining.joined(self._tables, self._reloaded)
+            if self.error is not None:  # the lease was lost before there was a query to stop
+                raise self.error  # noqa: TRY301 (what is below is for it too)
+            is_new = self._config.tidb is not None and self._wait_for_offsets()
+            joined = self._joining.joined(self._tables, self._reloaded, is_new=is_new)
             if joined:
                 self._tables |= joined
-                self._status.write(self._tables)  # a load that is killed goes on by its status
+                self._write_status()  # a load that is killed goes on by its status
                 others = any(each.state == "following" for each in self._tables.values())
                 if others and self._config.trigger is not None:
                     self._joining.load_beside(joined.values())
                 else:
                     self._follow(self._joining.load(joined.values()), self.checkpoint.committed())
         except BaseException as error:
-            self.error = self.error or self.without_secrets(error)
+            self.error = self.error or self.without_secrets(self._error_of_query() or error)
             raise
         self._loaded.set()
+
+    def _wait_for_offsets(self) -> bool:
+        """Wait until the stream knows where it starts; return whether it has not known it before.
+
+        A TSO that is taken earlier might be older than the first changes that the stream brings.
+        """
+        if self.query is None or self.checkpoint.starts() is not None:
+            return False
+        while self.checkpoint.starts() is None and not self._is_stopped():
+            if self.query.status["message"].startswith(_HAS_STARTED):  # and the topics are empty
+                break
+            time.sleep(_POLL_S)
+        return True
+
+    def _error_of_query(self) -> BaseException | None:
+        """Return why the stream has ended by itself: what fails after it is no cause."""
+        return None if self.query is None else self.query.exception()
+
+    def _write_status(self) -> None:
+        """Write the statuses outside a micro-batch, if no other sync writes the tables now."""
+        if self.error is not None:
+            raise self.error
+        self._lease.check(now=True)
+        self._commit_status()
 
     def load_the_rest(self) -> None:
         """Load what has joined while the topics were read, if the stream has ended with them."""
@@ -327,15 +304,36 @@ class _Sync:
                 self._tables[name] = replace(self._tables[name], state="set aside")
                 self._tables[name] = self._resume_one(name, last, self._writer).status
             if self._tables[name].kind == "table":
-                settings = self._config.of_table(parse_table(name))
-                self._views.write(self._spark, parse_table(name), has_history=settings.history, keys=settings.keys)
+                self._write_views(name)
         if loaded:
-            self._status.write(self._tables)
+            self._write_status()
+
+    def _write_views(self, name: str) -> None:
+        """Write the views of a table that was loaded; its next micro-batch writes them again."""
+        settings = self._config.of_table(parse_table(name))
+        try:
+            self._views.write(self._spark, parse_table(name), has_history=settings.history, keys=settings.keys)
+        except Exception as error:
+            if self._shared.stops_all(error):
+                raise
+            warn(f"The views of {name} cannot be written: {self._redaction.text(text_of(error))}")
 
     def stop(self) -> None:
         """Set no table aside from now on, and end the loads."""
         self._stopping.set()
         self._joining.stop()
+
+    def _commit_status(self) -> None:
+        """Write the statuses, and then remove the kept records of tables that have them now."""
+        self._status.write(self._tables)
+        while self._replayed:
+            name = self._replayed.pop()
+            if self._tables[name].state != "following":
+                continue
+            try:
+                self._kept(name).remove()
+            except Exception as error:  # noqa: BLE001 (of any store; nobody reads them any more)
+                warn(f"The kept records of {name} stay in the checkpoint: {self._redaction.text(text_of(error))}")
 
     def _is_stopped(self) -> bool:
         """Return whether the sync is stopped, by itself or by whoever stops its query."""
@@ -351,7 +349,7 @@ class _Sync:
             raise self.error
         if self._batches:
             self._tables |= self._upkeep.after_batch(self._tables, is_last=True)
-            self._status.write(self._tables)
+            self._commit_status()
         return SyncReport(tables=dict(self._tables), batches=self._batches, bad_records=self._bad_records)
 
     def apply(self, batch: DataFrame, batch_id: int) -> None:
@@ -360,7 +358,7 @@ class _Sync:
             self._apply(batch, batch_id)
         except BaseException as error:
             if self.error is None and isinstance(error, Exception) and self._is_stopped():
-                raise  # nobody waits for the micro-batch: the next start repeats it
+                raise self.without_secrets(error) from None  # nobody waits for it: the next start repeats it
             self.error = self.error or self.without_secrets(error)
             if not isinstance(self.error, Exception):  # Py4J would give Spark no answer, which waits for one
                 msg = f"The micro-batch was interrupted by {type(error).__name__}"
@@ -371,6 +369,8 @@ class _Sync:
 
     def without_secrets(self, error: BaseException) -> BaseException:
         """Return an error, or what it says without secrets: Spark logs it, and the command prints it."""
+        if isinstance(error, Exception):
+            error = shared_cause(error) or error
         if not isinstance(error, Exception) or self._redaction.text(str(error)) == str(error):
             return error
         kind = type(error) if isinstance(error, TiCDCSourceError) else TiCDCSourceError
@@ -416,11 +416,13 @@ class _Sync:
         maintained = tuple(name for name, each in sorted(upkeep.items()) if each.maintained_batch != -1)
         # What must be known after a restart, or at once by people; the rest can wait.
         if changed or maintained or time.monotonic() - self._written_at > _STATUS_EVERY_S:
-            self._status.write(self._tables)
+            self._commit_status()
             self._written_at = time.monotonic()
         if config.trigger is not None:
             begun = [each for each in changed if each.state == "loading"]
-            self._joining.load_beside(one for one in begun if not _is_loading(before.get(one.table_name)))
+            self._joining.load_beside(
+                one for one in begun if getattr(before.get(one.table_name), "state", "") != "loading"
+            )
         self._batches += 1
         self._last_batch = batch_id
         self._report(
@@ -485,8 +487,7 @@ class _Sync:
             TargetError: that fails: what has failed is not one table's.
         """
         try:
-            self._status.write(self._tables)
-            self._status.read()
+            self._status.attempt()
         except Exception as error:  # noqa: BLE001 (of any store)
             msg = (
                 f"The store of the tables fails: {self._status.name} cannot be written and read: "
@@ -506,7 +507,7 @@ class _Sync:
             parts: Sequence[KeptBatches] = ()
             if since <= last:  # otherwise Spark repeats that micro-batch
                 first = max(since, self._written_up_to(name, writer) + 1)
-                parts = self._kept(name).between(first, last)
+                parts = self._kept(name).between(first, last, begins=first == aside.set_aside_batch)
             for part in parts:
                 facts = CommitFacts(part.bounds.resolved_ts, writer, part.last)
                 outcomes.append(self._replay(part, last, facts, outcomes[-1].status))
@@ -518,6 +519,7 @@ class _Sync:
             if self._shared.stops_all(error):
                 raise
             return Outcome(replace(aside, reason=self._redaction.text(text_of(error))))
+        self._replayed.add(name)
         return _all(outcomes)
 
     def _explained(self, outcome: Outcome, batch_id: int, writer: str) -> Outcome:
@@ -590,10 +592,6 @@ def _all(outcomes: Sequence[Outcome]) -> Outcome:
         created=any(each.created for each in outcomes),
         bad_records=sum(each.bad_records for each in outcomes),
     )
-
-
-def _is_loading(status: TableStatus | None) -> bool:
-    return status is not None and status.state == "loading"
 
 
 def _matters(before: TableStatus | None, now: TableStatus) -> bool:

@@ -9,9 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ticdc_source.errors import DecodeError, KafkaUnavailableError, OptionError, SchemaError, TiCDCSourceError
+from ticdc_source.errors import (
+    ClaimCheckUnavailableError,
+    DecodeError,
+    KafkaUnavailableError,
+    OptionError,
+    SchemaError,
+    TiCDCSourceError,
+)
 
-__all__ = ["Shared", "is_conflict", "retried", "text_of"]
+__all__ = ["Shared", "is_conflict", "retried", "shared_cause", "text_of"]
 
 Result = TypeVar("Result")
 
@@ -25,6 +32,7 @@ _CONFLICT = re.compile(
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each further attempt
 # What Spark says of an error of ours that was raised on a worker.
 _OURS = re.compile(r"ticdc_source\.errors\.(\w+): (.*)")
+_OF_EVERY_TABLE = (ClaimCheckUnavailableError, KafkaUnavailableError)  # what all of them are read from
 _OF_ONE_TABLE = (DecodeError, OptionError, SchemaError)  # what the messages and the options of a table are
 
 
@@ -56,6 +64,14 @@ def text_of(error: Exception) -> str:
     return ours[2] if ours is not None and not isinstance(error, TiCDCSourceError) else str(error)
 
 
+def shared_cause(error: Exception) -> TiCDCSourceError | None:
+    """Return the error that every table would have, also if a worker raised it; None if this is none."""
+    if isinstance(error, _OF_EVERY_TABLE):
+        return error
+    ours = None if isinstance(error, TiCDCSourceError) else _OURS.search(str(error))
+    return None if ours is None else next((kind(ours[2]) for kind in _OF_EVERY_TABLE if kind.__name__ == ours[1]), None)
+
+
 @dataclass(slots=True, kw_only=True)
 class Shared:
     """Tells errors of one table from those that would set every table aside.
@@ -73,15 +89,14 @@ class Shared:
     _tried_at: float = float("-inf")
 
     def stops_all(self, error: Exception) -> bool:
-        """Return whether an error is none of one table: brokers, the session or the store are gone.
+        """Return whether an error is none of one table: brokers, claim checks, the session or the store are gone.
 
         Raises:
             Exception: what the store says, if it is the store.
         """
         if self.stopping():
             return True
-        unavailable = KafkaUnavailableError.__name__
-        if isinstance(error, KafkaUnavailableError) or f"errors.{unavailable}" in str(error):
+        if shared_cause(error) is not None:
             return True
         if isinstance(error, _OF_ONE_TABLE):
             return False

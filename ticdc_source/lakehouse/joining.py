@@ -8,13 +8,12 @@ TSO, before the first row is read: so a sync that was killed goes on with the sa
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 
 from pyspark.sql import SparkSession
 
-from ticdc_source.errors import TiCDCSourceError, warn
+from ticdc_source.errors import TiCDCSourceError, UnexplainedChangeError, warn
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.load_folder import created_tables
@@ -39,6 +38,7 @@ class Joining:
         config: what is copied.
         on_load: is called when the load of a table has come further.
         redact: returns a text without secrets: errors of stores may have them.
+        is_stopped: returns whether the sync is stopped, or its stream has ended.
         stops_all: returns whether an error is none of one table.
         fail: ends the sync, with an error that is none of one table.
     """
@@ -50,10 +50,12 @@ class Joining:
         on_load: Callable[[LoadProgress], None] | None = None,
         redact: Callable[[str], str] = lambda text: text,
         *,
+        is_stopped: Callable[[], bool] = lambda: False,
         stops_all: Callable[[Exception], bool] = lambda _: False,
         fail: Callable[[Exception], None] = lambda _: None,
     ) -> None:
         self._redact = redact
+        self._sync_is_stopped = is_stopped
         self._stops_all = stops_all
         self._fail = fail
         self.known_ddl: dict[str, tuple[DDLEvent, ...]] = {}
@@ -72,12 +74,15 @@ class Joining:
 
     # Before the first micro-batch
 
-    def joined(self, statuses: Statuses, resumed: Iterable[str] = ()) -> dict[str, TableStatus]:
+    def joined(
+        self, statuses: Statuses, resumed: Iterable[str] = (), *, is_new: bool = False
+    ) -> dict[str, TableStatus]:
         """Return the statuses of tables that are to be loaded: new ones, and those whose load has not ended.
 
         Args:
             statuses: the statuses of all tables that the sync has.
             resumed: tables that are set aside and go on now. If they are not complete, they are loaded.
+            is_new: whether the stream has begun just now: a load of before may lack changes that it does not bring.
         """
         tidb = self._tidb
         if tidb is None:
@@ -86,19 +91,23 @@ class Joining:
                 warn(f"sync.toml has no [tidb] any more, so these tables do not go on: {', '.join(loading)}")
             return {}
         try:
-            return self._joined(tidb, statuses, resumed)
+            return self._joined(tidb, statuses, resumed, is_new=is_new)
         except TiCDCSourceError as error:
             if not any(each.state == "following" for each in statuses.values()):
                 raise
             warn(f"No table joins in this run: {self._redact(str(error))}")  # the others need no TiDB
             return {}
 
-    def _joined(self, tidb: TiDBAddress, statuses: Statuses, resumed: Iterable[str]) -> dict[str, TableStatus]:
+    def _joined(
+        self, tidb: TiDBAddress, statuses: Statuses, resumed: Iterable[str], *, is_new: bool
+    ) -> dict[str, TableStatus]:
         at = self._now(tidb)
         names = [name for name in tables_at(self._spark, tidb, self._filter, at=at) if self._config.selects(name)]
         refused = self._config.layout.refused([*map(parse_table, statuses), *names])
         loading = {name: each for name, each in statuses.items() if each.state == "loading"}
-        moments = {each.loaded_ts: self._kept_tso(tidb, each.loaded_ts, at) for each in loading.values()}
+        moments = {
+            each.loaded_ts: at if is_new else self._kept_tso(tidb, each.loaded_ts, at) for each in loading.values()
+        }
         found = {name: replace(each, loaded_ts=moments[each.loaded_ts]) for name, each in loading.items()}
         for name in resumed:
             if _is_loadable(statuses[name]) and parse_table(name) not in refused:
@@ -116,9 +125,8 @@ class Joining:
     def load(self, statuses: Iterable[TableStatus]) -> dict[str, TableStatus]:
         """Load tables, and return their statuses."""
         found: dict[str, TableStatus] = {}
-        by_moment = groupby(sorted(statuses, key=lambda each: each.loaded_ts or 0), lambda each: each.loaded_ts)
-        for at, group in by_moment:
-            found |= self._load(at or 0, list(group))
+        for at, group in _by_moment(statuses):
+            found |= self._load(at, group)
         self.remember({**found})
         return found
 
@@ -141,12 +149,16 @@ class Joining:
         tidb = self._tidb
         if tidb is None:
             return None
-        at = self._now(tidb)
-        exact = TableFilter(((table.database, table.table),))
-        if not any(table.is_same(one) for one in tables_at(self._spark, tidb, exact, at=at)):
-            return None  # it is gone by now: there is nothing to load
-        target = self._config.layout.target(table)
-        return TableStatus(table_name=str(table), target=target, state="loading", loaded_ts=at)
+        begun = TableStatus(table_name=str(table), target=self._config.layout.target(table), state="loading")
+        try:
+            at = self._now(tidb)
+            exact = TableFilter(((table.database, table.table),))
+            if not any(table.is_same(one) for one in tables_at(self._spark, tidb, exact, at=at)):
+                return None  # it is gone by now: there is nothing to load
+        except TiCDCSourceError as error:
+            self._warn_of_tidb(error, [begun])
+            return begun
+        return replace(begun, loaded_ts=at)
 
     def load_beside(self, statuses: Iterable[TableStatus]) -> None:
         """Load tables in a thread of their own, while the stream goes on."""
@@ -181,11 +193,11 @@ class Joining:
                 if not waiting or self._stopped.is_set():
                     self._thread = None
                     return
-            for at, group in groupby(sorted(waiting, key=lambda each: each.loaded_ts or 0), lambda one: one.loaded_ts):
+            for at, group in _by_moment(waiting):
                 try:
-                    found = self._load(at or 0, list(group))
+                    found = self._load(at, group)
                 except Exception as error:  # noqa: BLE001 (of Spark, Py4J, a catalog or a store: each has its own)
-                    if not self._stopped.is_set():
+                    if not self._is_stopped():
                         self._fail(error)
                     return
                 with self._lock:
@@ -193,12 +205,15 @@ class Joining:
 
     # A load
 
-    def _load(self, at: int, statuses: list[TableStatus]) -> dict[str, TableStatus]:
+    def _load(self, at: int | None, statuses: Sequence[TableStatus]) -> dict[str, TableStatus]:
+        """Load tables as of one TSO; now if it is None. While TiDB does not answer, they go on loading."""
         tidb, config = self._tidb, self._config
         if tidb is None or config.tidb is None:
             return {}
-        tables = {parse_table(each.table_name): each for each in statuses}
         try:
+            if at is None:
+                at = self._now(tidb)
+            tables = {parse_table(each.table_name): replace(each, loaded_ts=at) for each in statuses}
             report = load_tables(
                 self._spark,
                 tidb,
@@ -210,17 +225,38 @@ class Joining:
                 rows_per_range=config.tidb.rows_per_range,
                 zero_date=next((text for name, text in config.source.items() if name.lower() == "zerodate"), "null"),
                 on_progress=self._on_load,
-                stop=self._stopped,
+                stop=self._is_stopped,
             )
         except TiCDCSourceError as error:  # TiDB cannot be read, or that moment is gone
-            return {each.table_name: self._failed(each, error) for each in statuses}
-        found = {}
+            self._warn_of_tidb(error, statuses)
+            return {each.table_name: each for each in statuses}
+        found, away = {}, None
         for load in report.tables:
             status = tables[load.table]
+            if load.error is not None and away is None and not self._is_stopped():
+                away = self._is_away(tidb, statuses)
             found[status.table_name] = (
-                self._complete(status, load) if load.error is None else self._failed(status, load.error)
-            )
+                self._complete(status, load) if load.error is None
+                else status if away
+                else self._failed(status, load.error)
+            )  # fmt: skip
         return found
+
+    def _is_away(self, tidb: TiDBAddress, statuses: Sequence[TableStatus]) -> bool:
+        """Return whether TiDB does not answer now: then no load has failed for a table's sake."""
+        try:
+            self._now(tidb)
+        except TiCDCSourceError as error:
+            self._warn_of_tidb(error, statuses)
+            return True
+        return False
+
+    def _warn_of_tidb(self, error: TiCDCSourceError, statuses: Sequence[TableStatus]) -> None:
+        names = ", ".join(each.table_name for each in statuses)
+        warn(f"Not loaded yet: {names}. {self._redact(str(error))}. The next start of the sync tries again")
+
+    def _is_stopped(self) -> bool:
+        return self._stopped.is_set() or self._sync_is_stopped()
 
     def _complete(self, status: TableStatus, load: TableLoad) -> TableStatus:
         """Return the status of a table that has its rows."""
@@ -233,8 +269,8 @@ class Joining:
             reason=None,
             bad_records=0,
             complete_since=load.complete,
-            loaded_ts=load.created,
-            resolved_ts=load.complete if load.created == load.complete else status.resolved_ts,
+            loaded_ts=load.complete,
+            resolved_ts=load.complete,
         )
 
     def _failed(self, status: TableStatus, error: Exception) -> TableStatus:
@@ -243,28 +279,22 @@ class Joining:
         Raises:
             Exception: the error is none of this table alone.
         """
-        if self._stopped.is_set():
+        if self._is_stopped():
             return status
         if self._stops_all(error):
             raise error
+        if isinstance(error, UnexplainedChangeError) and status.kind is not None:
+            warn(f"{self._redact(str(error))}. The changes of {status.table_name} go on, and its next start loads it")
+            return replace(status, state="following", loaded_ts=None)
         text = f"Its rows cannot be read from TiDB, or not be written: {self._redact(str(error))}"[:_LONGEST_REASON]
-        return replace(status, state="set aside", reason=text)
+        return replace(status, state="set aside", reason=text, loaded_ts=None)
 
     def _destination(self, table: TableName) -> Destination:
-        config, own = self._config, self._config.of_table(table)
+        layout = self._config.layout
         return Destination(
-            target=config.layout.target(table),
-            log=config.layout.target(table, "__log"),
-            format=config.format,
-            keys=own.keys,
-            deletes=own.deletes or config.deletes,
-            column_prefix=config.column_prefix,
-            partition_by=own.partition_by,
-            cluster_by=own.cluster_by,
-            as_log=own.log,
-            commit_time=config.commit_time,
-            time_as=config.time_as,
-            time_zone=config.time_zone,
+            target=layout.target(table),
+            log=layout.target(table, "__log"),
+            settings=self._config.write_settings(table),
         )
 
     def _folder(self, at: int) -> str:
@@ -285,6 +315,14 @@ class Joining:
         if not state.is_inside:
             warn(f"{state.advice}. The load goes on at TSO {now}: what is not complete is read again")
         return at if state.is_inside else now
+
+
+def _by_moment(statuses: Iterable[TableStatus]) -> list[tuple[int | None, list[TableStatus]]]:
+    """Return the statuses by their TSO, the oldest first."""
+    groups: dict[int | None, list[TableStatus]] = {}
+    for each in sorted(statuses, key=lambda each: each.loaded_ts or 0):
+        groups.setdefault(each.loaded_ts, []).append(each)
+    return [*groups.items()]
 
 
 def _loading(status: TableStatus, at: int) -> TableStatus:

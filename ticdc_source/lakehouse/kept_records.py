@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -84,30 +85,46 @@ class KeptRecords:
         })  # fmt: skip
         kept.write.mode("overwrite").parquet(f"{self._folder}/batch={batch_id}")
 
-    def between(self, first: int, last: int) -> list[KeptBatches]:
+    def between(self, first: int, last: int, *, begins: bool = False) -> list[KeptBatches]:
         """Return what was kept from one micro-batch to another, both included.
 
         Usually it is one part. If the sync has changed between `latest` and `resolved` meanwhile, it is several.
 
+        Args:
+            first: the number of the first one.
+            last: the number of the last one.
+            begins: whether the table was set aside in the first one, so that it was kept.
+
         Raises:
-            CheckpointError: nothing was ever kept, though the table was set aside.
+            CheckpointError: nothing is kept, or not the first one, though the table was set aside.
         """
         try:
             every = self._spark.read.parquet(self._folder)
         except AnalysisException:
-            msg = (
-                f"The folder {self._folder} has no records, though the table was set aside in micro-batch {first}. "
-                "Restore the folder of the checkpoint; or remove the target, and load the table again"
-            )
-            raise CheckpointError(msg) from None
+            raise self._lost(first) from None
         kept = every.where(F.col("batch").between(first, last))
         bounds = (_RESOLVED_BEFORE, _RESOLVED_TS, _HELD_FROM)
         batches = [
             (row["batch"], Bounds(resolved_before=row[bounds[0]], resolved_ts=row[bounds[1]], held_from=row[bounds[2]]))
             for row in kept.select("batch", *bounds).distinct().orderBy("batch").collect()
         ]
+        if begins and first not in (number for number, _ in batches):
+            raise self._lost(first)
         parts = groupby(batches, lambda each: each[1].held_from is None)
         return [_part(kept, list(part)) for _, part in parts]
+
+    def remove(self) -> None:
+        """Remove all that was kept, once the table has it and its status says so."""
+        context = self._spark.sparkContext
+        path: Any = context._jvm.org.apache.hadoop.fs.Path(self._folder)  # type: ignore[union-attr]  # noqa: SLF001
+        path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)  # noqa: FBT003, SLF001 (Spark knows it)
+
+    def _lost(self, first: int) -> CheckpointError:
+        msg = (
+            f"The folder {self._folder} lacks records of micro-batch {first}, since which the table is set aside. "
+            "Restore the folder of the checkpoint; or remove the target, and load the table again"
+        )
+        return CheckpointError(msg)
 
 
 def _part(kept: DataFrame, batches: Sequence[tuple[int, Bounds]]) -> KeptBatches:

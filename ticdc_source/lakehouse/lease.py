@@ -71,6 +71,10 @@ class Owner:
         return self.started != _started(self.pid)
 
 
+class LeaseLostError(TargetError):
+    """Another sync writes the tables."""
+
+
 class Lease:
     """The right to write the tables of a sync.
 
@@ -121,12 +125,14 @@ class Lease:
         if not now and self._clock() - self._renewed_at < LEASE_S / 2:
             return
         with self.lock:
-            for pause in _PAUSES_S:
+            table = self._table()
+            owner, since = _read(table)
+            for pause in _PAUSES_S if owner is None else ():  # a catalog that fails may say that there is no such table
+                self._sleep(pause)
                 table = self._table()
                 owner, since = _read(table)
                 if owner is not None:
                     break
-                self._sleep(pause)  # a catalog that fails may say that there is no such table
             if owner is None or owner.id != self._owner.id:
                 raise self._held(table, owner, since)
             if not now or self._clock() - self._renewed_at >= _RENEW_S / 2:
@@ -143,7 +149,7 @@ class Lease:
             while not self._released.wait(_RENEW_S):
                 try:
                     self.check(now=True)
-                except TargetError as error:
+                except LeaseLostError as error:
                     if not self._released.is_set():
                         lost(error)
                     return
@@ -171,10 +177,10 @@ class Lease:
     def _is_free(self, owner: Owner, since: float) -> bool:
         return owner.is_known_dead() or self._clock() - since > LEASE_S
 
-    def _held(self, table: Target, owner: Owner | None, since: float) -> TargetError:
+    def _held(self, table: Target, owner: Owner | None, since: float) -> LeaseLostError:
         if owner is None:
             msg = f"Somebody has removed the property {_LEASE} of {table.name} while this sync ran. Start it again"
-            return TargetError(msg)
+            return LeaseLostError(msg)
         silent = max(0.0, self._clock() - since)
         free = datetime.fromtimestamp(since + LEASE_S, timezone.utc)
         msg = (
@@ -182,7 +188,7 @@ class Lease:
             f"last heard of {silent:.0f} seconds ago. Stop one of the two. If that process has ended, start again "
             f"after {free:%Y-%m-%d %H:%M:%S} UTC"
         )
-        return TargetError(msg)
+        return LeaseLostError(msg)
 
 
 def _read(table: Target) -> tuple[Owner | None, float]:

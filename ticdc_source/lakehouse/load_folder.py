@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.errors import CheckpointError
 from ticdc_source.events import TableName
+from ticdc_source.lakehouse.checkpoint import text_of_file
 from ticdc_source.snapshots.jdbc import Range
 
 __all__ = ["LoadFolder", "Plan", "created_tables", "rows_in"]
@@ -93,11 +94,8 @@ class LoadFolder:
         self._write(spark, _place(table, at), json.dumps(kept))
 
     def _read(self, spark: SparkSession, name: str) -> str | None:
-        try:  # a pattern: Spark logs a traceback if a folder that is named is missing
-            found = spark.read.text(f"{self.path}/{name}*", wholetext=True).collect()
-        except AnalysisException:  # there is no such folder; Spark alone knows the file system
-            return None
-        return str(found[0][0]).strip() if found else None
+        text = text_of_file(spark, f"{self.path}/{name}*")
+        return None if text is None else text.strip()
 
     def _write(self, spark: SparkSession, name: str, text: str) -> None:
         row = spark.range(1, numPartitions=1).select(F.lit(text).alias("value"))

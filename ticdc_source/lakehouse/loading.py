@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
@@ -30,7 +29,8 @@ from ticdc_source.targets.log import append_log
 from ticdc_source.targets.merge import COMMIT_TIME, DELETES, PREFIX, merge_into
 from ticdc_source.targets.repeats import has_batch
 from ticdc_source.targets.sql_targets import existing_target
-from ticdc_source.targets.target import CommitFacts, Target
+from ticdc_source.targets.target import CommitFacts, Target, quoted
+from ticdc_source.targets.write_settings import WriteSettings
 
 __all__ = ["COMPLETE", "Destination", "LoadProgress", "LoadReport", "TableLoad", "load_tables"]
 
@@ -44,39 +44,21 @@ _WANTED_SECONDS = 3600.0  # of a life time that is shorter, a load warns
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """Where the rows of a table go; the arguments of `merge_into` for it.
+    """Where the rows of a table go, and how they are written.
 
     Attributes:
         target: the name of the target.
         log: the name of the log, if the table has no key.
-        format: `delta` or `iceberg`, for a target that does not exist.
-        keys: the columns that identify a row, if not those of TiDB.
-        deletes: `soft` or `hard`.
+        settings: how they are written.
         properties: table properties for a new target.
         location: where a new target puts its files.
-        column_prefix: what precedes the names of the columns that are added.
-        commit_time: whether the target has the time of a row's last commit.
-        time_as: how TIME is stored: `micros` or `text`.
-        time_zone: the zone of TIMESTAMP defaults in DDL.
-        as_log: whether the rows go to the log also if the table has a key.
-        partition_by: the columns by which a new target is partitioned.
-        cluster_by: the columns of liquid clustering, for a new target in Delta.
     """
 
     target: str
     log: str
-    format: str | None = None
-    keys: tuple[str, ...] | None = None
-    deletes: Literal["soft", "hard"] | None = None
+    settings: WriteSettings = field(default_factory=WriteSettings)
     properties: Mapping[str, str] = field(default_factory=dict)
     location: str | None = None
-    column_prefix: str | None = None
-    commit_time: bool = False
-    time_as: Literal["micros", "text"] | None = None
-    time_zone: str = "UTC"
-    as_log: bool = False
-    partition_by: tuple[str, ...] = ()
-    cluster_by: tuple[str, ...] = ()
 
     @staticmethod
     def of(target: str) -> Destination:
@@ -122,7 +104,6 @@ class TableLoad:
         table: the table.
         target: the name of the target, or of the log.
         complete: the TSO from which on the target has every row; None if it has not.
-        created: the TSO of the load that created the target, which so has nothing of before; None if no load did.
         rows: about how many rows were read.
         ranges: how many ranges were read.
         had: how many ranges the target had already, of a run before.
@@ -132,7 +113,6 @@ class TableLoad:
     table: TableName
     target: str
     complete: int | None = None
-    created: int | None = None
     rows: int = 0
     ranges: int = 0
     had: int = 0
@@ -170,13 +150,14 @@ def load_tables(
     ranges_per_commit: int = 8,
     zero_date: str = "null",
     on_progress: Callable[[LoadProgress], None] | None = None,
-    stop: threading.Event | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> LoadReport:
     """Read tables as of one TSO, side by side, and write each into its target, range by range.
 
     A load that was killed goes on when it is called again with the same folder: tables that are complete, and ranges
     that their targets have, are not read again. A table that fails stops no other; its error is in the report. A target
-    that has all rows gets the property `ticdc.complete` with the TSO, and is left alone from then on.
+    that has all rows gets the property `ticdc.complete` with the TSO, and is left alone from then on. If it had rows of
+    before, those that TiDB did not have at the TSO are deleted first. So changes up to the TSO are not needed any more.
 
     A target that the load creates itself gets its rows by plain appends, which cost a fraction of a MERGE. So nothing
     else may write into it before it is complete; if another writer of this package has, the rest is merged.
@@ -192,8 +173,8 @@ def load_tables(
         rows_per_range: how many rows a task reads; of a table with many regions, it reads a region.
         ranges_per_commit: how many ranges are one commit. They are read in parallel.
         zero_date: as in `snapshot`.
-        on_progress: what is called after each commit, in the thread of a table.
-        stop: ends the load after the commits that are under way, once it is set.
+        on_progress: what is called after each commit, in the thread of a table. What it raises is a warning.
+        stop: ends the load after the commits that are under way, once it returns true.
 
     Raises:
         TiCDCSourceError: TiDB cannot be read, or the TSO is older than its GC safe point.
@@ -207,15 +188,16 @@ def load_tables(
     watch = _Watch(tidb, at)
     watch.begin(spark)
     names = tables_at(spark, tidb, tables, at=at) if isinstance(tables, TableFilter) else list(tables)
-    stopped = threading.Event() if stop is None else stop
-    load = _Load(tidb, at, kept, watch, rows_per_range, ranges_per_commit, zero_date, on_progress, stopped)
+    ended = threading.Event()
+    load = _Load(tidb, at, kept, watch, rows_per_range, ranges_per_commit, zero_date, on_progress,
+                 lambda: ended.is_set() or stop())  # fmt: skip
     places = [_destination(target_of(name)) for name in names]
     with ThreadPoolExecutor(parallel, thread_name_prefix="load") as threads:
         futures = [threads.submit(load.table, spark, *one) for one in zip(names, places, strict=True)]
         try:
             done = tuple(future.result() for future in futures)
         except BaseException:  # Ctrl-C: what is written is complete, and the rest of it is for the next run
-            load.stopped.set()
+            ended.set()
             threads.shutdown(wait=False, cancel_futures=True)
             raise
     return LoadReport(at=at, tables=done)
@@ -269,7 +251,15 @@ class _Load:
     ranges_per_commit: int
     zero_date: str
     on_progress: Callable[[LoadProgress], None] | None
-    stopped: threading.Event
+    is_stopped: Callable[[], bool]
+
+    def tell(self, progress: LoadProgress) -> None:
+        """Say how far a table is: whoever hears it must not fail the load."""
+        try:
+            if self.on_progress is not None:
+                self.on_progress(progress)
+        except Exception as error:  # noqa: BLE001 (of a function that a user gave)
+            warn(f"The progress of the load of {progress.table} was not told: {error}")
 
     def table(self, spark: SparkSession, name: TableName, place: Destination) -> TableLoad:
         """Load a table; its error is part of what is returned."""
@@ -277,8 +267,7 @@ class _Load:
             # What a commit records is a setting of the session, so each table has a session of its own.
             return _TableLoad(self, _session_like(spark), name, place).run()
         except Exception as error:  # noqa: BLE001 (of the engine, of the JVM, ours: the other tables go on)
-            if self.on_progress is not None:
-                self.on_progress(LoadProgress(table=name, rows=0, of=0, seconds=0, failed=True))
+            self.tell(LoadProgress(table=name, rows=0, of=0, seconds=0, failed=True))
             return TableLoad(table=name, target=place.target, error=error)
 
 
@@ -309,8 +298,8 @@ class _TableLoad:
         plan = self._plan(rows)
         self._app_id = f"{_WRITER}{load.at}-{plan.digest}"
         whole = rows.frame()
-        has_key = self._place.keys or any((one.metadata or {}).get(KEY) == "true" for one in whole.schema)
-        is_log = self._place.as_log or not has_key
+        has_key = self._place.settings.keys or any((one.metadata or {}).get(KEY) == "true" for one in whole.schema)
+        is_log = self._place.settings.as_log or not has_key
         target = self._place.log if is_log else self._place.target
         appends = not is_log and self._create(whole)
         if is_log:
@@ -319,7 +308,7 @@ class _TableLoad:
         ranges, self._had = 0, rows_in(plan.groups[:start])
         self._tell(plan, start)
         for number in range(start, len(plan.groups)):
-            if load.stopped.is_set():
+            if load.is_stopped():
                 msg = f"The load of {self._name} was stopped: load again with the same folder, and it continues"
                 raise TiCDCSourceError(msg)
             load.watch.look(self._spark)
@@ -331,6 +320,8 @@ class _TableLoad:
             self._tell(plan, number + 1)
         if is_log and existing_target(self._spark, target) is None:  # there were no rows
             self._write(whole.where(F.lit(False)), CommitFacts(None, self._app_id, 0), is_log=True, appends=False)  # noqa: FBT003
+        if not is_log and not appends:
+            self._remove_gone()
         self._opened(target).set_properties({COMPLETE: str(load.at)})
         self._tell(plan, len(plan.groups), complete=True)
         return replace(
@@ -345,8 +336,7 @@ class _TableLoad:
         return {} if target is None else target.properties()
 
     def _report(self, target: str, properties: Mapping[str, str]) -> TableLoad:
-        created = int(properties[LOAD]) if LOAD in properties else None
-        return TableLoad(table=self._name, target=target, complete=int(properties[COMPLETE]), created=created)
+        return TableLoad(table=self._name, target=target, complete=int(properties[COMPLETE]))
 
     def _plan(self, rows: SnapshotRows) -> Plan:
         """Return the plan of the run before, or else a new one."""
@@ -404,10 +394,9 @@ class _TableLoad:
     def _write(self, frame: DataFrame, facts: CommitFacts, *, is_log: bool, appends: bool) -> None:
         if is_log:
             place = self._place
-            append_log(frame, place.log, format=place.format, app_id=facts.app_id, batch_id=facts.batch_id,
-                       properties={**place.properties, LOAD: str(self._load.at)}, column_prefix=place.column_prefix,
-                       time_as=place.time_as, partition_by=place.partition_by,
-                       cluster_by=place.cluster_by)  # fmt: skip
+            append_log(frame, place.log, app_id=facts.app_id, batch_id=facts.batch_id,
+                       properties={**place.properties, LOAD: str(self._load.at)},
+                       **place.settings.for_log())  # fmt: skip
         elif not appends:
             self._merge(frame, facts)
         else:
@@ -420,20 +409,27 @@ class _TableLoad:
         merge_into(
             frame,
             place.target,
-            keys=place.keys,
-            deletes=place.deletes,
-            format=place.format,
             app_id=facts.app_id,
             batch_id=facts.batch_id,
             properties={**place.properties, LOAD: str(self._load.at)},
             location=place.location,
-            column_prefix=place.column_prefix,
-            commit_time=place.commit_time,
-            time_as=place.time_as,
-            partition_by=place.partition_by,
-            cluster_by=place.cluster_by,
-            time_zone=place.time_zone,
+            **place.settings.for_merge(),
         )
+
+    def _remove_gone(self) -> None:
+        """Delete the rows that TiDB did not have at the TSO: every other one has the load's sequence, or a newer one.
+
+        Their deletes may never come: they were among bad records, or in what a topic has lost.
+        """
+        target = self._opened(self._place.target)
+        properties = target.properties()
+        prefix = properties[PREFIX]
+        gone = f"{quoted(f'{prefix}sequence')}.commit_ts < {self._load.at}"
+        if properties[DELETES] == "soft":
+            deleted = quoted(f"{prefix}is_deleted")
+            target.update_rows({f"{prefix}is_deleted": "true"}, f"{gone} AND NOT {deleted}", CommitFacts())
+        else:
+            target.delete_rows(gone, CommitFacts())
 
     def _as_stored(self, frame: DataFrame, target: Target) -> DataFrame:
         """Return rows as `merge_into` would store them."""
@@ -454,14 +450,11 @@ class _TableLoad:
         return target
 
     def _tell(self, plan: Plan, groups: int, *, complete: bool = False) -> None:
-        if self._load.on_progress is not None:
-            seconds = time.monotonic() - self._began
-            rows = rows_in(plan.groups[:groups])
-            self._load.on_progress(
-                LoadProgress(
-                    table=self._name, rows=rows, of=plan.rows, seconds=seconds, had=self._had, complete=complete
-                )
-            )
+        seconds = time.monotonic() - self._began
+        rows = rows_in(plan.groups[:groups])
+        self._load.tell(
+            LoadProgress(table=self._name, rows=rows, of=plan.rows, seconds=seconds, had=self._had, complete=complete)
+        )
 
 
 def _session_like(spark: SparkSession) -> SparkSession:

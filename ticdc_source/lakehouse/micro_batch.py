@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from ticdc_source.errors import TargetError, TiCDCSourceError, UnexplainedChangeError
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse.config import SyncConfig, TableConfig
-from ticdc_source.lakehouse.failures import Shared, retried, text_of
+from ticdc_source.lakehouse.failures import Shared, retried, shared_cause, text_of
 from ticdc_source.lakehouse.kept_records import Bounds, KeptRecords
 from ticdc_source.lakehouse.loading import COMPLETE
 from ticdc_source.lakehouse.names import Layout
@@ -141,6 +141,8 @@ class MicroBatch:
             since = self.facts.batch_id if status.set_aside_batch is None else status.set_aside_batch
             return Outcome(replace(status, set_aside_batch=since))
         if wrong is not None:
+            if shared_cause(wrong) is not None:
+                raise wrong
             return self._set_aside(status, wrong)
         try:
             loading = self._loading(status)
@@ -193,6 +195,7 @@ class MicroBatch:
         """
         name, table = status.table_name, parse_table(status.table_name)
         settings, ddl = self.config.of_table(table), self.changes.ddl.get(name, ())
+        written = self.config.write_settings(table)
         if status.loaded_ts is not None:  # the load has brought what is not younger, and DDL of before would undo it
             frame = frame.where(F.col(f"{self.config.column_prefix}commit_version") > status.loaded_ts)
             ddl = [one for one in ddl if one.commit_ts is None or one.commit_ts > status.loaded_ts]
@@ -234,24 +237,19 @@ class MicroBatch:
             frame = self.changes.persist(frame)
             change_type = F.col(f"{self.config.column_prefix}change_type")
             images = frame.where(change_type.isin("insert", "update_postimage", "delete")).count()
-            log = append_log(frame, target, format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
+            log = append_log(frame, target, app_id=facts.app_id, batch_id=facts.batch_id,
                              resolved_ts=facts.resolved_ts, ddl=ddl, properties=properties,
-                             column_prefix=self.config.column_prefix, time_as=self.config.time_as,
-                             partition_by=settings.partition_by, cluster_by=settings.cluster_by)  # fmt: skip
+                             **written.for_log())  # fmt: skip
             created, kind = log.created, None if log.missing else kind
         else:
-            merged = merge_into(frame, target, keys=settings.keys, deletes=settings.deletes or self.config.deletes,
-                                format=engine, app_id=facts.app_id, batch_id=facts.batch_id,
+            merged = merge_into(frame, target, app_id=facts.app_id, batch_id=facts.batch_id,
                                 resolved_ts=facts.resolved_ts, ddl=ddl, on_destructive_ddl="apply",
-                                properties=properties, column_prefix=self.config.column_prefix,
-                                time_zone=self.config.time_zone, commit_time=self.config.commit_time,
-                                time_as=self.config.time_as, partition_by=settings.partition_by,
-                                cluster_by=settings.cluster_by)  # fmt: skip
+                                properties=properties, **written.for_merge())  # fmt: skip
             created, images = merged.created, merged.images
             if settings.history:  # after the merge: what a set-aside table repeats must not be in the log before
-                append_log(frame, self.layout.target(table, "__log"), format=engine, app_id=facts.app_id,
-                           batch_id=facts.batch_id, resolved_ts=facts.resolved_ts, ddl=ddl,
-                           column_prefix=self.config.column_prefix, time_as=self.config.time_as)  # fmt: skip
+                append_log(frame, self.layout.target(table, "__log"), app_id=facts.app_id, batch_id=facts.batch_id,
+                           resolved_ts=facts.resolved_ts, ddl=ddl,
+                           **written.for_log(has_layout=False))  # fmt: skip
             if self.views is not None:
                 self.views.write(spark, table, has_history=settings.history, keys=settings.keys)
         if columns and properties and complete_since != status.complete_since:

@@ -1,4 +1,4 @@
-"""Any MySQL name → a safe path or identifier in Delta and Iceberg, and back.
+"""Where the tables of a sync are, in a folder or a catalog, and their names there, from any MySQL name.
 
 Names of ASCII letters, digits and `_` stay as they are. Every other run of characters becomes `_x…_`, with its UTF-8
 bytes in hex: `my-table` is `my_x2d_table`. So whatever the name, its place has no other characters, and every file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ticdc_source.options.names import HIDDEN, is_option, without_secrets
 
@@ -28,16 +28,17 @@ class Redaction:
     Args:
         options: options of the source.
         settings: settings of Spark.
+        secret: the names of settings that are secret, whatever their names say.
     """
 
-    def __init__(self, options: Mapping[str, str], settings: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], settings: Mapping[str, str], secret: Collection[str] = ()) -> None:
         shown = without_secrets(options)
         values = {
             text
             for name, text in options.items()
             if shown[name] != text and (is_option(name) or SECRET_NAME.search(name))
         }
-        values |= {text for name, text in settings.items() if SECRET_NAME.search(name)}
+        values |= {text for name, text in settings.items() if name in secret or SECRET_NAME.search(name)}
         values |= {part for text in values for match in _QUOTED.findall(text) for part in match}
         self._given = _one_of(text for text in values if text.strip())
 

@@ -1,14 +1,17 @@
-"""The Spark session of `ticdc-source sync`: the packages of an engine, and settings for micro-batches.
+"""The Spark session of `ticdc-source sync`, with its packages, settings and catalog.
 
 Spark fetches the jars itself, once, from Maven Central (`spark.jars.packages`). If PYSPARK_SUBMIT_ARGS, or the section
 `[spark]`, names jars or packages, they are taken, and nothing else is fetched. spark-submit needs them as arguments,
 because its JVM runs before this program does.
+
+Secrets are set once the session runs: PySpark passes all other settings to its JVM as arguments.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import pyspark
@@ -17,7 +20,6 @@ from pyspark.sql import SparkSession
 from ticdc_source.errors import OptionError
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.names import CATALOG_OF_A_FOLDER
-from ticdc_source.lakehouse.redaction import SECRET_NAME
 from ticdc_source.snapshots.queries import DRIVER_COORDINATE
 
 __all__ = ["PACKAGES", "SETTINGS", "refuse_connect", "session_of"]
@@ -96,21 +98,38 @@ def session_of(config: SyncConfig) -> SparkSession:
         settings["spark.jars.packages"] = ",".join(packages)
     builder = SparkSession.builder.appName(f"ticdc-source sync {','.join(config.topics)}")
     # PySpark passes what the builder knows to spark-submit, as arguments that other users of the machine see.
-    secrets = {name: value for name, value in config.spark.items() if SECRET_NAME.search(name)}
+    secrets = config.secret_spark
     for name, value in {**settings, **config.spark}.items():
         if name not in secrets:
             builder = builder.config(name, value)
     spark = builder.getOrCreate()
     _check_jars(spark, config.format)
+    _set_secrets(spark, secrets)
+    _check_catalog(spark, config.catalog)
+    _preload_workers(spark)
+    return spark
+
+
+def _set_secrets(spark: SparkSession, secrets: Mapping[str, str]) -> None:
+    """Set secret settings of a session that runs.
+
+    Raises:
+        OptionError: Spark takes one of them only when it starts.
+    """
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 (no other way)
     for name, value in secrets.items():
         if name.startswith(_HADOOP):
             hadoop.set(name.removeprefix(_HADOOP), value)
-        else:
+            continue
+        try:
             spark.conf.set(name, value)
-    _check_catalog(spark, config.catalog)
-    _preload_workers(spark)
-    return spark
+        except Exception:  # noqa: BLE001 (of Spark or Py4J; its text may have the value)
+            msg = (
+                f"[spark] {name}: Spark takes this setting only when it starts, as an argument that other users of the "
+                "machine see, so it cannot have a secret. Write it into spark-defaults.conf; or, if its value is not "
+                "secret, into sync.toml itself"
+            )
+            raise OptionError(msg) from None
 
 
 def _preload_workers(spark: SparkSession) -> None:

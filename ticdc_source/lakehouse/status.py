@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, Literal
+from uuid import uuid4
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, StructField, StructType
@@ -46,6 +47,7 @@ _PROPERTIES = {
     "delta": {"delta.logRetentionDuration": "interval 1 days", "delta.deletedFileRetentionDuration": "interval 1 days"},
     "iceberg": {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "20"},
 }
+_ATTEMPT = "ticdc.attempt"  # a property that says nothing
 _SYNC = "ticdc.sync"  # the property of the table that names the sync
 
 
@@ -71,8 +73,8 @@ class TableStatus:
         bad_records: how many of its records are in quarantine since it was created: their changes are missing.
         columns: the columns that the sync has seen in the target.
         waits_for_ddl: whether DDL would explain why it is set aside: the next event of the table resumes it.
-        loaded_ts: the TSO of the load that created the target, so that changes up to it are not applied; while it is
-            loading, the TSO at which its rows are read. None if there was no load, or the target was there before.
+        loaded_ts: the TSO of the load that made the target complete, so that changes up to it are not applied; while it
+            is loading, the TSO at which its rows are read. None if there was no load.
     """
 
     table_name: str
@@ -235,6 +237,12 @@ class StatusTable:
         with self._lock:
             frame = self._spark.createDataFrame(rows, _SCHEMA).coalesce(1)
             self.opened().overwrite(frame, CommitFacts())
+
+    def attempt(self) -> None:
+        """Write something, and read the statuses: whatever a table needs of the store is needed here."""
+        with self._lock:
+            self.opened().set_properties({_ATTEMPT: uuid4().hex})
+        self.read()
 
     def _check_writer(self, identity: Mapping[str, Any], query_id: str | None) -> None:
         if identity["writer"] not in (None, query_id):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
@@ -29,7 +29,7 @@ __all__ = ["EXAMPLE", "read_toml"]
 
 _SECTIONS = ("source", "target", "maintain", "spark", "table", "tidb")
 _TARGET = ("format", "path", "catalog")
-_ELSEWHERE_IN_FILE = (*_SECTIONS, *_TARGET, "topics", "table_configs")
+_ELSEWHERE_IN_FILE = (*_SECTIONS, *_TARGET, "topics", "table_configs", "secret_settings")
 _TOP = tuple(one.name for one in dataclasses.fields(SyncConfig) if one.name not in _ELSEWHERE_IN_FILE)
 _REQUIRED = {"topics": "source.topics", "format": "target.format", "checkpoint": "checkpoint"}
 _EXPECTED: Mapping[object, str] = {
@@ -93,6 +93,7 @@ class _Reader:
             **self._values(SyncConfig, topics, "source"),
             "source": self._texts(options, "source"),
             "spark": self._texts(sections["spark"], "spark"),
+            "secret_settings": frozenset(_from_elsewhere(sections["spark"])),
             "maintain": self._maintain(sections["maintain"]) if "maintain" in document else None,
             "table_configs": {name: self._table(name, value) for name, value in sections["table"].items()},
         }
@@ -195,6 +196,15 @@ def _section(value: object, place: str) -> Mapping[str, object]:
         return value
     msg = f"{place}: expected a section, [{place}]"
     raise OptionError(msg)
+
+
+def _from_elsewhere(section: Mapping[str, object], prefix: str = "") -> Iterator[str]:
+    """Return the names of options, as `_texts` has them, whose values come from the environment or a file."""
+    for name, value in section.items():
+        if isinstance(value, dict) and set(value) not in _ELSEWHERE:
+            yield from _from_elsewhere(value, f"{prefix}{name}.")
+        elif isinstance(value, dict):
+            yield f"{prefix}{name}"
 
 
 EXAMPLE = """\

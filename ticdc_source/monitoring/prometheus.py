@@ -70,7 +70,7 @@ EXPORTED = (
 # Of each table that a sync keeps.
 EXPORTED_BY_SYNC = (
     Exported("ticdc_sync_rows_total", "counter", "rows", "changed rows that were written"),
-    Exported("ticdc_sync_lag_seconds", "gauge", "lag", "age of the commit-ts up to which the table is complete"),
+    Exported("ticdc_sync_lag_seconds", "gauge", "lag", "age of the commit-ts up to which the table has every change"),
     Exported("ticdc_sync_set_aside", "gauge", "is_set_aside", "1 while the table is set aside, 0 otherwise"),
 )
 _LABELS = ("query", "table")

@@ -350,8 +350,8 @@ class _Jdbc:
         Not by `predicates` of `DataFrameReader.jdbc`: that writes the names of settings in lower case, and Connector/J
         ignores `sessionvariables`. Each partition would read the present.
         """
-        sql = f"(SELECT * FROM {dbtable} WHERE {{}}) AS key_range"  # noqa: S608 (names in it are quoted)
-        frames = [self.frame(sql.format(clause), **options) for clause in clauses]
+        texts = [f"(SELECT * FROM {dbtable} WHERE {clause}) AS key_range" for clause in clauses]  # noqa: S608 (quoted)
+        frames = [self.frame(text, **options) for text in texts]
         while len(frames) > 1:  # in pairs: Spark analyses the whole plan at each union
             pairs = (frames[start : start + 2] for start in range(0, len(frames), 2))
             frames = [reduce(DataFrame.union, pair) for pair in pairs]

@@ -45,7 +45,7 @@ _MILLISECONDS = range(10**12, 10**14)
 _OURS = ("sessionvariables", "tinyint1isbit", "yearisdatetype")
 _SPARKS = (
     *("url", "dbtable", "query", "customschema", "preparequery"),
-    *("partitioncolumn", "numpartitions", "lowerbound", "upperbound"),
+    *("partitioncolumn", "numpartitions", "lowerbound", "upperbound", "sessioninitstatement"),
 )
 # Rows come as TiDB sends them. Without it the driver holds the whole result in memory.
 _STREAM_ROWS = str(-(2**31))

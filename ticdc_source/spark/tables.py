@@ -172,8 +172,9 @@ def tables(
             result.protocol = _protocol_of(records, parsed)
             parsed, own = _with_protocol(result.protocol, parsed, own)
         progress = _progress(records, before.progress, batch_id, state.partitions)
+        held_from = _held_from(progress, consistency)
         batch = _MicroBatch(
-            records, parsed, own, before.progress, _held_from(progress, consistency), known_ddl=known_ddl
+            records, parsed, own, before.progress, held_from, has_held=held is not None, known_ddl=known_ddl
         )
         content = batch.content(before.ddl, on_table_error)
         skipped = {name: skip for name, skip in before.progress.skipped.items() if (resume or {}).get(name) != skip[0]}
@@ -234,8 +235,9 @@ def replayed(
         result.protocol = _protocol_of(records, parsed)
         parsed, own = _with_protocol(result.protocol, parsed, own)
         batch = _MicroBatch(
-            records, parsed, own, replace(before.progress, resolved_ts=resolved_before), held_from, known_ddl=known_ddl
-        )
+            records, parsed, own, replace(before.progress, resolved_ts=resolved_before), held_from,
+            has_held=True, known_ddl=known_ddl,
+        )  # fmt: skip
         batch.fill(result, batch.content(_ddl_before(before.ddl, records), "report"), "report", {})
     except BaseException:
         result.close()
@@ -394,6 +396,7 @@ class _MicroBatch:
         own: the options of single tables, by their names in lower case.
         before: the progress before it.
         held_from: the commit-ts from which changes are held back; None if none are.
+        has_held: whether some of the records may have been held back before it.
         known_ddl: DDL of tables that is known from elsewhere.
     """
 
@@ -405,8 +408,10 @@ class _MicroBatch:
         before: Progress,
         held_from: int | None = None,
         *,
+        has_held: bool = False,
         known_ddl: Mapping[str, Sequence[DDLEvent]],
     ) -> None:
+        self._has_held = has_held
         self._known_ddl = known_ddl
         self._records = records
         self._options = options
@@ -470,13 +475,15 @@ class _MicroBatch:
         if tolerant:
             options = replace(options, mode="PERMISSIVE")
             schema = schema.append(pa.field(options.column_name_of_corrupt_record, pa.string()))
-        parts = [(records, options)]
         if self._held_from is not None:
             given = options.ending_commit_ts
             end = min(given, self._held_from) if isinstance(given, int) else self._held_from
+            options = replace(options, ending_commit_ts=end)
+        parts = [(records, options)]
+        # Also if nothing is held back now: `consistency` may have been `resolved` before.
+        if self._held_from is not None or self._has_held:
             resolved = self._before.resolved_ts
             start = max(options.starting_commit_ts or 0, 0 if resolved is None else resolved + 1)
-            options = replace(options, ending_commit_ts=end)
             parts = [
                 (records.where("not _held"), options),
                 (records.where("_held"), replace(options, starting_commit_ts=start)),

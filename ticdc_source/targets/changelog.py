@@ -14,8 +14,8 @@ from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, Struct
 from ticdc_source.errors import OptionError, SchemaError, TargetError
 from ticdc_source.pipeline.metadata import METADATA
 from ticdc_source.schema.model import COMMENT, KEY, MYSQL_TYPE, TABLE, UNDECIDED, UNSTATED_PRECISION
-from ticdc_source.schema.types import parse_type
 from ticdc_source.targets.target import Target
+from ticdc_source.targets.time_text import StatedDigits, time_text
 
 __all__ = [
     "Changelog",
@@ -53,6 +53,7 @@ class Changelog:
         table: the name of the table as the field metadata has it; "" if that is lost.
         keys: the names of the key columns, as the field metadata has them; empty if that is lost, or there is no key.
         time_as: how TIME is stored: `micros` or `text`.
+        digits: by lower-case column name, the digits of a TIME as text that DDL states; None in a log.
     """
 
     frame: DataFrame
@@ -61,6 +62,7 @@ class Changelog:
     table: str
     keys: tuple[str, ...]
     time_as: str = "micros"
+    digits: Mapping[str, StatedDigits] | None = None
 
     def column(self, name: str) -> Column:
         """Return a column by its name, whatever characters it has."""
@@ -239,26 +241,11 @@ def stored_column(changes: Changelog, field: StructField) -> Column:
     minutes += F.extract(F.lit("MINUTE"), column)
     seconds = (F.extract(F.lit("SECOND"), column) * 1_000_000).cast("bigint")
     micros = minutes.cast("bigint") * 60_000_000 + seconds
-    return micros if changes.time_as == "micros" else _time_text(micros, field)
-
-
-def _time_text(micros: Column, field: StructField) -> Column:
-    """Return a TIME as TiDB writes it, with the digits of its type; if nobody knows that, with those of its value."""
-    size = F.abs(micros)
-    clock = F.format_string(
-        "%02d:%02d:%02d",
-        F.floor(size / 3_600_000_000).cast("bigint"),
-        F.floor(size / 60_000_000).cast("bigint") % 60,
-        F.floor(size / 1_000_000).cast("bigint") % 60,
-    )
-    digits = parse_type(str((field.metadata or {}).get(MYSQL_TYPE) or "time")).length
-    fraction = F.lpad((size % 1_000_000).cast("string"), 6, "0")
-    if digits is None:
-        fraction = F.regexp_replace(fraction, "0+$", "")
-        fraction = F.when(fraction == "", "").otherwise(F.concat(F.lit("."), fraction))
-    else:
-        fraction = F.concat(F.lit("."), fraction.substr(1, digits)) if digits else F.lit("")
-    return F.when(micros.isNotNull(), F.concat(F.when(micros < 0, "-").otherwise(""), clock, fraction))
+    if changes.time_as == "micros":
+        return micros
+    mysql_type = (field.metadata or {}).get(MYSQL_TYPE)
+    commit_ts = changes.column(f"{changes.prefix}{_SEQUENCE}")["commit_ts"]
+    return time_text(micros, mysql_type, (changes.digits or {}).get(field.name.lower()), commit_ts)
 
 
 def given_to_target(columns: Iterable[StructField], types: Mapping[str, DataType]) -> dict[str, DataType]:

@@ -33,13 +33,14 @@ from ticdc_source.targets.changelog import (
 )
 from ticdc_source.targets.data_layout import DataLayout
 from ticdc_source.targets.fitting import Fitting, RowsThatStay
-from ticdc_source.targets.merge_plan import MergePlan, computed_images
+from ticdc_source.targets.merge_plan import MergePlan, MergeReport, computed_images
 from ticdc_source.targets.repeats import check_table, has_batch, was_skipped
 from ticdc_source.targets.retyping import Misfit, Retyping, free_name
 from ticdc_source.targets.sessions import frame_in, own_session, shuffling
 from ticdc_source.targets.sql_targets import open_target
 from ticdc_source.targets.target import CommitFacts, Merged, NewColumn, Target, quoted
 from ticdc_source.targets.target_ddl import COLUMN_TYPES, DestructiveDDL
+from ticdc_source.targets.time_text import follow_digits
 from ticdc_source.targets.widening import common_type
 
 __all__ = ["COMMIT_TIME", "DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "merge_into", "target_of"]
@@ -49,31 +50,6 @@ TABLE, KEYS, DELETES, PREFIX = "ticdc.table", "ticdc.keys", "ticdc.deletes", "ti
 COMMIT_TIME = "ticdc.commit_time"  # its column of this name is filled
 _OWN = "ticdc."  # begins their names
 _SOFT, _HARD = "soft", "hard"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeReport:
-    """What `merge_into` did.
-
-    Attributes:
-        target: the name of the target.
-        created: whether it was created.
-        added: the columns that were added.
-        widened: the columns whose type was widened.
-        undecided: the columns that the target does not get yet: they have had only NULLs, which do not tell their type.
-        images: how many keys the changes have.
-        rows: how many rows of the target were changed; None if the engine does not tell.
-        repeated: whether the rows were left as they are, because the target has this micro-batch already.
-    """
-
-    target: str
-    created: bool = False
-    added: tuple[str, ...] = ()
-    widened: tuple[str, ...] = ()
-    undecided: tuple[str, ...] = ()
-    images: int = 0
-    rows: int | None = None
-    repeated: bool = False
 
 
 def merge_into(
@@ -241,6 +217,7 @@ class _Merge:
             raise SchemaError(self._without_key(retyping.key_dropped_ts))
         keys = self._keys(remembered, old_rows)
         changes = old_rows.in_changes(self.changes, self.target.columns() if exists else {}, keys)
+        changes = replace(changes, digits=retyping.digits())
         commit_time = self.commit_time or COMMIT_TIME in remembered
         return replace(self, changes=changes, commit_time=commit_time).merge(
             self.changes, old_rows, retyping, remembered, keys, deletes, exists=exists, repeated=repeated
@@ -301,6 +278,9 @@ class _Merge:
             if self.changes.table and not old_rows.state.table:  # until now it only has had DDL
                 more[TABLE] = self.changes.table
             old_rows.in_target(plan.sequence, own_deleted, self.facts, more, moved=retyping.moved(), waits=waits)
+            added = [column.name.lower() for column in plan.add]
+            for table in (self.target, tombstones) if tombstones is not None and buried else (self.target,):
+                self._follow_digits(table, retyping, plan.sequence, added)
         else:
             filled = {**old_rows.properties([column.name for column in plan.add]), **self._types(old_rows, known)}
             filled |= {**retyping.as_properties(), **({COMMIT_TIME: "true"} if self.commit_time else {})}
@@ -350,11 +330,16 @@ class _Merge:
             retyping.renumber(sequence, self.facts)
             stated = retyping.as_properties()
             old_rows.in_target(sequence, deleted, self.facts, stated, moved=retyping.moved(), waits=waits)
+            self._follow_digits(self.target, retyping, sequence)
         elif properties:
             own = [NewColumn(sequence, self.changes.frame.schema[f"{self.changes.prefix}sequence"].dataType)]
             own += [NewColumn(deleted, BooleanType())] if deleted else []
             self._create(self.target, own, properties, deletes, prefix)
         return MergeReport(target=self.target.name, created=not exists and self.target.exists())
+
+    def _follow_digits(self, table: Target, retyping: Retyping, sequence: str, added: Sequence[str] = ()) -> None:
+        if self.changes.time_as == "text":
+            follow_digits(table, retyping.digits(), retyping.stated_by(self.ddl) | {*added}, sequence)
 
     def _rows(self, where: str) -> DataFrame:
         return self.target.frame().where(where)

@@ -1,4 +1,4 @@
-"""MergePlan: the columns that a merge gives to its target, and where the values of images go."""
+"""MergePlan: the columns that a merge gives to its target, and where the values of images go; and its report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,32 @@ from ticdc_source.targets.changelog import (
 from ticdc_source.targets.sessions import tasks_of
 from ticdc_source.targets.target import NewColumn, Target, Upsert, quoted
 
-__all__ = ["MergePlan", "computed_images"]
+__all__ = ["MergePlan", "MergeReport", "computed_images"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeReport:
+    """What `merge_into` did.
+
+    Attributes:
+        target: the name of the target.
+        created: whether it was created.
+        added: the columns that were added.
+        widened: the columns whose type was widened.
+        undecided: the columns that the target does not get yet: they have had only NULLs, which do not tell their type.
+        images: how many keys the changes have.
+        rows: how many rows of the target were changed; None if the engine does not tell.
+        repeated: whether the rows were left as they are, because the target has this micro-batch already.
+    """
+
+    target: str
+    created: bool = False
+    added: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
+    images: int = 0
+    rows: int | None = None
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from ticdc_source.schema.types import ColumnType, parse_type
 from ticdc_source.spark.schema import type_of
 from ticdc_source.targets.conversion import Conversion, conversion, renumbered
 from ticdc_source.targets.target import CommitFacts, NewColumn, Target, quoted
+from ticdc_source.targets.time_text import StatedDigits
 from ticdc_source.targets.widening import common_type
 
 __all__ = ["Misfit", "Move", "Retyping", "StatedType", "free_name", "natural_type", "stated_after"]
@@ -263,6 +264,17 @@ class Retyping:
         properties = {STATED: json.dumps(stated, separators=(",", ":"))} if stated else {}
         properties |= {} if self.key_dropped_ts is None else {KEY_DROPPED_TS: str(self.key_dropped_ts)}
         return properties | ({MOVED: _as_text(self.moves)} if self.moves else {})
+
+    def digits(self) -> dict[str, StatedDigits]:
+        """Return the digits of a second that DDL has stated for TIME columns, by lower-case name."""
+        types = {name: (one.commit_ts, parse_type(one.type)) for name, one in self.stated.items()}
+        return {name: StatedDigits(commit_ts, type_.length or 0)
+                for name, (commit_ts, type_) in types.items() if type_.name == "time"}  # fmt: skip
+
+    def stated_by(self, events: Iterable[DDLEvent]) -> set[str]:
+        """Return the columns, in lower case, whose types these DDL events state."""
+        moments = {event.commit_ts or 0 for event in events}
+        return {name for name, one in self.stated.items() if one.commit_ts in moments}
 
     def moved(self) -> dict[str, list[tuple[int, str]]]:
         """Return the columns that moved aside and left no values: by lower-case name, until when, and the new name."""
