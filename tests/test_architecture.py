@@ -63,6 +63,7 @@ LAYERS: tuple[dict[str, str], ...] = (
         "kafka": "offset look-ups, and offset ranges → chunks",
         "protocols": "chunks → events → columns, one folder a wire format",
     },
+    {"tls": "TLS contexts from the files of a client, whatever the server is"},
     {"kernels": "a column of wire values → an Arrow array", "options": "what the user typed, without I/O"},
     {"schema": "what a column is, and what DDL says of it"},
     {"events": "what travels between the stages", "tso": "the parts of a TSO"},
@@ -74,7 +75,7 @@ NAMES = [name for layer in LAYERS for name in layer]
 OUTSIDERS: dict[str, frozenset[str]] = {
     "aws_msk_iam_sasl_signer": frozenset({"kafka.logins"}),
     "botocore": frozenset({"kafka.logins"}),
-    "cryptography": frozenset({"kafka.logins"}),
+    "cryptography": frozenset({"tls"}),
     "crc32c": frozenset({"kafka.batches"}),
     "kafka": frozenset({"kafka.kafka_python"}),
     "cramjam": frozenset({"protocols"}),

@@ -23,10 +23,10 @@ from ticdc_source.events import Chunk
 from ticdc_source.inspection import environment
 from ticdc_source.inspection.report import Check, Diagnosis, Outcome
 from ticdc_source.kafka import KafkaCluster
-from ticdc_source.kafka.logins.tls import tls_context
 from ticdc_source.kafka.probe import Probe, Spoken, probe, speaks_tls
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.tls.context import tls_context
 
 __all__ = ["diagnose"]
 

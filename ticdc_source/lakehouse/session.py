@@ -1,4 +1,4 @@
-"""The Spark session of `ticdc-source sync`, with its packages, settings and catalog.
+"""The Spark session of a sync, with its packages, its settings and its catalog, which is checked.
 
 Spark fetches the jars itself, once, from Maven Central (`spark.jars.packages`). If PYSPARK_SUBMIT_ARGS, or the section
 `[spark]`, names jars or packages, they are taken, and nothing else is fetched. spark-submit needs them as arguments,

@@ -1,4 +1,4 @@
-"""`StreamProgress` → Prometheus metrics, computed when Prometheus asks: so lags rise with time."""
+"""The table of Prometheus metrics, of streams and of a sync, computed when Prometheus asks, so lags rise with time."""
 
 from __future__ import annotations
 

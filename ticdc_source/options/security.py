@@ -1,4 +1,4 @@
-"""What the user typed about TLS and logins: Kafka's settings → what a client needs, without I/O.
+"""TLS and logins as the user typed them, where each kind of login has its mechanism and fields.
 
 Sources: KIP-651 for PEM stores; Kafka's `OAuthBearerLoginCallbackHandler`, `ClientCredentialsJwtRetriever` and
 `HttpJwtRetriever` (KIP-768, KIP-1139), AWS's `IAMLoginModule` (aws-msk-iam-auth), Java's `Krb5LoginModule`; RFC 7628

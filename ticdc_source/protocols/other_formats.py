@@ -1,4 +1,4 @@
-"""TiCDC's protocols that this version does not read, and how their messages look, so that errors can name them."""
+"""TiCDC's protocols that are not read yet, such as simple and avro with their checksums, for errors that name them."""
 
 from __future__ import annotations
 

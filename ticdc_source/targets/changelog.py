@@ -1,4 +1,4 @@
-"""A changelog frame: which of its columns are what, and the newest image of each key in it."""
+"""A changelog frame, its columns, and the newest image of each key in it by `_sequence`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record batches of a fetch: find them, check them, and leave out those that a read may not see.
+"""The record batches of a fetch, found, their checksums compared, and those left out that a read may not see.
 
 The layout is that of Kafka's protocol guide ("Record Batch", message format v2), and so is what a read does about
 transactions. Only bytes are read here: no client library is needed, but for the formats before v2 (`read_legacy`).

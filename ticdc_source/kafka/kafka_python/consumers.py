@@ -14,9 +14,9 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from ticdc_source.errors import KafkaUnavailableError
 from ticdc_source.kafka.kafka_python import library
-from ticdc_source.kafka.logins.tls import tls_context
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.tls.context import tls_context
 
 __all__ = ["commit_offsets", "committed_offsets", "consumer_settings", "silence"]
 

@@ -1,4 +1,4 @@
-"""Logins → kafka-python's settings: a provider of tokens, and Kerberos.
+"""Logins → kafka-python's settings, one branch for each kind of login in `options.security`.
 
 kafka-python asks for a token in its IO thread, where nothing else goes on meanwhile. So the token is there before it is
 needed (`kafka.logins.token_renewal`). kafka-python logs in again before the time that a broker gives a login is over
@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from ticdc_source.kafka.kafka_python import library
 from ticdc_source.kafka.kafka_python.library_errors import NoTokenError
 from ticdc_source.kafka.logins import msk, oauth
-from ticdc_source.kafka.logins.tls import endpoint_context, tls_context
 from ticdc_source.kafka.logins.token_renewal import TOKENS, RenewedToken, Token, TokenUnavailableError
 from ticdc_source.kafka.patience import Patience
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.security import EndpointLogin, KerberosLogin, MSKLogin, PasswordLogin
+from ticdc_source.tls.context import endpoint_context, tls_context
 
 __all__ = ["LoginSession"]
 

@@ -7,8 +7,8 @@ import ssl
 import tempfile
 
 from ticdc_source.errors import OptionError
-from ticdc_source.kafka.logins.stores import StoreError, certificates_of, is_java, key_of
 from ticdc_source.options.security import TLSSettings
+from ticdc_source.tls.stores import StoreError, certificates_of, is_java, key_of
 
 __all__ = ["endpoint_context", "tls_context"]
 
