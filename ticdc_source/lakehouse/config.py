@@ -1,4 +1,7 @@
-"""`SyncConfig` has every setting of a sync: what it copies, from where, to where, and how. It is checked before Spark or a broker is asked."""
+"""`SyncConfig` has every setting of a sync: what it copies, from where and to where.
+
+It is checked before Spark or a broker is asked.
+"""
 
 from __future__ import annotations
 
