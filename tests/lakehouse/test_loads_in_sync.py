@@ -140,6 +140,28 @@ def test_a_table_that_came_late_in_a_finite_run_is_loaded_at_its_end() -> None:
     assert run.resumed == [("s.new", 9, "query")]
 
 
+@pytest.mark.parametrize(
+    ("trigger", "error", "in_batch", "stopped"),
+    [
+        (None, None, False, False),
+        (None, None, True, True),
+        (None, RuntimeError("no brokers"), False, True),
+        ("1 second", None, False, True),
+    ],
+    ids=["topics read", "stopped in a micro-batch", "failed", "stopped"],
+)
+def test_a_stream_that_has_read_its_topics_stops_no_load(
+    trigger: str | None, error: Exception | None, in_batch: bool, stopped: bool
+) -> None:
+    """A finite stream without new records ends before its tables are loaded; one that fails or is stopped ends them."""
+    own: Any = Sync(Loads(), {}, trigger=trigger).sync
+    assert not own._is_stopped()
+
+    own.query, own._in_batch = SimpleNamespace(isActive=False, exception=lambda: error), in_batch
+
+    assert own._is_stopped() == stopped
+
+
 def test_a_load_that_fails_ends_the_sync_with_its_error() -> None:
     """A waiting micro-batch ends, and the error of the load is the one that is told."""
 

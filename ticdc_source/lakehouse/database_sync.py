@@ -20,7 +20,7 @@ from ticdc_source.lakehouse.kept_records import KeptBatches, KeptRecords
 from ticdc_source.lakehouse.lease import Lease, Owner
 from ticdc_source.lakehouse.loading import LoadProgress
 from ticdc_source.lakehouse.metrics import exported
-from ticdc_source.lakehouse.micro_batch import MicroBatch, Outcome
+from ticdc_source.lakehouse.micro_batch import MicroBatch, Outcome, summed
 from ticdc_source.lakehouse.quarantine import Quarantine
 from ticdc_source.lakehouse.redaction import Redaction
 from ticdc_source.lakehouse.reports import BatchReport, SyncReport
@@ -172,6 +172,7 @@ class _Sync:
             spark, config, on_load, self._redaction.text,
             is_stopped=self._is_stopped, stops_all=self._shared.stops_all, fail=self._fail,
         )  # fmt: skip
+        self._in_batch = False
         self._loaded = threading.Event()  # until then no micro-batch is applied
         if config.tidb is None:
             self._loaded.set()
@@ -259,7 +260,8 @@ class _Sync:
                 else:
                     self._follow(self._joining.load(joined.values()), self.checkpoint.committed())
         except BaseException as error:
-            self.error = self.error or self.without_secrets(self._error_of_query() or error)
+            ended = None if self.query is None else self.query.exception()  # what fails after it is no cause
+            self.error = self.error or self.without_secrets(ended or error)
             raise
         self._loaded.set()
 
@@ -270,15 +272,11 @@ class _Sync:
         """
         if self.query is None or self.checkpoint.starts() is not None:
             return False
-        while self.checkpoint.starts() is None and not self._is_stopped():
+        while self.query.isActive and self.checkpoint.starts() is None:
             if self.query.status["message"].startswith(_HAS_STARTED):  # and the topics are empty
                 break
             time.sleep(_POLL_S)
         return True
-
-    def _error_of_query(self) -> BaseException | None:
-        """Return why the stream has ended by itself: what fails after it is no cause."""
-        return None if self.query is None else self.query.exception()
 
     def _write_status(self) -> None:
         """Write the statuses outside a micro-batch, if no other sync writes the tables now."""
@@ -336,8 +334,10 @@ class _Sync:
                 warn(f"The kept records of {name} stay in the checkpoint: {self._redaction.text(text_of(error))}")
 
     def _is_stopped(self) -> bool:
-        """Return whether the sync is stopped, by itself or by whoever stops its query."""
-        return self._stopping.is_set() or (self.query is not None and not self.query.isActive)
+        """Return whether the sync is stopped, by itself or by whoever stops its query; not if the topics are read."""
+        if self._stopping.is_set() or self.query is None or self.query.isActive:
+            return self._stopping.is_set()
+        return self._in_batch or self._config.trigger is not None or self.query.exception() is not None
 
     def end(self) -> SyncReport:
         """Write the statuses for the last time.
@@ -355,7 +355,9 @@ class _Sync:
     def apply(self, batch: DataFrame, batch_id: int) -> None:
         """Apply a micro-batch. Spark repeats the one in which it was killed; what is done already is not done again."""
         try:
+            self._in_batch = True
             self._apply(batch, batch_id)
+            self._in_batch = False
         except BaseException as error:
             if self.error is None and isinstance(error, Exception) and self._is_stopped():
                 raise self.without_secrets(error) from None  # nobody waits for it: the next start repeats it
@@ -378,7 +380,7 @@ class _Sync:
 
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
         while not self._loaded.wait(1):
-            if self._stopping.is_set():
+            if self._is_stopped():
                 msg = "The sync was stopped while it loaded its tables; start it again, and the load continues"
                 raise TiCDCSourceError(msg)
         began, config = time.monotonic(), self._config
@@ -514,13 +516,13 @@ class _Sync:
                 if outcomes[-1].status.state == "set aside":
                     now = outcomes[-1].status
                     status = replace(aside, reason=now.reason, waits_for_ddl=now.waits_for_ddl)
-                    return replace(_all(outcomes), status=status)
+                    return replace(summed(outcomes), status=status)
         except Exception as error:
             if self._shared.stops_all(error):
                 raise
             return Outcome(replace(aside, reason=self._redaction.text(text_of(error))))
         self._replayed.add(name)
-        return _all(outcomes)
+        return summed(outcomes)
 
     def _explained(self, outcome: Outcome, batch_id: int, writer: str) -> Outcome:
         """Resume a table that has waited for the DDL of this micro-batch; if it has not, leave it as it is."""
@@ -582,16 +584,6 @@ class _Sync:
 def _now() -> int:
     """Return a TSO that is not smaller than any that TiDB has given until now."""
     return of_ms(int((time.time() + _CLOCKS_DIFFER_S) * 1000))
-
-
-def _all(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return what became of a table whose records were replayed in several parts."""
-    return Outcome(
-        outcomes[-1].status,
-        images=sum(each.images for each in outcomes),
-        created=any(each.created for each in outcomes),
-        bad_records=sum(each.bad_records for each in outcomes),
-    )
 
 
 def _matters(before: TableStatus | None, now: TableStatus) -> bool:

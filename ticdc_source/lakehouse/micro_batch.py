@@ -35,7 +35,7 @@ from ticdc_source.targets.sessions import in_thread
 from ticdc_source.targets.sql_targets import open_target
 from ticdc_source.targets.target import CommitFacts, Target
 
-__all__ = ["MicroBatch", "Outcome"]
+__all__ = ["MicroBatch", "Outcome", "summed"]
 
 _LONGEST_REASON = 2000  # characters
 _CORRUPT = Options(given=frozenset(), kafka={}).column_name_of_corrupt_record
@@ -57,6 +57,16 @@ class Outcome:
     images: int = 0
     created: bool = False
     bad_records: int = 0
+
+
+def summed(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return what became of a table whose records were replayed in several parts."""
+    return Outcome(
+        outcomes[-1].status,
+        images=sum(each.images for each in outcomes),
+        created=any(each.created for each in outcomes),
+        bad_records=sum(each.bad_records for each in outcomes),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
