@@ -158,6 +158,7 @@ def test_a_read_that_ends_early_closes_its_connection(
     assert proxy.connections.count(EXECUTOR) - begun == 2
 
 
+@pytest.mark.slow("a broker of its own")
 @needs_admission_control
 def test_a_clock_that_jumps_changes_nothing(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
@@ -181,6 +182,7 @@ def test_a_clock_that_jumps_changes_nothing(
     assert proxy.connections.count(EXECUTOR) - begun == 1
 
 
+@pytest.mark.slow("a broker of its own")
 @needs_admission_control
 def test_what_is_sent_to_workers_holds_no_connection(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
