@@ -237,6 +237,7 @@ def test_a_restarted_reader_notices_a_topic_that_was_recreated_with_more_records
     assert driven(name).read(end, driven(name).next(end)) == [200]
 
 
+@pytest.mark.slow("a broker of its own")
 @needs_admission_control
 def test_a_replay_of_the_first_batch_reads_from_the_first_latest(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
@@ -260,9 +261,8 @@ def test_a_replay_of_the_first_batch_reads_from_the_first_latest(
 
 
 @needs_admission_control
-@pytest.mark.parametrize(
-    "change", ["a partition more", pytest.param("a topic less", marks=pytest.mark.slow("as a partition more"))]
-)
+@pytest.mark.slow("a broker of its own")
+@pytest.mark.parametrize("change", ["a partition more", "a topic less"])
 def test_available_now_refuses_partitions_that_change(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven], change: str
 ) -> None:
