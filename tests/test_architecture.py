@@ -122,10 +122,16 @@ def parsed(source: str) -> ast.Module:
 
 
 @cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """Return all nodes of a module."""
+    return tuple(ast.walk(parsed(source)))
+
+
+@cache
 def imports(source: str) -> tuple[str, ...]:
     """Return the dotted names that a module imports, wherever in it; `from a import b` gives both `a` and `a.b`."""
     names: list[str] = []
-    for node in ast.walk(parsed(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             names += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -138,7 +144,7 @@ def imports(source: str) -> tuple[str, ...]:
 def untyped_functions(source: str) -> tuple[str, ...]:
     """Return the names of functions that have just `Any` in their signature."""
     found = []
-    for node in ast.walk(parsed(source)):
+    for node in nodes(source) if "Any" in source else ():
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             given = (node.returns, *(one.annotation for one in (*node.args.args, *node.args.kwonlyargs)))
             if any(isinstance(item, ast.Name) and item.id == "Any" for item in given):

@@ -46,6 +46,7 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     assert not [path for path in site.rglob("*.html") if loaded.search(path.read_text(encoding="utf-8"))]
 
 
+@pytest.mark.slow("builds the site")
 def test_the_search_works_from_disk(site: Path) -> None:
     """The index is a script, as a browser loads no JSON of a folder, and each page has what stands in for a Worker."""
     pages = list(site.rglob("*.html"))
@@ -55,6 +56,7 @@ def test_the_search_works_from_disk(site: Path) -> None:
     assert not [path for path in pages if "javascripts/iframe-worker.js" not in path.read_text(encoding="utf-8")]
 
 
+@pytest.mark.slow("builds the site")
 def test_public_names_have_their_docstring(site: Path) -> None:
     """The reference has each public name once, and the site its docstring."""
     marks = re.findall(r"<!-- docstrings(?: without members)?: ([\w ]+) -->", API.read_text(encoding="utf-8"))

@@ -218,6 +218,7 @@ def test_start_twice(own: LocalKafka) -> None:
         own.start()
 
 
+@pytest.mark.slow("a broker of its own")
 def test_pause(own: LocalKafka) -> None:
     """A paused broker accepts connections and does not answer; a resumed one answers."""
     own.pause()

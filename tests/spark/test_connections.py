@@ -158,6 +158,7 @@ def test_a_read_that_ends_early_closes_its_connection(
     assert proxy.connections.count(EXECUTOR) - begun == 2
 
 
+@pytest.mark.slow("a broker of its own")
 @needs_admission_control
 def test_a_clock_that_jumps_changes_nothing(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
@@ -181,6 +182,7 @@ def test_a_clock_that_jumps_changes_nothing(
     assert proxy.connections.count(EXECUTOR) - begun == 1
 
 
+@pytest.mark.slow("a broker of its own")
 @needs_admission_control
 def test_what_is_sent_to_workers_holds_no_connection(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
@@ -235,6 +237,7 @@ def test_a_restarted_reader_notices_a_topic_that_was_recreated_with_more_records
     assert driven(name).read(end, driven(name).next(end)) == [200]
 
 
+@pytest.mark.slow("a broker of its own")
 @needs_admission_control
 def test_a_replay_of_the_first_batch_reads_from_the_first_latest(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
@@ -258,9 +261,8 @@ def test_a_replay_of_the_first_batch_reads_from_the_first_latest(
 
 
 @needs_admission_control
-@pytest.mark.parametrize(
-    "change", ["a partition more", pytest.param("a topic less", marks=pytest.mark.slow("as a partition more"))]
-)
+@pytest.mark.slow("a broker of its own")
+@pytest.mark.parametrize("change", ["a partition more", "a topic less"])
 def test_available_now_refuses_partitions_that_change(
     counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven], change: str
 ) -> None:
