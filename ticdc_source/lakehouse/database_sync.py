@@ -248,7 +248,7 @@ class _Sync:
         try:
             self._writer = writer
             if self.error is not None:  # the lease was lost before there was a query to stop
-                raise self.error  # noqa: TRY301 (what is below is for it too)
+                raise self.error  # noqa: TRY301 (the handler below ends the load)
             is_new = self._config.tidb is not None and self._wait_for_offsets()
             joined = self._joining.joined(self._tables, self._reloaded, is_new=is_new)
             if joined:
