@@ -1,5 +1,6 @@
 """Which tables a sync loads, as of which TSO, and how they go on; no TiDB and no Spark is needed."""
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -80,7 +81,7 @@ def join(tidb: TiDB) -> Callable[..., Joining]:
     """A function that returns what joins tables of the database `shop`."""
     assert tidb.tables
 
-    def make(**given: Any) -> Joining:
+    def make(is_stopped: Callable[[], bool] = lambda: False, **given: Any) -> Joining:
         values: dict[str, Any] = {
             "source": {"kafka.bootstrap.servers": "h:1"},
             "topics": ("t",),
@@ -91,7 +92,7 @@ def join(tidb: TiDB) -> Callable[..., Joining]:
             "tidb": TiDBConfig(url="jdbc:mysql://tidb:4000/"),
         }
         spark: Any = None
-        return Joining(spark, SyncConfig(**{**values, **given}))
+        return Joining(spark, SyncConfig(**{**values, **given}), is_stopped=is_stopped)
 
     return make
 
@@ -271,7 +272,8 @@ def test_a_table_that_the_stream_brings_is_loaded_if_tidb_has_it(tidb: TiDB, joi
 
 def test_loads_beside_the_stream_are_told_once(tidb: TiDB, join: Callable[..., Joining]) -> None:
     """What a thread has loaded is returned by the next look, once; after a stop a table stays as it was."""
-    own = join()
+    stopping = threading.Event()
+    own = join(stopping.is_set)
     own.load_beside(own.joined({}).values())
     found = dict(wait(own))
 
@@ -280,7 +282,7 @@ def test_loads_beside_the_stream_are_told_once(tidb: TiDB, join: Callable[..., J
     )
     assert own.finished() == {}
     tidb.fails = {ORDERS}
-    own.stop()
+    stopping.set()
     assert own.load([status(ORDERS, state="loading", loaded_ts=NOW)])["shop.orders"].state == "loading"
 
 

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.spark
 SCHEMA = "_topic string, _partition int, _offset bigint, _tables array<string>, _event_types array<string>"
 
 
+@pytest.mark.slow("eight jobs of Spark on files")
 def test_kept_records_that_are_lost_in_part(quick: SparkSession, tmp_path: Path) -> None:
     """Without the micro-batch in which the table was set aside nothing is replayed, as without the whole folder."""
     folder = tmp_path / "kept"

@@ -55,9 +55,6 @@ class Loads:
         """Load tables later."""
         self.beside += [each.table_name for each in statuses]
 
-    def stop(self) -> None:
-        """End."""
-
 
 def loaded(one: TableStatus) -> TableStatus:
     """Return the status of a table once it is loaded."""

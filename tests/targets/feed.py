@@ -25,9 +25,9 @@ __all__ = ["DATABASE", "KEYED", "KEYLESS", "DatabaseFeed", "Tables"]
 Values: TypeAlias = dict[str, Any]
 Tables: TypeAlias = dict[str, dict[str, Values]]
 
-KEYED = ("orders", "stock", "carts")
+KEYED = ("orders", "stock", "../ca`rt's.é")
 KEYLESS = "notes"
-EMPTIED = "carts"  # this one is truncated at times
+EMPTIED = KEYED[2]  # this one is truncated at times
 _FIRST_TSO = 470_613_397_578_711_040
 _STEPS = (1, 1 << 18, 5 << 18)
 

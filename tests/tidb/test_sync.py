@@ -70,6 +70,7 @@ KEYS: dict[str, tuple[str, Callable[[int], str]]] = {
     "k_unique": ("a INT NOT NULL, UNIQUE KEY u (a)", str),
     "k_partitioned": ("a INT PRIMARY KEY", str),
     "k_truncated": ("a INT PRIMARY KEY", str),
+    "k_dropped": ("a INT PRIMARY KEY", str),  # and created again with another type of its key
     "keyless": ("a INT", lambda n: str(n % 7)),
     "made": ("a INT PRIMARY KEY", str),  # while the others are loaded
 }
@@ -251,6 +252,8 @@ def test_a_database_from_its_first_row(
         feed.ddl("k_int", "ALTER TABLE k_int ADD COLUMN extra INT DEFAULT 7", "add column")
         feed.ddl("k_loose", "ALTER TABLE k_loose MODIFY COLUMN v VARCHAR(60)", "modify column")
         feed.ddl("k_truncated", "TRUNCATE TABLE k_truncated", "truncate table")
+        feed.ddl("k_dropped", "DROP TABLE k_dropped", "drop table")
+        feed.ddl("k_dropped", f"CREATE TABLE k_dropped (a BIGINT PRIMARY KEY, {DATA}, n INT)", "create table")
         feed.ddl(MADE, f"CREATE TABLE {MADE} ({KEYS[MADE][0]}, {DATA}, n INT)", "create table")
         writer.tables.append(MADE)
         writer.round()

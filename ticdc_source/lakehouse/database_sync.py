@@ -319,7 +319,6 @@ class _Sync:
     def stop(self) -> None:
         """Set no table aside from now on, and end the loads."""
         self._stopping.set()
-        self._joining.stop()
 
     def _commit_status(self) -> None:
         """Write the statuses, and then remove the kept records of tables that have them now."""

@@ -38,7 +38,8 @@ class Joining:
         config: what is copied.
         on_load: is called when the load of a table has come further.
         redact: returns a text without secrets: errors of stores may have them.
-        is_stopped: returns whether the sync is stopped, or its stream has ended.
+        is_stopped: returns whether the sync is stopped, or its stream has ended. Then loads end after the commits that
+            are under way, and continue when the sync is started again.
         stops_all: returns whether an error is none of one table.
         fail: ends the sync, with an error that is none of one table.
     """
@@ -55,14 +56,13 @@ class Joining:
         fail: Callable[[Exception], None] = lambda _: None,
     ) -> None:
         self._redact = redact
-        self._sync_is_stopped = is_stopped
+        self._is_stopped = is_stopped
         self._stops_all = stops_all
         self._fail = fail
         self.known_ddl: dict[str, tuple[DDLEvent, ...]] = {}
         self._spark = spark
         self._config = config
         self._on_load = on_load
-        self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._done: dict[str, TableStatus] = {}
         self._waiting: list[TableStatus] = []
@@ -175,10 +175,6 @@ class Joining:
         self.remember(done)
         return done
 
-    def stop(self) -> None:
-        """End the loads after the commits that are under way. They continue when the sync is started again."""
-        self._stopped.set()
-
     def join(self) -> None:
         """Wait until nothing is loaded any more beside the stream."""
         with self._lock:
@@ -190,7 +186,7 @@ class Joining:
         while True:
             with self._lock:
                 waiting, self._waiting = self._waiting, []
-                if not waiting or self._stopped.is_set():
+                if not waiting or self._is_stopped():
                     self._thread = None
                     return
             for at, group in _by_moment(waiting):
@@ -254,9 +250,6 @@ class Joining:
     def _warn_of_tidb(self, error: TiCDCSourceError, statuses: Sequence[TableStatus]) -> None:
         names = ", ".join(each.table_name for each in statuses)
         warn(f"Not loaded yet: {names}. {self._redact(str(error))}. The next start of the sync tries again")
-
-    def _is_stopped(self) -> bool:
-        return self._stopped.is_set() or self._sync_is_stopped()
 
     def _complete(self, status: TableStatus, load: TableLoad) -> TableStatus:
         """Return the status of a table that has its rows."""
