@@ -31,7 +31,7 @@ _LONGEST_REASON = 2000  # characters
 
 
 class Joining:
-    """The loads of a sync. Without a TiDB there are none, and only what loads have left counts.
+    """Loads the tables of a sync from TiDB. Without `[tidb]` it loads nothing, but knows the columns of earlier loads.
 
     Args:
         spark: the session.
@@ -40,8 +40,8 @@ class Joining:
         redact: returns a text without secrets: errors of stores may have them.
         is_stopped: returns whether the sync is stopped, or its stream has ended. Then loads end after the commits that
             are under way, and continue when the sync is started again.
-        stops_all: returns whether an error is none of one table.
-        fail: ends the sync, with an error that is none of one table.
+        stops_all: returns whether an error affects all tables.
+        fail: stops the sync with such an error.
     """
 
     def __init__(
@@ -82,20 +82,21 @@ class Joining:
         Args:
             statuses: the statuses of all tables that the sync has.
             resumed: tables that are set aside and go on now. If they are not complete, they are loaded.
-            is_new: whether the stream has begun just now: a load of before may lack changes that it does not bring.
+            is_new: whether the stream has just started. An unfinished load then takes a new TSO: its old one may
+                be older than the first change of the stream.
         """
         tidb = self._tidb
         if tidb is None:
             loading = sorted(name for name, each in statuses.items() if each.state == "loading")
             if loading:
-                warn(f"sync.toml has no [tidb] any more, so these tables do not go on: {', '.join(loading)}")
+                warn(f"[tidb] is gone, so the loads of these tables cannot continue: {', '.join(loading)}")
             return {}
         try:
             return self._joined(tidb, statuses, resumed, is_new=is_new)
         except TiCDCSourceError as error:
             if not any(each.state == "following" for each in statuses.values()):
                 raise
-            warn(f"No table joins in this run: {self._redact(str(error))}")  # the others need no TiDB
+            warn(f"Cannot start loads now: {self._redact(str(error))}. Tables that need none go on")
             return {}
 
     def _joined(
@@ -145,7 +146,10 @@ class Joining:
     # While the stream runs
 
     def begins(self, table: TableName) -> TableStatus | None:
-        """Return the status of a table that the stream has begun to bring, without its CREATE, if it can be loaded."""
+        """Return the status `loading` of a table whose CREATE is not in the topics; None if TiDB has no such table.
+
+        If TiDB does not answer, the status has no TSO yet.
+        """
         tidb = self._tidb
         if tidb is None:
             return None
@@ -202,7 +206,7 @@ class Joining:
     # A load
 
     def _load(self, at: int | None, statuses: Sequence[TableStatus]) -> dict[str, TableStatus]:
-        """Load tables as of one TSO; now if it is None. While TiDB does not answer, they go on loading."""
+        """Load tables as of one TSO; None is the current one. While TiDB does not answer, their state is `loading`."""
         tidb, config = self._tidb, self._config
         if tidb is None or config.tidb is None:
             return {}
@@ -249,7 +253,7 @@ class Joining:
 
     def _warn_of_tidb(self, error: TiCDCSourceError, statuses: Sequence[TableStatus]) -> None:
         names = ", ".join(each.table_name for each in statuses)
-        warn(f"Not loaded yet: {names}. {self._redact(str(error))}. The next start of the sync tries again")
+        warn(f"Cannot load {names} yet: {self._redact(str(error))}. The sync tries again, and so does its next start")
 
     def _complete(self, status: TableStatus, load: TableLoad) -> TableStatus:
         """Return the status of a table that has its rows."""
@@ -270,16 +274,16 @@ class Joining:
         """Return the status of a table whose load has failed.
 
         Raises:
-            Exception: the error is none of this table alone.
+            Exception: the error affects all tables.
         """
         if self._is_stopped():
             return status
         if self._stops_all(error):
             raise error
         if isinstance(error, UnexplainedChangeError) and status.kind is not None:
-            warn(f"{self._redact(str(error))}. The changes of {status.table_name} go on, and its next start loads it")
+            warn(f"{self._redact(str(error))}. Changes of {status.table_name} are applied; the next start loads it")
             return replace(status, state="following", loaded_ts=None)
-        text = f"Its rows cannot be read from TiDB, or not be written: {self._redact(str(error))}"[:_LONGEST_REASON]
+        text = f"The load failed: {self._redact(str(error))}"[:_LONGEST_REASON]
         return replace(status, state="set aside", reason=text, loaded_ts=None)
 
     def _destination(self, table: TableName) -> Destination:
@@ -306,7 +310,7 @@ class Joining:
             return now
         state = gc_state_of(self._spark, tidb, at)
         if not state.is_inside:
-            warn(f"{state.advice}. The load goes on at TSO {now}: what is not complete is read again")
+            warn(f"{state.advice}. The load starts again at TSO {now}, and reads unfinished tables again")
         return at if state.is_inside else now
 
 
