@@ -91,12 +91,13 @@ def test_a_merge_is_one_statement_that_spark_can_read(
     target.merge(upsert, FACTS)
     tombstones.merge(Upsert(images=images.frame, keys=images.keys, values=(), sequence="_sequence"), FACTS)
     target.create([NewColumn("a `b", IntegerType(), "it's")], {"x": "\\'"}, "/data/it's")
+    target.create([NewColumn("id", IntegerType())], {})
     monkeypatch.undo()
 
     parser = spark._jsparkSession.sessionState().sqlParser()
     for statement in recorded.statements:
         parser.parsePlan(statement)
-    assert [statement.split()[0] for statement in recorded.statements] == ["MERGE", "MERGE", "CREATE", "CREATE"]
+    assert [statement.split()[0] for statement in recorded.statements] == ["MERGE", "MERGE", *["CREATE"] * 4]
     assert "THEN DELETE" in recorded.statements[0]
     assert "THEN DELETE" not in recorded.statements[1]
     assert recorded.settings[0] == target.recording(FACTS)

@@ -109,10 +109,11 @@ class _SqlTarget:
         self._create_namespace()
         definitions = ", ".join(definition(column) for column in columns)
         place = "" if location is None else f" LOCATION {text_in_sql(location)}"
-        settings = settings_in_sql({**self.own_properties(columns), **properties})
+        given = {**self.own_properties(columns), **properties}
+        settings = f" TBLPROPERTIES {settings_in_sql(given)}" if given else ""
         verb = "CREATE OR REPLACE" if replaces else "CREATE"
         using = f"USING {self.engine}{layout}{place}"
-        create = f"{verb} TABLE {self.name} ({definitions}) {using} TBLPROPERTIES {settings}"
+        create = f"{verb} TABLE {self.name} ({definitions}) {using}{settings}"
         try:
             self.alter(create)
         except Exception as error:  # a Java exception of Py4J; in Spark Connect, one of PySpark
