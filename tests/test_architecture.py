@@ -33,7 +33,7 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.targets.sql_targets.forget_versions": "a catalog has the times of commits by the clock",
     f"{PACKAGE}.lakehouse.upkeep._one": "deleted rows are forgotten by the clock",
     f"{PACKAGE}.lakehouse.lease.__init__": "processes on two machines have no other clock in common",
-    f"{PACKAGE}.lakehouse.database_sync._now": "what was lost before a sync began has an earlier commit-ts",
+    f"{PACKAGE}.lakehouse.completeness.newest_ts": "what was lost before a sync began has an earlier commit-ts",
     f"{PACKAGE}.monitoring.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
     f"{PACKAGE}.monitoring.listener.progress_listener": "a lag is the age of a commit time; it is never below 0",
     f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",

@@ -19,6 +19,7 @@ from ticdc_source.lakehouse.reports import BatchReport
 from ticdc_source.lakehouse.status import TableStatus
 
 QUERY = "the-query"
+_RECORD_OPTIONS = ("protocol", "valueCompression", "maxMessageBytes")
 STATUS = "delta.`/lake/_ticdc_sync`"
 
 
@@ -124,7 +125,8 @@ class MemorySync:
         frame = self.spark.createDataFrame(
             rows, "topic string, partition int, offset bigint, key binary, value binary"
         ).coalesce(1)
-        records = ticdc_source.decode(frame, outputFormat="record", protocol=self.config.source["protocol"])
+        given = {name: text for name, text in self.config.source.items() if name in _RECORD_OPTIONS}
+        records = ticdc_source.decode(frame, outputFormat="record", **given)
         records = records.withColumn("_partitions", F.lit(1))  # as the data source says it
         context = self.spark.sparkContext
         context.setLocalProperty("sql.streaming.queryId", QUERY)

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,7 @@ from ticdc_source.errors import CheckpointError, ClaimCheckUnavailableError, Dec
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse import SyncConfig
 from ticdc_source.lakehouse.checkpoint import starts_of
-from ticdc_source.lakehouse.database_sync import _Sync
+from ticdc_source.lakehouse.completeness import lost_before
 from ticdc_source.lakehouse.failures import Shared
 from ticdc_source.lakehouse.micro_batch import MicroBatch, _check_columns
 from ticdc_source.lakehouse.quarantine import Quarantine
@@ -84,14 +83,7 @@ def test_what_a_topic_has_lost_is_told_by_its_first_offsets(
     starts: dict[str, dict[str, int]] | None, option: dict[str, str], whole: bool
 ) -> None:
     """Offset 0 everywhere means that nothing is lost; otherwise anything that was written before the start may be."""
-
-    class Checkpoint:
-        def starts(self) -> Any:
-            return starts
-
-    sync = _Sync(None, config(**option), lambda _: None)  # type: ignore[arg-type]
-    sync.checkpoint = Checkpoint()  # type: ignore[assignment]
-    lost = sync._find_lost()
+    lost = lost_before(config(**option), starts)
 
     assert (lost is None) == whole
     assert lost is None or lost > 2**58  # a commit-ts of this decade

@@ -278,6 +278,11 @@ class SyncConfig:
         """Return an option of the source, whose name may have any case."""
         return next((text for given, text in self.source.items() if given.lower() == name.lower()), default)
 
+    @property
+    def may_lose_changes(self) -> bool:
+        """Whether the stream goes on if Kafka has removed records that it has not read."""
+        return self.source_option("failOnDataLoss", "true").lower() != "true"
+
     def write_settings(self, table: TableName) -> WriteSettings:
         """Return how the rows of a table are written."""
         own = self.of_table(table)

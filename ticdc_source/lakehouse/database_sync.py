@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ticdc_source.errors import OptionError, TargetError, TiCDCSourceError, warn
 from ticdc_source.lakehouse.checkpoint import StreamCheckpoint
+from ticdc_source.lakehouse.completeness import FOR_EVER, disclaimed_tables, lost_before, newest_ts, unclaimed
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.failures import Shared, shared_cause, text_of
 from ticdc_source.lakehouse.joining import Joining
@@ -33,7 +34,6 @@ from ticdc_source.spark.sync_state import SyncState
 from ticdc_source.spark.tables import Tables, replayed, tables
 from ticdc_source.targets.sql_targets import existing_target
 from ticdc_source.targets.target import CommitFacts
-from ticdc_source.tso import of_ms
 
 __all__ = ["BatchReport", "SyncReport", "statuses_of", "sync"]
 
@@ -42,7 +42,6 @@ _QUERY = "ticdc-source sync"  # the name of its stream
 _POLL_S = 0.2
 # What a query says when its sources know where they start.
 _HAS_STARTED = ("Processing", "Waiting")
-_CLOCKS_DIFFER_S = 60.0  # of this machine and of TiDB's placement driver, at most
 
 
 def sync(
@@ -158,6 +157,7 @@ class _Sync:
         self._views = Views(config, self._redaction.text)
         self._state = SyncState(f"{config.checkpoint}/state")
         self._status = _status_table(spark, config)
+        self._quarantine = Quarantine(config.layout.own("_ticdc_quarantine"), config.format)
         self._upkeep = Upkeep(spark, config, self._redaction.text)
         self._lease = Lease(self._status.opened, Owner.here())
         self._status.committing(self._lease.lock)
@@ -186,11 +186,15 @@ class _Sync:
         """Make sure that this sync, and no other, writes the tables now."""
         self._views.check(self._spark)
         identity = self._status.check(self.checkpoint.query_id(), self.checkpoint.committed(), self._config.topics)
-        self._lost_until = identity.get("lost_until", _now())
+        self._lost_until = identity.get("lost_until", newest_ts())
         self._lease.take()
         self._lease.keep(self._fail)
         self._tables = self._status.read()
         self._joining.remember(self._tables)
+        disclaimed = disclaimed_tables(self._spark, self._config, self._tables)
+        if disclaimed:
+            self._tables |= disclaimed
+            self._commit_status()
 
     def _fail(self, error: Exception) -> None:
         """Stop the stream: another sync writes the tables now, or the store of all tables fails."""
@@ -236,8 +240,8 @@ class _Sync:
             self._report(outcomes, last, began, resumed=True)
 
     def statuses(self) -> list[TableStatus]:
-        """Return the status of each table at this moment."""
-        return [*self._tables.values()]
+        """Return the status of each table that is copied, at this moment."""
+        return [each for each in self._tables.values() if each.state != "left out"]
 
     def load(self, writer: str) -> None:
         """Load the tables that need it: before the first micro-batch is applied, or beside the stream.
@@ -297,7 +301,8 @@ class _Sync:
         """Let tables go on whose load has ended: write what was kept for them, up to a micro-batch."""
         for name, status in loaded.items():
             since = self._tables[name].set_aside_batch
-            self._tables[name] = replace(status, set_aside_batch=since)
+            claimed = unclaimed(self._spark, status) if self._config.may_lose_changes else status
+            self._tables[name] = replace(claimed, set_aside_batch=since)
             if status.state == "following" and since is not None:
                 self._tables[name] = replace(self._tables[name], state="set aside")
                 self._tables[name] = self._resume_one(name, last, self._writer).status
@@ -389,7 +394,8 @@ class _Sync:
             raise self.error
         self._lease.check()
         if not self._claimed:
-            self._lost_until = self._status.claim(writer, self._find_lost)
+            lost_until = self._status.claim(writer, lambda: lost_before(self._config, self.checkpoint.starts()))
+            self._lost_until = FOR_EVER if self._config.may_lose_changes else lost_until
             self._claimed = True
         self._follow(self._joining.finished(), batch_id - 1)
         with tables(
@@ -464,22 +470,10 @@ class _Sync:
             seconds=time.monotonic() - began,
             resumed=followed if resumed else (),
             complete=sum(each.is_complete for each in self._tables.values()),
-            tables=len(self._tables),
+            tables=len(self.statuses()),
         )
         self._bad_records += report.bad_records
         self._on_batch(report)
-
-    def _find_lost(self) -> int | None:
-        """Return up to which commit-ts the topics may have lost changes before the stream started; None for none.
-
-        A stream that starts at offset 0 everywhere has lost nothing. Otherwise everything that is lost was written
-        before now, so its commit-ts is not larger than that of now.
-        """
-        starts = self.checkpoint.starts()
-        fails_on_loss = self._config.source_option("failOnDataLoss", "true").lower() == "true"
-        if starts is not None and fails_on_loss and not any(any(offsets.values()) for offsets in starts.values()):
-            return None
-        return _now()
 
     def _try_store(self) -> None:
         """Write and read the status table.
@@ -503,11 +497,13 @@ class _Sync:
         tells what it has, also of the micro-batch in which it was set aside, and of a resume that was killed.
         """
         aside = self._tables[name]
-        since, outcomes = aside.set_aside_batch or 0, [Outcome(aside.resumed())]
+        since, outcomes = aside.set_aside_batch, [Outcome(aside.resumed())]
         try:
             parts: Sequence[KeptBatches] = ()
-            if since <= last:  # otherwise Spark repeats that micro-batch
+            if since is not None and since <= last:  # otherwise nothing is kept, or Spark repeats that micro-batch
                 first = max(since, self._written_up_to(name, writer) + 1)
+                if first > since:
+                    outcomes = [Outcome(self._as_written(aside.resumed(), since, first - 1))]
                 parts = self._kept(name).between(first, last, begins=first == aside.set_aside_batch)
             for part in parts:
                 facts = CommitFacts(part.bounds.resolved_ts, writer, part.last)
@@ -522,6 +518,17 @@ class _Sync:
             return Outcome(replace(aside, reason=self._redaction.text(text_of(error))))
         self._replayed.add(name)
         return summed(outcomes)
+
+    def _as_written(self, status: TableStatus, first: int, last: int) -> TableStatus:
+        """Return the status of a table whose target has micro-batches that the status does not know: it was killed."""
+        table = parse_table(status.table_name)
+        if status.kind is None:
+            has_table = existing_target(self._spark, self._layout.target(table)) is not None
+            status = replace(status, kind="table" if has_table else "log")
+        bad_records = self._quarantine.count_of(self._spark, status.table_name, first, last)
+        if not bad_records:
+            return status
+        return replace(status, bad_records=max(status.bad_records, bad_records), complete_since=None)
 
     def _explained(self, outcome: Outcome, batch_id: int, writer: str) -> Outcome:
         """Resume a table that has waited for the DDL of this micro-batch; if it has not, leave it as it is."""
@@ -565,7 +572,7 @@ class _Sync:
             config=self._config,
             layout=self._layout,
             statuses=statuses,
-            quarantine=Quarantine(self._layout.own("_ticdc_quarantine"), self._config.format),
+            quarantine=self._quarantine,
             kept=self._kept if keeps else None,
             begins=self._joining.begins if keeps else None,
             shared=self._shared,
@@ -578,11 +585,6 @@ class _Sync:
     def _kept(self, name: str) -> KeptRecords:
         folder = blake2b(name.lower().encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()  # of any name
         return KeptRecords(self._spark, f"{self._config.checkpoint}/aside/{folder}")
-
-
-def _now() -> int:
-    """Return a TSO that is not smaller than any that TiDB has given until now."""
-    return of_ms(int((time.time() + _CLOCKS_DIFFER_S) * 1000))
 
 
 def _matters(before: TableStatus | None, now: TableStatus) -> bool:

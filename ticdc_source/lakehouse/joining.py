@@ -119,9 +119,13 @@ class Joining:
             if status is None and table not in refused:
                 target = self._config.layout.target(table)
                 found[str(table)] = TableStatus(table_name=str(table), target=target, state="loading", loaded_ts=at)
-            elif status is not None and status.state == "following" and _is_loadable(status):
+            elif status is not None and status.state == "following" and self._is_due(status):
                 found[status.table_name] = _loading(status, at)
         return found
+
+    def _is_due(self, status: TableStatus) -> bool:
+        """Return whether a table that follows is loaded: not at each start if its changes may be lost again."""
+        return _is_loadable(status) and not (self._config.may_lose_changes and status.loaded_ts is not None)
 
     def load(self, statuses: Iterable[TableStatus]) -> dict[str, TableStatus]:
         """Load tables, and return their statuses."""

@@ -39,6 +39,7 @@ __all__ = ["MicroBatch", "Outcome", "summed"]
 
 _LONGEST_REASON = 2000  # characters
 _CORRUPT = Options(given=frozenset(), kafka={}).column_name_of_corrupt_record
+_RECORD_OPTIONS = ("maxMessageBytes", "valueCompression")  # how a record is parsed, whatever its table
 _METADATA_COLUMNS = 4  # all that the changes of a table have in a micro-batch that has only DDL for it
 
 
@@ -115,10 +116,14 @@ class MicroBatch:
         if self.config.bad_records == "fail":
             raise self.changes.bad_record_error
         bad = self.changes.records.where(F.array_contains("_event_types", "corrupt") & (F.size("_tables") == 0))
-        rows = decode(
-            bad, outputFormat="event", mode="PERMISSIVE", protocol=self.changes.protocol or next(iter(PROTOCOLS))
-        )
-        return self.quarantine.add(rows, _CORRUPT, replace(self.facts, app_id=f"{self.facts.app_id}/unreadable"))
+        protocol = self.changes.protocol or next(iter(PROTOCOLS))
+        given = {name: text for name in _RECORD_OPTIONS if (text := self.config.source_option(name, ""))}
+        rows = decode(bad, outputFormat="event", mode="PERMISSIVE", protocol=protocol, **given)
+        facts = replace(self.facts, app_id=f"{self.facts.app_id}/unreadable")
+        count = self.quarantine.add(rows, _CORRUPT, facts)
+        if count == 0:  # it must not vanish
+            raise self.changes.bad_record_error
+        return count
 
     def apply(self, names: Sequence[str]) -> list[Outcome]:
         """Write tables side by side.
@@ -181,6 +186,7 @@ class MicroBatch:
         has_no_rows = len(self.changes[status.table_name].columns) <= _METADATA_COLUMNS
         if self.config.bad_records == "fail" or isinstance(error, TargetError) or has_no_rows:
             return self._set_aside(status, error)
+        lacking = status
         try:
             rows = self.changes.persist(self.changes.tolerant(status.table_name))
             writer = f"{self.facts.app_id}/{status.table_name}"
@@ -193,7 +199,7 @@ class MicroBatch:
         except Exception as second:
             if self.shared.stops_all(second):
                 raise
-            return self._set_aside(status, second)
+            return self._set_aside(lacking if lacking is status else replace(lacking, complete_since=None), second)
 
     def _write(self, status: TableStatus, frame: DataFrame, *, whole: bool = True) -> Outcome:
         """Merge the changes of a table into its target, or append them to its log.
@@ -241,7 +247,8 @@ class MicroBatch:
         if status.loaded_ts is not None:  # the rows of the load are complete up to its own TSO
             facts = replace(facts, resolved_ts=max(facts.resolved_ts or 0, status.loaded_ts))
         facts = replace(facts, resolved_ts=None) if status.bad_records else facts
-        if columns and complete_since is None and status.complete_since is not None:
+        was_complete = status.complete_since is not None or (status.bad_records and COMPLETE in opened.properties())
+        if columns and complete_since is None and was_complete:
             opened.remove_properties([COMPLETE])  # before it is wrong
         if kind == "log":
             frame = self.changes.persist(frame)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from functools import reduce
+from operator import and_
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
@@ -45,7 +47,7 @@ class Quarantine:
         self._lock = threading.Lock()
 
     def add(self, rows_with_bad: DataFrame, column: str, facts: CommitFacts) -> int:
-        """Add bad records, in one commit, unless this micro-batch has been added already.
+        """Add bad records that are not there yet, in one commit, unless this micro-batch has been added already.
 
         Args:
             rows_with_bad: rows with the bad records as `mode=PERMISSIVE` returns them.
@@ -72,6 +74,18 @@ class Quarantine:
             if not target.exists():
                 target.create([NewColumn(field.name, field.dataType) for field in _SCHEMA], {})
             if not has_batch(target, facts):
-                target.append(frame_in(rows, own), facts)
+                # A table that is resumed, or a record that was held back, brings them again in another micro-batch.
+                place = ("table_name", "column_name", "topic", "partition", "offset")
+                here, there = frame_in(rows, own).alias("here"), target.frame().select(*place).alias("there")
+                same = reduce(and_, (F.col(f"here.{name}").eqNullSafe(F.col(f"there.{name}")) for name in place))
+                target.append(here.join(there, same, "left_anti"), facts)
             target.refresh(rows_with_bad.sparkSession)
         return count
+
+    def count_of(self, spark: SparkSession, table: str, first: int, last: int) -> int:
+        """Return how many bad records of a table came in some micro-batches, from the first to the last."""
+        target = open_target(spark, self.name, self._engine)
+        if not target.exists():
+            return 0
+        is_its = (F.lower("table_name") == table.lower()) & F.col("batch_id").between(first, last)
+        return target.frame().where(is_its).count()

@@ -20,7 +20,7 @@ from ticdc_source.tso import seconds, utc
 
 __all__ = ["StatusTable", "TableStatus"]
 
-State = Literal["loading", "following", "set aside"]
+State = Literal["loading", "following", "set aside", "left out"]
 Kind = Literal["table", "log"]
 
 _SCHEMA = StructType([
@@ -60,7 +60,8 @@ class TableStatus:
         target: the name of the target in SQL.
         kind: `table` if each row stands once, `log` if every change does.
         state: `loading` while its rows are read from TiDB; then `following`, or `set aside` if the copy has stopped
-            until somebody resumes it.
+            until somebody resumes it; `left out` while `tables` or `skip` leaves the table out, so that its changes are
+            lost to the target.
         complete_since: the commit-ts from which the copy has had all rows; None if it began with the first change.
         resolved_ts: the copy has every change up to this commit-ts, itself included; None if nobody knows.
         batch_id: the micro-batch that changed it last.
@@ -122,6 +123,12 @@ class TableStatus:
         since = datetime.now(timezone.utc).isoformat(timespec="seconds")
         now = replace(self, state="set aside", set_aside_batch=batch_id, set_aside_since=since, reason=reason)
         return replace(now, waits_for_ddl=waits_for_ddl)
+
+    def left_out(self) -> TableStatus:
+        """Return the status of the table once `tables` or `skip` leaves it out."""
+        reason = "`tables` or `skip` leaves it out"
+        now = replace(self, state="left out", complete_since=None, loaded_ts=None, reason=reason, waits_for_ddl=False)
+        return replace(now, set_aside_batch=None, set_aside_since=None)
 
     def resumed(self) -> TableStatus:
         """Return the status of the table once it goes on; its last error stays known."""

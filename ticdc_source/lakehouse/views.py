@@ -52,7 +52,7 @@ class Views:
             spark.sql(f"CREATE OR REPLACE VIEW {probe} AS SELECT 1 AS one")
             spark.sql(f"DROP VIEW {probe}")
         except Exception as error:  # noqa: BLE001 (of any catalog)
-            said = self._redact(" ".join(str(error).split())[:_LONGEST_ERROR])
+            said = self._redact(" ".join(str(error).split()))[:_LONGEST_ERROR]
             msg = f"views = true: the catalog {self._config.catalog} has no views ({said}). Remove views = true"
             raise OptionError(msg) from None
 

@@ -429,7 +429,8 @@ class _MicroBatch:
     def content(self, earlier_ddl: pa.RecordBatch, on_table_error: str) -> FoundTables:
         """Return which tables it has."""
         undecoded, _ = records_of(self._records, self._options)
-        earlier_tables = [parse_table(name) for name in sorted(self._before.tables)]
+        known = {str(event.table) for events in self._known_ddl.values() for event in events}
+        earlier_tables = [parse_table(name) for name in sorted(self._before.tables | known)]
         records = surveyed(undecoded, self._options, self._held_from)
         reports = on_table_error == "report"
         options = replace(self._options, mode="DROPMALFORMED") if reports else self._options

@@ -1,0 +1,180 @@
+"""Which tables are called complete: none whose changes were left out, were lost, or are in quarantine."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import cramjam
+import pytest
+
+from tests.lakehouse.memory_sync import MemorySync, ddl, insert, target
+from tests.lakehouse.test_resume import free, obstruct
+from tests.targets.memory import Lake
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]
+CREATE = "CREATE TABLE {} (id int PRIMARY KEY, v varchar(10))"
+QUARANTINE = "delta.`/lake/_ticdc_quarantine`"
+
+
+def created(sync: MemorySync) -> None:
+    """Create two tables, each with a row."""
+    tables = [ddl(name, CREATE.format(name), 10, "CREATE") for name in ("a", "b")]
+    sync.batch(0, *tables, insert("a", 1, 11), insert("b", 1, 11))
+    assert {sync.status(name).complete_since for name in ("a", "b")} == {10}
+
+
+def claims(lake: Lake, table: str) -> bool:
+    """Return whether a target says that it is complete."""
+    return "ticdc.complete" in lake.tables[target(table)].properties
+
+
+def test_a_table_that_was_left_out_needs_a_decision(lake: Lake, tmp_path: Path) -> None:
+    """It is complete no longer, and waits for --resume once it is selected again, with what comes from then on."""
+    sync = MemorySync(lake, tmp_path)
+    everything = sync.config
+    sync.start()
+    created(sync)
+    sync.end()
+
+    sync.config = replace(everything, tables=("shop.a",))
+    sync.start()
+    report = sync.batch(1, insert("a", 2, 20), insert("b", 2, 20))
+    assert (report.complete, report.tables, report.set_aside) == (1, 1, {})
+    assert (sync.status("b").state, sync.status("b").complete_since) == ("left out", None)
+    assert not claims(lake, "b")
+    assert claims(lake, "a")
+    sync.end()
+
+    sync.config = everything
+    sync.start()
+    sync.batch(2, insert("a", 3, 30))
+    sync.batch(3, insert("a", 4, 40), insert("b", 4, 40))
+    waits = sync.status("b")
+    assert waits.state == "set aside"
+    assert "`tables` or `skip` has left it out" in str(waits.reason)
+    assert sync.ids("b") == [1]
+    sync.end()
+    sync.start("shop.b")
+
+    assert sync.ids("b") == [1, 4]
+    assert (sync.status("b").state, sync.status("b").complete_since) == ("following", None)
+    assert sync.status("a").complete_since == 10
+
+
+def test_a_table_that_was_left_out_can_be_resumed_at_once(lake: Lake, tmp_path: Path) -> None:
+    """If nothing has come since it is selected again, --resume has nothing to write, and the table goes on."""
+    sync = MemorySync(lake, tmp_path)
+    everything = sync.config
+    for config in (everything, replace(everything, tables=("shop.a",))):
+        sync.config = config
+        sync.start()
+        if config is everything:
+            created(sync)
+        sync.end()
+    sync.config = everything
+    sync.start()
+    sync.end()
+    sync.start("shop.b")
+    sync.batch(1, insert("b", 5, 50))
+
+    assert sync.ids("b") == [1, 5]
+    assert sync.status("b").complete_since is None
+
+
+def test_nothing_is_complete_if_changes_may_be_lost(lake: Lake, tmp_path: Path) -> None:
+    """With failOnDataLoss=false neither an old table nor a new one is called complete."""
+    sync = MemorySync(lake, tmp_path)
+    sync.start()
+    created(sync)
+    sync.end()
+
+    sync.config = replace(sync.config, source={**sync.config.source, "failOnDataLoss": "false"})
+    sync.start()
+    report = sync.batch(1, ddl("c", CREATE.format("c"), 2**61, "CREATE"), insert("c", 1, 2**61 + 1))
+
+    assert (report.complete, report.tables) == (0, 3)
+    assert not any(claims(lake, name) for name in ("a", "b", "c"))
+
+
+def test_a_table_that_lacks_a_bad_record_stays_incomplete(lake: Lake, tmp_path: Path) -> None:
+    """Also if it is set aside after its rows are committed, and resumed; the record is in quarantine once."""
+    sync = MemorySync(lake, tmp_path)
+    sync.start()
+    created(sync)
+    obstruct(lake, target("a"))
+    sync.batch(1, insert("a", 2, 20), bad("a"), insert("b", 2, 20))
+    free(lake)
+    assert sync.status("a").state == "set aside"
+    sync.end()
+
+    sync.start("shop.a")
+
+    assert sync.ids("a") == [1, 2]
+    resumed = sync.status("a")
+    assert (resumed.state, resumed.bad_records, resumed.complete_since) == ("following", 1, None)
+    sync.batch(2, insert("a", 3, 30))
+    assert not claims(lake, "a")
+    assert len(lake.tables[QUARANTINE].rows) == 1
+
+
+def test_a_resume_adds_no_bad_record_twice(lake: Lake, tmp_path: Path) -> None:
+    """A table that is set aside before its rows are committed brings its bad records again, under another number."""
+    sync = MemorySync(lake, tmp_path)
+    sync.start()
+    created(sync)
+    lake.blocked = {target("a")}
+    sync.batch(1, insert("a", 2, 20), bad("a"))
+    sync.batch(2, insert("a", 3, 30))
+    lake.blocked = set()
+    sync.end()
+
+    sync.start("shop.a")
+
+    assert sync.ids("a") == [1, 2, 3]
+    assert len(lake.tables[QUARANTINE].rows) == 1
+
+
+def test_a_resume_that_is_killed_knows_its_bad_records(lake: Lake, tmp_path: Path) -> None:
+    """If the target has what the status does not know, the quarantine tells what is missing."""
+    sync = MemorySync(lake, tmp_path)
+    sync.start()
+    created(sync)
+    lake.blocked = {target("a")}
+    sync.batch(1, insert("a", 2, 20))
+    sync.batch(2, insert("a", 3, 30), bad("a"))
+    lake.blocked = set()
+    sync.kill()
+    obstruct(lake, target("a"), KeyboardInterrupt)  # type: ignore[arg-type]  # what ends a process
+    with pytest.raises(KeyboardInterrupt):
+        sync.start("shop.a")
+    free(lake)
+    sync.kill()
+
+    sync.start("shop.a")
+
+    assert sync.ids("a") == [1, 2, 3]
+    assert not sync.status("a").is_complete
+    assert not claims(lake, "a") or sync.status("a").bad_records
+
+
+def test_an_unreadable_record_does_not_vanish(lake: Lake, tmp_path: Path) -> None:
+    """What is too large by `maxMessageBytes` is in quarantine, though it could be read without that option."""
+    sync = MemorySync(lake, tmp_path, source={"maxMessageBytes": "2k"})
+    sync.start()
+    created(sync)
+    _, value = insert("a", 2, 20, v="x" * 4000)
+    assert value is not None
+
+    report = sync.batch(1, (None, bytes(cramjam.lz4.compress(value))), insert("b", 2, 20))
+
+    assert report.bad_records == 1
+    assert [row["value"] is not None for row in lake.tables[QUARANTINE].rows] == [True]
+
+
+def bad(table: str) -> tuple[bytes | None, bytes]:
+    """Return an insert of which a value cannot be read."""
+    key, value = insert(table, 9, 29)
+    assert value is not None
+    message = json.loads(value)
+    message["data"][0]["id"] = "nine"
+    return key, json.dumps(message).encode()
