@@ -20,6 +20,7 @@ from tests.support.captured import load
 from tests.support.messages import TSO, Message, canal
 from tests.support.truth import tables_with_rows
 from tests.targets.cost_scenario import counted_jobs
+from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.monitoring.watermarks import Progress
 from ticdc_source.pipeline.rows import RECORD
 from ticdc_source.spark.sync_state import Leftover, SyncState
@@ -288,6 +289,18 @@ def test_a_state_of_another_stream_is_refused(
         ticdc_source.tables(records(name), consistency="resolved")
     with pytest.raises(ticdc_source.errors.SchemaError, match="foreachBatch"):
         ticdc_source.tables(stream(name, outputFormat="record").frame)
+
+
+def test_drop_database_reaches_tables_known_from_elsewhere(spark: SparkSession) -> None:
+    """DROP DATABASE comes for a table of which only `known_ddl` tells, as for one with earlier rows."""
+    known = DDLEvent(position=0, index=0, commit_ts=TSO, table=TableName("shop", "a"),
+                     query="CREATE TABLE a (id INT PRIMARY KEY)", type="create table")  # fmt: skip
+    message = ddl("", "DROP DATABASE shop", TSO + 1, "DDATABASE")
+    frame = spark.createDataFrame([message], "key binary, value binary")
+    with ticdc_source.tables(frame, known_ddl={"shop.a": (known,)}) as changes:
+        reached = {name: [event.query for event in events] for name, events in changes.ddl.items()}
+
+    assert reached == dict.fromkeys(("database shop", "shop.a"), ["DROP DATABASE shop"])
 
 
 @SLOW
