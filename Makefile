@@ -8,8 +8,9 @@ PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 WORKERS ?= logical
 
-# The tools of .venv before all others, and Spark's workers on the same Python as the driver.
-RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" PYSPARK_PYTHON="$(CURDIR)/$(PY)" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(PY)"
+# The tools of .venv before all others, and Spark's workers on the same Python as the driver. Spark starts Python anew for
+# each source, plan and stream, so that bytecode is kept whatever the shell says.
+RUN := PYTHONDONTWRITEBYTECODE= PATH="$(CURDIR)/$(VENV)/bin:$$PATH" PYSPARK_PYTHON="$(CURDIR)/$(PY)" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(PY)"
 
 # Rust's build tool, found as native/extension.py finds it; empty if there is none. `make CARGO= …` does without it.
 CARGO ?= $(shell PATH="$$PATH$(if $(CARGO_HOME),:$(CARGO_HOME)/bin)"; command -v cargo)

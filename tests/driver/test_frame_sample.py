@@ -1,20 +1,24 @@
 """Records that come as rows of a DataFrame are decoded as those that come from Kafka."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tests.corpus.test_corpus import MATRICES, STREAMS, VARIANTS, options_of, quoted
 from tests.support.captured import Captured, Record, in_order, load, rows_of, whole
-from tests.support.messages import TSO, debezium_ddl, open_message
+from tests.support.messages import TSO, canal, debezium_ddl, open_message
 from tests.support.truth import tables_with_rows
 from ticdc_source.driver.frame_sample import context_of_records, frame_options, sample_of_records, schema_of_sample
 from ticdc_source.errors import OptionError, SchemaError
+from ticdc_source.events import TableEvents
 from ticdc_source.pipeline.context import ReadScope
 from ticdc_source.pipeline.record_frames import decode_rows, survey
 from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.protocols.base import Decoder
+from ticdc_source.schema.model import TableSchema, merge_schemas
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 MORE = pytest.mark.long("all variants of the corpus")
@@ -160,6 +164,76 @@ def test_the_survey_keeps_what_is_new() -> None:
     options = frame_options({})
     kept = list(survey(batches_of(rows), options))
     assert sum(batch.num_rows for batch in kept) < rows.num_rows / 10
+
+
+CELLS: dict[str, list[str | None]] = {
+    "decimal": [None, "0", "-0.5", "12.50", "-00012.5", "123456789012345678", "0.0000001", "-1"],
+    "set": [None, "0", "3", "9223372036854775807", "9223372036854775808", "18446744073709551615", "a,b"],
+    "int": [None, "1", "-1"],
+    "varchar(10)": [None, "", "12.5", "x"],
+    "": [None, "1", "x"],
+}
+
+
+def canal_messages(seed: int) -> list[Record]:
+    """Return messages of one table whose columns come and go; few values tell the types."""
+    chosen = random.Random(seed)
+    types = {f"c{number}": chosen.choice(list(CELLS)) for number in range(5)}
+    few = {name: chosen.sample(CELLS[type_], 2) for name, type_ in types.items()}
+    messages = []
+    for number in range(300):
+        if chosen.random() < 0.01:
+            types[f"c{chosen.randrange(7)}"] = chosen.choice(list(CELLS))
+        some = CELLS if chosen.random() < 0.01 else {}
+        row: dict[str, Any] = {"id": str(number)}
+        for name, type_ in types.items():
+            row[name] = chosen.choice(some.get(type_) or few.get(name) or [None])
+        if chosen.random() < 0.01:
+            row["c0"] = 7  # no text, as another program may write it
+        old = {"c1": chosen.choice(CELLS[types["c1"]])} if chosen.random() < 0.3 else None
+        known = {"id": "int", **{name: type_ for name, type_ in types.items() if type_}}
+        operation = "INSERT" if old is None else "UPDATE"
+        messages.append(Record(*canal(operation, [row], None if old is None else [old], known, database="d", table="t",
+                                      sqlType=dict.fromkeys(known, 12), _tidb={"commitTs": TSO})))  # fmt: skip
+    return messages
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 20))
+def test_native_code_finds_what_is_new(seed: int) -> None:
+    """The survey of native code tells the same schema as that of the general path, and needs few records for it."""
+    rows = rows_of(Captured({}, {0: canal_messages(seed)}))
+    schemas, counts = [], []
+    for native_code in ("off", "auto"):
+        options = frame_options({"nativeCode": native_code, "protocol": "canal-json"})
+        kept = list(survey(batches_of(rows, 50), options))
+        counts.append(sum(batch.num_rows for batch in kept))
+        found = sample_of_records(kept, options).sample
+        assert found is not None
+        merged = merge_schemas([schema for part in found.rows.values() for schema in described(found.decoder, part)])
+        schemas.append(merged)
+    assert schemas[0] == schemas[1], f"seed {seed}"
+    assert counts[1] <= 2 * counts[0] + 10, f"seed {seed}: {counts}"
+
+
+@pytest.mark.parametrize(("type_", "usual", "telling"), [
+    ("decimal", "1.5", "-12.5"), ("decimal", "1.5", "1.25"), ("decimal", None, "0"), ("", None, "x"),
+    ("set", "1", "9223372036854775808"), ("set", None, "18446744073709551615"), ("int", "1", None),
+])  # fmt: skip
+def test_one_telling_value_is_found(type_: str, usual: str | None, telling: str | None) -> None:
+    """A record in the middle whose value alone tells its column's type is kept, and hardly another."""
+    types = {"id": "int", "c": type_} if type_ else {"id": "int"}
+    cells = [telling if number == 500 else usual for number in range(1000)]
+    records = [Record(*canal("INSERT", [{"id": str(number), "c": cell}], None, types, dict.fromkeys(types, 4),
+                             _tidb={"commitTs": TSO})) for number, cell in enumerate(cells)]  # fmt: skip
+    kept = pa.Table.from_batches(survey(batches_of(rows_of(Captured({}, {0: records}))), frame_options({})))
+
+    wanted = [0] if type_ == "int" else [0, 500]
+    assert kept["offset"].to_pylist() == wanted
+
+
+def described(decoder: Decoder, parts: Iterable[TableEvents]) -> list[TableSchema]:
+    """Return what the events of a table say, on the general path."""
+    return [schema for part in parts for schema in decoder.describe(part)]
 
 
 def test_a_frame_without_records_has_no_schema() -> None:

@@ -19,6 +19,10 @@ from packaging.requirements import Requirement
 from tests.conftest import ROOT
 
 
+# Spark starts Python anew for each source, plan and stream: without bytecode, each time is seconds of CPU.
+_MADE_HOW = "with bytecode"
+
+
 class PipError(RuntimeError):
     """An environment could not be created; the message is the output of pip or venv."""
 
@@ -44,7 +48,7 @@ def environment(name: str, requirements: Sequence[str]) -> Path:
     """
     cache = _cache_folder() / name
     cache.mkdir(parents=True, exist_ok=True)
-    wanted = hashlib.sha256("\n".join(requirements).encode()).hexdigest()[:12]
+    wanted = hashlib.sha256("\n".join([*requirements, _MADE_HOW]).encode()).hexdigest()[:12]
     folder = cache / f"python{sys.version_info.major}.{sys.version_info.minor}-{wanted}"
     python = folder / "bin" / "python"
     with _locked(cache / ".lock"):  # waits for another process that creates it
@@ -141,7 +145,7 @@ def _make(folder: Path, requirements: Sequence[str]) -> None:
     pip = [sys.executable, "-m", "pip", "--python", str(part / "bin" / "python")]
     try:
         _run([sys.executable, "-m", "venv", "--without-pip", str(part)])
-        _run([*pip, "install", "--no-input", "--no-compile", "--progress-bar", "off", *requirements])
+        _run([*pip, "install", "--no-input", "--compile", "--progress-bar", "off", *requirements])
         part.chmod(0o755)  # mkdtemp sets 0700, and users may share a cache
         shutil.rmtree(folder, ignore_errors=True)
         part.rename(folder)  # nothing that is used in it contains its path

@@ -105,7 +105,7 @@ class _Survey:
         self._merged: dict[TableName, TableSchema] = {}
         self._places: set[tuple[str, int]] = set()
         self._has_corrupt = False
-        self._learned = Learned()
+        self._learned = Learned(native=options.native_code != "off")
 
     def told_by(self, chunk: Chunk) -> set[int]:
         """Return the positions of the records of a chunk that say something new."""
@@ -136,19 +136,28 @@ class _Survey:
         return events.picked(_indices_before(commit_versions_of(events, self._decoder), self._end))
 
     def _told_by_rows(self, table: TableName, events: TableEvents) -> set[int]:
-        positions: set[int] = set()
-        if not len(events) or not any(self._is_new(table, schema) for schema in self._decoder.describe(events)):
-            if len(events) and table not in self._seen:  # none can be read: the error says why
-                self._seen[table] = set()
-                positions.add(events.positions[0])
-            return positions
-        for event in range(len(events)):
-            alone = events.picked([event])
-            if any([self._is_new(table, schema, keep=True) for schema in self._decoder.describe(alone)]):  # noqa: C419
-                positions.add(events.positions[event])
-        for schema in self._decoder.describe(events):
-            self._is_new(table, schema, keep=True)
+        positions = set(self._new_among(table, events))
+        if not positions and len(events) and table not in self._seen:  # none can be read: the error says why
+            self._seen[table] = set()
+            positions.add(events.positions[0])
         return positions
+
+    def _new_among(self, table: TableName, events: TableEvents) -> Iterator[int]:
+        """Yield the positions of the events that say something new, each in its turn."""
+        schemas = self._described(events) if len(events) else []
+        if not any([self._is_new(table, schema, keep=len(events) == 1) for schema in schemas]):  # noqa: C419
+            return
+        if len(events) == 1:
+            yield events.positions[0]
+            return
+        half = len(events) // 2
+        for part in (range(half), range(half, len(events))):
+            yield from self._new_among(table, events.picked(part))
+        for schema in schemas:  # together they may say more than each alone
+            self._is_new(table, schema, keep=True)
+
+    def _described(self, events: TableEvents) -> list[TableSchema]:
+        return self._decoder.describe(events, learned=self._learned)
 
     def _is_new(self, table: TableName, schema: TableSchema, *, keep: bool = False) -> bool:
         """Return whether a schema says something new; with `keep`, know it from now on."""

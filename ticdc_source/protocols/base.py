@@ -222,7 +222,11 @@ class Decoder(ABC):
 
     @abstractmethod
     def describe(
-        self, events: TableEvents, ddl: Sequence[DDLEvent] = (), declared: Mapping[str, TypeVersions] | None = None
+        self,
+        events: TableEvents,
+        ddl: Sequence[DDLEvent] = (),
+        declared: Mapping[str, TypeVersions] | None = None,
+        learned: Learned | None = None,
     ) -> list[TableSchema]:
         """Return the versions of a table that events show, oldest first. Events that cannot be read are left out.
 
@@ -230,6 +234,8 @@ class Decoder(ABC):
             events: row events of the table.
             ddl: DDL events of any table; those of this one say more about its columns.
             declared: the types that the SQL texts of those DDL events give the columns, by lower-case name.
+            learned: what the read has learned so far. With it, events may be left out that say nothing beside the
+                others: the versions, merged, are the same.
         """
 
     @abstractmethod

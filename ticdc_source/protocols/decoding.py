@@ -83,9 +83,10 @@ class RowDecoder(Decoder):
         events: TableEvents,
         ddl: Sequence[DDLEvent] = (),  # noqa: ARG002 (`declared` has what their texts say)
         declared: Mapping[str, TypeVersions] | None = None,
+        learned: Learned | None = None,
     ) -> list[TableSchema]:
         """Return what messages say of the types, completed by values and by DDL."""
-        parsed = self._sampled(events, declared)
+        parsed = self._sampled(events if learned is None else self._telling(events, learned), declared)
         return describe_images(events.table, parsed.images, parsed.commit_ts, declared)
 
     def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
@@ -104,6 +105,10 @@ class RowDecoder(Decoder):
     def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
         """Read events by templates, which are learned of those that `general` reads."""
         return learned.kept(Templates).decode(events, learned, self._wire_of, general)
+
+    def _telling(self, events: TableEvents, learned: Learned) -> TableEvents:  # noqa: ARG002 (values of any kind tell)
+        """Return events whose descriptions, merged, are the description of all: here all of them."""
+        return events
 
     def _sampled(self, events: TableEvents, declared: Mapping[str, TypeVersions] | None) -> Parsed:
         """Parse events of a sample; see `describe`. A run of images ends where a version that DDL declares ends."""

@@ -41,13 +41,24 @@ from ticdc_source.schema.model import Column
 if TYPE_CHECKING:
     from ticdc_source.kernels._native import ColumnBuffers, Scanner
 
-__all__ = ["MOST_MS", "MOST_TSO", "General", "Learn", "Template", "Templates", "heads_of"]
+__all__ = [
+    "MOST_MS",
+    "MOST_TEMPLATES",
+    "MOST_TSO",
+    "General",
+    "Learn",
+    "Template",
+    "Templates",
+    "Variants",
+    "array_of",
+    "heads_of",
+]
 
 MOST_MS = (1 << 45) - 1  # a larger time makes no TSO
 MOST_TSO = (1 << 63) - 1
+MOST_TEMPLATES = 64  # of one table
 _REPLACEMENT = "\ufffd".encode()
 _NO_TIME = pa.scalar(None, pa.int64())
-_MOST_TEMPLATES = 64  # of one table
 _MOST_VARIANTS = 4096  # of one template
 
 
@@ -79,6 +90,33 @@ def heads_of(names: Iterable[str]) -> tuple[bytes, ...]:
     return tuple(written_name(name) + b":" for name in names)
 
 
+class Variants:
+    """The variants that were seen at each place of a template.
+
+    Args:
+        template: the template, of the first message.
+    """
+
+    __slots__ = ("_seen", "_template")
+
+    def __init__(self, template: Template) -> None:
+        self._template = template
+        self._seen = [[variant] for variant in template.variants]
+
+    def add(self, variants: Sequence[bytes]) -> bool:
+        """Add the variants of a message; return whether one was added."""
+        news = [(seen, new) for seen, new in zip(self._seen, variants, strict=True) if new not in seen]
+        if not news or sum(map(len, self._seen)) + len(news) > _MOST_VARIANTS:
+            return False
+        for seen, new in news:
+            seen.append(new)
+        return True
+
+    def program(self) -> Program:
+        """Return the program for all of them."""
+        return self._template.program(self._seen)
+
+
 class _Part(NamedTuple):
     """What was decoded of some events.
 
@@ -102,19 +140,19 @@ class _Reader:
 
     __slots__ = (
         "_as_cells",
+        "_cluster_id",
         "_columns",
         "_missing",
         "_planned",
         "_scanner",
-        "_template",
         "_variants",
         "key",
         "version",
     )
 
     def __init__(self, key: Hashable, template: Template, version: int, columns: tuple[Column, ...]) -> None:
-        self.key, self.version, self._template, self._columns = key, version, template, columns
-        self._variants = [[variant] for variant in template.variants]
+        self.key, self.version, self._columns, self._cluster_id = key, version, columns, template.cluster_id
+        self._variants = Variants(template)
         self._scanner: Scanner | None = None  # made when it is needed
         self._planned: list[tuple[PlannedColumn, Cast]] = []  # the fields of the read schema that messages have
         self._missing: list[PlannedColumn] = []  # those that messages lack: they become NULL
@@ -122,13 +160,10 @@ class _Reader:
 
     def add(self, variants: Sequence[bytes]) -> bool:
         """Add the variants of a message; return whether one was added."""
-        news = [(seen, new) for seen, new in zip(self._variants, variants, strict=True) if new not in seen]
-        if not news or sum(map(len, self._variants)) + len(news) > _MOST_VARIANTS:
-            return False
-        for seen, new in news:
-            seen.append(new)
-        self._scanner = None
-        return True
+        is_new = self._variants.add(variants)
+        if is_new:
+            self._scanner = None
+        return is_new
 
     def prepare(self, learned: LearnedTable, wire_of: WireOf) -> Scanner | None:
         """Return the scanner, made if need be; None if a column is unknown, or cannot be read as the plan wants it."""
@@ -154,7 +189,7 @@ class _Reader:
             after=boundaries[self.version],
             last=boundaries[self.version + 1],
         )
-        self._scanner = native.Scanner(self._template.program(self._variants), wanted, CHANGE_TYPES)
+        self._scanner = native.Scanner(self._variants.program(), wanted, CHANGE_TYPES)
         return self._scanner
 
     def _cast_of(self, column: PlannedColumn) -> Cast:
@@ -211,7 +246,7 @@ class _Reader:
                 commit_ts=numbers_of(pa.int64(), scanned.commit_ts),
                 start_ts=_times(scanned.start_ts, len(own)),
                 build_ts=_times(scanned.build_ts, len(own)),
-                cluster_id=repeated(self._template.cluster_id, pa.string(), len(own)),
+                cluster_id=repeated(self._cluster_id, pa.string(), len(own)),
             ),
         )
         if not refused:
@@ -232,8 +267,8 @@ class _Reader:
             refused: gets the images whose events are left to the general path.
         """
         if cast is column.cast:
-            return _array_of(column.field.arrow, buffers)
-        cells: Cells = orjson.loads(buffers.data) if cast is PlainCast.JSON else _array_of(column.arrays, buffers)
+            return array_of(column.field.arrow, buffers)
+        cells: Cells = orjson.loads(buffers.data) if cast is PlainCast.JSON else array_of(column.arrays, buffers)
         run = column.run
         if run is None:
             return None
@@ -342,13 +377,14 @@ class Templates:
         if reader is not None:
             changed.extend([reader] if reader.add(template.variants) else [])
             return
-        if len(self._readers) >= _MOST_TEMPLATES:
+        if len(self._readers) >= MOST_TEMPLATES:
             del self._readers[next(iter(self._readers))]
         self._readers[key] = reader = _Reader(key, template, version, columns)
         changed.append(reader)
 
 
-def _array_of(arrow: pa.DataType, buffers: ColumnBuffers) -> pa.Array:
+def array_of(arrow: pa.DataType, buffers: ColumnBuffers) -> pa.Array:
+    """Return a column that native code has made."""
     offsets = [] if buffers.offsets is None else [pa.py_buffer(buffers.offsets)]
     validity = None if buffers.validity is None else pa.py_buffer(buffers.validity)
     return pa.Array.from_buffers(arrow, buffers.length, [validity, *offsets, pa.py_buffer(buffers.data)], buffers.nulls)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, Wants, WatermarkEvent, every_table
 from ticdc_source.kernels.wire import Wire
-from ticdc_source.protocols.base import Learned, ProtocolFacts
+from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.canal_json.kernels import EXACT_FLOAT_TEXT, KERNELS
 from ticdc_source.protocols.canal_json.template import template_of
 from ticdc_source.protocols.compression import Compression
@@ -27,6 +27,7 @@ from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import JSONObject, milliseconds, parse_object, readable, table_name, text, tso
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
+from ticdc_source.protocols.sampling import telling
 from ticdc_source.protocols.templates import Learn
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
 from ticdc_source.schema.types import BINARIES, TEXTS, TYPES, ColumnType, convertible, parse_type, type_of
@@ -36,6 +37,7 @@ __all__ = ["CanalJSON"]
 
 _ROW_TYPES = frozenset({"INSERT", "UPDATE", "DELETE"})
 _WATERMARK = "TIDB_WATERMARK"
+_NO_FIELDS = Plan(())
 _CLAIM_CHECK = b'"claimCheckLocation":"'
 
 # What row messages begin with, as TiCDC writes them. Other messages are parsed.
@@ -131,6 +133,14 @@ class CanalJSON(RowDecoder):
         """Look for the TiDB extension near the end of each message."""
         ends = pc.binary_slice(events.payload_array(), -_LONGEST_EXTENSION, None)
         return number_after(ends, _EXTENSION)
+
+    def _telling(self, events: TableEvents, learned: Learned) -> TableEvents:
+        """Return one event of each form, and those with the greatest values."""
+
+        def parse(some: TableEvents, learn: Learn) -> None:
+            self._parse(some, LearnedTable(_NO_FIELDS), learn)
+
+        return telling(events, learned, parse)
 
     def _reader(self, events: TableEvents, parsed: Parsed, plan: Plan, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
         images, boundaries = parsed.images, plan.boundaries()

@@ -132,6 +132,7 @@ class Debezium(RowDecoder):
         events: TableEvents,
         ddl: Sequence[DDLEvent] = (),
         declared: Mapping[str, TypeVersions] | None = None,  # noqa: ARG002 (`tableChanges` say as much)
+        learned: Learned | None = None,  # noqa: ARG002 (values of any kind tell)
     ) -> list[TableSchema]:
         """Return what schema, `tidb_type` and the `tableChanges` of this table say; key columns from the Kafka key."""
         versions = _types_in_ddl(events.table, ddl)
