@@ -18,7 +18,6 @@ from packaging.requirements import Requirement
 
 from tests.conftest import ROOT
 
-
 # Spark starts Python anew for each source, plan and stream: without bytecode, each time is seconds of CPU.
 _MADE_HOW = "with bytecode"
 
