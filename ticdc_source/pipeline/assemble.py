@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import CHANGE_TYPES, Chunk, Corrupt, TableName, are_all, counted, repeated, taken
+from ticdc_source.events import CHANGE_TYPES, Binaries, Chunk, Corrupt, TableName, are_all, counted, repeated, taken
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.pipeline.metadata import CORRUPT_RECORD, HEADERS, SEQUENCE, SOURCE
 from ticdc_source.protocols.base import ORIGIN
@@ -196,6 +196,12 @@ def _kafka_timestamps(rows: Rows) -> pa.Array:
     return _timestamps(milliseconds)
 
 
+def _binaries(rows: Rows, values: Sequence[bytes | None]) -> pa.Array:
+    if isinstance(values, Binaries):  # no Python object is made for a value
+        return taken(values.array, rows.positions)
+    return pa.array(rows.picked(values), pa.binary())
+
+
 def _headers(rows: Rows) -> pa.Array:
     if rows.chunk.headers is None:
         return rows.repeated(None, HEADERS)
@@ -218,8 +224,8 @@ _FILL: dict[str, Callable[[Rows], pa.Array]] = {
     "partition": lambda rows: rows.repeated(rows.chunk.partition, pa.int32()),
     "offset": lambda rows: rows.offsets(),
     "timestamp": _kafka_timestamps,
-    "key": lambda rows: pa.array(rows.picked(rows.chunk.keys), pa.binary()),
-    "value": lambda rows: pa.array(rows.picked(rows.chunk.values), pa.binary()),
+    "key": lambda rows: _binaries(rows, rows.chunk.keys),
+    "value": lambda rows: _binaries(rows, rows.chunk.values),
     "database": lambda rows: rows.repeated(rows.table.database if rows.table else None, pa.string()),
     "table": lambda rows: rows.repeated(rows.table.table if rows.table else None, pa.string()),
     "protocol": lambda rows: rows.repeated(rows.protocol, pa.string()),
