@@ -308,7 +308,7 @@ class Scenario:
             folder = self.folder / "no table"
             self.spark.range(3).write.parquet(str(folder))
             path = f"delta.`{folder}`"
-            unmade.append((TargetError, "cannot be opened", lambda: merge_into(good, path, keys=["id"])))
+            unmade.append((TargetError, "files that are no Delta table", lambda: merge_into(good, path, keys=["id"])))
         else:
             unmade.append((TargetError, "format='delta' or", lambda: merge_into(good, "default.nothing", keys=["id"])))
         for error, text, attempt in unmade:

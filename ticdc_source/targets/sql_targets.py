@@ -117,6 +117,8 @@ class _SqlTarget:
         try:
             self.alter(create)
         except Exception as error:  # a Java exception of Py4J; in Spark Connect, one of PySpark
+            if is_path(self.name) and "TABLE_OR_VIEW_ALREADY_EXISTS" in str(error):
+                raise TargetError(_not_opened(self.name, "its folder holds files that are no Delta table")) from None
             if "DATA_SOURCE_NOT_FOUND" not in str(error):
                 raise
             msg = (
@@ -449,7 +451,8 @@ def existing_target(spark: SparkSession, name: str) -> Target | None:
     raise TargetError(msg)
 
 
-_MISSING = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PATH_NOT_FOUND"})
+# Delta says the last also of a folder with no table: CREATE takes an empty one, and refuses one with files.
+_MISSING = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND"})
 
 
 def _schema_of(spark: SparkSession, name: str) -> StructType | None:
@@ -459,12 +462,14 @@ def _schema_of(spark: SparkSession, name: str) -> StructType | None:
     except (AnalysisException, IllegalArgumentException) as error:  # the second if Hadoop has no such path
         if _is_missing(error):
             return None
-        said = str(error).partition("\n")[0]
-        msg = (
-            f"The target {name} cannot be opened: {said}. Give the name of a table, or of one to be created, in a "
-            "catalog that the session has; or delta.`/path` with a path that does not exist or holds a Delta table"
-        )
-        raise TargetError(msg) from error
+        raise TargetError(_not_opened(name, str(error).partition("\n")[0])) from error
+
+
+def _not_opened(name: str, why: str) -> str:
+    return (
+        f"The target {name} cannot be opened: {why}. Give the name of a table, or of one to be created, in a "
+        "catalog that the session has; or delta.`/path` with a path that is empty or holds a Delta table"
+    )
 
 
 def _is_missing(error: PySparkException) -> bool:
