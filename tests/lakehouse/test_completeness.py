@@ -10,6 +10,7 @@ import pytest
 from tests.lakehouse.memory_sync import MemorySync, ddl, insert, target
 from tests.lakehouse.test_resume import free, obstruct
 from tests.targets.memory import Lake
+from ticdc_source.lakehouse import TableConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]
 CREATE = "CREATE TABLE {} (id int PRIMARY KEY, v varchar(10))"
@@ -155,6 +156,47 @@ def test_a_resume_that_is_killed_knows_its_bad_records(lake: Lake, tmp_path: Pat
     assert sync.ids("a") == [1, 2, 3]
     assert not sync.status("a").is_complete
     assert not claims(lake, "a") or sync.status("a").bad_records
+
+
+def test_a_log_that_lacks_changes_is_refused(lake: Lake, tmp_path: Path) -> None:
+    """If `history` was off for a while, the table waits until another log begins, and loses nothing."""
+    sync = MemorySync(lake, tmp_path)
+    without = sync.config
+    with_history = replace(without, table_configs={"shop.a": TableConfig(history=True)})
+    batches = [(with_history, 1), (without, 2), (with_history, 3)]
+    for number, (config, key) in enumerate(batches):
+        sync.config = config
+        sync.start()
+        sync.batch(number, insert("a", key, 10 * key), insert("b", key, 10 * key))
+        sync.end()
+
+    sync.start()
+    status = sync.status("a")
+    assert (status.state, sync.status("b").state) == ("set aside", "following")
+    assert "ends with micro-batch 0" in str(status.reason)
+    assert (sync.ids("a"), sync.ids("a__log")) == ([1, 2], [1])
+    sync.end()
+    del lake.tables[target("a__log")]
+    sync.start("shop.a")
+    assert (sync.ids("a"), sync.ids("a__log")) == ([1, 2, 3], [3])
+
+
+def test_a_repeated_micro_batch_counts_once(lake: Lake, tmp_path: Path) -> None:
+    """If the status was written before the kill, its rows and bad records stay as they are."""
+    sync = MemorySync(lake, tmp_path)
+    sync.start()
+    created(sync)
+    messages = [insert("a", 2, 20), insert("a", 3, 20), bad("a")]
+    sync.batch(1, *messages, committed=False)
+    before = sync.status("a")
+    sync.kill()
+    sync.start()
+    sync.batch(1, *messages)
+    sync.end()
+
+    sync.start()
+    after = sync.status("a")
+    assert (after.images, after.bad_records) == (before.images, before.bad_records) == (3, 1)
 
 
 def test_an_unreadable_record_does_not_vanish(lake: Lake, tmp_path: Path) -> None:

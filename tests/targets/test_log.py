@@ -4,12 +4,14 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from tests.targets.changes import LONG_PRICE, OPEN, PRICE, Change, ddl, frame_of
 from tests.targets.memory import Lake
 from ticdc_source.errors import SchemaError, TargetError
 from ticdc_source.lakehouse import LogReport, append_log, scd2_view
+from ticdc_source.schema.model import KEY
 
 LOG = "lake.shop.t__log"
 FIRST: list[Change] = [
@@ -49,6 +51,23 @@ def test_each_version_of_a_row_is_there_once(lake: Lake) -> None:
     assert "_change" not in view.columns
     with pytest.raises(SchemaError, match="without a key"):
         scd2_view(lake.spark, LOG)
+
+
+def test_a_key_that_is_called_otherwise_needs_a_decision(lake: Lake) -> None:
+    """The versions of before have their key in the old column, so the view asks which columns identify a row."""
+
+    def keyed(changes: list[Change], columns: str) -> DataFrame:
+        key = columns.split(maxsplit=1)[0]
+        return frame_of(lake.spark, changes, columns).withMetadata(key, {KEY: "true"})
+
+    append_log(keyed([("insert", 10, 1, "a")], "id int, v string"), LOG, app_id="me", batch_id=0)
+    append_log(keyed([("insert", 11, 2, "b")], "ID int, v string"), LOG, app_id="me", batch_id=1)
+    assert scd2_view(lake.spark, LOG).count() == 2
+    append_log(keyed([("insert", 20, 3, "c")], "number int, v string"), LOG, app_id="me", batch_id=2)
+
+    with pytest.raises(SchemaError, match=r"was id, and later number"):
+        scd2_view(lake.spark, LOG)
+    assert scd2_view(lake.spark, LOG, keys=["v"]).count() == 3
 
 
 @pytest.mark.slow("some merges")

@@ -194,7 +194,8 @@ class MicroBatch:
             if count == 0:
                 return self._set_aside(status, error)
             readable = rows.where(F.col(_CORRUPT).isNull()).drop(_CORRUPT)
-            lacking = replace(status, bad_records=status.bad_records + count)
+            is_repeated = self._is_counted(status)
+            lacking = status if is_repeated else replace(status, bad_records=status.bad_records + count)
             return replace(retried(lambda: self._write(lacking, readable, whole=False)), bad_records=count)
         except Exception as second:
             if self.shared.stops_all(second):
@@ -239,6 +240,8 @@ class MicroBatch:
             _check_columns(status, columns)
             if name not in self.checked:  # it costs a look
                 _check_own(opened, status)
+                if settings.history and kind == "table":
+                    self._check_history(open_target(spark, self.layout.target(table, "__log"), engine), status)
                 self.checked.add(name)
         if not settings.log and has_key is not None and has_key != (kind == "table"):
             check_key(frame, self.layout.target(table), self.layout.target(table, "__log"))
@@ -278,10 +281,29 @@ class MicroBatch:
             complete_since=complete_since,
             resolved_ts=facts.resolved_ts if facts.resolved_ts is not None else status.resolved_ts,
             batch_id=facts.batch_id or 0,
-            images=status.images + images,
+            images=status.images + (0 if self._is_counted(status) else images),
             columns=tuple(each for each in columns if "__until_" not in each),  # those may be dropped
         )
         return Outcome(now, images=images, created=created)
+
+    def _is_counted(self, status: TableStatus) -> bool:
+        """Return whether a status has this micro-batch: Spark repeats it, because the command was killed after it."""
+        return self.facts.batch_id is not None and status.batch_id >= self.facts.batch_id
+
+    def _check_history(self, log: Target, status: TableStatus) -> None:
+        """Refuse a log beside a table that lacks micro-batches of the table.
+
+        Raises:
+            TargetError: it lacks some, because `history` was off.
+        """
+        last = log.last_batch(self.facts.app_id or "") if log.exists() else None
+        if last is not None and not last.restored and last.number < status.batch_id:
+            msg = (
+                f"{log.name} ends with micro-batch {last.number}, and {status.target} has micro-batch "
+                f"{status.batch_id}: the log lacks the changes between them, because history was off. Rename or drop "
+                f"{log.name}, so that a new log begins, and resume {status.table_name}; or remove history = true"
+            )
+            raise TargetError(msg)
 
     def _complete_since(self, status: TableStatus, created_ts: int | None) -> int | None:
         """Return from which commit-ts on the copy has all rows, as far as that can be known.

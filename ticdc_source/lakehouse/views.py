@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import OptionError, SchemaError, warn
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.targets.history import history_query
+from ticdc_source.targets.merge import DELETES
 from ticdc_source.targets.sql_targets import existing_target, open_target
-from ticdc_source.targets.target import quoted
+from ticdc_source.targets.target import Target, quoted
 
 __all__ = ["Views"]
 
@@ -68,13 +69,15 @@ class Views:
             keys: the columns that identify a row, if the log does not remember them.
         """
         target = self._layout.target(table)
-        if not self._config.views or existing_target(spark, target) is None:  # it only has had DDL
+        existing = existing_target(spark, target) if self._config.views else None
+        if existing is None:  # it only has had DDL
             return
         deleted = f"{self._config.column_prefix}is_deleted"
         frame = spark.table(target)
-        own = {f"{self._config.column_prefix}sequence", deleted}
+        is_soft = deleted in frame.columns and existing.properties().get(DELETES) == "soft"
+        own = {f"{self._config.column_prefix}sequence", *([deleted] if is_soft else [])}
         columns = ", ".join(quoted(name) for name in frame.columns if name not in own)
-        where = f" WHERE NOT {quoted(deleted)}" if deleted in frame.columns else ""
+        where = f" WHERE NOT {quoted(deleted)}" if is_soft else ""
         if columns:
             query = f"SELECT {columns} FROM {target}{where}"  # noqa: S608 (names are quoted)
             self._replace(spark, self._layout.target(table, "__current"), query, frame.schema.json())
@@ -82,8 +85,21 @@ class Views:
             name = self._layout.target(table, "__log")
             log = open_target(spark, name)
             if log.exists():
-                query = history_query(name, name, log.properties(), log.columns(), keys=keys)
-                self._replace(spark, self._layout.target(table, "__history"), query, log.frame().schema.json())
+                self._replace_history(spark, self._layout.target(table, "__history"), log, keys)
+
+    def _replace_history(self, spark: SparkSession, view: str, log: Target, keys: Sequence[str] | None) -> None:
+        """Replace the view of a history, or drop it if nothing tells any more which versions are of one row."""
+        try:
+            query = history_query(log.name, log.name, log.properties(), log.columns(), keys=keys)
+        except SchemaError as error:
+            with self._lock:
+                is_new = self._written.get(view) != ""
+                self._written[view] = ""
+            if is_new:
+                spark.sql(f"DROP VIEW IF EXISTS {view}")
+                warn(f"{view} is dropped. {error}")
+            return
+        self._replace(spark, view, query, log.frame().schema.json())
 
     def _replace(self, spark: SparkSession, view: str, query: str, schema: str) -> None:
         with self._lock:

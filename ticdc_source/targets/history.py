@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_source.errors import SchemaError, TargetError
-from ticdc_source.targets.log import CHANGE, COMMITTED_AT, EMPTIED, IMAGES, LOG, SEQUENCE
+from ticdc_source.targets.log import CHANGE, COMMITTED_AT, EMPTIED, IMAGES, LATER_KEYS, LOG, SEQUENCE
 from ticdc_source.targets.merge import KEYS, PREFIX
 from ticdc_source.targets.sql_targets import open_target
 from ticdc_source.targets.target import quoted
@@ -43,7 +43,8 @@ def scd2_view(
         ```
 
     Raises:
-        SchemaError: the table has no key: nothing tells a repeated change from another row's.
+        SchemaError: the table has no key: nothing tells a repeated change from another row's. Or its key columns were
+            renamed or replaced.
         TargetError: it is no log.
     """
     target = open_target(spark, log)
@@ -70,7 +71,7 @@ def history_query(
         keys: the columns that identify a row; by default those that the log remembers.
 
     Raises:
-        SchemaError: the table has no key.
+        SchemaError: the table has no key, or its key columns were renamed or replaced.
         TargetError: it is no log.
     """
     if LOG not in remembered:
@@ -81,6 +82,13 @@ def history_query(
         msg = (
             f"{log} is of a table without a key: nothing tells a change that TiCDC sent again from another row's. "
             "If columns identify a row, give them: keys=['id']"
+        )
+        raise SchemaError(msg)
+    if LATER_KEYS in remembered and not keys:
+        later = ", ".join(json.loads(remembered[LATER_KEYS]))
+        msg = (
+            f"The key of {log} was {', '.join(names)}, and later {later}: which of its columns identify a row has "
+            "changed. If columns do that in all its rows, give them: keys=['id']; otherwise begin another log"
         )
         raise SchemaError(msg)
     prefix = remembered[PREFIX]

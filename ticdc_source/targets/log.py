@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -40,6 +41,7 @@ __all__ = [
     "COMMITTED_AT",
     "EMPTIED",
     "IMAGES",
+    "LATER_KEYS",
     "LOG",
     "SEQUENCE",
     "LogReport",
@@ -48,7 +50,7 @@ __all__ = [
     "is_merged",
 ]
 
-LOG = "ticdc.log"
+LOG, LATER_KEYS = "ticdc.log", "ticdc.later_keys"
 CHANGE, COMMITTED_AT, SEQUENCE = "change", "committed_at", "sequence"
 EMPTIED = "truncate"  # the change of a row that stands for TRUNCATE TABLE or DROP TABLE
 _EMPTIES = ("truncate_table", "drop_table", "drop_database")
@@ -179,13 +181,12 @@ def _append(
             log.add_columns(add)
         for name, type_ in widen:
             log.widen_column(name, type_)
-        more = {KEYS: keys_as_text(changelog.keys)} if changelog.keys and KEYS not in remembered else {}
-        properties_now = {**more, **retyping.as_properties()}
+        properties_now = {**_keys_now(changelog, remembered), **retyping.as_properties()}
         if any(remembered.get(name) != value for name, value in properties_now.items()):
             log.set_properties(properties_now)
     else:
         own = {LOG: "true", TABLE: changelog.table, PREFIX: prefix, **time_property(changelog.time_as)}
-        keys = {KEYS: keys_as_text(changelog.keys)} if changelog.keys else {}
+        keys = _keys_now(changelog, {})
         clause = layout.in_sql(log.name, [column.name for column in add])
         settings = {**own, **keys, **retyping.as_properties(), **layout.as_properties(), **properties}
         log.create(add, settings, location, layout=clause)
@@ -197,6 +198,17 @@ def _append(
         widened=tuple(name for name, _ in widen),
         undecided=undecided,
     )
+
+
+def _keys_now(changelog: Changelog, remembered: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties about the key that are to be set. Rows of before have their key in the first columns."""
+    if not changelog.keys:
+        return {}
+    now = keys_as_text(changelog.keys)
+    if KEYS not in remembered:
+        return {KEYS: now}
+    before = {name.lower() for name in json.loads(remembered[KEYS])}
+    return {} if before == {name.lower() for name in changelog.keys} else {LATER_KEYS: now}
 
 
 def is_merged(changes: DataFrame, target: str, log: str) -> bool:
