@@ -266,8 +266,7 @@ def test_a_state_does_not_read_back_what_it_has_written(spark: SparkSession, tmp
     assert jobs == [0]
     read = SyncState(str(tmp_path / "state")).before(spark, 1)
     assert (read.progress, read.ddl.column("value").to_pylist()) == (left.progress, [b"DDL"])
-    assert read.held is not None
-    assert read.held.count() == 0
+    assert read.held is None  # a frame without rows would cost each table tasks of its own
 
 
 @SLOW

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -25,13 +26,14 @@ from ticdc_source.lakehouse.micro_batch import MicroBatch, Outcome, summed
 from ticdc_source.lakehouse.quarantine import Quarantine
 from ticdc_source.lakehouse.redaction import Redaction
 from ticdc_source.lakehouse.reports import BatchReport, SyncReport
-from ticdc_source.lakehouse.session import refuse_connect
+from ticdc_source.lakehouse.session import refuse_connect, start_workers
 from ticdc_source.lakehouse.status import StatusTable, TableStatus
 from ticdc_source.lakehouse.upkeep import Upkeep
 from ticdc_source.lakehouse.views import Views
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.spark.sync_state import SyncState
 from ticdc_source.spark.tables import Tables, replayed, tables
+from ticdc_source.targets.sessions import in_thread
 from ticdc_source.targets.sql_targets import existing_target
 from ticdc_source.targets.target import CommitFacts
 
@@ -95,6 +97,7 @@ def sync(
         TiCDCSourceError: the topics cannot be read.
     """
     refuse_connect(spark)
+    start_workers(spark)
     records = spark.readStream.format("ticdc").options(**config.reader_options()).load()
     running = _Sync(spark, config, on_batch or (lambda _: None), on_load)
     try:
@@ -185,7 +188,9 @@ class _Sync:
     def start(self) -> None:
         """Make sure that this sync, and no other, writes the tables now."""
         self._views.check(self._spark)
-        identity = self._status.check(self.checkpoint.query_id(), self.checkpoint.committed(), self._config.topics)
+        identity = self._status.check(
+            self.checkpoint.query_id(), self.checkpoint.committed(), self._config.topics, self._lease.of_new_table()
+        )
         self._lost_until = identity.get("lost_until", newest_ts())
         self._lease.take()
         self._lease.keep(self._fail)
@@ -393,11 +398,11 @@ class _Sync:
         if self.error is not None:  # the lease was lost before the stream began
             raise self.error
         self._lease.check()
-        if not self._claimed:
-            lost_until = self._status.claim(writer, lambda: lost_before(self._config, self.checkpoint.starts()))
-            self._lost_until = FOR_EVER if self._config.may_lose_changes else lost_until
-            self._claimed = True
-        self._follow(self._joining.finished(), batch_id - 1)
+        wait_for_claim = self._begin_claim(writer)
+        loaded = self._joining.finished()
+        if loaded:
+            wait_for_claim()
+            self._follow(loaded, batch_id - 1)
         with tables(
             batch,
             state=self._state,
@@ -409,6 +414,7 @@ class _Sync:
             known_ddl=self._joining.known_ddl,
             **{**config.decode_options(), **self._protocol},
         ) as changes:
+            wait_for_claim()
             if changes.protocol is not None:  # the next micro-batch need not look
                 self._protocol = {"protocol": changes.protocol}
             micro_batch = self._micro_batch(changes, CommitFacts(changes.resolved_ts, writer, batch_id), self._tables)
@@ -440,6 +446,26 @@ class _Sync:
             resolved_ts=changes.resolved_ts,
             maintained=maintained,
         )
+
+    def _begin_claim(self, writer: str) -> Callable[[], None]:
+        """Claim the tables for a query, in the first micro-batch, while others look at its records.
+
+        Returns:
+            What waits for the end, and raises what went wrong. Nothing may be written before.
+        """
+        if self._claimed:
+            return lambda: None
+
+        def claim() -> None:
+            lost_until = self._status.claim(writer, lambda: lost_before(self._config, self.checkpoint.starts()))
+            self._lease.check(now=True)  # a store that takes two CREATE TABLE has kept the last
+            self._lost_until = FOR_EVER if self._config.may_lose_changes else lost_until
+            self._claimed = True
+
+        with_one_thread = ThreadPoolExecutor(1, thread_name_prefix="ticdc-sync claim")
+        claiming = with_one_thread.submit(in_thread(self._spark, claim))
+        with_one_thread.shutdown(wait=False)
+        return claiming.result
 
     def _report(
         self,

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pyspark
@@ -21,8 +23,9 @@ from ticdc_source.errors import OptionError
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.names import CATALOG_OF_A_FOLDER
 from ticdc_source.snapshots.queries import DRIVER_COORDINATE
+from ticdc_source.targets.sessions import in_thread
 
-__all__ = ["PACKAGES", "SETTINGS", "refuse_connect", "session_of"]
+__all__ = ["PACKAGES", "SETTINGS", "refuse_connect", "session_of", "start_workers"]
 
 # The Maven coordinates, by PySpark's version. Neither has a release for Spark 4.3 yet.
 PACKAGES = {
@@ -50,9 +53,12 @@ SETTINGS = {
 _COMMON = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",  # 200 by default; a micro-batch cannot adapt it
+    # 100 by default: the code of ten tables. What is not kept is compiled again in each micro-batch.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.ui.showConsoleProgress": "false",
 }
 _HADOOP = "spark.hadoop."
+_MOST_WORKERS = 4
 _DAEMON = "spark.python.daemon.module"
 _JARS = ("spark.jars", "spark.jars.packages")
 _SUBMITTED = ("jars", "packages")
@@ -141,6 +147,22 @@ def _preload_workers(spark: SparkSession) -> None:
     settings = context.env().conf()
     if context.isLocal() and not settings.contains(_DAEMON):
         settings.set(_DAEMON, "ticdc_source.spark.python_daemon")
+
+
+def start_workers(spark: SparkSession) -> None:
+    """Let Spark start its Python workers now, in the background: a new JVM needs seconds for the first one.
+
+    Only in local mode, where the workers of all tasks are those of one node.
+    """
+    if not spark.sparkContext._jsc.sc().isLocal():  # noqa: SLF001 (no other way)
+        return
+
+    def run() -> None:
+        with suppress(Exception):  # the first micro-batch has the same error, and says it
+            rows = spark.range(0, 1, numPartitions=min(spark.sparkContext.defaultParallelism, _MOST_WORKERS))
+            rows.mapInArrow(lambda batches: batches, rows.schema).collect()
+
+    threading.Thread(target=in_thread(spark, run), name="ticdc-sync workers", daemon=True).start()
 
 
 def _check_jars(spark: SparkSession, engine: str) -> None:

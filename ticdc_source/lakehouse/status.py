@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
+from types import MappingProxyType
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -150,6 +151,7 @@ class StatusTable:
         self._spark = spark
         self._engine = engine
         self._lock: threading.Lock = threading.Lock()
+        self._is_new = False  # this process has created it, and written no status yet
 
     def opened(self) -> Target:
         """Return the table as it is now: another process may have changed it."""
@@ -161,6 +163,8 @@ class StatusTable:
 
     def read(self) -> dict[str, TableStatus]:
         """Return the status of each table by its name; nothing if there is no table yet."""
+        if self._is_new:
+            return {}
         target = self.opened()
         if not target.exists():
             return {}
@@ -169,13 +173,20 @@ class StatusTable:
         statuses = [_status_of(row.asDict()) for row in rows]
         return {each.table_name: each for each in statuses}
 
-    def check(self, query_id: str | None, committed: int, topics: Iterable[str]) -> Mapping[str, Any]:
+    def check(
+        self,
+        query_id: str | None,
+        committed: int,
+        topics: Iterable[str],
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> Mapping[str, Any]:
         """Make sure that a sync may write the tables, before it starts; create the status table if there is none.
 
         Args:
             query_id: the id of its streaming query; None if it has no checkpoint yet.
             committed: the last micro-batch that has ended, by the checkpoint; -1 if none has.
             topics: what it reads.
+            properties: more properties of a new status table.
 
         Returns:
             What the status table says of the sync.
@@ -194,10 +205,10 @@ class StatusTable:
                 )
                 raise CheckpointError(msg)
             columns = [NewColumn(field.name, field.dataType) for field in _SCHEMA]
+            sync = json.dumps({"writer": query_id, "topics": read})
             try:
-                target.create(
-                    columns, {**_PROPERTIES[self._engine], _SYNC: json.dumps({"writer": query_id, "topics": read})}
-                )
+                target.create(columns, {**_PROPERTIES[self._engine], **properties, _SYNC: sync})
+                self._is_new = True
             except Exception:  # of any catalog
                 target = self.opened()
                 if not target.exists():
@@ -243,6 +254,7 @@ class StatusTable:
         rows = [tuple(asdict(statuses[name])[field] for field in _SCHEMA.names) for name in sorted(statuses)]
         with self._lock:
             frame = self._spark.createDataFrame(rows, _SCHEMA).coalesce(1)
+            self._is_new = False
             self.opened().overwrite(frame, CommitFacts())
 
     def attempt(self) -> None:

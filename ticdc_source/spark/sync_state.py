@@ -93,7 +93,9 @@ class SyncState:
         if progress.batch_id != batch_id - 1:
             raise self._lost(batch_id, f"It holds what micro-batch {progress.batch_id} left")
         ddl, held = _of_kind(saved, _DDL), _of_kind(saved, _HELD)
-        return Leftover(progress, to_records(ddl.drop("timestamp", "headers").collect()), held)
+        # A frame without rows would cost each table of this micro-batch tasks of its own.
+        is_any_held = bool(held.limit(1).count())
+        return Leftover(progress, to_records(ddl.drop("timestamp", "headers").collect()), held if is_any_held else None)
 
     def save(self, spark: SparkSession, leftover: Leftover) -> None:
         """Write what the next micro-batch must know. A repeated micro-batch writes the same again."""
