@@ -1,6 +1,7 @@
 """Which tables are called complete: none whose changes were left out, were lost, or are in quarantine."""
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -179,6 +180,48 @@ def test_a_log_that_lacks_changes_is_refused(lake: Lake, tmp_path: Path) -> None
     del lake.tables[target("a__log")]
     sync.start("shop.a")
     assert (sync.ids("a"), sync.ids("a__log")) == ([1, 2, 3], [3])
+
+
+@pytest.mark.parametrize("commit_ts", [28, 2**61])
+def test_only_a_later_table_lacks_no_bad_record(lake: Lake, tmp_path: Path, commit_ts: int) -> None:
+    """A CREATE clears the mark of a bad record only if it is certainly newer: another partition may bring it late."""
+    sync = MemorySync(lake, tmp_path)
+    sync.start()
+    created(sync)
+    sync.batch(1, insert("a", 2, 20), bad("a"))
+
+    sync.batch(2, ddl("a", CREATE.format("a"), commit_ts, "CREATE"), insert("a", 3, commit_ts + 1))
+
+    assert sync.status("a").is_complete == claims(lake, "a") == (commit_ts == 2**61)
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_an_older_version_of_a_target_is_refused(lake: Lake, tmp_path: Path, history: bool) -> None:  # noqa: FBT001
+    """A backup that lacks micro-batches is set aside, until the newest version is back; other tables go on."""
+    config = TableConfig(log=True) if history else TableConfig()
+    sync = MemorySync(lake, tmp_path, table_configs={"shop.a": config})
+    name = target("a__log" if history else "a")
+    sync.start()
+    sync.batch(0, insert("a", 1, 11), insert("b", 1, 11))
+    backup = deepcopy(lake.tables[name])
+    sync.batch(1, insert("a", 2, 20))
+    sync.batch(2, ddl("a", "ALTER TABLE a COMMENT = 'x'", 25, "ALTER"))
+    sync.end()
+
+    newest, lake.tables[name] = lake.tables[name], backup
+    sync.start()
+    sync.batch(3, insert("a", 3, 30), insert("b", 3, 30))
+    status = sync.status("a")
+    assert (status.state, sync.ids("b")) == ("set aside", [1, 3])
+    assert "ends with micro-batch 0 now: it is an older version" in str(status.reason)
+    sync.end()
+    sync.start("shop.a")
+    assert sync.status("a").state == "set aside"
+    sync.end()
+
+    lake.tables[name] = newest
+    sync.start("shop.a")
+    assert sorted(row["id"] for row in lake.tables[name].rows) == [1, 2, 3]
 
 
 def test_a_repeated_micro_batch_counts_once(lake: Lake, tmp_path: Path) -> None:

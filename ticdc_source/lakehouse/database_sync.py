@@ -554,7 +554,8 @@ class _Sync:
         bad_records = self._quarantine.count_of(self._spark, status.table_name, first, last)
         if not bad_records:
             return status
-        return replace(status, bad_records=max(status.bad_records, bad_records), complete_since=None)
+        bad_records = max(status.bad_records, bad_records)
+        return replace(status.with_bad_records(bad_records, newest_ts()), complete_since=None)
 
     def _explained(self, outcome: Outcome, batch_id: int, writer: str) -> Outcome:
         """Resume a table that has waited for the DDL of this micro-batch; if it has not, leave it as it is."""

@@ -269,6 +269,8 @@ class Joining:
             state="following",
             reason=None,
             bad_records=0,
+            bad_until=None,
+            target_batch=None,
             complete_since=load.complete,
             loaded_ts=load.complete,
             resolved_ts=load.complete,

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.errors import TargetError, TiCDCSourceError, UnexplainedChangeError
 from ticdc_source.events import TableName
+from ticdc_source.lakehouse.completeness import FOR_EVER, newest_ts
 from ticdc_source.lakehouse.config import SyncConfig, TableConfig
 from ticdc_source.lakehouse.failures import Shared, retried, shared_cause, text_of
 from ticdc_source.lakehouse.kept_records import Bounds, KeptRecords
@@ -195,7 +196,7 @@ class MicroBatch:
                 return self._set_aside(status, error)
             readable = rows.where(F.col(_CORRUPT).isNull()).drop(_CORRUPT)
             is_repeated = self._is_counted(status)
-            lacking = status if is_repeated else replace(status, bad_records=status.bad_records + count)
+            lacking = status if is_repeated else status.with_bad_records(status.bad_records + count, newest_ts())
             return replace(retried(lambda: self._write(lacking, readable, whole=False)), bad_records=count)
         except Exception as second:
             if self.shared.stops_all(second):
@@ -219,8 +220,8 @@ class MicroBatch:
             if status.batch_id < 0 and not ddl and frame.isEmpty():  # older columns must not come back either
                 return Outcome(status)
         created_ts = next((one.commit_ts for one in ddl if ddl_kind(one) == "create_table"), None)
-        if created_ts is not None and whole:  # rows that are missing are gone
-            status = replace(status, bad_records=0)
+        if created_ts is not None and whole and status.bad_records and created_ts > (status.bad_until or FOR_EVER):
+            status = replace(status, bad_records=0, bad_until=None)  # the rows that are missing are gone
         complete_since = self._complete_since(status, created_ts)
         has_key = _has_key(frame, settings)
         kind: Kind | None = "log" if settings.log else status.kind
@@ -258,14 +259,16 @@ class MicroBatch:
             change_type = F.col(f"{self.config.column_prefix}change_type")
             images = frame.where(change_type.isin("insert", "update_postimage", "delete")).count()
             log = append_log(frame, target, app_id=facts.app_id, batch_id=facts.batch_id,
-                             resolved_ts=facts.resolved_ts, ddl=ddl, properties=properties,
-                             **written.for_log())  # fmt: skip
-            created, kind = log.created, None if log.missing else kind
+                             after_batch=status.target_batch, resolved_ts=facts.resolved_ts, ddl=ddl,
+                             properties=properties, **written.for_log())  # fmt: skip
+            created, kind, has_commit = log.created, None if log.missing else kind, not log.missing
         else:
             merged = merge_into(frame, target, app_id=facts.app_id, batch_id=facts.batch_id,
-                                resolved_ts=facts.resolved_ts, ddl=ddl, on_destructive_ddl="apply",
-                                properties=properties, **written.for_merge())  # fmt: skip
-            created, images = merged.created, merged.images
+                                after_batch=status.target_batch, resolved_ts=facts.resolved_ts, ddl=ddl,
+                                on_destructive_ddl="apply", properties=properties,
+                                **written.for_merge())  # fmt: skip
+            # Iceberg does not tell whether a MERGE has changed rows, and without any it may make no commit.
+            created, images, has_commit = merged.created, merged.images, bool(merged.rows)
             if settings.history:  # after the merge: what a set-aside table repeats must not be in the log before
                 append_log(frame, self.layout.target(table, "__log"), app_id=facts.app_id, batch_id=facts.batch_id,
                            resolved_ts=facts.resolved_ts, ddl=ddl,
@@ -281,6 +284,7 @@ class MicroBatch:
             complete_since=complete_since,
             resolved_ts=facts.resolved_ts if facts.resolved_ts is not None else status.resolved_ts,
             batch_id=facts.batch_id or 0,
+            target_batch=facts.batch_id if has_commit else status.target_batch,
             images=status.images + (0 if self._is_counted(status) else images),
             columns=tuple(each for each in columns if "__until_" not in each),  # those may be dropped
         )

@@ -42,6 +42,8 @@ _SCHEMA = StructType([
     StructField("columns", ArrayType(StringType())),
     StructField("waits_for_ddl", BooleanType()),
     StructField("loaded_ts", LongType()),
+    StructField("bad_until", LongType()),
+    StructField("target_batch", LongType()),
 ])  # fmt: skip
 # The status table gets a commit a minute, and nobody needs its old versions.
 _PROPERTIES = {
@@ -77,6 +79,8 @@ class TableStatus:
         waits_for_ddl: whether DDL would explain why it is set aside: the next event of the table resumes it.
         loaded_ts: the TSO of the load that made the target complete, so that changes up to it are not applied; while it
             is loading, the TSO at which its rows are read. None if there was no load.
+        bad_until: a commit-ts that is not smaller than that of any of its bad records; None if that is not known.
+        target_batch: the last micro-batch that a commit of the target records; None if that is not known.
     """
 
     table_name: str
@@ -96,6 +100,8 @@ class TableStatus:
     columns: tuple[str, ...] = ()
     waits_for_ddl: bool = False
     loaded_ts: int | None = None
+    bad_until: int | None = None
+    target_batch: int | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -130,6 +136,10 @@ class TableStatus:
         reason = "`tables` or `skip` leaves it out"
         now = replace(self, state="left out", complete_since=None, loaded_ts=None, reason=reason, waits_for_ddl=False)
         return replace(now, set_aside_batch=None, set_aside_since=None)
+
+    def with_bad_records(self, count: int, until: int) -> TableStatus:
+        """Return the status of the table once so many of its records are bad, none newer than a commit-ts."""
+        return replace(self, bad_records=count, bad_until=max(self.bad_until or 0, until))
 
     def resumed(self) -> TableStatus:
         """Return the status of the table once it goes on; its last error stays known."""

@@ -85,6 +85,7 @@ def append_log(
     format: str | None = None,  # noqa: A002 (Spark's word)
     app_id: str | None = None,
     batch_id: int | None = None,
+    after_batch: int | None = None,
     resolved_ts: int | None = None,
     ddl: Sequence[DDLEvent] = (),
     preimages: bool = False,
@@ -111,6 +112,7 @@ def append_log(
         app_id: the name of the writer: another for each stream, also if it has a new checkpoint. With `batch_id`, the
             last micro-batch of this writer is skipped if it comes again; a smaller number is an error.
         batch_id: the number of the micro-batch, as `foreachBatch` gives it.
+        after_batch: a micro-batch of this writer that the log has had, as in `merge_into`.
         resolved_ts: the changes are complete up to this commit-ts, itself included. The commit records it.
         ddl: the DDL events of the table in these changes.
         preimages: whether rows before an update are kept too.
@@ -138,7 +140,7 @@ def append_log(
         return _append(
             with_time_as(changelog, log, time_as), log, facts, ddl,
             preimages=preimages, properties=properties or {}, location=location, column_prefix=column_prefix,
-            layout=DataLayout(tuple(partition_by), tuple(cluster_by)),
+            layout=DataLayout(tuple(partition_by), tuple(cluster_by)), after_batch=after_batch,
         )  # fmt: skip
 
 
@@ -153,6 +155,7 @@ def _append(
     location: str | None,
     column_prefix: str | None,
     layout: DataLayout,
+    after_batch: int | None,
 ) -> LogReport:
     exists = log.exists()
     remembered = log.properties() if exists else {}
@@ -167,7 +170,7 @@ def _append(
         return LogReport(target=log.name, missing=True)
     if exists:
         check_table(log, remembered.get(TABLE, ""), changelog.table)
-        if has_batch(log, facts):
+        if has_batch(log, facts, after_batch=after_batch):
             return LogReport(target=log.name)
     retyping = Retyping.of(log, remembered, ddl)
     existing = log.columns() if exists else {}

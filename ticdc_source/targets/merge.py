@@ -61,6 +61,7 @@ def merge_into(
     format: str | None = None,  # noqa: A002 (Spark's word)
     app_id: str | None = None,
     batch_id: int | None = None,
+    after_batch: int | None = None,
     resolved_ts: int | None = None,
     ddl: Sequence[DDLEvent] = (),
     on_destructive_ddl: Literal["apply", "fail", "warn", "ignore"] = "warn",
@@ -97,6 +98,8 @@ def merge_into(
             before that version. (If Iceberg's snapshot that recorded the number has expired, nothing is skipped;
             `_sequence` keeps the rows right.)
         batch_id: the number of the micro-batch, as `foreachBatch` gives it.
+        after_batch: a micro-batch of this writer with rows that the target has had: if it has not, it is an older
+            version, and nothing is written.
         resolved_ts: the changes are complete up to this commit-ts, itself included. The commit of the rows records it
             (`resolved_ts_of`); without changes there is no commit.
         ddl: the DDL events of the table in these changes, oldest first.
@@ -137,6 +140,7 @@ def merge_into(
             changes=with_time_as(changelog, opened, time_as),
             target=opened,
             facts=CommitFacts(resolved_ts, app_id, batch_id),
+            after_batch=after_batch,
             keys=None if keys is None else tuple(keys),
             deletes=_checked_deletes(deletes),
             properties=dict(properties or {}),
@@ -181,6 +185,7 @@ class _Merge:
     changes: Changelog
     target: Target
     facts: CommitFacts
+    after_batch: int | None
     keys: tuple[str, ...] | None
     deletes: str | None
     properties: dict[str, str]
@@ -202,7 +207,7 @@ class _Merge:
         self.layout.check(self.target.engine, self.target.name)
         if exists and not self._only_had_ddl(remembered):
             self.layout.check_target(self.target.name, remembered)
-        repeated = exists and has_batch(self.target, self.facts, remembers=True)
+        repeated = exists and has_batch(self.target, self.facts, remembers=True, after_batch=self.after_batch)
         old_rows = OldRows.after(
             self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone
         )

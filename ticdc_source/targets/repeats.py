@@ -38,13 +38,16 @@ def check_table(target: Target, before: str, now: str) -> None:
     raise TargetError(msg)
 
 
-def has_batch(target: Target, facts: CommitFacts, *, remembers: bool = False) -> bool:
+def has_batch(
+    target: Target, facts: CommitFacts, *, remembers: bool = False, after_batch: int | None = None
+) -> bool:
     """Return whether a target has a micro-batch already: whether it is the last one of its writer.
 
     Args:
         target: the target.
         facts: the facts of the micro-batch.
         remembers: whether what this process has committed will do, because `was_skipped` asks again after the commit.
+        after_batch: a micro-batch of this writer that the target must have, or a later one; None if that is not known.
 
     Raises:
         TargetError: the last one has a larger number, or somebody has restored the table since.
@@ -52,6 +55,13 @@ def has_batch(target: Target, facts: CommitFacts, *, remembers: bool = False) ->
     if facts.app_id is None or facts.batch_id is None:
         return False
     last = target.last_batch(facts.app_id, facts.batch_id if remembers else None)
+    if last is not None and after_batch is not None and last.number < after_batch:
+        msg = (
+            f"{target.name} has had micro-batch {after_batch} of this writer, and ends with micro-batch {last.number} "
+            "now: it is an older version, without the changes in between. Put back the newest version; or read the "
+            "table again from a snapshot"
+        )
+        raise TargetError(msg)
     if last is None or last.number < facts.batch_id:
         return False
     if last.number == facts.batch_id and not last.restored:
