@@ -196,7 +196,7 @@ def test_only_a_later_table_lacks_no_bad_record(lake: Lake, tmp_path: Path, comm
 
 
 @pytest.mark.parametrize("history", [False, True])
-def test_an_older_version_of_a_target_is_refused(lake: Lake, tmp_path: Path, history: bool) -> None:  # noqa: FBT001
+def test_an_older_version_of_a_target_is_refused(lake: Lake, tmp_path: Path, history: bool) -> None:
     """A backup that lacks micro-batches is set aside, until the newest version is back; other tables go on."""
     config = TableConfig(log=True) if history else TableConfig()
     sync = MemorySync(lake, tmp_path, table_configs={"shop.a": config})
