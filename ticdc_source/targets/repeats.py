@@ -38,9 +38,7 @@ def check_table(target: Target, before: str, now: str) -> None:
     raise TargetError(msg)
 
 
-def has_batch(
-    target: Target, facts: CommitFacts, *, remembers: bool = False, after_batch: int | None = None
-) -> bool:
+def has_batch(target: Target, facts: CommitFacts, *, remembers: bool = False, after_batch: int | None = None) -> bool:
     """Return whether a target has a micro-batch already: whether it is the last one of its writer.
 
     Args:
