@@ -157,5 +157,5 @@ def test_a_target_that_somebody_has_changed_is_refused() -> None:
     _check_columns(status, ["id", "Price__until_467"])
 
     for columns, error in ((["id"], "lake.s.t lacks columns that it had: Price"), ([], "lake.s.t is gone")):
-        with pytest.raises(TargetError, match=f"{error}.*Restore it, and resume s.t; or drop it, remove its row"):
+        with pytest.raises(TargetError, match=f"{error}.*Restore the target, and resume s.t. Or stop the sync"):
             _check_columns(status, columns)

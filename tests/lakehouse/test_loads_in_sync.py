@@ -75,15 +75,15 @@ class Sync:
         own.checkpoint = SimpleNamespace(committed=lambda: LAST)
         own._status = SimpleNamespace(write=self.write)
         own._lease = SimpleNamespace(check=lambda **_: None)
-        own._resume_one = self.resume
+        own._resuming = SimpleNamespace(write_missed=self.resume, forget_written=lambda _: None)
 
     def write(self, statuses: dict[str, TableStatus]) -> None:
         """Note what the status table gets."""
         self.written.append({name: each.state for name, each in statuses.items()})
 
-    def resume(self, name: str, last: int, writer: str) -> Outcome:
+    def resume(self, name: str, statuses: dict[str, TableStatus], last: int, writer: str) -> Outcome:
         """Write what was kept for a table."""
-        aside = self.sync._tables[name]
+        aside = statuses[name]
         assert aside.state == "set aside"
         self.resumed.append((name, last, writer))
         return Outcome(aside.resumed())

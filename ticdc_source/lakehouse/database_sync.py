@@ -1,4 +1,8 @@
-"""`sync`: one stream of records → all tables of a database, in Delta or Iceberg."""
+"""`sync`: one stream of records → all tables of some topics, in Delta or Iceberg.
+
+What a table has missed while it was set aside or loading is written in three places, all by `Resuming`: at a start
+(`resume`), after a load (`_follow`), and when the DDL comes for which the table waits (`_apply`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from hashlib import blake2b
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -18,23 +22,22 @@ from ticdc_source.lakehouse.completeness import FOR_EVER, disclaimed_tables, los
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.failures import Shared, shared_cause, text_of
 from ticdc_source.lakehouse.joining import Joining
-from ticdc_source.lakehouse.kept_records import KeptBatches, KeptRecords
 from ticdc_source.lakehouse.lease import Lease, Owner
 from ticdc_source.lakehouse.loading import LoadProgress
 from ticdc_source.lakehouse.metrics import exported
-from ticdc_source.lakehouse.micro_batch import MicroBatch, Outcome, summed
+from ticdc_source.lakehouse.micro_batch import MicroBatch, Outcome
 from ticdc_source.lakehouse.quarantine import Quarantine
 from ticdc_source.lakehouse.redaction import Redaction
 from ticdc_source.lakehouse.reports import BatchReport, SyncReport
+from ticdc_source.lakehouse.resuming import Resuming
 from ticdc_source.lakehouse.session import refuse_connect, start_workers
 from ticdc_source.lakehouse.status import StatusTable, TableStatus
 from ticdc_source.lakehouse.upkeep import Upkeep
 from ticdc_source.lakehouse.views import Views
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.spark.sync_state import SyncState
-from ticdc_source.spark.tables import Tables, replayed, tables
+from ticdc_source.spark.tables import Tables, tables
 from ticdc_source.targets.sessions import in_thread
-from ticdc_source.targets.sql_targets import existing_target
 from ticdc_source.targets.target import CommitFacts
 
 __all__ = ["BatchReport", "SyncReport", "statuses_of", "sync"]
@@ -42,7 +45,7 @@ __all__ = ["BatchReport", "SyncReport", "statuses_of", "sync"]
 _STATUS_EVERY_S = 30.0
 _QUERY = "ticdc-source sync"  # the name of its stream
 _POLL_S = 0.2
-# What a query says when its sources know where they start.
+# Beginnings of what a query says once its sources know where they start.
 _HAS_STARTED = ("Processing", "Waiting")
 
 
@@ -54,11 +57,11 @@ def sync(
     on_batch: Callable[[BatchReport], None] | None = None,
     on_load: Callable[[LoadProgress], None] | None = None,
 ) -> SyncReport:
-    """Keep all tables of topics in Delta or Iceberg equal to TiDB's.
+    """Copy every table of some topics to Delta or Iceberg, and keep the copies up to date.
 
-    It reads one stream of records, splits each micro-batch into its tables, and merges them side by side. A table that
-    cannot go on is set aside with its reason, and its records are kept; the others go on. Kill it whenever you like,
-    and start it again with the same configuration.
+    It reads one stream of records, splits each micro-batch into its tables, and writes them side by side: those with a
+    key are merged, the others are logs. A table that cannot go on is set aside with its reason, and its records are
+    kept; the others go on. Kill it whenever you like, and start it again with the same configuration.
 
     With `config.tidb`, the rows that were there before come first: every table is read as of one TSO, and its changes
     go on after that. A table that joins later is loaded while the others go on.
@@ -66,12 +69,12 @@ def sync(
     Args:
         spark: a session with Delta or Iceberg.
         config: what to copy.
-        resume: tables that are set aside, and go on now: the cause is mended.
+        resume: tables to resume; what has set them aside must be fixed.
         on_batch: is called after each micro-batch.
-        on_load: is called when the load of a table has come further, in a thread of the load.
+        on_load: is called with the progress of each load, in a thread of the load.
 
     Returns:
-        How the tables are, when the topics are read (`trigger=None`) or the stream is stopped.
+        The status of each table, after all topics have been read (`trigger=None`) or the stream has been stopped.
 
     Example:
         ```python
@@ -91,9 +94,9 @@ def sync(
     Raises:
         OptionError: an option is wrong, `resume` names a table that is not set aside, or the session is one of Spark
             Connect.
-        TargetError: the folder or catalog holds the tables of another sync, or another process writes them now, or the
-            store cannot be written.
-        CheckpointError: the checkpoint is not that of the tables.
+        TargetError: the tables are copies of other topics, another process writes them now, or the status table cannot
+            be written.
+        CheckpointError: the tables were written with another checkpoint, or there is a checkpoint and no tables.
         TiCDCSourceError: the topics cannot be read.
     """
     refuse_connect(spark)
@@ -113,7 +116,7 @@ def sync(
                 query.awaitTermination()
                 running.load_the_rest()
             except BaseException:
-                running.stop()  # what its end does to tables is not their trouble
+                running.stop()  # errors that the stop causes must set no table aside
                 query.stop()
                 if running.error is not None:  # what Spark raises is a text of Java around it
                     raise running.error from None
@@ -176,11 +179,15 @@ class _Sync:
             is_stopped=self._is_stopped, stops_all=self._shared.stops_all, fail=self._fail,
         )  # fmt: skip
         self._in_batch = False
-        self._loaded = threading.Event()  # until then no micro-batch is applied
+        self._loaded = threading.Event()  # no micro-batch is applied before the load at the start has ended
         if config.tidb is None:
             self._loaded.set()
         self._reloaded: list[str] = []
-        self._replayed: set[str] = set()
+        self._resuming = Resuming(
+            spark, config, state=self._state, quarantine=self._quarantine, shared=self._shared,
+            redaction=self._redaction, known_ddl=lambda: self._joining.known_ddl,
+            micro_batch=partial(self._micro_batch, keeps=False),
+        )  # fmt: skip
         self._writer, self._last_batch = "", -1
         self._written_at = 0.0
         self._batches = self._bad_records = 0
@@ -227,7 +234,7 @@ class _Sync:
         aside = {name.lower(): name for name, each in self._tables.items() if each.state == "set aside"}
         for name in names:
             if name.lower() not in aside:
-                msg = f"{name} is not set aside; set aside are: {', '.join(aside.values()) or 'none'}"
+                msg = f"{name} is not set aside. Tables that are: {', '.join(aside.values()) or 'none'}"
                 raise OptionError(msg)
             if not self._config.selects(parse_table(aside[name.lower()])):
                 msg = f"{name} is not copied: `tables` does not match it, or its section has skip = true"
@@ -238,7 +245,7 @@ class _Sync:
             if self._joining.completes(self._tables[name]):
                 self._reloaded.append(name)  # and then resumed
                 continue
-            outcomes.append(self._resume_one(name, last, writer or ""))
+            outcomes.append(self._resuming.write_missed(name, self._tables, last, writer or ""))
             self._tables[name] = outcomes[-1].status
         if outcomes:
             self._write_status()
@@ -262,22 +269,22 @@ class _Sync:
             joined = self._joining.joined(self._tables, self._reloaded, is_new=is_new)
             if joined:
                 self._tables |= joined
-                self._write_status()  # a load that is killed goes on by its status
+                self._write_status()  # a load that is killed continues from it
                 others = any(each.state == "following" for each in self._tables.values())
                 if others and self._config.trigger is not None:
                     self._joining.load_beside(joined.values())
                 else:
                     self._follow(self._joining.load(joined.values()), self.checkpoint.committed())
         except BaseException as error:
-            ended = None if self.query is None else self.query.exception()  # what fails after it is no cause
+            ended = None if self.query is None else self.query.exception()  # the cause, if there is one
             self.error = self.error or self.without_secrets(ended or error)
             raise
         self._loaded.set()
 
     def _wait_for_offsets(self) -> bool:
-        """Wait until the stream knows where it starts; return whether it has not known it before.
+        """Wait until the stream knows where it starts; return whether the stream is new.
 
-        A TSO that is taken earlier might be older than the first changes that the stream brings.
+        A TSO that is taken earlier may be older than the first change that the stream reads: between them is a gap.
         """
         if self.query is None or self.checkpoint.starts() is not None:
             return False
@@ -303,14 +310,14 @@ class _Sync:
             self._follow(self._joining.load(loading), self._last_batch)
 
     def _follow(self, loaded: Mapping[str, TableStatus], last: int) -> None:
-        """Let tables go on whose load has ended: write what was kept for them, up to a micro-batch."""
+        """Write what was kept for tables whose load has ended, up to a micro-batch, and let them follow."""
         for name, status in loaded.items():
             since = self._tables[name].set_aside_batch
             claimed = unclaimed(self._spark, status) if self._config.may_lose_changes else status
             self._tables[name] = replace(claimed, set_aside_batch=since)
-            if status.state == "following" and since is not None:
-                self._tables[name] = replace(self._tables[name], state="set aside")
-                self._tables[name] = self._resume_one(name, last, self._writer).status
+            if status.state == "following" and since is not None:  # set aside, if writing what was kept fails
+                self._tables[name] = replace(self._tables[name].set_aside(since, ""), reason=status.reason)
+                self._tables[name] = self._resuming.write_missed(name, self._tables, last, self._writer).status
             if self._tables[name].kind == "table":
                 self._write_views(name)
         if loaded:
@@ -327,23 +334,19 @@ class _Sync:
             warn(f"The views of {name} cannot be written: {self._redaction.text(text_of(error))}")
 
     def stop(self) -> None:
-        """Set no table aside from now on, and end the loads."""
+        """End the loads, and take errors from now on for what the stop has caused: they set no table aside."""
         self._stopping.set()
 
     def _commit_status(self) -> None:
         """Write the statuses, and then remove the kept records of tables that have them now."""
         self._status.write(self._tables)
-        while self._replayed:
-            name = self._replayed.pop()
-            if self._tables[name].state != "following":
-                continue
-            try:
-                self._kept(name).remove()
-            except Exception as error:  # noqa: BLE001 (of any store; nobody reads them any more)
-                warn(f"The kept records of {name} stay in the checkpoint: {self._redaction.text(text_of(error))}")
+        self._resuming.forget_written(self._tables)
 
     def _is_stopped(self) -> bool:
-        """Return whether the sync is stopped, by itself or by whoever stops its query; not if the topics are read."""
+        """Return whether the sync is being stopped, by itself or because somebody has stopped its query.
+
+        A finite run whose query has ended because it has read the topics is not.
+        """
         if self._stopping.is_set() or self.query is None or self.query.isActive:
             return self._stopping.is_set()
         return self._in_batch or self._config.trigger is not None or self.query.exception() is not None
@@ -369,9 +372,9 @@ class _Sync:
             self._in_batch = False
         except BaseException as error:
             if self.error is None and isinstance(error, Exception) and self._is_stopped():
-                raise self.without_secrets(error) from None  # nobody waits for it: the next start repeats it
+                raise self.without_secrets(error) from None  # not the sync's error: the next start repeats this
             self.error = self.error or self.without_secrets(error)
-            if not isinstance(self.error, Exception):  # Py4J would give Spark no answer, which waits for one
+            if not isinstance(self.error, Exception):  # Py4J does not answer Spark then, and Spark waits
                 msg = f"The micro-batch was interrupted by {type(error).__name__}"
                 raise TiCDCSourceError(msg) from error
             if self.error is error:
@@ -420,14 +423,15 @@ class _Sync:
             micro_batch = self._micro_batch(changes, CommitFacts(changes.resolved_ts, writer, batch_id), self._tables)
             bad_records = micro_batch.quarantine_without_table()
             outcomes = micro_batch.apply(sorted({*changes, *changes.errors}))
-        outcomes = [self._explained(each, batch_id, writer) if each.status.table_name in changes.ddl else each
-                    for each in outcomes]  # fmt: skip
+        waiting = [each.status for each in outcomes if each.status.table_name in changes.ddl]
+        explained = self._resuming.explained(waiting, self._tables, batch_id, writer)
+        outcomes = [explained.get(each.status.table_name, each) for each in outcomes]
         before, self._tables = self._tables, self._tables | {each.status.table_name: each.status for each in outcomes}
         changed = [each.status for each in outcomes if _matters(before.get(each.status.table_name), each.status)]
         upkeep = self._upkeep.after_batch(self._tables)
         self._tables |= upkeep
         maintained = tuple(name for name, each in sorted(upkeep.items()) if each.maintained_batch != -1)
-        # What must be known after a restart, or at once by people; the rest can wait.
+        # At once if a restart or a person needs it; otherwise each half minute.
         if changed or maintained or time.monotonic() - self._written_at > _STATUS_EVERY_S:
             self._commit_status()
             self._written_at = time.monotonic()
@@ -448,17 +452,17 @@ class _Sync:
         )
 
     def _begin_claim(self, writer: str) -> Callable[[], None]:
-        """Claim the tables for a query, in the first micro-batch, while others look at its records.
+        """Say in a thread that this query writes the tables, while Spark surveys the first micro-batch.
 
         Returns:
-            What waits for the end, and raises what went wrong. Nothing may be written before.
+            What waits for the end of that and raises its error, to be called before the first write.
         """
         if self._claimed:
             return lambda: None
 
         def claim() -> None:
             lost_until = self._status.claim(writer, lambda: lost_before(self._config, self.checkpoint.starts()))
-            self._lease.check(now=True)  # a store that takes two CREATE TABLE has kept the last
+            self._lease.check(now=True)  # some stores let two processes create the table; the last one has it
             self._lost_until = FOR_EVER if self._config.may_lose_changes else lost_until
             self._claimed = True
 
@@ -505,90 +509,16 @@ class _Sync:
         """Write and read the status table.
 
         Raises:
-            TargetError: that fails: what has failed is not one table's.
+            TargetError: that fails, so all tables are affected.
         """
         try:
             self._status.attempt()
         except Exception as error:  # noqa: BLE001 (of any store)
             msg = (
-                f"The store of the tables fails: {self._status.name} cannot be written and read: "
-                f"{self._redaction.text(text_of(error))}. No table is set aside for it. Mend the store, and start again"
+                f"{self._status.name} cannot be written and read: {self._redaction.text(text_of(error))}. This affects "
+                "all tables, so none is set aside. Fix the storage or the catalog, and start again"
             )
             raise TargetError(msg) from None
-
-    def _resume_one(self, name: str, last: int, writer: str) -> Outcome:
-        """Write what a table has missed up to a micro-batch. If that fails, it stays set aside, with all its records.
-
-        Each part is written under the number of its last micro-batch, as an ordinary micro-batch is. So the target
-        tells what it has, also of the micro-batch in which it was set aside, and of a resume that was killed.
-        """
-        aside = self._tables[name]
-        since, outcomes = aside.set_aside_batch, [Outcome(aside.resumed())]
-        try:
-            parts: Sequence[KeptBatches] = ()
-            if since is not None and since <= last:  # otherwise nothing is kept, or Spark repeats that micro-batch
-                first = max(since, self._written_up_to(name, writer) + 1)
-                if first > since:
-                    outcomes = [Outcome(self._as_written(aside.resumed(), since, first - 1))]
-                parts = self._kept(name).between(first, last, begins=first == aside.set_aside_batch)
-            for part in parts:
-                facts = CommitFacts(part.bounds.resolved_ts, writer, part.last)
-                outcomes.append(self._replay(part, last, facts, outcomes[-1].status))
-                if outcomes[-1].status.state == "set aside":
-                    now = outcomes[-1].status
-                    status = replace(aside, reason=now.reason, waits_for_ddl=now.waits_for_ddl)
-                    return replace(summed(outcomes), status=status)
-        except Exception as error:
-            if self._shared.stops_all(error):
-                raise
-            return Outcome(replace(aside, reason=self._redaction.text(text_of(error))))
-        self._replayed.add(name)
-        return summed(outcomes)
-
-    def _as_written(self, status: TableStatus, first: int, last: int) -> TableStatus:
-        """Return the status of a table whose target has micro-batches that the status does not know: it was killed."""
-        table = parse_table(status.table_name)
-        if status.kind is None:
-            has_table = existing_target(self._spark, self._layout.target(table)) is not None
-            status = replace(status, kind="table" if has_table else "log")
-        bad_records = self._quarantine.count_of(self._spark, status.table_name, first, last)
-        if not bad_records:
-            return status
-        bad_records = max(status.bad_records, bad_records)
-        return replace(status.with_bad_records(bad_records, newest_ts()), complete_since=None)
-
-    def _explained(self, outcome: Outcome, batch_id: int, writer: str) -> Outcome:
-        """Resume a table that has waited for the DDL of this micro-batch; if it has not, leave it as it is."""
-        status = outcome.status
-        if not status.waits_for_ddl or status.state != "set aside" or status.set_aside_batch == batch_id:
-            return outcome
-        return self._resume_one(status.table_name, batch_id, writer)
-
-    def _written_up_to(self, name: str, writer: str) -> int:
-        """Return the last micro-batch that the target of a table has, and its log if it has both; -1 if it has none."""
-        table = parse_table(name)
-        targets = (existing_target(self._spark, self._layout.target(table, suffix)) for suffix in ("", "__log"))
-        batches = [None if target is None else target.last_batch(writer) for target in targets]
-        numbers = [-1 if each is None or each.restored else each.number for each in batches]
-        has_both = self._config.of_table(table).history and self._tables[name].kind != "log"
-        return min(numbers) if has_both else max(numbers)
-
-    def _replay(self, part: KeptBatches, last: int, facts: CommitFacts, status: TableStatus) -> Outcome:
-        config, name = self._config, status.table_name
-        with replayed(
-            part.records,
-            state=self._state,
-            batch_id=last + 1,
-            resolved_before=part.bounds.resolved_before,
-            held_from=part.bounds.held_from,
-            table_options=config.table_options(),
-            known_ddl=self._joining.known_ddl,
-            **{**config.decode_options(), "tables": name},
-        ) as changes:
-            statuses = {**self._tables, name: status}
-            names = [each for each in sorted({*changes, *changes.errors}) if each.lower() == name.lower()]
-            outcomes = self._micro_batch(changes, facts, statuses, keeps=False).apply(names)
-            return next(iter(outcomes), Outcome(status))  # none if only DDL of other tables came
 
     def _micro_batch(
         self, changes: Tables, facts: CommitFacts, statuses: Mapping[str, TableStatus], *, keeps: bool = True
@@ -600,7 +530,7 @@ class _Sync:
             layout=self._layout,
             statuses=statuses,
             quarantine=self._quarantine,
-            kept=self._kept if keeps else None,
+            kept=self._resuming.kept if keeps else None,
             begins=self._joining.begins if keeps else None,
             shared=self._shared,
             redaction=self._redaction,
@@ -608,10 +538,6 @@ class _Sync:
             lost_until=self._lost_until,
             checked=self._checked,
         )
-
-    def _kept(self, name: str) -> KeptRecords:
-        folder = blake2b(name.lower().encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()  # of any name
-        return KeptRecords(self._spark, f"{self._config.checkpoint}/aside/{folder}")
 
 
 def _matters(before: TableStatus | None, now: TableStatus) -> bool:

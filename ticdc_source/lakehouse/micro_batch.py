@@ -50,7 +50,7 @@ class Outcome:
 
     Attributes:
         status: its status now.
-        images: how many changed rows were written.
+        images: how many keys it changes in a table, or how many changes a log gets; also if the target has them.
         created: whether its target was created.
         bad_records: how many of its records went into quarantine.
     """
@@ -82,14 +82,15 @@ class MicroBatch:
         layout: where the targets are.
         statuses: the statuses of the tables before this micro-batch, by name.
         quarantine: the table of bad records.
-        kept: returns where the records of a table are kept while it is set aside; None if they are there already.
+        kept: returns where the records of a table are kept while it is set aside; None if kept records are written.
         shared: tells errors of one table from those of all.
         redaction: hides secrets in reasons.
         views: the views of the tables; None if there are none.
-        lost_until: the topics may have lost changes up to this commit-ts; None if they have lost none.
+        lost_until: the topics may have lost changes up to this commit-ts, so that only a table created after it is
+            complete without a load; None if they have lost none.
         checked: the tables whose targets this process has found to be the sync's own.
-        begins: returns the status of a table whose rows of before are to be loaded now; None if it has none. None if
-            nothing is to be loaded.
+        begins: returns the status `loading` of a table, or None if TiDB has no such table. The attribute is None if
+            nothing may be loaded.
     """
 
     changes: Tables
@@ -107,10 +108,10 @@ class MicroBatch:
     begins: Callable[[TableName], TableStatus | None] | None = None
 
     def quarantine_without_table(self) -> int:
-        """Put the records of which nobody can tell the table into quarantine; return how many there are.
+        """Put bad records whose table is not known into quarantine; return how many there are.
 
         Raises:
-            TiCDCSourceError: there are some, and `bad_records` is `fail`.
+            TiCDCSourceError: there are some, and `bad_records` is `fail` or none could be put there.
         """
         if self.changes.bad_record_error is None or self.changes.records is None:
             return 0
@@ -122,7 +123,7 @@ class MicroBatch:
         rows = decode(bad, outputFormat="event", mode="PERMISSIVE", protocol=protocol, **given)
         facts = replace(self.facts, app_id=f"{self.facts.app_id}/unreadable")
         count = self.quarantine.add(rows, _CORRUPT, facts)
-        if count == 0:  # it must not vanish
+        if count == 0:  # otherwise the record would be lost silently
             raise self.changes.bad_record_error
         return count
 
@@ -172,7 +173,11 @@ class MicroBatch:
             return self._write_readable(status, error)
 
     def _loading(self, status: TableStatus) -> TableStatus | None:
-        """Return the status of a new table whose rows of before are loaded now; None if the topics have them all."""
+        """Return the status `loading` of a table that must be loaded first; None if it needs no load.
+
+        It needs none if it is known, if its CREATE TABLE or nothing but DDL is in this micro-batch, if TiDB has no such
+        table, or if there is no `[tidb]`.
+        """
         name = status.table_name
         ddl = self.changes.ddl.get(name, ())
         is_known = status.kind is not None or status.complete_since is not None
@@ -209,19 +214,19 @@ class MicroBatch:
         Args:
             status: the status of the table.
             frame: the changes.
-            whole: whether none is left out: otherwise the commit does not say that the table is complete.
+            whole: whether no bad record is left out of them: otherwise a CREATE TABLE clears no bad record.
         """
         name, table = status.table_name, parse_table(status.table_name)
         settings, ddl = self.config.of_table(table), self.changes.ddl.get(name, ())
         written = self.config.write_settings(table)
-        if status.loaded_ts is not None:  # the load has brought what is not younger, and DDL of before would undo it
+        if status.loaded_ts is not None:  # the load has all changes and DDL up to it
             frame = frame.where(F.col(f"{self.config.column_prefix}commit_version") > status.loaded_ts)
             ddl = [one for one in ddl if one.commit_ts is None or one.commit_ts > status.loaded_ts]
-            if status.batch_id < 0 and not ddl and frame.isEmpty():  # older columns must not come back either
+            if status.batch_id < 0 and not ddl and frame.isEmpty():  # nor may these bring back columns dropped since
                 return Outcome(status)
         created_ts = next((one.commit_ts for one in ddl if ddl_kind(one) == "create_table"), None)
         if created_ts is not None and whole and status.bad_records and created_ts > (status.bad_until or FOR_EVER):
-            status = replace(status, bad_records=0, bad_until=None)  # the rows that are missing are gone
+            status = replace(status, bad_records=0, bad_until=None)  # what they changed is dropped
         complete_since = self._complete_since(status, created_ts)
         has_key = _has_key(frame, settings)
         kind: Kind | None = "log" if settings.log else status.kind
@@ -231,15 +236,15 @@ class MicroBatch:
         target = self.layout.target(table, "__log" if kind == "log" else "")
         if status.kind not in (None, kind):
             msg = (
-                f"log = true, and the rows of {name} until now are in {status.target}. Remove log = true; or rename or "
-                f"drop that table, and the row of {name} in the status table"
+                f"log = true, and {name} has a merged table already: {status.target}. Remove log = true; or stop the "
+                f"sync, rename or drop that table, and delete the row of {name} from the status table"
             )
             raise TargetError(msg)
         opened = open_target(spark, target, engine)
         columns = tuple(opened.columns()) if opened.exists() else ()
         if status.kind is not None:
             _check_columns(status, columns)
-            if name not in self.checked:  # it costs a look
+            if name not in self.checked:  # once in a process, as it reads the properties
                 _check_own(opened, status)
                 if settings.history and kind == "table":
                     self._check_history(open_target(spark, self.layout.target(table, "__log"), engine), status)
@@ -253,7 +258,7 @@ class MicroBatch:
         facts = replace(facts, resolved_ts=None) if status.bad_records else facts
         was_complete = status.complete_since is not None or (status.bad_records and COMPLETE in opened.properties())
         if columns and complete_since is None and was_complete:
-            opened.remove_properties([COMPLETE])  # before it is wrong
+            opened.remove_properties([COMPLETE])  # before the commit that makes it untrue
         if kind == "log":
             frame = self.changes.persist(frame)
             change_type = F.col(f"{self.config.column_prefix}change_type")
@@ -267,9 +272,9 @@ class MicroBatch:
                                 after_batch=status.target_batch, resolved_ts=facts.resolved_ts, ddl=ddl,
                                 on_destructive_ddl="apply", properties=properties,
                                 **written.for_merge())  # fmt: skip
-            # Iceberg does not tell whether a MERGE has changed rows, and without any it may make no commit.
-            created, images, has_commit = merged.created, merged.images, bool(merged.rows)
-            if settings.history:  # after the merge: what a set-aside table repeats must not be in the log before
+            created, images = merged.created, merged.images
+            has_commit = bool(merged.rows)  # Iceberg tells no number of rows: a MERGE that changes none makes no commit
+            if settings.history:  # after the merge: a table that it sets aside brings these changes again
                 append_log(frame, self.layout.target(table, "__log"), app_id=facts.app_id, batch_id=facts.batch_id,
                            resolved_ts=facts.resolved_ts, ddl=ddl,
                            **written.for_log(has_layout=False))  # fmt: skip
@@ -286,7 +291,7 @@ class MicroBatch:
             batch_id=facts.batch_id or 0,
             target_batch=facts.batch_id if has_commit else status.target_batch,
             images=status.images + (0 if self._is_counted(status) else images),
-            columns=tuple(each for each in columns if "__until_" not in each),  # those may be dropped
+            columns=tuple(each for each in columns if "__until_" not in each),  # people may drop those
         )
         return Outcome(now, images=images, created=created)
 
@@ -295,10 +300,10 @@ class MicroBatch:
         return self.facts.batch_id is not None and status.batch_id >= self.facts.batch_id
 
     def _check_history(self, log: Target, status: TableStatus) -> None:
-        """Refuse a log beside a table that lacks micro-batches of the table.
+        """Refuse a log that is behind the table beside it.
 
         Raises:
-            TargetError: it lacks some, because `history` was off.
+            TargetError: it lacks micro-batches, because `history` was off.
         """
         last = log.last_batch(self.facts.app_id or "") if log.exists() else None
         if last is not None and not last.restored and last.number < status.batch_id:
@@ -341,7 +346,7 @@ class MicroBatch:
 
 
 def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:
-    """Return whether a table has a key; None if there is only DDL, which does not say it."""
+    """Return whether a table has a key; None if the micro-batch has only DDL for it, which does not say it."""
     metadata = [field.metadata or {} for field in frame.schema]
     if not any({TABLE, MYSQL_TYPE} & set(each) for each in metadata):
         return None
@@ -349,10 +354,10 @@ def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:
 
 
 def _check_columns(status: TableStatus, columns: Collection[str]) -> None:
-    """Refuse a target that is gone, or whose columns somebody has dropped.
+    """Refuse a target that is gone or lacks columns.
 
     Raises:
-        TargetError: it is so.
+        TargetError: somebody has dropped it, or some of its columns.
     """
     if not columns:
         msg = f"The target {status.target} is gone. {_again(status)}"
@@ -376,7 +381,7 @@ def _check_own(target: Target, status: TableStatus) -> None:
     """Refuse a table that somebody has put in the place of a target.
 
     Raises:
-        TargetError: it is so.
+        TargetError: it has no properties of a target.
     """
     if TABLE_PROPERTY not in target.properties():
         msg = (
@@ -388,6 +393,6 @@ def _check_own(target: Target, status: TableStatus) -> None:
 
 def _again(status: TableStatus) -> str:
     return (
-        f"Restore it, and resume {status.table_name}; or drop it, remove its row from the status table while no sync "
-        "runs, and load the table again"
+        f"Restore the target, and resume {status.table_name}. Or stop the sync, drop the target, delete the row of "
+        f"{status.table_name} from the status table, and start again with [tidb], which loads the table"
     )
