@@ -104,9 +104,11 @@ def _fetch_into(folder: Path, release: Release) -> None:
     for left_over in folder.parent.glob("jars-*.part"):  # of a download that was killed: the lock is ours
         shutil.rmtree(left_over, ignore_errors=True)
     download = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
+    # Of its own: in ~/.m2 Maven leaves descriptions without jars, by which Spark then fails to fetch its packages.
+    repository = Path(tempfile.mkdtemp(prefix="maven.", dir=folder.parent))
     try:
         command = [mvn, "-B", "-f", str(release.pom), "dependency:copy-dependencies"]
-        command += [f"-DoutputDirectory={download}", "-DincludeScope=runtime"]
+        command += [f"-DoutputDirectory={download}", "-DincludeScope=runtime", f"-Dmaven.repo.local={repository}"]
         _say(f"Maven fetches the jars of {release.name} {release.version}, only this once …")
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
             output = list(_shown_progress(process.stdout or ()))
@@ -119,6 +121,7 @@ def _fetch_into(folder: Path, release: Release) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         download.rename(folder)
     finally:
+        shutil.rmtree(repository, ignore_errors=True)
         shutil.rmtree(download, ignore_errors=True)
 
 

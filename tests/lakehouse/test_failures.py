@@ -6,12 +6,13 @@ import pytest
 
 from ticdc_source.errors import (
     ClaimCheckUnavailableError,
+    DataLossError,
     DecodeError,
     KafkaUnavailableError,
     SchemaError,
     TargetError,
 )
-from ticdc_source.lakehouse.failures import Shared, retried, shared_cause, text_of
+from ticdc_source.lakehouse.failures import Shared, cause_of, retried, shared_cause, text_of
 from ticdc_source.lakehouse.redaction import Redaction
 
 CONFLICTS = [
@@ -94,6 +95,10 @@ def test_claim_checks_that_cannot_be_read_are_no_tables_trouble() -> None:
     )
     assert not there.stops_all(DecodeError("no file x"))
     assert shared_cause(RuntimeError("ticdc_source.errors.DecodeError: no file x")) is None
+    lost = cause_of(RuntimeError("Traceback …\nticdc_source.errors.DataLossError: gone\nSQLSTATE: 38000"))
+    assert repr(lost) == repr(DataLossError("gone"))
+    assert str(cause_of(RuntimeError("ticdc_source.errors.DecodeError: no number (topic=t)"))) == "no number (topic=t)"
+    assert cause_of(RuntimeError("ticdc_source.errors.Address: x")) is None
 
 
 def test_tables_that_fail_side_by_side_ask_the_store_once() -> None:

@@ -52,7 +52,7 @@ def test_the_example_is_a_configuration() -> None:
     lines = (line.removeprefix("# ") for line in EXAMPLE.splitlines()[2:])
     whole = "\n".join(line for line in lines if "{ env" not in line)
 
-    assert (config.format, config.topics, config.tables) == ("delta", ("tidb-shop",), ("shop.*",))
+    assert (config.format, config.topics, config.tables) == ("delta", ("tidb-shop",), ())
     assert read_toml(whole).of_table(TableName("shop", "orders")).keys == ("id",)
 
 
@@ -203,7 +203,7 @@ def test_arguments_replace_what_the_file_says() -> None:
     (edited("schemaHints", "schemaHint"), r"Unknown key 'schemaHint' in \[table.*\]; did you mean schemaHints?"),
     (edited('"/data/checkpoints/shop"', "1"), "checkpoint: expected a text"),
     (edited('format = "delta"', 'format = "hudi"'), "target.format = 'hudi': it must be 'delta' or 'iceberg'"),
-    (edited('format = "delta"', ""), "sync.toml lacks target.format"),
+    (edited('format = "delta"', ""), "sync.toml lacks target.format, and --format is not given"),
     (edited('path = "/data/lake"', ""), "target.path is a folder, target.catalog a catalog"),
     (edited('topics = ["tidb-shop"]', ""), "source.topics"),
     (edited('"tidb-shop"', "1"), r"source.topics = \[1\]: expected a list of texts"),

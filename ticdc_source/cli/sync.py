@@ -132,7 +132,8 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
         loads.close()
     if not arguments.json:
         set_aside = report.set_aside
-        output().print(f"done: {_count(len(report.tables), 'table')}, {len(set_aside):,} set aside")
+        nothing = "" if report.batches else ", nothing new"
+        output().print(f"done: {_count(len(report.tables), 'table')}, {len(set_aside):,} set aside{nothing}")
         for name, reason in set_aside.items():
             errors().print(Text.assemble((f"{name} is set aside: ", "bold red"), reason))
         if report.loading:

@@ -44,8 +44,9 @@ class StreamCheckpoint:
 
     def committed(self) -> int:
         """Return the number of the last micro-batch that has ended; -1 if none has."""
-        try:
-            files = self._spark.read.format("binaryFile").load(f"{self.folder}/commits").select("path").collect()
+        commits = f"{self.folder}/commits"
+        try:  # given twice, as above
+            files = self._spark.read.format("binaryFile").load([commits, commits]).select("path").collect()
         except AnalysisException:
             return -1
         names = (row["path"].rpartition("/")[2] for row in files)

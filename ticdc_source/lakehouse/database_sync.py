@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -20,7 +21,7 @@ from ticdc_source.errors import OptionError, TargetError, TiCDCSourceError, warn
 from ticdc_source.lakehouse.checkpoint import StreamCheckpoint
 from ticdc_source.lakehouse.completeness import FOR_EVER, disclaimed_tables, lost_before, newest_ts, unclaimed
 from ticdc_source.lakehouse.config import SyncConfig
-from ticdc_source.lakehouse.failures import Shared, shared_cause, text_of
+from ticdc_source.lakehouse.failures import Shared, cause_of, text_of
 from ticdc_source.lakehouse.joining import Joining
 from ticdc_source.lakehouse.lease import Lease, Owner
 from ticdc_source.lakehouse.loading import LoadProgress
@@ -101,9 +102,9 @@ def sync(
     """
     refuse_connect(spark)
     start_workers(spark)
-    records = spark.readStream.format("ticdc").options(**config.reader_options()).load()
     running = _Sync(spark, config, on_batch or (lambda _: None), on_load)
     try:
+        records = spark.readStream.format("ticdc").options(**config.reader_options()).load()
         running.start()
         running.resume(resume)
         trigger = {"availableNow": True} if config.trigger is None else {"processingTime": config.trigger}
@@ -117,7 +118,8 @@ def sync(
                 running.load_the_rest()
             except BaseException:
                 running.stop()  # errors that the stop causes must set no table aside
-                query.stop()
+                with suppress(Exception):  # of a JVM that is gone, because whoever stops a process stops its group
+                    query.stop()
                 if running.error is not None:  # what Spark raises is a text of Java around it
                     raise running.error from None
                 raise
@@ -384,7 +386,7 @@ class _Sync:
     def without_secrets(self, error: BaseException) -> BaseException:
         """Return an error, or what it says without secrets: Spark logs it, and the command prints it."""
         if isinstance(error, Exception):
-            error = shared_cause(error) or error
+            error = cause_of(error) or error
         if not isinstance(error, Exception) or self._redaction.text(str(error)) == str(error):
             return error
         kind = type(error) if isinstance(error, TiCDCSourceError) else TiCDCSourceError

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from ticdc_source import errors
 from ticdc_source.errors import (
     ClaimCheckUnavailableError,
     DecodeError,
@@ -18,7 +19,7 @@ from ticdc_source.errors import (
     TiCDCSourceError,
 )
 
-__all__ = ["Shared", "is_conflict", "retried", "shared_cause", "text_of"]
+__all__ = ["Shared", "cause_of", "is_conflict", "retried", "shared_cause", "text_of"]
 
 Result = TypeVar("Result")
 
@@ -30,7 +31,7 @@ _CONFLICT = re.compile(
     r"|Found conflicting files|Cannot commit,? .*(?:stale|concurrent|conflict)",
 )
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each further attempt
-# What Spark says of an error of ours that was raised on a worker.
+# What Spark says of an error of ours that one of its Python processes has raised.
 _OURS = re.compile(r"ticdc_source\.errors\.(\w+): (.*)")
 _OF_EVERY_TABLE = (ClaimCheckUnavailableError, KafkaUnavailableError)  # what all of them are read from
 _OF_ONE_TABLE = (DecodeError, OptionError, SchemaError)  # what the messages and the options of a table are
@@ -64,12 +65,21 @@ def text_of(error: Exception) -> str:
     return ours[2] if ours is not None and not isinstance(error, TiCDCSourceError) else str(error)
 
 
+def cause_of(error: Exception) -> TiCDCSourceError | None:
+    """Return an error of this package, also if one of Spark's Python processes raised it; None if it is another's."""
+    if isinstance(error, TiCDCSourceError):
+        return error
+    ours = _OURS.search(str(error))
+    kind = None if ours is None else getattr(errors, ours[1], None)
+    if ours is None or not isinstance(kind, type) or not issubclass(kind, TiCDCSourceError):
+        return None
+    return kind(ours[2])
+
+
 def shared_cause(error: Exception) -> TiCDCSourceError | None:
     """Return the error that every table would have, also if a worker raised it; None if this is none."""
-    if isinstance(error, _OF_EVERY_TABLE):
-        return error
-    ours = None if isinstance(error, TiCDCSourceError) else _OURS.search(str(error))
-    return None if ours is None else next((kind(ours[2]) for kind in _OF_EVERY_TABLE if kind.__name__ == ours[1]), None)
+    cause = cause_of(error)
+    return cause if isinstance(cause, _OF_EVERY_TABLE) else None
 
 
 @dataclass(slots=True, kw_only=True)

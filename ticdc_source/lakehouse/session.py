@@ -17,9 +17,10 @@ from contextlib import suppress
 from typing import Any
 
 import pyspark
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import OptionError, TargetError
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.names import CATALOG_OF_A_FOLDER
 from ticdc_source.snapshots.queries import DRIVER_COORDINATE
@@ -64,6 +65,15 @@ _JARS = ("spark.jars", "spark.jars.packages")
 _SUBMITTED = ("jars", "packages")
 _GATEWAY = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs
 _REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+_NO_JVM = (
+    "Spark did not start; the lines above say why. If they say 'download failed', its packages could not be fetched, "
+    "or ~/.m2 has the description of a jar without the jar: see 'Questions and errors' in the documentation"
+)
+# Spark logs the error that ends a query with two tracebacks of Java; the command says it in one line.
+_ENDS_OF_QUERIES = (
+    "org.apache.spark.sql.execution.streaming.MicroBatchExecution",  # up to Spark 4.0
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+)
 _NO_CONNECT = (
     "A sync does not run over Spark Connect: there, foreachBatch runs in another process for each query, which cannot "
     "tell this one what became of a table. Start it where Spark's driver is: without SPARK_REMOTE, or with "
@@ -87,6 +97,7 @@ def session_of(config: SyncConfig) -> SparkSession:
     Raises:
         OptionError: the engine has no release for this PySpark, the session lacks its jars or the catalog, or it would
             be one of Spark Connect.
+        TargetError: Spark does not start.
     """
     if any(os.environ.get(name) for name in _REMOTE) or "spark.remote" in config.spark:
         raise OptionError(_NO_CONNECT)
@@ -108,12 +119,25 @@ def session_of(config: SyncConfig) -> SparkSession:
     for name, value in {**settings, **config.spark}.items():
         if name not in secrets:
             builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise TargetError(_NO_JVM) from None
+    _quiet(spark)
     _check_jars(spark, config.format)
     _set_secrets(spark, secrets)
     _check_catalog(spark, config.catalog)
     _preload_workers(spark)
     return spark
+
+
+def _quiet(spark: SparkSession) -> None:
+    """Let Spark not log what the command says itself."""
+    log4j: Any = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
+    for name in _ENDS_OF_QUERIES:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
 def _set_secrets(spark: SparkSession, secrets: Mapping[str, str]) -> None:

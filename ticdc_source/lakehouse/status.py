@@ -276,7 +276,8 @@ class StatusTable:
     def _check_writer(self, identity: Mapping[str, Any], query_id: str | None) -> None:
         if identity["writer"] not in (None, query_id):
             msg = (
-                f"The tables beside {self.name} are written by a sync with another checkpoint. If that checkpoint is "
+                f"The tables beside {self.name} are written by a sync with another checkpoint"
+                f"{', and the folder given for this one has none' if query_id is None else ''}. If that checkpoint is "
                 "lost, or its folder was changed, restore it; or start again with a new folder of tables and a new "
                 "checkpoint"
             )

@@ -31,7 +31,11 @@ _SECTIONS = ("source", "target", "maintain", "spark", "table", "tidb")
 _TARGET = ("format", "path", "catalog")
 _ELSEWHERE_IN_FILE = (*_SECTIONS, *_TARGET, "topics", "table_configs", "secret_settings")
 _TOP = tuple(one.name for one in dataclasses.fields(SyncConfig) if one.name not in _ELSEWHERE_IN_FILE)
-_REQUIRED = {"topics": "source.topics", "format": "target.format", "checkpoint": "checkpoint"}
+_REQUIRED = {  # and the arguments of the command
+    "topics": ("source.topics", "--topic"),
+    "format": ("target.format", "--format"),
+    "checkpoint": ("checkpoint", "--checkpoint"),
+}
 _EXPECTED: Mapping[object, str] = {
     bool: "true or false", int: "a whole number", str: "a text", tuple: "a list of texts"
 }  # fmt: skip
@@ -99,9 +103,12 @@ class _Reader:
         }
         if "tidb" in document:
             values["tidb"] = self._tidb(sections["tidb"])
-        for name, place in _REQUIRED.items():
+        for name, (place, argument) in _REQUIRED.items():
             if not values.get(name):
-                msg = f"sync.toml lacks {place}; `ticdc-source sync --example` prints a file with every key"
+                msg = (
+                    f"sync.toml lacks {place}, and {argument} is not given; `ticdc-source sync --example` prints a "
+                    "file with every key"
+                )
                 raise OptionError(msg)
         return SyncConfig(**values)  # type: ignore[arg-type]  # each value has been made by the type of its field
 
@@ -211,7 +218,7 @@ EXAMPLE = """\
 # Copies tables of TiDB from a topic of TiCDC into Delta or Iceberg: ticdc-source sync sync.toml
 # A value may come from elsewhere: { env = "NAME" } is an environment variable, { file = "PATH" } a file.
 
-tables = ["shop.*"]                 # which tables; all by default
+# tables = ["shop.*"]               # which tables; all by default
 checkpoint = "/data/checkpoints/shop"   # how far the copy is; keep it with the tables
 # trigger = "10 seconds"            # go on for ever; without it, the sync ends when the topics are read
 # consistency = "latest"            # or "resolved": apply changes only up to the resolved ts
