@@ -54,7 +54,7 @@ def test_the_first_sync_owns_its_tables(status: StatusTable) -> None:
 
 def test_a_new_status_table_is_not_read(status: StatusTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has created it knows that it has no rows, until a status is written; its properties come with it."""
-    status.check(None, -1, ["t"], {"ticdc.lease": "{}"})
+    status.check(None, -1, ["t"], lambda: {"ticdc.lease": "{}"})
 
     with monkeypatch.context() as patched:
         patched.setattr(status, "opened", lambda: pytest.fail("nothing is in it"))

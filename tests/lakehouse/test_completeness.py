@@ -1,17 +1,22 @@
 """Which tables are called complete: none whose changes were left out, were lost, or are in quarantine."""
 
 import json
+import time
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import cramjam
 import pytest
 
 from tests.lakehouse.memory_sync import MemorySync, ddl, insert, target
 from tests.lakehouse.test_resume import free, obstruct
-from tests.targets.memory import Lake
-from ticdc_source.lakehouse import TableConfig
+from tests.support.messages import canal
+from tests.targets.memory import Lake, MemoryTarget
+from ticdc_source.errors import TargetError
+from ticdc_source.lakehouse import TableConfig, database_sync
+from ticdc_source.lakehouse.status import StatusTable
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]
 CREATE = "CREATE TABLE {} (id int PRIMARY KEY, v varchar(10))"
@@ -136,6 +141,43 @@ def test_a_resume_adds_no_bad_record_twice(lake: Lake, tmp_path: Path) -> None:
     assert len(lake.tables[QUARANTINE].rows) == 1
 
 
+def test_a_record_that_becomes_bad_is_in_quarantine(lake: Lake, tmp_path: Path) -> None:
+    """A micro-batch that comes again under its number may have more bad records, because options have changed."""
+    sync = MemorySync(lake, tmp_path)
+    sync.start()
+    created(sync)
+    zero = canal("INSERT", [{"id": "2", "d": "0000-00-00"}], None, {"id": "int", "d": "date"}, database="shop",
+                 table="a", pkNames=["id"], _tidb={"commitTs": 20})  # fmt: skip
+    lake.blocked = {target("a")}
+    sync.batch(1, zero, bad("a"), insert("a", 3, 22))
+    lake.blocked = set()
+    sync.end()
+
+    sync.config = replace(sync.config, source={**sync.config.source, "zeroDate": "fail"})
+    sync.start("shop.a")
+
+    assert sync.ids("a") == [1, 3]
+    assert len(lake.tables[QUARANTINE].rows) == 2
+
+
+def test_a_resume_claims_nothing_if_changes_may_be_lost(lake: Lake, tmp_path: Path) -> None:
+    """A resume comes before the first micro-batch of a start, and knows what is allowed now."""
+    sync = MemorySync(lake, tmp_path)
+    sync.start()
+    created(sync)
+    sync.end()
+    sync.config = replace(sync.config, source={**sync.config.source, "failOnDataLoss": "false"})
+    sync.start()
+    lake.blocked = {target("c")}
+    sync.batch(1, ddl("c", CREATE.format("c"), 40, "CREATE"), insert("c", 2, 50))
+    lake.blocked = set()
+    sync.end()
+
+    sync.start("shop.c")
+
+    assert (sync.status("c").state, sync.status("c").complete_since) == ("following", None)
+
+
 def test_a_resume_that_is_killed_knows_its_bad_records(lake: Lake, tmp_path: Path) -> None:
     """If the target has what the status does not know, the quarantine tells what is missing."""
     sync = MemorySync(lake, tmp_path)
@@ -254,6 +296,62 @@ def test_an_unreadable_record_does_not_vanish(lake: Lake, tmp_path: Path) -> Non
 
     assert report.bad_records == 1
     assert [row["value"] is not None for row in lake.tables[QUARANTINE].rows] == [True]
+
+
+def test_a_store_that_fails_in_the_first_micro_batch_sets_no_table_aside(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status table that this process has created is read when the store is tried."""
+    sync = MemorySync(lake, tmp_path)
+    sync.start()
+    for name in ("frame", "append"):
+        monkeypatch.setattr(MemoryTarget, name, unreadable)
+
+    with pytest.raises(TargetError, match="affects all tables, so none is set aside"):
+        sync.batch(0, insert("a", 1, 11), insert("b", 1, 11))
+
+
+def test_a_start_that_fails_gives_its_lease_back(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease comes with the new status table, before the start has looked at it."""
+    sync = MemorySync(lake, tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(StatusTable, "_identity", unreadable)
+        with pytest.raises(RuntimeError):
+            sync.start()
+    assert sync._running is not None
+    sync._running.close()
+
+    sync.start()
+
+
+def test_nothing_is_claimed_after_the_end(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the survey of the first micro-batch fails, the claim beside it ends before the lease is given back."""
+    sync = MemorySync(lake, tmp_path)
+    claim = StatusTable.claim
+
+    def slow(self: StatusTable, *given: Any) -> int | None:
+        time.sleep(1)
+        return claim(self, *given)
+
+    monkeypatch.setattr(StatusTable, "claim", slow)
+    monkeypatch.setattr(database_sync, "tables", unreadable)
+    sync.start()
+    with pytest.raises(RuntimeError):
+        sync.batch(0, insert("a", 1, 11))
+    writes = len(lake.writes)
+    assert sync._running is not None
+    sync._running.close()
+    released = len(lake.writes)
+
+    time.sleep(2)
+
+    assert (writes < released, len(lake.writes)) == (True, released)
+
+
+def unreadable(*_: object, **__: object) -> None:
+    """Fail, as a store or a survey may."""
+    message = "403: it cannot be read"
+    raise RuntimeError(message)
 
 
 def bad(table: str) -> tuple[bytes | None, bytes]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -198,9 +198,9 @@ class _Sync:
         """Make sure that this sync, and no other, writes the tables now."""
         self._views.check(self._spark)
         identity = self._status.check(
-            self.checkpoint.query_id(), self.checkpoint.committed(), self._config.topics, self._lease.of_new_table()
+            self.checkpoint.query_id(), self.checkpoint.committed(), self._config.topics, self._lease.of_new_table
         )
-        self._lost_until = identity.get("lost_until", newest_ts())
+        self._lost_until = FOR_EVER if self._config.may_lose_changes else identity.get("lost_until", newest_ts())
         self._lease.take()
         self._lease.keep(self._fail)
         self._tables = self._status.read()
@@ -408,17 +408,20 @@ class _Sync:
         if loaded:
             wait_for_claim()
             self._follow(loaded, batch_id - 1)
-        with tables(
-            batch,
-            state=self._state,
-            batch_id=batch_id,
-            consistency=config.consistency,
-            on_table_error="report",
-            resume=None,
-            table_options=config.table_options(),
-            known_ddl=self._joining.known_ddl,
-            **{**config.decode_options(), **self._protocol},
-        ) as changes:
+        with (
+            _awaiting(wait_for_claim),
+            tables(
+                batch,
+                state=self._state,
+                batch_id=batch_id,
+                consistency=config.consistency,
+                on_table_error="report",
+                resume=None,
+                table_options=config.table_options(),
+                known_ddl=self._joining.known_ddl,
+                **{**config.decode_options(), **self._protocol},
+            ) as changes,
+        ):
             wait_for_claim()
             if changes.protocol is not None:  # the next micro-batch need not look
                 self._protocol = {"protocol": changes.protocol}
@@ -540,6 +543,17 @@ class _Sync:
             lost_until=self._lost_until,
             checked=self._checked,
         )
+
+
+@contextmanager
+def _awaiting(wait: Callable[[], object]) -> Iterator[None]:
+    """Wait for a thread also if what runs beside it fails: nothing may be written once the lease is given back."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            wait()
+        raise
 
 
 def _matters(before: TableStatus | None, now: TableStatus) -> bool:

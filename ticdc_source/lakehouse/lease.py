@@ -99,7 +99,8 @@ class Lease:
 
     def of_new_table(self) -> dict[str, str]:
         """Return the properties with which a new status table has this owner: of two that create it, one fails."""
-        return self._as_property(self._clock())
+        self._renewed_at = self._clock()  # so that it is given back, also if the start fails before `take`
+        return self._as_property(self._renewed_at)
 
     def take(self) -> None:
         """Take the lease, or find that the table was created with it.

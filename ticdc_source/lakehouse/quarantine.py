@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from ticdc_source.targets.repeats import has_batch
 from ticdc_source.targets.sessions import frame_in, own_session
 from ticdc_source.targets.sql_targets import open_target
 from ticdc_source.targets.target import CommitFacts, NewColumn
@@ -47,7 +46,9 @@ class Quarantine:
         self._lock = threading.Lock()
 
     def add(self, rows_with_bad: DataFrame, column: str, facts: CommitFacts) -> int:
-        """Add bad records that are not there yet, in one commit, unless this micro-batch has been added already.
+        """Add bad records that are not there yet, in one commit, whichever micro-batch brings them.
+
+        A micro-batch that comes again may have others: the options may have changed.
 
         Args:
             rows_with_bad: rows with the bad records as `mode=PERMISSIVE` returns them.
@@ -73,12 +74,10 @@ class Quarantine:
             target = open_target(own, self.name, self._engine)
             if not target.exists():
                 target.create([NewColumn(field.name, field.dataType) for field in _SCHEMA], {})
-            if not has_batch(target, facts):
-                # A table that is resumed, or a record that was held back, brings them again in another micro-batch.
-                place = ("table_name", "column_name", "topic", "partition", "offset")
-                here, there = frame_in(rows, own).alias("here"), target.frame().select(*place).alias("there")
-                same = reduce(and_, (F.col(f"here.{name}").eqNullSafe(F.col(f"there.{name}")) for name in place))
-                target.append(here.join(there, same, "left_anti"), facts)
+            place = ("table_name", "column_name", "topic", "partition", "offset")
+            here, there = frame_in(rows, own).alias("here"), target.frame().select(*place).alias("there")
+            same = reduce(and_, (F.col(f"here.{name}").eqNullSafe(F.col(f"there.{name}")) for name in place))
+            target.append(here.join(there, same, "left_anti"), CommitFacts())  # with a number, an engine may skip it
             target.refresh(rows_with_bad.sparkSession)
         return count
 

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
-from types import MappingProxyType
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -188,7 +187,7 @@ class StatusTable:
         query_id: str | None,
         committed: int,
         topics: Iterable[str],
-        properties: Mapping[str, str] = MappingProxyType({}),
+        properties: Callable[[], Mapping[str, str]] = dict,
     ) -> Mapping[str, Any]:
         """Make sure that a sync may write the tables, before it starts; create the status table if there is none.
 
@@ -196,7 +195,7 @@ class StatusTable:
             query_id: the id of its streaming query; None if it has no checkpoint yet.
             committed: the last micro-batch that has ended, by the checkpoint; -1 if none has.
             topics: what it reads.
-            properties: more properties of a new status table.
+            properties: returns more properties, for a new status table.
 
         Returns:
             What the status table says of the sync.
@@ -217,7 +216,7 @@ class StatusTable:
             columns = [NewColumn(field.name, field.dataType) for field in _SCHEMA]
             sync = json.dumps({"writer": query_id, "topics": read})
             try:
-                target.create(columns, {**_PROPERTIES[self._engine], **properties, _SYNC: sync})
+                target.create(columns, {**_PROPERTIES[self._engine], **properties(), _SYNC: sync})
                 self._is_new = True
             except Exception:  # of any catalog
                 target = self.opened()
@@ -271,6 +270,7 @@ class StatusTable:
         """Write something, and read the statuses: whatever a table needs of the store is needed here."""
         with self._lock:
             self.opened().set_properties({_ATTEMPT: uuid4().hex})
+            self._is_new = False  # so that it is read
         self.read()
 
     def _check_writer(self, identity: Mapping[str, Any], query_id: str | None) -> None:
