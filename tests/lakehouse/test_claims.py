@@ -41,8 +41,8 @@ def test_the_first_sync_owns_its_tables(status: StatusTable) -> None:
     """Before its first micro-batch nothing says which checkpoint it has; after it, that checkpoint alone may write."""
     status.check(None, -1, ["b", "a"])
     status.check("one", -1, ["a", "b"])  # it was killed before its first micro-batch
-    assert status.claim("one", lambda: 7) == 7
-    assert status.claim("one", lambda: pytest.fail("known")) == 7
+    assert status.claim("one", lambda _: 7) == 7
+    assert status.claim("one", lambda _: pytest.fail("known")) == 7
     assert status.check("one", 3, ["a", "b"])["lost_until"] == 7
 
     for other in ("two", None):  # another checkpoint, or none any more

@@ -10,13 +10,16 @@ from typing import Any
 import cramjam
 import pytest
 
-from tests.lakehouse.memory_sync import MemorySync, ddl, insert, target
+from tests.lakehouse.memory_sync import QUERY, MemorySync, ddl, insert, target
+from tests.lakehouse.stand_in import AT, ORDERS, TiDB
 from tests.lakehouse.test_resume import free, obstruct
 from tests.support.messages import canal
 from tests.targets.memory import Lake, MemoryTarget
 from ticdc_source.errors import TargetError
-from ticdc_source.lakehouse import TableConfig, database_sync
+from ticdc_source.lakehouse import TableConfig, database_sync, joining, loading
 from ticdc_source.lakehouse.status import StatusTable
+from ticdc_source.lakehouse.tidb_config import TiDBConfig
+from ticdc_source.targets.target import LastBatch
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]
 CREATE = "CREATE TABLE {} (id int PRIMARY KEY, v varchar(10))"
@@ -101,6 +104,77 @@ def test_nothing_is_complete_if_changes_may_be_lost(lake: Lake, tmp_path: Path) 
 
     assert (report.complete, report.tables) == (0, 3)
     assert not any(claims(lake, name) for name in ("a", "b", "c"))
+
+
+@pytest.fixture
+def tidb(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> TiDB:
+    """A TiDB that has shop.orders as of a TSO."""
+    monkeypatch.setattr(loading, "existing_target", lake.existing)
+    tidb = TiDB(lake.spark)
+    tidb.serve(monkeypatch.setattr)
+    tidb.rows = {ORDERS: tidb.rows[ORDERS]}
+    monkeypatch.setattr(joining, "tables_at", lambda *given, **_: [*filter(given[2].matches, tidb.rows)])
+    monkeypatch.setattr(joining, "current_tso", lambda *_, **__: AT)
+    monkeypatch.setattr(joining, "gc_state_of", tidb.gc)
+    return tidb
+
+
+def with_tidb(sync: MemorySync) -> None:
+    """Start the command with a TiDB, which it loads from."""
+    sync.config = replace(sync.config, tidb=TiDBConfig(url="jdbc:mysql://h/"))
+    sync.start()
+    assert sync._running is not None
+    sync._running.load(QUERY)
+
+
+def test_a_load_does_not_believe_an_older_claim(lake: Lake, tmp_path: Path, tidb: TiDB) -> None:
+    """A target that says it was complete before is read all the same: what it lacks now is why it is loaded."""
+    sync = MemorySync(lake, tmp_path)
+    sync.start()
+    sync.batch(0, ddl("orders", CREATE.format("orders"), 10, "CREATE"), insert("orders", 1, 11))
+    backup = deepcopy(lake.tables[target("orders")])
+    sync.batch(1, insert("orders", 2, 20), bad("orders"))
+    sync.end()
+    lake.tables[target("orders")] = backup
+
+    with_tidb(sync)
+
+    assert tidb.reads
+    assert sync.ids("orders") == list(range(10))
+    assert sync.status("orders").complete_since == AT
+
+
+def test_a_history_has_the_changes_that_a_load_has(lake: Lake, tmp_path: Path, tidb: TiDB) -> None:
+    """Changes up to the TSO of a load are no news for the table, and are in the log beside it all the same."""
+    sync = MemorySync(lake, tmp_path, table_configs={"shop.orders": TableConfig(history=True)})
+    sync.start()
+    sync.batch(0, insert("orders", 1, 11))
+    sync.end()
+
+    with_tidb(sync)
+    sync.batch(1, insert("orders", 2, 20), insert("orders", 30, AT + 1))
+
+    assert tidb.reads
+    assert sync.ids("orders__log") == [1, 2, 30]
+
+
+def test_a_late_create_proves_nothing_if_changes_were_lost(lake: Lake, tmp_path: Path) -> None:
+    """After a run that may have lost changes, or left tables out, a CREATE of that time makes no table complete."""
+    sync = MemorySync(lake, tmp_path)
+    strict = sync.config
+    loose = replace(strict, source={**strict.source, "failOnDataLoss": "false"})
+    runs = [(strict, "a"), (loose, "a"), (strict, "c"), (replace(strict, tables=("shop.a",)), "a"), (strict, "d")]
+    for number, (config, name) in enumerate(runs):
+        sync.config = config
+        sync.start()
+        new = [ddl(name, CREATE.format(name), 40, "CREATE")] if name != "a" else []
+        sync.batch(number, *new, insert(name, number + 1, 50 + number))
+        sync.end()
+
+    sync.start()
+    assert [sync.status(name).complete_since for name in ("c", "d")] == [None, None]
+    sync.batch(5, ddl("e", CREATE.format("e"), 2**61, "CREATE"), insert("e", 1, 2**61 + 1))
+    assert sync.status("e").is_complete
 
 
 def test_a_table_that_lacks_a_bad_record_stays_incomplete(lake: Lake, tmp_path: Path) -> None:
@@ -264,6 +338,28 @@ def test_an_older_version_of_a_target_is_refused(lake: Lake, tmp_path: Path, his
     lake.tables[name] = newest
     sync.start("shop.a")
     assert sorted(row["id"] for row in lake.tables[name].rows) == [1, 2, 3]
+
+
+def test_a_restored_version_of_a_target_is_refused(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After Delta's RESTORE the undone commits are still in the history; the rows of their micro-batches are not."""
+    sync = MemorySync(lake, tmp_path)
+    sync.start()
+    created(sync)
+    sync.batch(1, insert("a", 2, 20))
+    sync.end()
+    last_batch = MemoryTarget.last_batch
+
+    def restored(self: MemoryTarget, app_id: str, before: int | None = None) -> LastBatch | None:
+        last = last_batch(self, app_id, before)
+        is_its = last is not None and last.number == 1 and self.name == target("a")
+        return LastBatch(1, restored=True, restored_to=0) if is_its else last
+
+    monkeypatch.setattr(MemoryTarget, "last_batch", restored)
+    sync.start()
+    sync.batch(2, insert("a", 3, 30), insert("b", 3, 30))
+
+    assert (sync.status("a").state, sync.ids("b")) == ("set aside", [1, 3])
+    assert "ends with micro-batch 0 now" in str(sync.status("a").reason)
 
 
 def test_a_repeated_micro_batch_counts_once(lake: Lake, tmp_path: Path) -> None:

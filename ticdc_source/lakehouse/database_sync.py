@@ -200,7 +200,9 @@ class _Sync:
         identity = self._status.check(
             self.checkpoint.query_id(), self.checkpoint.committed(), self._config.topics, self._lease.of_new_table
         )
-        self._lost_until = FOR_EVER if self._config.may_lose_changes else identity.get("lost_until", newest_ts())
+        is_same = identity.get("reads", [*self._config.reads]) == [*self._config.reads]
+        known = identity.get("lost_until", newest_ts()) if is_same else newest_ts()
+        self._lost_until = FOR_EVER if self._config.may_lose_changes else known
         self._lease.take()
         self._lease.keep(self._fail)
         self._tables = self._status.read()
@@ -466,9 +468,14 @@ class _Sync:
             return lambda: None
 
         def claim() -> None:
-            lost_until = self._status.claim(writer, lambda: lost_before(self._config, self.checkpoint.starts()))
+            config = self._config
+            lost_until = self._status.claim(
+                writer,
+                lambda is_first: lost_before(config, self.checkpoint.starts()) if is_first else newest_ts(),
+                config.reads,
+            )
             self._lease.check(now=True)  # some stores let two processes create the table; the last one has it
-            self._lost_until = FOR_EVER if self._config.may_lose_changes else lost_until
+            self._lost_until = FOR_EVER if config.may_lose_changes else lost_until
             self._claimed = True
 
         with_one_thread = ThreadPoolExecutor(1, thread_name_prefix="ticdc-sync claim")

@@ -206,7 +206,8 @@ class MicroBatch:
         except Exception as second:
             if self.shared.stops_all(second):
                 raise
-            return self._set_aside(lacking if lacking is status else replace(lacking, complete_since=None), second)
+            # Not with their number: it is counted when the micro-batch comes again.
+            return self._set_aside(status if lacking is status else replace(status, complete_since=None), second)
 
     def _write(self, status: TableStatus, frame: DataFrame, *, whole: bool = True) -> Outcome:
         """Merge the changes of a table into its target, or append them to its log.
@@ -219,10 +220,12 @@ class MicroBatch:
         name, table = status.table_name, parse_table(status.table_name)
         settings, ddl = self.config.of_table(table), self.changes.ddl.get(name, ())
         written = self.config.write_settings(table)
+        history, history_ddl = frame, ddl  # all of them, also those that a load has
         if status.loaded_ts is not None:  # the load has all changes and DDL up to it
             frame = frame.where(F.col(f"{self.config.column_prefix}commit_version") > status.loaded_ts)
             ddl = [one for one in ddl if one.commit_ts is None or one.commit_ts > status.loaded_ts]
-            if status.batch_id < 0 and not ddl and frame.isEmpty():  # nor may these bring back columns dropped since
+            has_nothing = status.batch_id < 0 and not ddl and not settings.history and frame.isEmpty()
+            if has_nothing:  # nor may these bring back columns dropped since
                 return Outcome(status)
         created_ts = next((one.commit_ts for one in ddl if ddl_kind(one) == "create_table"), None)
         if created_ts is not None and whole and status.bad_records and created_ts > (status.bad_until or FOR_EVER):
@@ -275,8 +278,8 @@ class MicroBatch:
             created, images = merged.created, merged.images
             has_commit = bool(merged.rows)  # Iceberg tells no number of rows: a MERGE that changes none makes no commit
             if settings.history:  # after the merge: a table that it sets aside brings these changes again
-                append_log(frame, self.layout.target(table, "__log"), app_id=facts.app_id, batch_id=facts.batch_id,
-                           resolved_ts=facts.resolved_ts, ddl=ddl,
+                append_log(history, self.layout.target(table, "__log"), app_id=facts.app_id, batch_id=facts.batch_id,
+                           resolved_ts=facts.resolved_ts, ddl=history_ddl,
                            **written.for_log(has_layout=False))  # fmt: skip
             if self.views is not None:
                 self.views.write(spark, table, has_history=settings.history, keys=settings.keys)
@@ -306,9 +309,10 @@ class MicroBatch:
             TargetError: it lacks micro-batches, because `history` was off.
         """
         last = log.last_batch(self.facts.app_id or "") if log.exists() else None
-        if last is not None and not last.restored and last.number < status.batch_id:
+        held = None if last is None else last.held
+        if held is not None and held < status.batch_id:
             msg = (
-                f"{log.name} ends with micro-batch {last.number}, and {status.target} has micro-batch "
+                f"{log.name} ends with micro-batch {held}, and {status.target} has micro-batch "
                 f"{status.batch_id}: the log lacks the changes between them, because history was off. Rename or drop "
                 f"{log.name}, so that a new log begins, and resume {status.table_name}; or remove history = true"
             )

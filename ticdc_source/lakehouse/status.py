@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, Literal
@@ -237,24 +237,29 @@ class StatusTable:
             target.add_columns(missing)
         return before
 
-    def claim(self, writer: str, lost_until: Callable[[], int | None]) -> int | None:
+    def claim(self, writer: str, lost_until: Callable[[bool], int | None], reads: Sequence[str] = ()) -> int | None:
         """Say that a streaming query writes these tables, in its first micro-batch.
 
         Args:
             writer: its id.
-            lost_until: returns up to which commit-ts the topics may have lost changes before the stream started; None
-                if they have lost none.
+            lost_until: returns up to which commit-ts changes may be lost; None if none are. It is told whether this is
+                the first micro-batch of all; otherwise `reads` has changed.
+            reads: which changes the sync reads, and whether it may lose some (`SyncConfig.reads`).
 
         Returns:
-            What `lost_until` returned in the first micro-batch of all.
+            What `lost_until` returned last.
         """
         with self._lock:
             target = self.opened()
             identity = self._identity(target)
             self._check_writer(identity, writer)
-            if identity["writer"] != writer or "lost_until" not in identity:
-                identity |= {"writer": writer, "lost_until": lost_until()}
-                target.set_properties({_SYNC: json.dumps(identity)})
+            now = {**identity, "writer": writer, "reads": list(reads)}
+            is_first = identity["writer"] != writer or "lost_until" not in identity
+            if is_first or identity.get("reads", now["reads"]) != now["reads"]:
+                now["lost_until"] = lost_until(is_first)
+            if now != identity:
+                target.set_properties({_SYNC: json.dumps(now)})
+            identity = now
         found: int | None = identity["lost_until"]
         return found
 

@@ -53,11 +53,12 @@ def has_batch(target: Target, facts: CommitFacts, *, remembers: bool = False, af
     if facts.app_id is None or facts.batch_id is None:
         return False
     last = target.last_batch(facts.app_id, facts.batch_id if remembers else None)
-    if last is not None and after_batch is not None and last.number < after_batch:
+    held = None if last is None else last.held
+    if held is not None and after_batch is not None and held < after_batch:
+        ends = "has none" if held < 0 else f"ends with micro-batch {held}"
         msg = (
-            f"{target.name} has had micro-batch {after_batch} of this writer, and ends with micro-batch {last.number} "
-            "now: it is an older version, without the changes in between. Put back the newest version; or read the "
-            "table again from a snapshot"
+            f"{target.name} has had micro-batch {after_batch} of this writer, and {ends} now: it is an older version, "
+            "without the changes in between. Put back the newest version; or read the table again from a snapshot"
         )
         raise TargetError(msg)
     if last is None or last.number < facts.batch_id:

@@ -52,6 +52,8 @@ __all__ = ["ENGINES", "DeltaTarget", "IcebergTarget", "existing_target", "open_t
 
 _SECOND = datetime.timedelta(seconds=1)
 _DELTA_LOG = datetime.timedelta(days=30)  # how long Delta keeps its log by default
+_NO_BATCH = -1
+_OF_HISTORY = ("version", "operation", "operationParameters", "userMetadata")
 _NEWEST_COMMITS = 20  # among which the last micro-batch of a writer is looked for first
 
 
@@ -292,15 +294,11 @@ class DeltaTarget(_SqlTarget):
         """Return the last micro-batch of a writer. The newest commits nearly always have it."""
         for limit in (_NEWEST_COMMITS, None):
             text = f"DESCRIBE HISTORY {self.name}{'' if limit is None else f' LIMIT {limit}'}"
-            history = self.spark.sql(text).select("operation", "userMetadata").collect()
-            restored = False
-            for row in history:
-                restored = restored or row["operation"] == "RESTORE"
-                facts = _facts_in(row["userMetadata"])
-                if facts.app_id == app_id and facts.batch_id is not None:
-                    return LastBatch(facts.batch_id, restored)
-            if limit is not None and len(history) < limit:
-                break
+            history = self.spark.sql(text).select(*_OF_HISTORY).collect()
+            last = _last_in(history, app_id)
+            is_whole = limit is None or len(history) < limit
+            if is_whole or (last is not None and (not last.restored or last.restored_to != _NO_BATCH)):
+                return last
         return None
 
 
@@ -502,6 +500,33 @@ def _view(frame: DataFrame) -> Iterator[str]:
         yield name
     finally:
         frame.sparkSession.catalog.dropTempView(name)
+
+
+def _last_in(history: Sequence[Row], app_id: str) -> LastBatch | None:
+    """Return the last micro-batch of a writer in a history of Delta, the newest commit first.
+
+    RESTORE keeps the commits that it undoes in the history: those between itself and the version that it restores.
+    """
+    number: int | None = None
+    undone_above: int | None = None  # versions from here up to a RESTORE are undone; None if nothing is
+    restored = is_known = False
+    for row in history:
+        if undone_above is not None and row["version"] <= undone_above:
+            undone_above = None
+        if undone_above is None and row["operation"] == "RESTORE":
+            version = (row["operationParameters"] or {}).get("version")
+            restored, is_known = True, version is not None  # not if it was restored to a time
+            undone_above = int(version) if version is not None else _NO_BATCH
+            continue
+        facts = _facts_in(row["userMetadata"])
+        if facts.app_id != app_id or facts.batch_id is None:
+            continue
+        number = facts.batch_id if number is None else number
+        if not restored:
+            return LastBatch(number)
+        if undone_above is None:
+            return LastBatch(number, restored, facts.batch_id)
+    return None if number is None else LastBatch(number, restored, _NO_BATCH if is_known else None)
 
 
 def _facts_in(metadata: str | None) -> CommitFacts:

@@ -68,10 +68,18 @@ class LastBatch(NamedTuple):
     Attributes:
         number: its number.
         restored: whether the table was restored after it, and the engine skips it all the same.
+        restored_to: the last micro-batch of the version that it was restored to, -1 if that has none; None if that is
+            not known.
     """
 
     number: int
     restored: bool = False
+    restored_to: int | None = None
+
+    @property
+    def held(self) -> int | None:
+        """The last micro-batch whose rows the table has; None if that is not known."""
+        return self.restored_to if self.restored else self.number
 
 
 @dataclass(frozen=True, slots=True)
