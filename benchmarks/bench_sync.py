@@ -106,9 +106,9 @@ SIZES = {
     "full": Size(
         (
             Case(SHOP_CASE, "shop", 2667, 3, 800, 3),
-            Case(LARGE, "items", 100_000, 1, 0, 1, _PAIR),
-            Case(MANY, 10, 20, 10, 20, 2, _PAIR),
-            Case(OF_MORE, 50, 2, 10, 20, 2, (OURS,)),
+            Case(LARGE, "items", 1_000_000, 1, 0, 1, _PAIR),
+            Case(MANY, 50, 20, 50, 20, 2, _PAIR),
+            Case(OF_MORE, 150, 2, 50, 20, 2, (OURS,)),
             Case(STEADY, "shop", 1000, 3, 167, 20, (OURS,)),
         )
     ),
