@@ -159,11 +159,11 @@ def test_a_history_has_the_changes_that_a_load_has(lake: Lake, tmp_path: Path, t
 
 
 def test_a_late_create_proves_nothing_if_changes_were_lost(lake: Lake, tmp_path: Path) -> None:
-    """After a run that may have lost changes, or left tables out, a CREATE of that time makes no table complete."""
+    """After a run that may have lost changes, a CREATE of that time makes no table complete."""
     sync = MemorySync(lake, tmp_path)
     strict = sync.config
     loose = replace(strict, source={**strict.source, "failOnDataLoss": "false"})
-    runs = [(strict, "a"), (loose, "a"), (strict, "c"), (replace(strict, tables=("shop.a",)), "a"), (strict, "d")]
+    runs = [(strict, "a"), (loose, "a"), (strict, "c")]
     for number, (config, name) in enumerate(runs):
         sync.config = config
         sync.start()
@@ -172,8 +172,8 @@ def test_a_late_create_proves_nothing_if_changes_were_lost(lake: Lake, tmp_path:
         sync.end()
 
     sync.start()
-    assert [sync.status(name).complete_since for name in ("c", "d")] == [None, None]
-    sync.batch(5, ddl("e", CREATE.format("e"), 2**61, "CREATE"), insert("e", 1, 2**61 + 1))
+    assert sync.status("c").complete_since is None
+    sync.batch(3, ddl("e", CREATE.format("e"), 2**61, "CREATE"), insert("e", 1, 2**61 + 1))
     assert sync.status("e").is_complete
 
 

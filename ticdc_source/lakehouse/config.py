@@ -283,13 +283,6 @@ class SyncConfig:
         """Whether the stream goes on if Kafka has removed records that it has not read."""
         return self.source_option("failOnDataLoss", "true").lower() != "true"
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Which changes a sync reads, and whether it may lose some: if that changes, it lacks changes of before."""
-        skipped = (f"skip {name}" for name, each in self.table_configs.items() if each.skip)
-        loss = ("failOnDataLoss=false",) if self.may_lose_changes else ()
-        return tuple(sorted((*self.tables, *skipped, *loss)))
-
     def write_settings(self, table: TableName) -> WriteSettings:
         """Return how the rows of a table are written."""
         own = self.of_table(table)

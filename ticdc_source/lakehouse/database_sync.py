@@ -200,8 +200,7 @@ class _Sync:
         identity = self._status.check(
             self.checkpoint.query_id(), self.checkpoint.committed(), self._config.topics, self._lease.of_new_table
         )
-        is_same = identity.get("reads", [*self._config.reads]) == [*self._config.reads]
-        known = identity.get("lost_until", newest_ts()) if is_same else newest_ts()
+        known = newest_ts() if identity.get("may_lose") else identity.get("lost_until", newest_ts())
         self._lost_until = FOR_EVER if self._config.may_lose_changes else known
         self._lease.take()
         self._lease.keep(self._fail)
@@ -472,7 +471,7 @@ class _Sync:
             lost_until = self._status.claim(
                 writer,
                 lambda is_first: lost_before(config, self.checkpoint.starts()) if is_first else newest_ts(),
-                config.reads,
+                may_lose=config.may_lose_changes,
             )
             self._lease.check(now=True)  # some stores let two processes create the table; the last one has it
             self._lost_until = FOR_EVER if config.may_lose_changes else lost_until

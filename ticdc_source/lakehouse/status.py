@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, Literal
@@ -237,14 +237,14 @@ class StatusTable:
             target.add_columns(missing)
         return before
 
-    def claim(self, writer: str, lost_until: Callable[[bool], int | None], reads: Sequence[str] = ()) -> int | None:
+    def claim(self, writer: str, lost_until: Callable[[bool], int | None], *, may_lose: bool = False) -> int | None:
         """Say that a streaming query writes these tables, in its first micro-batch.
 
         Args:
             writer: its id.
             lost_until: returns up to which commit-ts changes may be lost; None if none are. It is told whether this is
-                the first micro-batch of all; otherwise `reads` has changed.
-            reads: which changes the sync reads, and whether it may lose some (`SyncConfig.reads`).
+                the first micro-batch of all; otherwise `may_lose` has changed.
+            may_lose: whether the stream goes on if Kafka has removed records that it has not read.
 
         Returns:
             What `lost_until` returned last.
@@ -253,9 +253,9 @@ class StatusTable:
             target = self.opened()
             identity = self._identity(target)
             self._check_writer(identity, writer)
-            now = {**identity, "writer": writer, "reads": list(reads)}
+            now = {**identity, "writer": writer, "may_lose": may_lose}
             is_first = identity["writer"] != writer or "lost_until" not in identity
-            if is_first or identity.get("reads", now["reads"]) != now["reads"]:
+            if is_first or identity.get("may_lose", may_lose) != may_lose:
                 now["lost_until"] = lost_until(is_first)
             if now != identity:
                 target.set_properties({_SYNC: json.dumps(now)})
