@@ -20,6 +20,7 @@ import pyarrow as pa
 from benchmarks.results import FOLDER, caption, judged, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
+from ticdc_source.audit.canonical import FORMS
 from ticdc_source.cli.main import COMMANDS, parser
 from ticdc_source.inspection.report import FINDINGS
 from ticdc_source.monitoring.prometheus import EXPORTED, EXPORTED_BY_SYNC, Exported
@@ -213,6 +214,12 @@ def losses_table(protocol: str) -> str:
     return "\n".join(["| lost |", "|---|", *(f"| {loss.what} |" for loss in losses if loss.protocol == protocol)])
 
 
+def canonical_table() -> str:
+    """Return the table of the texts that an audit compares."""
+    rows = [f"| {types} | {form} |" for types, form in FORMS.items()]
+    return "\n".join(["| MySQL type | text of a value |", "|---|---|", *rows])
+
+
 def layers_table() -> str:
     """Return the layers from the top down, and which outside packages each folder may import."""
     lines = [
@@ -323,6 +330,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "layers": layers_table,
     "speed": speed,
     "tree": tree,
+    "canonical": canonical_table,
     "ratios": ratios_table,
     **{
         benchmark: partial(result_table, benchmark)

@@ -50,6 +50,7 @@ LAYERS: tuple[dict[str, str], ...] = (
     {"__main__": "python -m ticdc_source"},
     {"cli": "the command ticdc-source"},
     {"lakehouse": "a whole database in Delta or Iceberg, and what is public of its tables; imports pyspark"},
+    {"audit": "one table in Delta or Iceberg compared with TiDB, and repaired; imports pyspark"},
     {"targets": "changes → one table in Delta or Iceberg; imports pyspark"},
     {
         "inspection": "what a topic holds, and whether it can be reached, without Spark",
@@ -82,7 +83,7 @@ OUTSIDERS: dict[str, frozenset[str]] = {
     "fsspec": frozenset({"protocols"}),
     "orjson": frozenset({"protocols"}),
     "prometheus_client": frozenset({"monitoring"}),
-    "pyspark": frozenset({"spark", "targets", "lakehouse", "snapshots.jdbc", "monitoring.listener"}),
+    "pyspark": frozenset({"spark", "targets", "audit", "lakehouse", "snapshots.jdbc", "monitoring.listener"}),
     "rich": frozenset({"cli"}),
     "tomli": frozenset({"lakehouse.sync_toml"}),
 }

@@ -12,8 +12,9 @@ from ticdc_source.errors import (
     SchemaError,
     TargetError,
 )
-from ticdc_source.lakehouse.failures import Shared, cause_of, retried, shared_cause, text_of
+from ticdc_source.lakehouse.failures import Shared, cause_of, shared_cause, text_of
 from ticdc_source.lakehouse.redaction import Redaction
+from ticdc_source.targets.conflicts import retried
 
 CONFLICTS = [
     "[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] ConcurrentAppendException: Files were added to the root of the table",

@@ -6,8 +6,7 @@ import os
 import re
 import subprocess
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +17,12 @@ from examples.local_kafka import produce
 from tests.conftest import QUICK_JAVA, ROOT, Kafka
 from tests.encoders.canal_json import CanalJSON
 from tests.encoders.tables import table_of
-from tests.support.captured import Captured, events_of, load
-from tests.support.truth import is_true, tables_with_rows
+from tests.support.captured import load
+from tests.support.truth import is_true
+from tests.tidb.matrix import Matrix, declared, quoted
 from tests.tidb.read import rows_of
 from tests.tidb.server import TiDB, driver_jars
-from tests.tidb.sql import SAFE_POINT, Session, session
+from tests.tidb.sql import SAFE_POINT, Session
 from tests.versions.engines import ENGINES
 from tests.versions.environments import interpreter
 from ticdc_source.errors import TiCDCSourceError
@@ -37,7 +37,6 @@ pytestmark = [
 ]
 # The changefeeds whose messages are compared: labels of ENUM and SET, precisions and lengths come from `tableDDL`.
 CHANGES = ("open-protocol.default", "canal-json.content-compatible", "debezium.default")
-TRUTH = "canal-json.tidb-extension.types"
 OLDEST = "3.5.9"
 FIRST = ("_change_type", "_commit_version", "_commit_timestamp", "_sequence")
 # Defaults that a statement writes in another way than information_schema (tests/driver/test_column_facts.py).
@@ -63,14 +62,6 @@ READERS_OWN = frozenset({"ticdc.protocol", "ticdc.versions", "ticdc.written"})  
 
 
 @pytest.fixture(scope="module")
-def sql(spark: "SparkSession", tidb: TiDB) -> Iterator[Session]:
-    """A session of root, which may read the past."""
-    with session(spark, tidb) as opened:
-        opened.run(SAFE_POINT.format("20200101-00:00:00 +0000"))
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def read(spark: "SparkSession", tidb: TiDB) -> "Any":
     """`snapshot` of this TiDB, as root."""
     from ticdc_source.snapshots.jdbc import snapshot
@@ -79,100 +70,6 @@ def read(spark: "SparkSession", tidb: TiDB) -> "Any":
         return snapshot(spark, tidb.jdbc_url, table, at=at, user="root", **options)
 
     return take
-
-
-Tables = Mapping[tuple[str, str], Mapping[str, Any]]
-
-
-def declared(captured: Captured) -> Tables:
-    """Return the last declaration of each table that has rows."""
-    last = {(entry["schema"], entry["table"]): entry for entry in captured.header["tables"]}
-    return {name: last[name] for name in tables_with_rows(captured) if name in last}
-
-
-def quoted(*names: str) -> str:
-    """Quote names for MySQL, as `database`.`table`."""
-    return ".".join("`" + name.replace("`", "``") + "`" for name in names)
-
-
-def literal(value: Any) -> str:
-    """Return a true value as an SQL literal."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, dict):
-        return str(value["number"]) if "number" in value else f"x'{value['hex']}'"
-    escaped = str(value).replace("\\", "\\\\").replace("'", "''")
-    return f"'{escaped}'"
-
-
-def created(captured: Captured, name: tuple[str, str]) -> str:
-    """Return the statement that created a table. SHOW CREATE TABLE does not escape the backslash of a label."""
-    return next(
-        str(event["executed_sql"])
-        for records in captured.partitions.values()
-        for record in records
-        for event in events_of(record.truth)
-        if event["op"] == "ddl" and event["ddl_type"] == "create table" and event["table"] == name[1].lower()
-    )
-
-
-def events(captured: Captured, name: tuple[str, str], op: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the true events of one operation on a table."""
-    for records in captured.partitions.values():
-        for record in records:
-            for event in events_of(record.truth):
-                if event["op"] == op and (event["schema"], event["table"]) == name:
-                    yield event
-
-
-@dataclass
-class Matrix:
-    """The type matrix in TiDB.
-
-    Attributes:
-        captured: the messages that TiCDC wrote of it.
-        states: after the inserts, the updates and the deletes: the TSO, and of each table the true rows, by the first
-            column.
-        events: the row events of table `t_all`, with the commit-ts that they have in this TiDB.
-    """
-
-    captured: Captured
-    states: list[tuple[int, dict[tuple[str, str], dict[str, Mapping[str, Any]]]]] = field(default_factory=list)
-    events: list[dict[str, Any]] = field(default_factory=list)
-
-    def step(self, sql: Session, op: str) -> None:
-        """Do all inserts, updates or deletes of all tables, and note the state after them."""
-        state = {}
-        for name in declared(self.captured):
-            rows = dict(self.states[-1][1][name]) if self.states else {}
-            for event in events(self.captured, name, op):
-                columns = [column for column in event["columns"] if not column.get("generated")]
-                image = "before" if op == "delete" else "after"
-                key = str(columns[0][image])
-                if op == "delete":
-                    sql.run(f"DELETE FROM {quoted(*name)} WHERE {quoted(columns[0]['name'])} = {literal(key)}")  # noqa: S608
-                    rows.pop(key, None)
-                else:
-                    names = ", ".join(quoted(column["name"]) for column in columns)
-                    values = ", ".join(literal(column["after"]) for column in columns)
-                    sql.run(f"REPLACE INTO {quoted(*name)} ({names}) VALUES ({values})")  # noqa: S608 (a test's own)
-                    rows[key] = {column["name"]: column for column in columns}
-                if name[1] == "t_all":
-                    self.events.append({**event, "commit_ts": sql.last_commit_ts()})
-            state[name] = rows
-        self.states.append((sql.tso(), state))
-
-
-@pytest.fixture(scope="module")
-def matrix(sql: Session) -> Matrix:
-    """The type matrix, after the inserts, the updates and the deletes of the corpus."""
-    found = Matrix(load(TRUTH))
-    for name in declared(found.captured):
-        statement = created(found.captured, name)
-        sql.run(f"CREATE DATABASE IF NOT EXISTS {quoted(name[0])}", f"USE {quoted(name[0])}", statement)
-    for op in ("insert", "update", "delete"):
-        found.step(sql, op)
-    return found
 
 
 def test_every_value_is_the_truth_of_its_moment(matrix: Matrix, read: Any) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_source.lakehouse.reports import BatchReport
     from ticdc_source.lakehouse.status import TableStatus
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
+__all__ = ["SUMMARY", "add_arguments", "config_of", "run", "table_patterns"]
 
 SUMMARY = "keep the tables of topics in Delta or Iceberg"
 _SET_ASIDE = 1
@@ -40,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     parser.add_argument("file", nargs="?", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
     add_overrides(parser)
-    parser.add_argument("--tables", type=argument(_tables), metavar="DB.TABLE[,…]", help="the tables, such as shop.*")
+    parser.add_argument(
+        "--tables", type=argument(table_patterns), metavar="DB.TABLE[,…]", help="the tables, such as shop.*"
+    )
     parser.add_argument(
         "--format", type=argument(one_of("delta", "iceberg")), metavar="FORMAT", help="delta or iceberg"
     )
@@ -66,7 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts: one line per micro-batch")
 
 
-def _tables(text: str) -> str:
+def table_patterns(text: str) -> str:
+    """Check patterns of tables, such as `shop.*`, and return them."""
     tables(words(text))
     return text
 
@@ -85,11 +88,17 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.script:
         print(Path(__file__).resolve().with_name("submit") / "sync.py")  # noqa: T201 (it is made for a shell)
         return 0
-    config = _config_of(arguments)
+    config = config_of(arguments)
     return _show_status(config, arguments) if arguments.status else _sync(config, arguments)
 
 
-def _config_of(arguments: argparse.Namespace) -> SyncConfig:
+def config_of(arguments: argparse.Namespace, *, with_tables: bool = True) -> SyncConfig:
+    """Return the settings in the file, with the arguments that replace them.
+
+    Args:
+        arguments: those of a command.
+        with_tables: whether `--tables` replaces the tables of the sync.
+    """
     from ticdc_source.lakehouse.sync_toml import read_toml  # noqa: PLC0415 (it imports pyspark)
 
     given = overrides_of(arguments)
@@ -103,9 +112,10 @@ def _config_of(arguments: argparse.Namespace) -> SyncConfig:
         except UnicodeDecodeError:
             msg = f"{arguments.file} is not UTF-8"
             raise OptionError(msg) from None
-    given |= {f"target.{name}": value for name in ("format", "path") if (value := getattr(arguments, name)) is not None}
-    given |= {name: value for name in ("checkpoint", "trigger") if (value := getattr(arguments, name)) is not None}
-    if arguments.tables is not None:
+    places = {"target.format": "format", "target.path": "path", "checkpoint": "checkpoint", "trigger": "trigger"}
+    values = {key: getattr(arguments, name, None) for key, name in places.items()}
+    given |= {key: value for key, value in values.items() if value is not None}
+    if with_tables and arguments.tables is not None:
         given["tables"] = [arguments.tables]
     return read_toml(text, given, folder)
 

@@ -8,9 +8,11 @@
 `is_merged` says whether a table needs `merge_into` or `append_log`.
 `sync` does this for all tables of its topics, in one stream. `ticdc-source sync` calls it with a `SyncConfig`.
 `commits_of` and `resolved_ts_of` say how complete a table is; `purge_deleted` forgets rows that were deleted long ago,
-and `maintain` tidies the files. What writes one table is in `ticdc_source/targets`.
+and `maintain` tidies the files. `audit` compares a table with TiDB. What writes one table is in `ticdc_source/targets`.
 """
 
+from ticdc_source.audit.report import AuditReport
+from ticdc_source.lakehouse.auditing import audit
 from ticdc_source.lakehouse.config import MaintainConfig, SyncConfig, TableConfig
 from ticdc_source.lakehouse.database_sync import sync
 from ticdc_source.lakehouse.reports import SyncReport
@@ -21,6 +23,7 @@ from ticdc_source.targets.maintenance import commits_of, maintain, purge_deleted
 from ticdc_source.targets.merge import MergeReport, merge_into
 
 __all__ = [
+    "AuditReport",
     "LogReport",
     "MaintainConfig",
     "MergeReport",
@@ -29,6 +32,7 @@ __all__ = [
     "TableConfig",
     "TiDBConfig",
     "append_log",
+    "audit",
     "commits_of",
     "is_merged",
     "maintain",

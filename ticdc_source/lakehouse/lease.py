@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ticdc_source.errors import TargetError
-from ticdc_source.lakehouse.failures import retried
+from ticdc_source.targets.conflicts import retried
 from ticdc_source.targets.target import Target
 
 __all__ = ["LEASE_S", "Lease", "Owner"]

@@ -18,13 +18,13 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.errors import TargetError, TiCDCSourceError, warn
 from ticdc_source.events import TableName
-from ticdc_source.lakehouse.failures import retried
 from ticdc_source.lakehouse.load_folder import LoadFolder, Plan, rows_in
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.schema.model import KEY
 from ticdc_source.snapshots.jdbc import SnapshotRows, current_tso, gc_state_of, tables_at
 from ticdc_source.snapshots.queries import TiDBAddress, quote
 from ticdc_source.targets.changelog import committed_at, read_changelog, stored_column, with_time_as
+from ticdc_source.targets.conflicts import retried
 from ticdc_source.targets.log import append_log
 from ticdc_source.targets.merge import COMMIT_TIME, DELETES, PREFIX, merge_into
 from ticdc_source.targets.repeats import has_batch

@@ -14,7 +14,7 @@ from ticdc_source.errors import TargetError, TiCDCSourceError, UnexplainedChange
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse.completeness import FOR_EVER, newest_ts
 from ticdc_source.lakehouse.config import SyncConfig, TableConfig
-from ticdc_source.lakehouse.failures import Shared, retried, shared_cause, text_of
+from ticdc_source.lakehouse.failures import Shared, shared_cause, text_of
 from ticdc_source.lakehouse.kept_records import Bounds, KeptRecords
 from ticdc_source.lakehouse.loading import COMPLETE
 from ticdc_source.lakehouse.names import Layout
@@ -29,6 +29,7 @@ from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.model import KEY, MYSQL_TYPE, TABLE
 from ticdc_source.spark.frames import decode
 from ticdc_source.spark.tables import Tables
+from ticdc_source.targets.conflicts import retried
 from ticdc_source.targets.log import append_log, check_key
 from ticdc_source.targets.merge import TABLE as TABLE_PROPERTY
 from ticdc_source.targets.merge import merge_into

@@ -39,6 +39,8 @@ __all__ = ["Range", "SnapshotRows", "check_gc", "current_tso", "gc_state_of", "s
 
 Result = TypeVar("Result")
 
+SNAPSHOT_RANK = 1  # of rows of a snapshot, in `_sequence`: that of inserts
+
 
 def current_tso(
     spark: SparkSession,
@@ -251,18 +253,60 @@ class SnapshotRows:
     def frame(self, clauses: Sequence[str] = ()) -> DataFrame:
         """Return the rows, with a JDBC partition for each WHERE clause, of `ranges`; without one, by one partition."""
         if not clauses:
-            return self._as_changes(self._jdbc.frame(self.table.select_sql(), customSchema=self._read_as()))
+            return self.as_changes(self._jdbc.frame(self.table.select_sql(), customSchema=self._read_as()))
         key = self._row_key()
         columns = [f"{self._read_as()}", *(f"{alias} STRING" for alias in key.aliases)]  # of the key only TiDB knows
         sql = self.table.select_sql(key.selected())
-        return self._as_changes(self._jdbc.ranges(sql, clauses, customSchema=", ".join(columns)))
+        return self.as_changes(self._jdbc.ranges(sql, clauses, customSchema=", ".join(columns)))
+
+    def with_text(self, text: str, alias: str, where: str, *, rank: int) -> DataFrame:
+        """Return the rows that meet a condition, with one more column.
+
+        Args:
+            text: the column, as TiDB's SQL for a text.
+            alias: its name.
+            where: the condition, as TiDB's SQL; "" for none.
+            rank: the rank of the rows in `_sequence`.
+        """
+        sql = self.table.select_sql(f"{text} AS {alias}", where=where)
+        read = self._jdbc.frame(sql, customSchema=f"{self._read_as()}, {alias} STRING")
+        return self.as_changes(read, alias, rank=rank)
+
+    def as_changes(
+        self, read: DataFrame, *kept: str, change_type: str = "insert", rank: int = SNAPSHOT_RANK
+    ) -> DataFrame:
+        """Return rows as JDBC reads them (`SnapshotColumn.alias`, `arrow_read`) as a changelog frame.
+
+        Args:
+            read: the rows.
+            kept: columns that stay as they are.
+            change_type: what each row is.
+            rank: the rank of the rows in `_sequence`.
+        """
+        values = _metadata(self._jdbc.moment, change_type, rank)
+        metadata = [column.alias(self._prefix + name) for name, column in values.items()]
+        name = self.table.name
+        data = [
+            _converted(column, name, self._zero_date).alias(column.name, metadata=column.metadata(name))
+            for column in self.table.columns
+        ]
+        return read.select(*metadata, *data, *kept)
+
+    def asked(self, dbtable: str, read_as: str) -> DataFrame:
+        """Return TiDB's answer to a question about the same moment.
+
+        Args:
+            dbtable: the question, as a `dbtable` of Spark's JDBC source.
+            read_as: the types of its columns, as `customSchema` has them.
+        """
+        return self._jdbc.frame(dbtable, customSchema=read_as)
 
     def by_column(
         self, name: str, partitions: int | None, bounds: tuple[int | None, int | None] = (None, None)
     ) -> DataFrame:
         """Return the rows, with JDBC partitions that are ranges of an integer column."""
         ranges = _ranges(self._jdbc, self.table, name, partitions, bounds)
-        return self._as_changes(self._jdbc.frame(self.table.select_sql(), customSchema=self._read_as(), **ranges))
+        return self.as_changes(self._jdbc.frame(self.table.select_sql(), customSchema=self._read_as(), **ranges))
 
     def ranges(self, most: int) -> list[Range]:
         """Return at most so many ranges of the key, of about as many rows each; none if the table has no rows."""
@@ -293,18 +337,13 @@ class SnapshotRows:
             self._key = key_of(self.table, [row.asDict() for row in answer])
         return self._key
 
-    def _read_as(self) -> str:
-        return ", ".join(f"{column.alias} {_ddl(column.arrow_read)}" for column in self.table.columns)
+    @staticmethod
+    def read_as(column: SnapshotColumn) -> str:
+        """Return the type in which JDBC reads a column, as DDL of Spark."""
+        return _ddl(column.arrow_read)
 
-    def _as_changes(self, rows: DataFrame) -> DataFrame:
-        """Return what JDBC reads as a changelog frame."""
-        metadata = [column.alias(self._prefix + name) for name, column in _metadata(self._jdbc.moment).items()]
-        name = self.table.name
-        data = [
-            _converted(column, name, self._zero_date).alias(column.name, metadata=column.metadata(name))
-            for column in self.table.columns
-        ]
-        return rows.select(*metadata, *data)
+    def _read_as(self) -> str:
+        return ", ".join(f"{column.alias} {self.read_as(column)}" for column in self.table.columns)
 
 
 # A table with fewer regions has at most a few GB: to count its rows takes seconds.
@@ -404,12 +443,12 @@ def _ranges(
     }
 
 
-def _metadata(at: int) -> dict[str, Column]:
+def _metadata(at: int, change_type: str, rank: int) -> dict[str, Column]:
     """Return the metadata columns. Every change whose commit-ts is larger has a larger `_sequence`."""
-    sequence = f"'commit_ts', {at}L, 'rank', 1, 'partition', -1, 'offset', -1L, 'index', -1"
+    sequence = f"'commit_ts', {at}L, 'rank', {rank}, 'partition', -1, 'offset', -1L, 'index', -1"
     type_ = _ddl(SEQUENCE)  # whose fields may be NULL, as in the changes
     return {
-        "change_type": F.lit("insert"),
+        "change_type": F.lit(change_type),
         "commit_version": F.expr(f"{at}L"),
         "commit_timestamp": F.expr(f"timestamp_millis({physical_ms(at)}L)"),
         "sequence": F.expr(f"cast(named_struct({sequence}) AS {type_})"),

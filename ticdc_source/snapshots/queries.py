@@ -134,10 +134,11 @@ class SnapshotTable:
     name: TableName
     columns: tuple[SnapshotColumn, ...]
 
-    def select_sql(self, *more: str) -> str:
-        """Return the `dbtable` of Spark's JDBC source, with more columns as SQL."""
+    def select_sql(self, *more: str, where: str = "") -> str:
+        """Return the `dbtable` of Spark's JDBC source, with more columns as SQL, of the rows that meet a condition."""
         selected = ", ".join((*(f"{column.sql} AS {column.alias}" for column in self.columns), *more))
-        return f"(SELECT {selected} FROM {self.quoted}) AS snapshot"  # noqa: S608 (names are quoted)
+        condition = f" WHERE {where}" if where else ""
+        return f"(SELECT {selected} FROM {self.quoted}{condition}) AS snapshot"  # noqa: S608 (names are quoted)
 
     def bounds_sql(self, column: SnapshotColumn) -> str:
         """Return the `dbtable` that asks for the smallest and the largest value of a column."""

@@ -80,6 +80,9 @@ class _SqlTarget:
     def frame(self) -> DataFrame:
         return self.spark.table(self.name)
 
+    def frame_at(self, version: int) -> DataFrame:
+        return self.spark.sql(f"SELECT * FROM {self.name} VERSION AS OF {version}")  # noqa: S608
+
     def deleted_keys(self) -> Target:
         self._opened_deleted_keys = True
         return open_target(self.spark, deleted_keys_of(self.name), self.engine)
@@ -373,9 +376,8 @@ class IcebergTarget(_SqlTarget):
         return self.spark.table(f"{self.name}.snapshots").join(current.distinct(), "snapshot_id")
 
     def commits(self) -> list[Commit]:
-        """Return the commits, newest first."""
-        table = f"{self.name}.snapshots"
-        snapshots = self.spark.table(table).orderBy("committed_at", ascending=False).select("snapshot_id", "summary")
+        """Return the commits that were not rolled back, newest first."""
+        snapshots = self._current().orderBy("committed_at", ascending=False).select("snapshot_id", "summary")
         return [Commit(row["snapshot_id"], CommitFacts.of(row["summary"])) for row in snapshots.collect()]
 
     def recorded_batch(self, app_id: str) -> LastBatch | None:

@@ -157,6 +157,9 @@ class Target(Protocol):
     def frame(self) -> DataFrame:
         """Return the rows."""
 
+    def frame_at(self, version: int) -> DataFrame:
+        """Return the rows of a version, as `commits` gives it, with the columns that it had."""
+
     def deleted_keys(self) -> Target:
         """Return the table with the keys that hard deletes removed; it need not exist."""
 

@@ -1,0 +1,255 @@
+"""The canonical text of a value, in TiDB's SQL and in Spark's: two values are equal if and only if their texts are.
+
+The texts are in `FORMS`. TiDB runs with `time_zone = '+00:00'`, and Spark's session must have the time zone UTC and
+ANSI mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    StringType,
+    TimestampNTZType,
+    VariantType,
+)
+
+from ticdc_source.schema.types import ColumnType
+from ticdc_source.snapshots.queries import SnapshotColumn, quote
+from ticdc_source.targets.target import quoted
+
+__all__ = [
+    "FORMS",
+    "ComparedColumn",
+    "columns_of",
+    "compared_column",
+    "row_hash_in_spark",
+    "row_hash_in_tidb",
+    "row_text_in_spark",
+    "row_text_in_tidb",
+]
+
+# The canonical texts, by the MySQL types that have them; docs/guides/audit.md shows this table.
+FORMS: dict[str, str] = {
+    "integers, `YEAR`, `BIT`": "decimal digits",
+    "`DECIMAL`": "decimal digits, without zeros at the end of the fraction",
+    "`FLOAT`, `DOUBLE`": "the fewest digits that give the same number, without an exponent; `-0` is not `0`",
+    "`DATE`, `DATETIME`": "MySQL's text, without zeros at the end of the fraction; NULL for zero and invalid dates",
+    "`TIMESTAMP`": "the same, in UTC",
+    "`TIME`": "MySQL's text, with six digits of a second",
+    "`CHAR`, `VARCHAR`, `TEXT`": "the characters, whatever the collation",
+    "`ENUM`, `SET`": "the labels; their numbers if the target has numbers",
+    "`BINARY`, `VARBINARY`, `BLOB`": "hexadecimal digits",
+    "`JSON`": "MySQL's text of the document",
+    "`VECTOR`": "MySQL's text, with numbers as `FLOAT` has them",
+}
+
+_DIGITS = 15  # of MD5 in the hash of a row: 60 bits fit into a BIGINT
+_NULL = "N"  # no text of a value that has no length before it
+_FRACTION_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedColumn:
+    """A column that TiDB and a target have.
+
+    Attributes:
+        name: its name in TiDB.
+        tidb: its canonical text, as TiDB's SQL.
+        value: the target's column, as Spark's SQL.
+        spark: its canonical text, as Spark's SQL.
+        again: Spark's SQL that makes the text of TiDB equal to that of an equal value of the target, with `{}` for the
+            text; "" if it is equal already. A column with it may have another hash in TiDB for an equal value, never
+            the same for a different one.
+        any_text: whether the text may have any character.
+    """
+
+    name: str
+    tidb: str
+    value: str
+    spark: str
+    again: str = ""
+    any_text: bool = False
+
+    @property
+    def part_in_tidb(self) -> str:
+        """The text as a part of the text of a row, which is never NULL."""
+        text = f"CONCAT(LENGTH({self.tidb}), ':', {self.tidb})" if self.any_text else self.tidb
+        return f"IFNULL({text}, '{_NULL}')"
+
+    @property
+    def part_in_spark(self) -> str:
+        """The same in Spark."""
+        text = f"concat(octet_length({self.spark}), ':', {self.spark})" if self.any_text else self.spark
+        return f"coalesce({text}, '{_NULL}')"
+
+
+def row_hash_in_tidb(columns: Iterable[ComparedColumn]) -> str:
+    """Return TiDB's SQL for the hash of a row: 60 bits."""
+    return f"CAST(CONV(LEFT(MD5({row_text_in_tidb(columns)}), {_DIGITS}), 16, 10) AS UNSIGNED)"
+
+
+def row_hash_in_spark(columns: Iterable[ComparedColumn]) -> str:
+    """Return Spark's SQL for the hash of a row, a bigint."""
+    text = f"CAST({row_text_in_spark(columns)} AS BINARY)"
+    return f"CAST(conv(substr(md5({text}), 1, {_DIGITS}), 16, 10) AS BIGINT)"
+
+
+def row_text_in_tidb(columns: Iterable[ComparedColumn]) -> str:
+    """Return TiDB's SQL for the text of a row, or of its key."""
+    return f"CONCAT_WS(',', {', '.join(column.part_in_tidb for column in columns)})"
+
+
+def row_text_in_spark(columns: Iterable[ComparedColumn]) -> str:
+    """Return Spark's SQL for the text of a row, or of its key."""
+    return f"concat_ws(',', {', '.join(column.part_in_spark for column in columns)})"
+
+
+def compared_column(column: SnapshotColumn, stored: str, type_: DataType) -> ComparedColumn:
+    """Return how a column is compared.
+
+    Args:
+        column: the column in TiDB.
+        stored: the name of the target's column.
+        type_: its type in the target.
+    """
+    name, mine = quote(column.name), quoted(stored)
+    as_char, as_string = f"CAST({name} AS CHAR)", f"CAST({mine} AS STRING)"
+    is_text = isinstance(type_, StringType)
+    match column.type.family:
+        case "float":
+            again = _plain_number(f"CAST(CAST({{}} AS {type_.simpleString()}) AS STRING)")
+            if is_text:
+                return ComparedColumn(column.name, mine, as_char, mine, any_text=True)
+            return ComparedColumn(column.name, mine, as_char, _plain_number(as_string), again)
+        case "number":
+            return _number(column, mine, type_)
+        case "bit":
+            number = "UNSIGNED" if isinstance(type_, DecimalType) else "SIGNED"
+            return ComparedColumn(column.name, mine, f"CAST(CAST({name} AS {number}) AS CHAR)", _digits(mine, type_))
+        case "enum" | "set" if not is_text:
+            return ComparedColumn(column.name, mine, f"CAST(CAST({name} AS UNSIGNED) AS CHAR)", _digits(mine, type_))
+        case "datetime" | "timestamp":
+            if is_text:
+                return ComparedColumn(column.name, mine, as_char, mine)
+            return ComparedColumn(column.name, mine, _moment(column.type, name, type_), as_string)
+        case "time":
+            text = _time_of_text(mine) if is_text else _time_of_micros(mine)
+            return ComparedColumn(column.name, mine, f"CAST(CAST({name} AS TIME({_FRACTION_DIGITS})) AS CHAR)", text)
+        case "binary":
+            if is_text:
+                return ComparedColumn(column.name, mine, f"HEX({name})", f"hex(CAST({mine} AS BINARY))")
+            return ComparedColumn(column.name, mine, f"HEX({name})", f"hex({mine})")
+        case "vector" if not is_text:
+            numbers = _plain_number("CAST(x AS STRING)")
+            start, end = "'[' || array_join(transform(", f", x -> {numbers}), ',') || ']'"
+            again = f"{start}from_json({{}}, 'array<float>'){end}"
+            return ComparedColumn(column.name, mine, as_char, f"{start}{mine}{end}", again, any_text=True)
+        case "text" if isinstance(type_, BinaryType):
+            return ComparedColumn(column.name, mine, f"HEX(CONVERT({name} USING utf8mb4))", f"hex({mine})")
+        case "json" if isinstance(type_, VariantType):
+            return ComparedColumn(
+                column.name, mine, as_char, f"to_json({mine})", "to_json(parse_json({}))", any_text=True
+            )
+        case "json" | "vector":
+            return ComparedColumn(column.name, mine, as_char, mine, any_text=True)
+        case "text":
+            return ComparedColumn(column.name, mine, f"CONVERT({name} USING utf8mb4)", as_string, any_text=True)
+        case _:  # labels
+            return ComparedColumn(column.name, mine, f"CONVERT({as_char} USING utf8mb4)", as_string, any_text=True)
+
+
+def _number(column: SnapshotColumn, stored: str, type_: DataType) -> ComparedColumn:
+    """Return how a number of base ten is compared."""
+    name, mysql = quote(column.name), column.type
+    text = f"CAST({name} AS CHAR)"
+    if mysql.name == "year":
+        text = f"CAST({name} + 0 AS CHAR)"
+    elif mysql.name == "decimal" and mysql.length == mysql.scale:
+        # TiDB loses the last digit in the text of a negative decimal that has no digit before the point.
+        text = f"CAST(CAST({name} AS DECIMAL({min((mysql.length or 0) + 1, 65)},{mysql.scale})) AS CHAR)"
+    if mysql.name == "decimal" and mysql.scale:
+        text = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {text}))"
+    if isinstance(type_, (FloatType, DoubleType)):
+        again = _plain_number(f"CAST(CAST({{}} AS {type_.simpleString()}) AS STRING)")
+        return ComparedColumn(column.name, stored, text, _plain_number(f"CAST({stored} AS STRING)"), again)
+    return ComparedColumn(column.name, stored, text, _digits(stored, type_))
+
+
+def _digits(stored: str, type_: DataType) -> str:
+    """Return Spark's SQL for the digits of a number that is exact, or is text."""
+    if isinstance(type_, BooleanType):
+        return f"CASE {stored} WHEN true THEN '1' WHEN false THEN '0' END"
+    text = f"CAST({stored} AS STRING)"
+    if isinstance(type_, DecimalType) and not type_.scale:
+        return text
+    if isinstance(type_, (DecimalType, StringType)):
+        trimmed = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {text}))"
+        return trimmed if isinstance(type_, DecimalType) else f"IF(contains({text}, '.'), {trimmed}, {text})"
+    return text
+
+
+def _moment(mysql: ColumnType, name: str, type_: DataType) -> str:
+    """Return TiDB's SQL for the text of a moment; NULL if the target cannot have it."""
+    text = f"CAST({name} AS CHAR)"
+    if mysql.length:
+        text = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {text}))"
+    if mysql.name == "date" and isinstance(type_, TimestampNTZType):
+        text = f"CONCAT({text}, ' 00:00:00')"
+    is_date = f"MONTH({name}) > 0 AND DAY({name}) > 0 AND YEAR({name}) > 0"
+    last = f"DAY(LAST_DAY(CONCAT(LEFT(CAST({name} AS CHAR), 8), '01')))"
+    return f"IF({is_date} AND (DAY({name}) < 29 OR DAY({name}) <= {last}), {text}, NULL)"
+
+
+def _time_of_micros(stored: str) -> str:
+    size = f"abs({stored})"
+    parts = f"{size} DIV 3600000000, {size} DIV 60000000 % 60, {size} DIV 1000000 % 60, {size} % 1000000"
+    return f"IF({stored} < 0, '-', '') || format_string('%02d:%02d:%02d.%06d', {parts})"
+
+
+def _time_of_text(stored: str) -> str:
+    clock, fraction = f"substring_index({stored}, '.', 1)", f"split_part({stored}, '.', 2)"
+    return f"{clock} || '.' || rpad({fraction}, {_FRACTION_DIGITS}, '0')"
+
+
+def _plain_number(text: str) -> str:
+    """Return Spark's SQL for a number as text without an exponent: Java writes 1.5E10, and 2.0 for 2."""
+    sign, digits = (
+        f"IF(startswith({text}, '-'), '-', '')",
+        f"replace(replace(split_part({text}, 'E', 1), '.', ''), '-', '')",
+    )
+    digits = f"IF(endswith(split_part({text}, 'E', 1), '.0'), left({digits}, length({digits}) - 1), {digits})"
+    exponent = f"CAST(split_part({text}, 'E', 2) AS INT)"
+    small = f"'0.' || repeat('0', -{exponent} - 1) || {digits}"
+    large = f"{digits} || repeat('0', {exponent} + 1 - length({digits}))"
+    broken = f"left({digits}, {exponent} + 1) || '.' || substr({digits}, {exponent} + 2)"
+    with_exponent = (
+        f"CASE WHEN {exponent} < 0 THEN {small} WHEN length({digits}) <= {exponent} + 1 THEN {large} ELSE {broken} END"
+    )
+    without = f"IF(endswith({text}, '.0'), left({text}, length({text}) - 2), {text})"
+    return f"IF(contains({text}, 'E'), {sign} || {with_exponent}, {without})"
+
+
+def columns_of(
+    columns: Sequence[SnapshotColumn], stored: Mapping[str, DataType]
+) -> tuple[tuple[ComparedColumn, ...], tuple[str, ...]]:
+    """Return the columns that can be compared, and the names of those that the target lacks.
+
+    Args:
+        columns: the columns in TiDB.
+        stored: the types of the target's columns.
+    """
+    names = {name.lower(): name for name in stored}
+    compared = tuple(
+        compared_column(column, names[column.name.lower()], stored[names[column.name.lower()]])
+        for column in columns
+        if column.name.lower() in names
+    )
+    return compared, tuple(column.name for column in columns if column.name.lower() not in names)

@@ -1,0 +1,105 @@
+"""What an audit found: `AuditReport`, of each table a `TableAudit`, and samples of what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+from ticdc_source.tso import utc
+
+__all__ = ["AuditReport", "Difference", "TableAudit"]
+
+EQUAL, DIFFERENT, UNKNOWN = 0, 1, 2  # exit codes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A row that differs.
+
+    Attributes:
+        kind: `missing` in the target, `extra` in it, or `changed`.
+        key: the columns of the key with their canonical texts.
+        cells: the columns that differ, each with the canonical texts in TiDB and in the target; None for NULL.
+    """
+
+    kind: Literal["missing", "extra", "changed"]
+    key: Mapping[str, str | None]
+    cells: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableAudit:
+    """What the audit of a table found.
+
+    Attributes:
+        table: the table in TiDB; "" if the target does not say it.
+        target: the name of the target.
+        state: `equal`, `different`, or `unknown` if it could not tell.
+        reason: why it could not tell.
+        at: the TSO at which both sides were compared.
+        version: the version of the target: Delta's, or Iceberg's snapshot id.
+        rows: how many rows TiDB has.
+        target_rows: how many rows the target has, without those that changed after `at`.
+        cells: how many values were compared: rows times columns.
+        buckets: how many buckets have rows.
+        differing_buckets: how many of them have not the same rows on both sides.
+        rows_read: how many rows TiDB sent to tell what differs.
+        newer: how many keys changed after `at`, so that the target no longer has what they were; they are left out.
+        missing: how many rows the target lacks.
+        extra: how many rows it has that TiDB has not.
+        changed: how many rows have other values.
+        columns: how many values differ in each column that has such.
+        missing_columns: the columns of TiDB that the target lacks.
+        differences: a sample of the rows that differ.
+        repaired: how many rows were repaired.
+        seconds: how long it took.
+    """
+
+    table: str
+    target: str
+    state: Literal["equal", "different", "unknown"]
+    reason: str | None = None
+    at: int | None = None
+    version: int | None = None
+    rows: int = 0
+    target_rows: int = 0
+    cells: int = 0
+    buckets: int = 0
+    differing_buckets: int = 0
+    rows_read: int = 0
+    newer: int = 0
+    missing: int = 0
+    extra: int = 0
+    changed: int = 0
+    columns: Mapping[str, int] = field(default_factory=dict)
+    missing_columns: tuple[str, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    repaired: int = 0
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, object]:
+        """Return it for `json.dumps`."""
+        return {**asdict(self), "at_time": utc(self.at)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditReport:
+    """What an audit found.
+
+    Attributes:
+        tables: what it found of each table.
+    """
+
+    tables: tuple[TableAudit, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether every table is equal."""
+        return all(each.state == "equal" for each in self.tables)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all tables are equal, 1 if one is different, 2 if it could not be told of one and none is different."""
+        states = {each.state for each in self.tables}
+        return DIFFERENT if "different" in states else UNKNOWN if "unknown" in states else EQUAL

@@ -1,0 +1,45 @@
+"""Two writers that commit at once: the one that comes later writes again."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ticdc_source.errors import TiCDCSourceError
+
+__all__ = ["is_conflict", "retried"]
+
+Result = TypeVar("Result")
+
+# Delta's and Iceberg's errors of two writers that commit at once, and of a commit whose answer was lost. A repeated
+# write finds what it has committed by its number, so it is safe in each case.
+_CONFLICT = re.compile(
+    r"DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED"
+    r"|\b(?:Concurrent\w+|MetadataChanged|ProtocolChanged|CommitFailed|CommitStateUnknown)Exception\b"
+    r"|Found conflicting files|Cannot commit,? .*(?:stale|concurrent|conflict)",
+)
+_PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each further attempt
+
+
+def is_conflict(error: Exception) -> bool:
+    """Return whether another writer has committed at the same time, so that the same write may succeed now."""
+    return not isinstance(error, TiCDCSourceError) and _CONFLICT.search(str(error)) is not None
+
+
+def retried(write: Callable[[], Result], sleep: Callable[[float], object] = time.sleep) -> Result:
+    """Write, and again if another writer has committed at the same time.
+
+    Args:
+        write: writes what it has not written yet.
+        sleep: waits for so many seconds.
+    """
+    for pause in _PAUSES_S:
+        try:
+            return write()
+        except Exception as error:  # each engine has its own
+            if not is_conflict(error):
+                raise
+            sleep(pause)
+    return write()
