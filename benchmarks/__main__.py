@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import (
+    bench_audit,
     bench_fetch,
     bench_frames,
     bench_memory,
@@ -34,6 +35,7 @@ BENCHMARKS = {
         bench_microbatch,
         bench_memory,
         bench_sync,
+        bench_audit,
     )
 }
 # Seconds on two idle cores, by size. The others run only with --only: no page shows their figures; or, as sync, they
@@ -45,7 +47,7 @@ PLANNED = {
     "microbatch": {"full": 180, "quick": 20},
     "memory": {"full": 100, "quick": 0},
 }
-WITHOUT_BROKER = {bench_stages.NAME}
+WITHOUT_BROKER = {bench_stages.NAME, bench_audit.NAME}
 
 _WIDTH = 160  # of tables that are written to a file
 
