@@ -40,7 +40,7 @@ __all__ = [
 FORMS: dict[str, str] = {
     "integers, `YEAR`, `BIT`": "decimal digits",
     "`DECIMAL`": "decimal digits, without zeros at the end of the fraction",
-    "`FLOAT`, `DOUBLE`": "the fewest digits that give the same number, without an exponent; `-0` is not `0`",
+    "`FLOAT`, `DOUBLE`": "all 53 bits and the exponent; `-0` is not `0`",
     "`DATE`, `DATETIME`": "MySQL's text, without zeros at the end of the fraction; NULL for zero and invalid dates",
     "`TIMESTAMP`": "the same, in UTC",
     "`TIME`": "MySQL's text, with six digits of a second",
@@ -48,10 +48,11 @@ FORMS: dict[str, str] = {
     "`ENUM`, `SET`": "the labels; their numbers if the target has numbers",
     "`BINARY`, `VARBINARY`, `BLOB`": "hexadecimal digits",
     "`JSON`": "MySQL's text of the document",
-    "`VECTOR`": "MySQL's text, with numbers as `FLOAT` has them",
+    "`VECTOR`": "MySQL's text of the numbers; `-0` is `0`",
 }
 
 _DIGITS = 15  # of MD5 in the hash of a row: 60 bits fit into a BIGINT
+_LARGEST_EXPONENT = 1023  # of a double
 _NULL = "N"  # no text of a value that has no length before it
 _FRACTION_DIGITS = 6
 
@@ -62,32 +63,35 @@ class ComparedColumn:
 
     Attributes:
         name: its name in TiDB.
-        tidb: its canonical text, as TiDB's SQL.
         value: the target's column, as Spark's SQL.
-        spark: its canonical text, as Spark's SQL.
-        again: Spark's SQL that makes the text of TiDB equal to that of an equal value of the target, with `{}` for the
-            text; "" if it is equal already. A column with it may have another hash in TiDB for an equal value, never
-            the same for a different one.
+        tidb: its canonical text, as TiDB's SQL.
+        spark: the target's canonical text, as Spark's SQL.
+        again: Spark's SQL that makes TiDB's text equal to that of an equal value of the target, with `{}` for the
+            text; "" if it is equal already.
+        hashed: what is hashed instead of the texts, as TiDB's SQL and as Spark's; () if these are.
         any_text: whether the text may have any character.
     """
 
     name: str
-    tidb: str
     value: str
+    tidb: str
     spark: str
     again: str = ""
+    hashed: tuple[str, str] | tuple[()] = ()
     any_text: bool = False
 
     @property
     def part_in_tidb(self) -> str:
         """The text as a part of the text of a row, which is never NULL."""
-        text = f"CONCAT(LENGTH({self.tidb}), ':', {self.tidb})" if self.any_text else self.tidb
+        text = self.hashed[0] if self.hashed else self.tidb
+        text = f"CONCAT(LENGTH({text}), ':', {text})" if self.any_text else text
         return f"IFNULL({text}, '{_NULL}')"
 
     @property
     def part_in_spark(self) -> str:
         """The same in Spark."""
-        text = f"concat(octet_length({self.spark}), ':', {self.spark})" if self.any_text else self.spark
+        text = self.hashed[1] if self.hashed else self.spark
+        text = f"concat(octet_length({text}), ':', {text})" if self.any_text else text
         return f"coalesce({text}, '{_NULL}')"
 
 
@@ -125,10 +129,9 @@ def compared_column(column: SnapshotColumn, stored: str, type_: DataType) -> Com
     is_text = isinstance(type_, StringType)
     match column.type.family:
         case "float":
-            again = _plain_number(f"CAST(CAST({{}} AS {type_.simpleString()}) AS STRING)")
             if is_text:
                 return ComparedColumn(column.name, mine, as_char, mine, any_text=True)
-            return ComparedColumn(column.name, mine, as_char, _plain_number(as_string), again)
+            return _binary_fraction(column, mine, as_char, type_)
         case "number":
             return _number(column, mine, type_)
         case "bit":
@@ -151,7 +154,9 @@ def compared_column(column: SnapshotColumn, stored: str, type_: DataType) -> Com
             numbers = _plain_number("CAST(x AS STRING)")
             start, end = "'[' || array_join(transform(", f", x -> {numbers}), ',') || ']'"
             again = f"{start}from_json({{}}, 'array<float>'){end}"
-            return ComparedColumn(column.name, mine, as_char, f"{start}{mine}{end}", again, any_text=True)
+            return ComparedColumn(
+                column.name, mine, _without_minus_zero(as_char), f"{start}{mine}{end}", again, any_text=True
+            )
         case "text" if isinstance(type_, BinaryType):
             return ComparedColumn(column.name, mine, f"HEX(CONVERT({name} USING utf8mb4))", f"hex({mine})")
         case "json" if isinstance(type_, VariantType):
@@ -178,9 +183,25 @@ def _number(column: SnapshotColumn, stored: str, type_: DataType) -> ComparedCol
     if mysql.name == "decimal" and mysql.scale:
         text = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {text}))"
     if isinstance(type_, (FloatType, DoubleType)):
-        again = _plain_number(f"CAST(CAST({{}} AS {type_.simpleString()}) AS STRING)")
-        return ComparedColumn(column.name, stored, text, _plain_number(f"CAST({stored} AS STRING)"), again)
+        return _binary_fraction(column, stored, text, type_)
     return ComparedColumn(column.name, stored, text, _digits(stored, type_))
+
+
+def _binary_fraction(column: SnapshotColumn, stored: str, text: str, type_: DataType) -> ComparedColumn:
+    """Return how a FLOAT or a DOUBLE is compared: by its text in Java, and hashed as its exponent and 53 bits.
+
+    Their texts differ: Java may write a digit more than the fewest that give the same number.
+    """
+    again = f"CAST(CAST({{}} AS {type_.simpleString()}) AS STRING)"
+    name = f"{quote(column.name)} * 1e0"
+    hashed = []
+    for number, zero, integer in ((name, text, "SIGNED"), (f"CAST({stored} AS DOUBLE)", None, "BIGINT")):
+        # A logarithm that is too small by its last digit would be another exponent.
+        exponent = f"LEAST(CAST(FLOOR(LOG2(ABS({number})) + 1e-9) AS {integer}), {_LARGEST_EXPONENT})"
+        bits = f"CAST({number} / POW(2, {exponent}) * {1 << 53} AS {integer})"
+        of_zero = zero or f"IF(startswith(CAST({stored} AS STRING), '-'), '-0', '0')"
+        hashed.append(f"IF({number} = 0, {of_zero}, CONCAT({exponent}, ':', {bits}))")
+    return ComparedColumn(column.name, stored, text, f"CAST({stored} AS STRING)", again, (hashed[0], hashed[1]))
 
 
 def _digits(stored: str, type_: DataType) -> str:
@@ -211,12 +232,20 @@ def _moment(mysql: ColumnType, name: str, type_: DataType) -> str:
 def _time_of_micros(stored: str) -> str:
     size = f"abs({stored})"
     parts = f"{size} DIV 3600000000, {size} DIV 60000000 % 60, {size} DIV 1000000 % 60, {size} % 1000000"
-    return f"IF({stored} < 0, '-', '') || format_string('%02d:%02d:%02d.%06d', {parts})"
+    text = f"IF({stored} < 0, '-', '') || format_string('%02d:%02d:%02d.%06d', {parts})"
+    return f"CASE WHEN {stored} IS NOT NULL THEN {text} END"
 
 
 def _time_of_text(stored: str) -> str:
     clock, fraction = f"substring_index({stored}, '.', 1)", f"split_part({stored}, '.', 2)"
     return f"{clock} || '.' || rpad({fraction}, {_FRACTION_DIGITS}, '0')"
+
+
+def _without_minus_zero(vector: str) -> str:
+    """Return TiDB's SQL for the text of a vector in which nearly every `-0` is `0`, as in what is read of it."""
+    for before, after in (",,", "[,", ",]", "[]"):
+        vector = f"REPLACE({vector}, '{before}-0{after}', '{before}0{after}')"
+    return vector
 
 
 def _plain_number(text: str) -> str:

@@ -101,6 +101,8 @@ class SnapshotColumn:
         name = quote(self.name)
         if self.type.family == "bit":
             return f"CAST({name} AS SIGNED)"
+        if self.type.name == "float":  # TiDB sends one from 1e15 on, or below 1e-15, with 6 digits
+            return f"{name} * 1e0"
         # As it is, Spark would fill a CHAR, ENUM or SET with blanks, and Connector/J write a decimal as 1E-30. TiDB
         # loses a digit in the text of a negative DECIMAL(5,5), where all digits follow the point: no decimal of more
         # than 38 digits is like that.
