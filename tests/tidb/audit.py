@@ -68,10 +68,13 @@ def steps(
     writers = [commit.facts.app_id or "" for commit in commits_of(spark, target)]
     found["commits"] = [one for one in writers if one.startswith("repair-")]
 
-    # A later change wins over the repair, an earlier one loses, and `latest` rows are not compared at `at`.
-    merge_into(second.where("id <> 11"), target, app_id="stream", batch_id=0)
-    merge_into(first, target, app_id="stream", batch_id=1)
-    found["newer"] = audited(at=at)
+    # Later changes win over the repair, and earlier ones lose. What changed later is left out at `at`.
+    merge_into(second.where("id IN (7, 12)"), target, app_id="stream", batch_id=0)
+    gone = second.where("id = 30").withColumn("_change_type", F.lit("delete"))
+    merge_into(gone, target, app_id="stream", batch_id=1)
+    merge_into(first, target, app_id="stream", batch_id=2)
+    found["newer"] = audited()
+    found["at"] = audited(at=at)
     found["complete"] = audited(complete=later)
     append_log(first, f"{target}__log", format=None, app_id="log", batch_id=0, resolved_ts=at)
     found["log"] = audited(f"{target}__log")

@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_DOWN, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,11 +148,9 @@ COLUMNS = {
 DAMAGES = {
     "one more": Damage("whole", lambda value: value + 1 if value is not None and value < 2**63 - 1 else None),
     "a float's precision": Damage("large", lambda value: _other(value, Decimal(int(float(value))))),
-    "a rounded decimal": Damage("money", lambda value: _other(value, value.quantize(Decimal("0.1")))),
+    "a rounded decimal": Damage("money", lambda value: _other(value, value.quantize(Decimal("0.1"), ROUND_DOWN))),
     "a digit of a long decimal": Damage("long_decimal", lambda value: _other(value, value[:-1] + "7")),
-    "another float": Damage(
-        "ratio", lambda value: _other(value, struct.unpack("<f", struct.pack("<f", value * 1.5))[0])
-    ),
+    "the last bit of a float": Damage("ratio", lambda value: _next_float(value) if value else None),
     "the last bit of a double": Damage("number", lambda value: math.nextafter(value, 0) if value else None),
     "minus zero": Damage("number", lambda value: -value if value == 0 else None),
     "a day": Damage("born", lambda value: value - datetime.timedelta(days=1) if value and value.year > 1 else None),
@@ -168,10 +166,17 @@ DAMAGES = {
     "zero bytes at the end": Damage("raw", lambda value: bytes(value) + b"\0"),
     "another label": Damage("kind", lambda value: "a" if value != "a" else "B"),
     "no labels": Damage("flags", lambda value: "" if value else None),
-    "JSON's order": Damage("doc", lambda value: value.replace('"a": 1', '"a": 2') if '"a": 1' in value else None),
+    "a number in JSON": Damage("doc", lambda value: _other(value, value.replace("1", "2"))),
     "a bit": Damage("flag", lambda value: not value),
     "a number of a vector": Damage("v", lambda value: [value[0] + 1, *value[1:]]),
 }
+
+
+def _next_float(value: float) -> float:
+    """Return the next smaller single."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    found: float = struct.unpack("<f", struct.pack("<I", bits - 1))[0]
+    return found
 
 
 def _other(old: Any, new: Any) -> Any:
@@ -236,6 +241,7 @@ def test_every_damage_is_found(sql: Session, spark: "SparkSession", tidb: TiDB) 
     count, found = audited.found(damaged, buckets=1 << 20)
 
     assert found is not None
+    assert len(kinds) == len(DAMAGES) + 3
     print(count, "buckets differ;", dict(kinds))  # noqa: T201
     got = {}
     for row in found.frame.collect():
@@ -321,7 +327,8 @@ def test_a_table_is_audited_and_repaired(sql: Session, tidb: TiDB, tmp_path: Pat
         assert (found["repaired"]["state"], found["repaired"]["repaired"]) == ("equal", 4)
         assert (found["again"]["state"], found["again"]["at"]) == ("equal", at)
         assert found["commits"] == [f"repair-{at}"]
-        assert (found["newer"]["state"], found["newer"]["newer"]) == ("equal", 0)
+        assert [found["newer"][name] for name in ("state", "newer", "missing")] == ["equal", 3, 0]
+        assert (found["at"]["state"], found["at"]["newer"]) == ("equal", 0)  # an older version
         assert found["complete"]["state"] == "different"
         assert "is a log" in found["log"]["reason"]
         assert found["nothing"]["reason"].startswith("There is no table")
