@@ -12,7 +12,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tests.tidb.server import TiDB
 from tests.tidb.sql import SAFE_POINT, Session, session
 from tests.versions.engines import ENGINES
 from ticdc_source.lakehouse import TiDBConfig, audit, merge_into
@@ -35,8 +34,7 @@ def main(engine: str, url: str, jar: str, folder: str, rows: str, rounds: str) -
     for name, value in {**settings, "spark.jars": f"{settings['spark.jars']},{jar}"}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    port = int(url.rsplit(":", 1)[1].strip("/"))
-    with session(spark, TiDB("127.0.0.1", port)) as sql:
+    with session(spark, url) as sql:
         sql.run(SAFE_POINT.format("20200101-00:00:00 +0000"), "SET GLOBAL tidb_gc_life_time = '24h'")
         made(sql, int(rows))
         at = sql.tso()

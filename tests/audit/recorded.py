@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from ticdc_source.audit.sides import Bucket, Comparison
+    from ticdc_source.audit.sides import Checksum, Comparison
     from ticdc_source.snapshots.queries import SnapshotColumn
 
 FOLDER = ROOT / "tests" / "data" / "audit"
@@ -45,11 +45,17 @@ class RecordedSide:
         """What TiDB answered."""
         return answers()
 
-    def buckets(self) -> "dict[int, Bucket]":
-        """Return the buckets that have rows."""
-        from ticdc_source.audit.sides import Bucket
+    def total(self) -> "Checksum":
+        """Return the checksum of all rows."""
+        from ticdc_source.audit.sides import Checksum
 
-        return {bucket: Bucket(rows, hashes) for bucket, rows, hashes in self.answers["buckets"]}
+        return Checksum(*self.answers["total"])
+
+    def buckets(self) -> "dict[int, Checksum]":
+        """Return the buckets that have rows."""
+        from ticdc_source.audit.sides import Checksum
+
+        return {bucket: Checksum(rows, hashes) for bucket, rows, hashes in self.answers["buckets"]}
 
     def rows(self, buckets: Collection[int]) -> "DataFrame":
         """Return the rows of buckets."""

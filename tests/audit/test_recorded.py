@@ -62,7 +62,10 @@ def test_equal_rows_have_the_checksums_of_tidb(
     """Spark computes the checksums that TiDB has computed, of values of every type."""
     from ticdc_source.audit.sides import SparkSide
 
-    assert SparkSide(rows, comparison).buckets() == RecordedSide(spark, comparison).buckets()
+    ours, theirs = SparkSide(rows, comparison), RecordedSide(spark, comparison)
+
+    assert ours.total() == theirs.total()
+    assert ours.buckets() == theirs.buckets()
 
 
 def test_what_differs_is_found(spark: "SparkSession", comparison: "Comparison", rows: "DataFrame") -> None:

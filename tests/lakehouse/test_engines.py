@@ -80,7 +80,7 @@ def test_a_database_of_a_real_tidb(spark: "SparkSession", tidb: TiDB, tmp_path: 
         "loose": "'t{0}', '2026-01-01'",
         "keyless": "{0} % 7, NULL",
     }
-    with session(spark, tidb) as sql:
+    with session(spark, tidb.jdbc_url) as sql:
         sql.run(SAFE_POINT.format("20200101-00:00:00 +0000"), f"CREATE DATABASE {database}", f"USE {database}")
         sql.run("SET GLOBAL tidb_gc_life_time = '24h'")
         sql.run(*(f"CREATE TABLE {table} ({columns})" for table, columns in keys.items()))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def sql(spark: "SparkSession", tidb: TiDB) -> Iterator[Session]:
     """A session of root, which may read the past."""
-    with session(spark, tidb) as opened:
+    with session(spark, tidb.jdbc_url) as opened:
         opened.run(SAFE_POINT.format("20200101-00:00:00 +0000"))
         yield opened
 

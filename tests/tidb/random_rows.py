@@ -51,7 +51,7 @@ def _binary(most: int) -> Literal:
 
 
 def _date(rng: random.Random) -> str:
-    days = ("0000-00-00", "2024-02-30", "2024-00-10", "0001-01-01", "9999-12-31", "2024-02-29", "1582-10-10")
+    days = ("0000-00-00", "2024-00-10", "2024-07-00", "0001-01-01", "9999-12-31", "2024-02-29", "1582-10-10")
     day = f"{rng.randrange(1000, 9999)}-{rng.randrange(1, 13):02d}-{rng.randrange(1, 29):02d}"
     return f"'{rng.choice((*days, day))}'"
 

@@ -39,7 +39,7 @@ def main() -> None:
     }.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as tidb, session(spark, tidb) as sql:
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as tidb, session(spark, tidb.jdbc_url) as sql:
         sql.run(SAFE_POINT.format("20200101-00:00:00 +0000"))
         at, _ = filled(sql).states[1]
         address = TiDBAddress(tidb.jdbc_url, "root")
@@ -51,6 +51,7 @@ def main() -> None:
         side = TiDBSide(snapshot, comparison)
         answers = {
             "columns": [[column.name, str(column.type)] for column in snapshot.table.columns],
+            "total": list(side.total()),
             "buckets": [[bucket, *each] for bucket, each in sorted(side.buckets().items())],
             "rows": [row.asDict() for row in side.rows(range(comparison.buckets)).collect()],
         }

@@ -7,8 +7,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tests.tidb.server import TiDB
-
 # Before a session may read the past, TiKV's garbage collector must have said what it has removed.
 SAFE_POINT = "REPLACE INTO mysql.tidb (variable_name, variable_value, comment) VALUES ('tikv_gc_safe_point', '{}', '')"
 
@@ -50,7 +48,7 @@ class Session:
 
 
 @contextmanager
-def session(spark: SparkSession, tidb: TiDB) -> Iterator[Session]:
+def session(spark: SparkSession, jdbc_url: str) -> Iterator[Session]:
     """Open a session as root."""
     jvm: Any = spark._jvm
     settings = jvm.java.util.Properties()
@@ -60,7 +58,7 @@ def session(spark: SparkSession, tidb: TiDB) -> Iterator[Session]:
         "jdbcCompliantTruncation": "false",  # else the driver adds STRICT_TRANS_TABLES
     }.items():
         settings.setProperty(name, value)
-    connection = jvm.com.mysql.cj.jdbc.Driver().connect(tidb.jdbc_url, settings)
+    connection = jvm.com.mysql.cj.jdbc.Driver().connect(jdbc_url, settings)
     try:
         yield Session(connection)
     finally:

@@ -125,6 +125,18 @@ def test_random_values_have_equal_texts(sql: Session, spark: "SparkSession", tid
     assert count == 0, rows and (rows.counts, rows.columns)
 
 
+def test_a_text_that_differs_is_no_difference_of_its_own(sql: Session, spark: "SparkSession", tidb: TiDB) -> None:
+    """30 February, which TiDB hashes and a target cannot have, is read, and equal to NULL."""
+    sql.run("CREATE DATABASE february", "USE february", "CREATE TABLE t (id INT PRIMARY KEY, d DATE, at DATETIME(3))")
+    sql.run("INSERT INTO t VALUES (1, '2024-02-30', NULL), (2, NULL, '2023-02-29 01:02:03.5'), (3, '2024-02-29', NULL)")
+    audited = Audited(spark, tidb, "february.t", sql.tso())
+
+    count, found = audited.found(audited.frame())
+
+    assert found is not None
+    assert (count, found.rows_read, found.counts) == (2, 2, {})
+
+
 @dataclass(frozen=True)
 class Damage:
     """A way in which a value of a target may be wrong.

@@ -86,7 +86,7 @@ AFTER = {"row ids that are spread": "SHARD_ROW_ID_BITS = 4", "partitioned by {a}
 @pytest.fixture(scope="module")
 def sql(spark: "SparkSession", tidb: TiDB) -> Iterator[Session]:
     """A session of root, which may read the past."""
-    with session(spark, tidb) as opened:
+    with session(spark, tidb.jdbc_url) as opened:
         opened.run(SAFE_POINT.format("20200101-00:00:00 +0000"), "CREATE DATABASE ranges", "USE ranges")
         opened.run("SET allow_auto_random_explicit_insert = 1")
         yield opened

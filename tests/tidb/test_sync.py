@@ -213,7 +213,7 @@ def test_a_database_from_its_first_row(
         pytest.skip(why)
     python = str(interpreter(ENGINE.pyspark))
     name = topic(3)
-    with running(tmp_path) as tidb, session(spark, tidb) as sql:
+    with running(tmp_path) as tidb, session(spark, tidb.jdbc_url) as sql:
         sql.run(SAFE_POINT.format("20200101-00:00:00 +0000"), f"CREATE DATABASE {DATABASE}", f"USE {DATABASE}")
         sql.run("SET GLOBAL tidb_gc_life_time = '24h'")
         feed = Changefeed(sql, broker.bootstrap_servers, name, DATABASE, 3)

@@ -27,6 +27,7 @@ from ticdc_source.targets.target import quoted
 
 __all__ = [
     "FORMS",
+    "HASH_BITS",
     "ComparedColumn",
     "columns_of",
     "compared_column",
@@ -51,7 +52,9 @@ FORMS: dict[str, str] = {
     "`VECTOR`": "MySQL's text of the numbers; `-0` is `0`",
 }
 
-_DIGITS = 15  # of MD5 in the hash of a row: 60 bits fit into a BIGINT
+HASH_BITS = 60  # at most, of the hash of a row
+_DIGITS = 18  # of MD5; as decimal digits they fit into a BIGINT
+_LETTERS, _THEIR_DIGITS = "abcdef", "012345"
 _LARGEST_EXPONENT = 1023  # of a double
 _NULL = "N"  # no text of a value that has no length before it
 _FRACTION_DIGITS = 6
@@ -96,14 +99,20 @@ class ComparedColumn:
 
 
 def row_hash_in_tidb(columns: Iterable[ComparedColumn]) -> str:
-    """Return TiDB's SQL for the hash of a row: 60 bits."""
-    return f"CAST(CONV(LEFT(MD5({row_text_in_tidb(columns)}), {_DIGITS}), 16, 10) AS UNSIGNED)"
+    """Return TiDB's SQL for the hash of a row: below 10 to the 18th, some 57 bits.
+
+    The digits of MD5 are made decimal by REPLACE: TiDB computes CONV one row after another, and with it all the rest.
+    """
+    digits = f"LEFT(MD5({row_text_in_tidb(columns)}), {_DIGITS})"
+    for letter, digit in zip(_LETTERS, _THEIR_DIGITS, strict=True):
+        digits = f"REPLACE({digits}, '{letter}', '{digit}')"
+    return f"CAST({digits} AS UNSIGNED)"
 
 
 def row_hash_in_spark(columns: Iterable[ComparedColumn]) -> str:
     """Return Spark's SQL for the hash of a row, a bigint."""
-    text = f"CAST({row_text_in_spark(columns)} AS BINARY)"
-    return f"CAST(conv(substr(md5({text}), 1, {_DIGITS}), 16, 10) AS BIGINT)"
+    digits = f"substr(md5(CAST({row_text_in_spark(columns)} AS BINARY)), 1, {_DIGITS})"
+    return f"CAST(translate({digits}, '{_LETTERS}', '{_THEIR_DIGITS}') AS BIGINT)"
 
 
 def row_text_in_tidb(columns: Iterable[ComparedColumn]) -> str:
@@ -142,7 +151,8 @@ def compared_column(column: SnapshotColumn, stored: str, type_: DataType) -> Com
         case "datetime" | "timestamp":
             if is_text:
                 return ComparedColumn(column.name, mine, as_char, mine)
-            return ComparedColumn(column.name, mine, _moment(column.type, name, type_), as_string)
+            text, again = _moment(column.type, name, type_)
+            return ComparedColumn(column.name, mine, text, as_string, again)
         case "time":
             text = _time_of_text(mine) if is_text else _time_of_micros(mine)
             return ComparedColumn(column.name, mine, f"CAST(CAST({name} AS TIME({_FRACTION_DIGITS})) AS CHAR)", text)
@@ -217,16 +227,19 @@ def _digits(stored: str, type_: DataType) -> str:
     return text
 
 
-def _moment(mysql: ColumnType, name: str, type_: DataType) -> str:
-    """Return TiDB's SQL for the text of a moment; NULL if the target cannot have it."""
+def _moment(mysql: ColumnType, name: str, type_: DataType) -> tuple[str, str]:
+    """Return TiDB's SQL for the text of a moment, and Spark's that makes it NULL if the target cannot have it.
+
+    To look for days such as 30 February would cost TiDB more than all else, so these are NULL only in the second.
+    """
     text = f"CAST({name} AS CHAR)"
     if mysql.length:
         text = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {text}))"
     if mysql.name == "date" and isinstance(type_, TimestampNTZType):
         text = f"CONCAT({text}, ' 00:00:00')"
-    is_date = f"MONTH({name}) > 0 AND DAY({name}) > 0 AND YEAR({name}) > 0"
-    last = f"DAY(LAST_DAY(CONCAT(LEFT(CAST({name} AS CHAR), 8), '01')))"
-    return f"IF({is_date} AND (DAY({name}) < 29 OR DAY({name}) <= {last}), {text}, NULL)"
+    kind = "date" if mysql.name == "date" else "timestamp_ntz"
+    is_zero = f"{name} < '0001-01-01' OR MONTH({name}) = 0 OR DAY({name}) = 0"
+    return f"IF({is_zero}, NULL, {text})", f"CASE WHEN try_cast({{}} AS {kind}) IS NOT NULL THEN {{}} END"
 
 
 def _time_of_micros(stored: str) -> str:

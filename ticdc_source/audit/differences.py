@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.window import Window
 
 from ticdc_source.audit.report import Difference
-from ticdc_source.audit.sides import KEY, Bucket, Comparison, Side
+from ticdc_source.audit.sides import KEY, Checksum, Comparison, Side
 
 __all__ = ["EXTRA", "KIND", "NUMBER", "Differences", "differing_buckets", "differing_rows"]
 
@@ -19,7 +19,7 @@ NUMBER, KIND = "number", "kind"  # columns of rows that differ
 MISSING, EXTRA, CHANGED = "missing", "extra", "changed"  # kinds
 
 
-def differing_buckets(tidb: Mapping[int, Bucket], target: Mapping[int, Bucket]) -> set[int]:
+def differing_buckets(tidb: Mapping[int, Checksum], target: Mapping[int, Checksum]) -> set[int]:
     """Return the buckets that have not the same rows on both sides."""
     return {bucket for bucket in tidb.keys() | target.keys() if tidb.get(bucket) != target.get(bucket)}
 

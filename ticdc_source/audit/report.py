@@ -42,7 +42,7 @@ class TableAudit:
         rows: how many rows TiDB has.
         target_rows: how many rows the target has, without those that changed after `at`.
         cells: how many values were compared: rows times columns.
-        buckets: how many buckets have rows.
+        buckets: how many buckets of rows were compared; 0 if all rows together have the same checksum.
         differing_buckets: how many of them have not the same rows on both sides.
         rows_read: how many rows TiDB sent to tell what differs.
         newer: how many keys changed after `at`, so that the target no longer has what they were; they are left out.

@@ -1,7 +1,7 @@
-"""Both sides of an audit: buckets of rows, and the rows of a bucket, in TiDB and in a frame of Spark.
+"""Both sides of an audit: checksums of all rows and of buckets of them, and the rows of a bucket; in TiDB and in Spark.
 
-A row belongs to a bucket by the CRC-32 of its key. A bucket has a number of rows and the sum of their hashes, so rows
-that are swapped, doubled or missing change it, and two changes do not cancel as they can in XOR.
+A checksum is a number of rows and the sum of their hashes, so rows that are swapped, doubled or missing change it, and
+two changes do not cancel as they can in XOR. A row belongs to a bucket by the CRC-32 of its key.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.audit.canonical import (
+    HASH_BITS,
     ComparedColumn,
     row_hash_in_spark,
     row_hash_in_tidb,
@@ -21,15 +22,15 @@ from ticdc_source.audit.canonical import (
     row_text_in_tidb,
 )
 
-__all__ = ["BUCKETS", "Bucket", "Comparison", "Side", "SparkSide", "TiDBQueries"]
+__all__ = ["BUCKETS", "KEY", "Checksum", "Comparison", "Side", "SparkSide", "TiDBQueries", "checksums_of"]
 
 BUCKETS = 4096
-_LOW = 30  # bits of a hash that are summed apart, so that no sum of a bucket overflows a bigint
+_PART = 20  # bits of a hash that are summed apart, so that no sum overflows a bigint
 KEY = "k"  # the text of the key in rows; `c0`, `c1`, … are the texts of the columns
 
 
-class Bucket(NamedTuple):
-    """How many rows a bucket has, and the sum of their hashes."""
+class Checksum(NamedTuple):
+    """How many rows there are, and the sum of their hashes."""
 
     rows: int
     hashes: int
@@ -58,8 +59,11 @@ class Comparison:
 class Side(Protocol):
     """One side of an audit."""
 
-    def buckets(self) -> dict[int, Bucket]:
-        """Return the buckets that have rows."""
+    def total(self) -> Checksum:
+        """Return the checksum of all rows."""
+
+    def buckets(self) -> dict[int, Checksum]:
+        """Return the checksums of the buckets that have rows."""
 
     def rows(self, buckets: Collection[int]) -> DataFrame:
         """Return the rows of buckets: the text of the key, and the texts of the columns."""
@@ -77,12 +81,20 @@ class TiDBQueries:
     table: str
     comparison: Comparison
 
+    def total(self) -> str:
+        """Return the question for the checksum of all rows: `bucket`, `n` and `hashes`, which are text."""
+        return self._checksums("0", "")
+
     def buckets(self) -> str:
-        """Return the question for the buckets: columns `bucket`, `n` and `hashes`, which are text."""
-        row = f"{self._bucket()} AS bucket, {row_hash_in_tidb(self.comparison.columns)} AS hash"
+        """Return the question for the checksums of buckets, with the same columns."""
+        return self._checksums(self._bucket(), " GROUP BY bucket")
+
+    def _checksums(self, bucket: str, group: str) -> str:
+        row = f"{bucket} AS bucket, {row_hash_in_tidb(self.comparison.columns)} AS hash"
         rows = f"(SELECT {row} FROM {self.table}) AS hashed"  # noqa: S608 (names are quoted)
-        sums = "CAST(bucket AS CHAR) AS bucket, CAST(COUNT(*) AS CHAR) AS n, CAST(SUM(hash) AS CHAR) AS hashes"
-        return f"(SELECT {sums} FROM {rows} GROUP BY bucket) AS buckets"  # noqa: S608
+        number = "CAST(bucket AS CHAR)" if group else "'0'"
+        sums = f"{number} AS bucket, CAST(COUNT(*) AS CHAR) AS n, CAST(SUM(hash) AS CHAR) AS hashes"
+        return f"(SELECT {sums} FROM {rows}{group}) AS checksums"  # noqa: S608
 
     def rows(self, buckets: Collection[int]) -> str:
         """Return the question for the rows of buckets, all columns text."""
@@ -103,9 +115,9 @@ class TiDBQueries:
         return f"MOD(CRC32({row_text_in_tidb(self.comparison.keys)}), {self.comparison.buckets})"
 
 
-def buckets_of(rows: Sequence[tuple[str, str, str | None]]) -> dict[int, Bucket]:
-    """Return the buckets in TiDB's answer."""
-    return {int(bucket): Bucket(int(n), int(hashes or 0)) for bucket, n, hashes in rows}
+def checksums_of(rows: Sequence[tuple[str, str, str | None]]) -> dict[int, Checksum]:
+    """Return the checksums in TiDB's answer, by the bucket."""
+    return {int(bucket): Checksum(int(n), int(hashes or 0)) for bucket, n, hashes in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +132,20 @@ class SparkSide:
     frame: DataFrame
     comparison: Comparison
 
-    def buckets(self) -> dict[int, Bucket]:
-        """Return the buckets that have rows."""
-        hashed = self.frame.selectExpr(
-            f"{self._bucket()} AS bucket", f"{row_hash_in_spark(self.comparison.columns)} AS hash"
-        )
-        sums = hashed.groupBy("bucket").agg(
-            F.count(F.lit(1)).alias("n"),
-            F.sum(F.expr(f"shiftright(hash, {_LOW})")).alias("high"),
-            F.sum(F.expr(f"hash & {(1 << _LOW) - 1}")).alias("low"),
-        )
-        return {row["bucket"]: Bucket(row["n"], (row["high"] << _LOW) + row["low"]) for row in sums.collect()}
+    def total(self) -> Checksum:
+        """Return the checksum of all rows."""
+        return self._checksums("0").get(0, Checksum(0, 0))
+
+    def buckets(self) -> dict[int, Checksum]:
+        """Return the checksums of the buckets that have rows."""
+        return self._checksums(self._bucket())
+
+    def _checksums(self, bucket: str) -> dict[int, Checksum]:
+        hashed = self.frame.selectExpr(f"{bucket} AS bucket", f"{row_hash_in_spark(self.comparison.columns)} AS hash")
+        starts = range(0, HASH_BITS, _PART)
+        parts = (F.sum(F.expr(f"shiftright(hash, {start}) & {(1 << _PART) - 1}")) for start in starts)
+        rows = hashed.groupBy("bucket").agg(F.count(F.lit(1)), *parts).collect()
+        return {row[0]: Checksum(row[1], sum(row[2 + n] << start for n, start in enumerate(starts))) for row in rows}
 
     def rows(self, buckets: Collection[int]) -> DataFrame:
         """Return the rows of buckets."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
@@ -18,7 +19,7 @@ from ticdc_source.audit.canonical import columns_of, row_text_in_spark
 from ticdc_source.audit.differences import Differences, differing_buckets, differing_rows
 from ticdc_source.audit.repair import repairing_changes
 from ticdc_source.audit.report import TableAudit
-from ticdc_source.audit.sides import KEY, Bucket, Comparison, SparkSide, TiDBQueries, buckets_of
+from ticdc_source.audit.sides import KEY, Checksum, Comparison, SparkSide, TiDBQueries, checksums_of
 from ticdc_source.errors import SchemaError, TargetError, TiCDCSourceError
 from ticdc_source.snapshots.jdbc import SnapshotRows, gc_state_of
 from ticdc_source.snapshots.queries import TiDBAddress, check_tso
@@ -31,6 +32,8 @@ from ticdc_source.targets.target import Target, quoted
 from ticdc_source.tso import utc
 
 __all__ = ["SETTINGS", "VERIFIED", "TiDBSide", "audit_table"]
+
+Result = TypeVar("Result")
 
 VERIFIED = "ticdc.verified_ts"  # the property of a target: the TSO at which its last equal audit compared it
 _REPAIR = "repair-"  # begins the app_id of the commit of a repair; the TSO follows
@@ -175,27 +178,23 @@ class _TableAudit:
         comparison = self._comparison
         ours = SparkSide(self._current(), comparison)
         theirs = TiDBSide(self._rows, comparison)
-        with ThreadPoolExecutor(1, thread_name_prefix="audit") as threads:  # TiDB computes meanwhile
-            asked = threads.submit(in_thread(self._target.spark, theirs.buckets))
-            mine = ours.buckets()
-            its = asked.result()
-        differing = differing_buckets(its, mine)
-        rows = sum(bucket.rows for bucket in its.values())
+        its_total, my_total = self._both(theirs.total, ours.total)
         found = TableAudit(
             table=str(self._rows.table.name),
             target=self._target.name,
             state="different" if self._missing_columns else "equal",
             at=self._moment.at,
             version=self._moment.version,
-            rows=rows,
-            target_rows=sum(bucket.rows for bucket in mine.values()),
-            cells=rows * len(comparison.columns),
-            buckets=len(its.keys() | mine.keys()),
-            differing_buckets=len(differing),
+            rows=its_total.rows,
+            target_rows=my_total.rows,
+            cells=its_total.rows * len(comparison.columns),
             missing_columns=self._missing_columns,
         )
-        if not differing:
+        if its_total == my_total:
             return found
+        its, mine = self._both(theirs.buckets, ours.buckets)
+        differing = differing_buckets(its, mine)
+        found = replace(found, buckets=len(its.keys() | mine.keys()), differing_buckets=len(differing))
         newer = self._newer()
         differences = differing_rows(comparison, theirs, ours, differing, newer)
         counts = differences.counts
@@ -212,6 +211,13 @@ class _TableAudit:
             columns=dict(differences.columns),
             differences=differences.sample(comparison, sample),
         )
+
+    def _both(self, theirs: Callable[[], Result], ours: Callable[[], Result]) -> tuple[Result, Result]:
+        """Return what TiDB and Spark compute at the same time."""
+        with ThreadPoolExecutor(1, thread_name_prefix="audit") as threads:
+            asked = threads.submit(in_thread(self._target.spark, theirs))
+            mine = ours()
+            return asked.result(), mine
 
     def repair(self, found: TableAudit, tidb: TiDBAddress) -> TableAudit:
         """Merge TiDB's values of the rows that differ, and compare again."""
@@ -252,10 +258,17 @@ class TiDBSide:
     def _queries(self) -> TiDBQueries:
         return TiDBQueries(self.snapshot.table.quoted, self.comparison)
 
-    def buckets(self) -> dict[int, Bucket]:
-        """Return the buckets that have rows."""
-        found = self.snapshot.asked(self._queries.buckets(), "bucket STRING, n STRING, hashes STRING").collect()
-        return buckets_of([(row["bucket"], row["n"], row["hashes"]) for row in found])
+    def total(self) -> Checksum:
+        """Return the checksum of all rows."""
+        return self._checksums(self._queries.total())[0]
+
+    def buckets(self) -> dict[int, Checksum]:
+        """Return the checksums of the buckets that have rows."""
+        return self._checksums(self._queries.buckets())
+
+    def _checksums(self, question: str) -> dict[int, Checksum]:
+        found = self.snapshot.asked(question, "bucket STRING, n STRING, hashes STRING").collect()
+        return checksums_of([(row["bucket"], row["n"], row["hashes"]) for row in found])
 
     def rows(self, buckets: Collection[int]) -> DataFrame:
         """Return the rows of buckets."""
