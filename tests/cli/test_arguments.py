@@ -66,6 +66,8 @@ REFUSED = {
     "--path": NO_TEXTS,
     "--trigger": NO_TEXTS,
     "--resume": NO_TEXTS,
+    "--at": NO_NUMBERS,
+    "--sample": NO_NUMBERS,
 }
 # What looks odd, and is right: no command may end with a traceback, or with more than one line.
 TAKEN = {
@@ -158,8 +160,10 @@ def test_nonsense_is_one_line_of_error(command: str, name: str, ticdc_source: Co
         assert time.monotonic() - began < 2
 
 
-# `sync` needs a whole sync.toml to come so far.
-@pytest.mark.parametrize(("command", "name"), [each for each in ALL if each[1] in TAKEN and each[0] != "sync"])
+# `sync` and `audit` need a whole sync.toml to come so far.
+@pytest.mark.parametrize(
+    ("command", "name"), [each for each in ALL if each[1] in TAKEN and each[0] not in ("sync", "audit")]
+)
 def test_what_is_odd_and_right_is_taken(command: str, name: str, ticdc_source: Command) -> None:
     """A value that is in range comes as far as the broker, or what it names is refused in one line."""
     for value in TAKEN[name] if command in ("inspect", "doctor") or name not in SHARED else TAKEN[name][-1:]:
@@ -172,7 +176,7 @@ def test_what_is_odd_and_right_is_taken(command: str, name: str, ticdc_source: C
 
 def test_only_replay_takes_one_topic(ticdc_source: Command) -> None:
     """Commands that read take several topics, and the one that writes takes one."""
-    for command in COMMANDS.keys() - {"options", "doctor", "sync"}:
+    for command in COMMANDS.keys() - {"options", "doctor", "sync", "audit"}:
         assert call(ticdc_source, command, "--topic", "a, b ,").code == (2 if command == "replay" else 3)
 
 
@@ -230,7 +234,7 @@ def test_what_is_wrong_is_named_by_its_place(arguments: tuple[str, ...], message
     assert (done.code, done.out, done.err.strip()) == (2, "", f"error: {message}")
 
 
-@pytest.mark.parametrize("command", [each for each in COMMANDS if each not in ("options", "sync")])
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each not in ("options", "sync", "audit")])
 def test_each_command_warns_of_options_without_effect(command: str, ticdc_source: Command) -> None:
     """An option that a command does not use is one warning that names both, and no other option is."""
     refused = {"assign", "subscribePattern", "commitGroupOffsets"}
@@ -249,7 +253,7 @@ def test_each_command_warns_of_options_without_effect(command: str, ticdc_source
         assert done.err.count(f"warning: {said}") == 1, done.err
 
 
-@pytest.mark.parametrize("command", [each for each in COMMANDS if each not in ("options", "sync")])
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each not in ("options", "sync", "audit")])
 def test_each_command_warns_of_unknown_options(command: str, ticdc_source: Command) -> None:
     """`--conf` with a name without a meaning is one warning, as in a read."""
     done = call(ticdc_source, command, "--conf", "no.such.option=1")

@@ -82,6 +82,7 @@ def test_no_command_reaches_the_terminal(
         ("options", EVIL),
         ("sync", f"{tmp_path}/{EVIL}"),
         ("sync", *kafka, "--path", EVIL, "--format", EVIL),
+        ("audit", f"{tmp_path}/{EVIL}"),
         (EVIL,),
     ]
     with gzip.open(several, "wt") as text:

@@ -42,7 +42,7 @@ def keys(*rows: Row) -> list[str]:
 TYPES = {  # MySQL type: what is selected, what JDBC reads it as, what it becomes
     "int": ("`c`", "int32", "int32"),
     "mediumint unsigned": ("`c`", "int64", "int64"),
-    "float unsigned": ("`c`", "float", "float"),
+    "float unsigned": ("`c` * 1e0", "float", "float"),
     "bigint unsigned": ("`c`", "decimal128(20, 0)", "decimal128(20, 0)"),
     "decimal(20,4) unsigned": ("`c`", "decimal128(20, 4)", "decimal128(20, 4)"),
     "decimal(65,30)": ("CAST(`c` AS CHAR)", "string", "string"),

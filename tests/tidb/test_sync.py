@@ -203,6 +203,23 @@ def compared(folder: Path, at: int, tables: list[str], environment: dict[str, st
     return found
 
 
+def audited(folder: Path, environment: dict[str, str]) -> dict[str, dict[str, object]]:
+    """Return what `ticdc-source audit` finds of each table, and print what it shows a person."""
+    python = str(interpreter(ENGINE.pyspark))
+    shown = []
+    for more in (["--json"], []):
+        done = subprocess.run(
+            [python, "-m", "ticdc_source", "audit", "sync.toml", *more],
+            cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": python,
+                             "PYSPARK_DRIVER_PYTHON": python, **environment},
+            capture_output=True, text=True, check=False, timeout=SECONDS,
+        )  # fmt: skip
+        assert done.returncode == 2, done.stdout + done.stderr  # a log cannot be compared
+        shown.append(done.stdout)
+    print(shown[1])  # noqa: T201 (the evidence)
+    return {each["table"]: each for each in json.loads(shown[0])}
+
+
 def test_a_database_from_its_first_row(
     spark: "SparkSession", broker: Kafka, topic: Callable[..., str], tmp_path: Path,
     environment: dict[str, str], lives: list[Program],
@@ -290,6 +307,13 @@ def test_a_database_from_its_first_row(
                 assert its["kind"] == "log"
             assert (its["missing"], its["wrong"], its["no columns"], its["state"]) == (0, 0, [], "following"), table
             assert its["complete_since"] is not None, table
+        audits = audited(tmp_path, environment)
+        print(json.dumps({name: each["seconds"] for name, each in audits.items()}))  # noqa: T201 (the evidence)
+        logs = {f"{DATABASE}.keyless"}
+        assert {name: each["state"] for name, each in audits.items() if name not in logs} == {
+            f"{DATABASE}.{table}": "equal" for table in KEYS if table != "keyless"
+        }
+        assert all(each["rows_read"] == 0 for name, each in audits.items() if name not in logs)
         # A new table needs no load, but a sync that is started again cannot know that its CREATE comes.
         assert len({its["loaded_ts"] for table, its in found.items() if table != f"{DATABASE}.{MADE}"} - {None}) == 1
         print(f"{feed.sent} row events in {writer.rounds} rounds; tables {len(found)}")  # noqa: T201

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ticdc_source.cli.arguments import add_overrides, argument, count, file_path
+from ticdc_source.cli.arguments import argument, count, file_path
 from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
 from ticdc_source.cli.sync import config_of, table_patterns
 from ticdc_source.tso import utc
@@ -26,13 +26,12 @@ _DEFAULT_SAMPLE = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("file", nargs="?", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
-    add_overrides(parser)
+    parser.add_argument("file", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
     parser.add_argument(
         "--tables", type=argument(table_patterns), metavar="DB.TABLE[,…]", help="the tables, such as shop.*; all"
     )
     parser.add_argument(
-        "--at", type=argument(int), metavar="TSO", help="a TSO; by default the newest one of each table"
+        "--at", type=argument(count), metavar="TSO", help="a TSO; by default the newest one of each table"
     )
     parser.add_argument("--repair", action="store_true", help="give the rows that differ TiDB's values as of the TSO")
     parser.add_argument(
@@ -48,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ticdc_source.lakehouse.session import session_of  # noqa: PLC0415 (it imports pyspark)
 
     tables = [] if arguments.tables is None else [arguments.tables]
-    config = config_of(arguments, with_tables=False)
+    config = config_of(arguments.file, {})
     report = audit_sync(
         session_of(config),
         config,

@@ -88,35 +88,41 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.script:
         print(Path(__file__).resolve().with_name("submit") / "sync.py")  # noqa: T201 (it is made for a shell)
         return 0
-    config = config_of(arguments)
+    config = _config_of(arguments)
     return _show_status(config, arguments) if arguments.status else _sync(config, arguments)
 
 
-def config_of(arguments: argparse.Namespace, *, with_tables: bool = True) -> SyncConfig:
-    """Return the settings in the file, with the arguments that replace them.
+def _config_of(arguments: argparse.Namespace) -> SyncConfig:
+    given = overrides_of(arguments)
+    given |= {f"target.{name}": value for name in ("format", "path") if (value := getattr(arguments, name)) is not None}
+    given |= {name: value for name in ("checkpoint", "trigger") if (value := getattr(arguments, name)) is not None}
+    if arguments.tables is not None:
+        given["tables"] = [arguments.tables]
+    return config_of(arguments.file, given)
+
+
+def config_of(file: Path | None, given: dict[str, object]) -> SyncConfig:
+    """Return the settings in a file.
 
     Args:
-        arguments: those of a command.
-        with_tables: whether `--tables` replaces the tables of the sync.
+        file: the file; None if there is none.
+        given: what replaces those of the file, by section and key.
+
+    Raises:
+        OptionError: the file cannot be read, or is wrong.
     """
     from ticdc_source.lakehouse.sync_toml import read_toml  # noqa: PLC0415 (it imports pyspark)
 
-    given = overrides_of(arguments)
     text, folder = "", Path()
-    if arguments.file is not None:
+    if file is not None:
         try:
-            text, folder = arguments.file.read_text(encoding="utf-8"), arguments.file.parent
+            text, folder = file.read_text(encoding="utf-8"), file.parent
         except OSError as error:
-            msg = f"{arguments.file} cannot be read: {error.strerror}; `ticdc-source sync --example` prints one"
+            msg = f"{file} cannot be read: {error.strerror}; `ticdc-source sync --example` prints one"
             raise OptionError(msg) from None
         except UnicodeDecodeError:
-            msg = f"{arguments.file} is not UTF-8"
+            msg = f"{file} is not UTF-8"
             raise OptionError(msg) from None
-    places = {"target.format": "format", "target.path": "path", "checkpoint": "checkpoint", "trigger": "trigger"}
-    values = {key: getattr(arguments, name, None) for key, name in places.items()}
-    given |= {key: value for key, value in values.items() if value is not None}
-    if with_tables and arguments.tables is not None:
-        given["tables"] = [arguments.tables]
     return read_toml(text, given, folder)
 
 
