@@ -370,7 +370,7 @@ def test_imports_follow_the_layers() -> None:
             outside,
             "driver.load",
             "from pyspark.sql import types",
-            "imports pyspark.sql, which is only for audit, lakehouse",
+            "imports pyspark.sql, which is only for audit",
         ),
         (outside, "spark.source", "import pandas as pd", "imports pandas, which no layer may import"),
         (outside, "spark.source", "from . import errors", "write the whole name"),

@@ -62,6 +62,10 @@ def steps(
     spark.sql(f"UPDATE {target} SET name = concat(name, ' ') WHERE id IN (7, 8)")  # noqa: S608 (a test's own)
     spark.sql(f"DELETE FROM {target} WHERE id = 11")  # noqa: S608 (a test's own)
     extra.writeTo(target).append()
+    by_hand = extra.withColumn("id", F.lit(100_013).cast("bigint")).withColumn("_sequence", F.lit(None))
+    by_hand.withColumn("_sequence", by_hand["_sequence"].cast(extra.schema["_sequence"].dataType)).writeTo(
+        target
+    ).append()
     found["damaged"] = audited()
     found["repaired"] = audited(repair=True)
     found["again"] = audited()

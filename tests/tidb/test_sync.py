@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conftest import ROOT, Kafka
+from tests.conftest import QUICK_JAVA, ROOT, Kafka
 from tests.spark.restarts import Program, State, forget_an_empty_checkpoint, offset_of
 from tests.tidb.changefeed import Changefeed
 from tests.tidb.server import driver_jars, missing, running
@@ -211,7 +211,8 @@ def audited(folder: Path, environment: dict[str, str]) -> dict[str, dict[str, ob
         done = subprocess.run(
             [python, "-m", "ticdc_source", "audit", "sync.toml", *more],
             cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": python,
-                             "PYSPARK_DRIVER_PYTHON": python, **environment},
+                             "PYSPARK_DRIVER_PYTHON": python, **environment,
+                             "JDK_JAVA_OPTIONS": f"{QUICK_JAVA} -XX:ReservedCodeCacheSize=240m"},
             capture_output=True, text=True, check=False, timeout=SECONDS,
         )  # fmt: skip
         assert done.returncode == 2, done.stdout + done.stderr  # a log cannot be compared

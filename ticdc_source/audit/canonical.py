@@ -1,6 +1,6 @@
-"""The canonical text of a value, in TiDB's SQL and in Spark's: two values are equal if and only if their texts are.
+"""The canonical text of a value, in TiDB's SQL and in Spark's: different values have different texts.
 
-The texts are in `FORMS`. TiDB runs with `time_zone = '+00:00'`, and Spark's session must have the time zone UTC and
+`FORMS` describes the texts. TiDB runs with `time_zone = '+00:00'`, and Spark's session must have the time zone UTC and
 ANSI mode.
 """
 
@@ -41,51 +41,51 @@ __all__ = [
 FORMS: dict[str, str] = {
     "integers, `YEAR`, `BIT`": "decimal digits",
     "`DECIMAL`": "decimal digits, without zeros at the end of the fraction",
-    "`FLOAT`, `DOUBLE`": "all 53 bits and the exponent; `-0` is not `0`",
-    "`DATE`, `DATETIME`": "MySQL's text, without zeros at the end of the fraction; NULL for zero and invalid dates",
+    "`FLOAT`, `DOUBLE`": "decimal digits; hashed as the exponent and 53 bits. `-0` is not `0`",
+    "`DATE`, `DATETIME`": "MySQL's text, without zeros at the end of the fraction; invalid dates count as NULL",
     "`TIMESTAMP`": "the same, in UTC",
-    "`TIME`": "MySQL's text, with six digits of a second",
-    "`CHAR`, `VARCHAR`, `TEXT`": "the characters, whatever the collation",
-    "`ENUM`, `SET`": "the labels; their numbers if the target has numbers",
+    "`TIME`": "MySQL's text, with six fractional digits",
+    "`CHAR`, `VARCHAR`, `TEXT`": "the characters, compared byte by byte: `a` is not `A`",
+    "`ENUM`, `SET`": "the label, or its number if the target stores numbers",
     "`BINARY`, `VARBINARY`, `BLOB`": "hexadecimal digits",
     "`JSON`": "MySQL's text of the document",
     "`VECTOR`": "MySQL's text of the numbers; `-0` is `0`",
 }
 
-HASH_BITS = 60  # at most, of the hash of a row
+HASH_BITS = 60  # more than a hash of a row has: it is below 10 to the 18th
 _DIGITS = 18  # of MD5; as decimal digits they fit into a BIGINT
-_LETTERS, _THEIR_DIGITS = "abcdef", "012345"
+_LETTERS, _DIGITS_FOR_LETTERS = "abcdef", "012345"
 _LARGEST_EXPONENT = 1023  # of a double
-_NULL = "N"  # no text of a value that has no length before it
+_NULL = "N"  # stands for NULL: no text without a length before it is so
 _FRACTION_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedColumn:
-    """A column that TiDB and a target have.
+    """A column that both TiDB and the target have.
 
     Attributes:
         name: its name in TiDB.
         value: the target's column, as Spark's SQL.
         tidb: its canonical text, as TiDB's SQL.
         spark: the target's canonical text, as Spark's SQL.
-        again: Spark's SQL that makes TiDB's text equal to that of an equal value of the target, with `{}` for the
-            text; "" if it is equal already.
-        hashed: what is hashed instead of the texts, as TiDB's SQL and as Spark's; () if these are.
-        any_text: whether the text may have any character.
+        rewritten: Spark's SQL that rewrites TiDB's text, `{}`, as Spark writes an equal value; "" if both write it
+            alike.
+        hashed: what is hashed instead of the texts, as TiDB's SQL and as Spark's; () if the texts are.
+        any_text: whether the text may have any character, commas included, and so needs its length before it.
     """
 
     name: str
     value: str
     tidb: str
     spark: str
-    again: str = ""
+    rewritten: str = ""
     hashed: tuple[str, str] | tuple[()] = ()
     any_text: bool = False
 
     @property
     def part_in_tidb(self) -> str:
-        """The text as a part of the text of a row, which is never NULL."""
+        """The column's part of a row's text: never NULL."""
         text = self.hashed[0] if self.hashed else self.tidb
         text = f"CONCAT(LENGTH({text}), ':', {text})" if self.any_text else text
         return f"IFNULL({text}, '{_NULL}')"
@@ -99,12 +99,13 @@ class ComparedColumn:
 
 
 def row_hash_in_tidb(columns: Iterable[ComparedColumn]) -> str:
-    """Return TiDB's SQL for the hash of a row: below 10 to the 18th, some 57 bits.
+    """Return TiDB's SQL for the hash of a row, below 10 to the 18th: collisions are as likely as with 57 bits.
 
-    The digits of MD5 are made decimal by REPLACE: TiDB computes CONV one row after another, and with it all the rest.
+    REPLACE makes the hexadecimal digits decimal. CONV is shorter, but TiDB would then evaluate the whole expression row
+    by row.
     """
     digits = f"LEFT(MD5({row_text_in_tidb(columns)}), {_DIGITS})"
-    for letter, digit in zip(_LETTERS, _THEIR_DIGITS, strict=True):
+    for letter, digit in zip(_LETTERS, _DIGITS_FOR_LETTERS, strict=True):
         digits = f"REPLACE({digits}, '{letter}', '{digit}')"
     return f"CAST({digits} AS UNSIGNED)"
 
@@ -112,7 +113,7 @@ def row_hash_in_tidb(columns: Iterable[ComparedColumn]) -> str:
 def row_hash_in_spark(columns: Iterable[ComparedColumn]) -> str:
     """Return Spark's SQL for the hash of a row, a bigint."""
     digits = f"substr(md5(CAST({row_text_in_spark(columns)} AS BINARY)), 1, {_DIGITS})"
-    return f"CAST(translate({digits}, '{_LETTERS}', '{_THEIR_DIGITS}') AS BIGINT)"
+    return f"CAST(translate({digits}, '{_LETTERS}', '{_DIGITS_FOR_LETTERS}') AS BIGINT)"
 
 
 def row_text_in_tidb(columns: Iterable[ComparedColumn]) -> str:
@@ -151,8 +152,8 @@ def compared_column(column: SnapshotColumn, stored: str, type_: DataType) -> Com
         case "datetime" | "timestamp":
             if is_text:
                 return ComparedColumn(column.name, mine, as_char, mine)
-            text, again = _moment(column.type, name, type_)
-            return ComparedColumn(column.name, mine, text, as_string, again)
+            text, rewritten = _moment(column.type, name, type_)
+            return ComparedColumn(column.name, mine, text, as_string, rewritten)
         case "time":
             text = _time_of_text(mine) if is_text else _time_of_micros(mine)
             return ComparedColumn(column.name, mine, f"CAST(CAST({name} AS TIME({_FRACTION_DIGITS})) AS CHAR)", text)
@@ -163,9 +164,9 @@ def compared_column(column: SnapshotColumn, stored: str, type_: DataType) -> Com
         case "vector" if not is_text:
             numbers = _plain_number("CAST(x AS STRING)")
             start, end = "'[' || array_join(transform(", f", x -> {numbers}), ',') || ']'"
-            again = f"{start}from_json({{}}, 'array<float>'){end}"
+            rewritten = f"{start}from_json({{}}, 'array<float>'){end}"
             return ComparedColumn(
-                column.name, mine, _without_minus_zero(as_char), f"{start}{mine}{end}", again, any_text=True
+                column.name, mine, _without_minus_zero(as_char), f"{start}{mine}{end}", rewritten, any_text=True
             )
         case "text" if isinstance(type_, BinaryType):
             return ComparedColumn(column.name, mine, f"HEX(CONVERT({name} USING utf8mb4))", f"hex({mine})")
@@ -182,7 +183,7 @@ def compared_column(column: SnapshotColumn, stored: str, type_: DataType) -> Com
 
 
 def _number(column: SnapshotColumn, stored: str, type_: DataType) -> ComparedColumn:
-    """Return how a number of base ten is compared."""
+    """Return how an integer, a DECIMAL or a YEAR is compared."""
     name, mysql = quote(column.name), column.type
     text = f"CAST({name} AS CHAR)"
     if mysql.name == "year":
@@ -200,22 +201,22 @@ def _number(column: SnapshotColumn, stored: str, type_: DataType) -> ComparedCol
 def _binary_fraction(column: SnapshotColumn, stored: str, text: str, type_: DataType) -> ComparedColumn:
     """Return how a FLOAT or a DOUBLE is compared: by its text in Java, and hashed as its exponent and 53 bits.
 
-    Their texts differ: Java may write a digit more than the fewest that give the same number.
+    Their texts differ: Java may write more digits than are needed.
     """
-    again = f"CAST(CAST({{}} AS {type_.simpleString()}) AS STRING)"
+    rewritten = f"CAST(CAST({{}} AS {type_.simpleString()}) AS STRING)"
     name = f"{quote(column.name)} * 1e0"
     hashed = []
     for number, zero, integer in ((name, text, "SIGNED"), (f"CAST({stored} AS DOUBLE)", None, "BIGINT")):
-        # A logarithm that is too small by its last digit would be another exponent.
+        # If LOG2 is a little too small, FLOOR gives the wrong exponent: hence 1e-9.
         exponent = f"LEAST(CAST(FLOOR(LOG2(ABS({number})) + 1e-9) AS {integer}), {_LARGEST_EXPONENT})"
         bits = f"CAST({number} / POW(2, {exponent}) * {1 << 53} AS {integer})"
         of_zero = zero or f"IF(startswith(CAST({stored} AS STRING), '-'), '-0', '0')"
         hashed.append(f"IF({number} = 0, {of_zero}, CONCAT({exponent}, ':', {bits}))")
-    return ComparedColumn(column.name, stored, text, f"CAST({stored} AS STRING)", again, (hashed[0], hashed[1]))
+    return ComparedColumn(column.name, stored, text, f"CAST({stored} AS STRING)", rewritten, (hashed[0], hashed[1]))
 
 
 def _digits(stored: str, type_: DataType) -> str:
-    """Return Spark's SQL for the digits of a number that is exact, or is text."""
+    """Return Spark's SQL for the digits of an exact number, or of one that is stored as text."""
     if isinstance(type_, BooleanType):
         return f"CASE {stored} WHEN true THEN '1' WHEN false THEN '0' END"
     text = f"CAST({stored} AS STRING)"
@@ -228,9 +229,9 @@ def _digits(stored: str, type_: DataType) -> str:
 
 
 def _moment(mysql: ColumnType, name: str, type_: DataType) -> tuple[str, str]:
-    """Return TiDB's SQL for the text of a moment, and Spark's that makes it NULL if the target cannot have it.
+    """Return TiDB's SQL for the text of a moment, and Spark's that turns invalid dates into NULL.
 
-    To look for days such as 30 February would cost TiDB more than all else, so these are NULL only in the second.
+    Finding 30 February in TiDB would cost more than everything else, so only Spark does.
     """
     text = f"CAST({name} AS CHAR)"
     if mysql.length:
@@ -255,7 +256,10 @@ def _time_of_text(stored: str) -> str:
 
 
 def _without_minus_zero(vector: str) -> str:
-    """Return TiDB's SQL for the text of a vector in which nearly every `-0` is `0`, as in what is read of it."""
+    """Return TiDB's SQL for the text of a vector with `-0` as `0`.
+
+    REPLACE misses the second of two neighbours; `rewritten` corrects that.
+    """
     for before, after in (",,", "[,", ",]", "[]"):
         vector = f"REPLACE({vector}, '{before}-0{after}', '{before}0{after}')"
     return vector

@@ -60,12 +60,12 @@ def differing_rows(
         newer: the texts of keys, in a column `k`, that changed since, and of which the target no longer has the row.
     """
     names = comparison.names
-    again = [
-        F.expr(column.again.replace("{}", name)).alias(name) if column.again else F.col(name)
+    rewritten = [
+        F.expr(column.rewritten.replace("{}", name)).alias(name) if column.rewritten else F.col(name)
         for column, name in zip(comparison.columns, names, strict=True)
     ]
-    asked = tidb.rows(buckets).localCheckpoint()  # TiDB is asked once
-    theirs = asked.select(KEY, *again)
+    asked = tidb.rows(buckets)
+    theirs = asked.select(KEY, *rewritten)
     if newer is not None:
         theirs = theirs.join(newer, KEY, "left_anti")
     theirs = theirs.select(KEY, F.lit(1).alias(NUMBER), *(F.col(name).alias(f"t{name[1:]}") for name in names))

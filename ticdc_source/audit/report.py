@@ -45,14 +45,15 @@ class TableAudit:
         buckets: how many buckets of rows were compared; 0 if all rows together have the same checksum.
         differing_buckets: how many of them have not the same rows on both sides.
         rows_read: how many rows TiDB sent to tell what differs.
-        newer: how many keys changed after `at`, so that the target no longer has what they were; they are left out.
+        newer: how many rows changed after `at`, and are left out; counted only if anything differs.
         missing: how many rows the target lacks.
         extra: how many rows it has that TiDB has not.
         changed: how many rows have other values.
         columns: how many values differ in each column that has such.
-        missing_columns: the columns of TiDB that the target lacks.
+        missing_columns: the columns of TiDB that have values, and that the target lacks.
         differences: a sample of the rows that differ.
-        repaired: how many rows were repaired.
+        repaired: how many rows were repaired; `state` and `version` are then those after the repair, and the numbers
+            those before it.
         seconds: how long it took.
     """
 

@@ -21,6 +21,7 @@ from ticdc_source.audit.canonical import (
     row_text_in_spark,
     row_text_in_tidb,
 )
+from ticdc_source.snapshots.queries import quote
 
 __all__ = ["BUCKETS", "KEY", "Checksum", "Comparison", "Side", "SparkSide", "TiDBQueries", "checksums_of"]
 
@@ -104,6 +105,11 @@ class TiDBQueries:
         condition = self.condition(buckets)
         where = f" WHERE {condition}" if condition else ""
         return f"(SELECT {key} AS {KEY}, {texts} FROM {self.table}{where}) AS differing"  # noqa: S608
+
+    def values_of(self, columns: Sequence[str], names: Sequence[str]) -> str:
+        """Return the question in how many rows columns are not NULL; the answer has the names."""
+        counts = (f"COUNT({quote(column)}) AS {name}" for column, name in zip(columns, names, strict=True))
+        return f"(SELECT {', '.join(counts)} FROM {self.table}) AS counted"  # noqa: S608
 
     def condition(self, buckets: Collection[int]) -> str:
         """Return TiDB's SQL that is true of the rows of buckets; "" if these are all."""

@@ -1,13 +1,13 @@
-"""`audit_table`: a target that `merge_into` keeps, compared with its table in TiDB at a TSO that its commits record.
+"""`audit_table`: compare a target of `merge_into` with its table in TiDB, as of a TSO up to which it is complete.
 
-Both sides are fixed: TiDB is read as of the TSO, and the target as of one version, so changes meanwhile do not matter.
+Both sides are fixed: TiDB is read as of the TSO, and the target at one version, so changes meanwhile do not matter.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.audit.canonical import columns_of, row_text_in_spark
-from ticdc_source.audit.differences import Differences, differing_buckets, differing_rows
+from ticdc_source.audit.differences import EXTRA, KIND, NUMBER, Differences, differing_buckets, differing_rows
 from ticdc_source.audit.repair import repairing_changes
 from ticdc_source.audit.report import TableAudit
 from ticdc_source.audit.sides import KEY, Checksum, Comparison, SparkSide, TiDBQueries, checksums_of
@@ -29,6 +29,7 @@ from ticdc_source.targets.merge import DELETES, KEYS, PREFIX, TABLE, merge_into
 from ticdc_source.targets.sessions import configured, in_thread, own_session
 from ticdc_source.targets.sql_targets import existing_target
 from ticdc_source.targets.target import Target, quoted
+from ticdc_source.targets.target_ddl import TRUNCATED_TS
 from ticdc_source.tso import utc
 
 __all__ = ["SETTINGS", "VERIFIED", "TiDBSide", "audit_table"]
@@ -36,8 +37,8 @@ __all__ = ["SETTINGS", "VERIFIED", "TiDBSide", "audit_table"]
 Result = TypeVar("Result")
 
 VERIFIED = "ticdc.verified_ts"  # the property of a target: the TSO at which its last equal audit compared it
-_REPAIR = "repair-"  # begins the app_id of the commit of a repair; the TSO follows
-_METADATA_PREFIX = "__ticdc_"  # of frames that nobody else sees: a column of the table may be called _sequence
+_REPAIR = "repair-"  # prefix of a repair's app_id; the TSO follows
+_METADATA_PREFIX = "__ticdc_"  # for internal frames: a table may itself have a column `_sequence`
 SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 
 
@@ -51,17 +52,23 @@ def audit_table(
     repair: bool = False,
     sample: int = 20,
 ) -> TableAudit:
-    """Compare a target of `merge_into` with its table in TiDB, at one TSO; what prevents it is in the result.
+    """Compare a target with its table in TiDB.
 
     Args:
         spark: the session, with MySQL's JDBC driver among its jars.
         name: the name of the target, as `merge_into` takes it.
         tidb: where TiDB is.
         at: the TSO; by default the newest one up to which the target is known to be complete.
-        complete: a TSO up to which the caller knows that the target is complete, if its commits record an older one: a
-            table without changes has no commits.
-        repair: whether the rows that differ get TiDB's values as of the TSO.
-        sample: how many rows that differ the report has at most.
+        complete: a later TSO up to which the caller knows the target to be complete: a table without changes has no new
+            commits.
+        repair: whether rows that differ get TiDB's values as of the TSO.
+        sample: the largest number of rows that differ in the result.
+
+    Returns:
+        What was found. If the target cannot be compared, its state is `unknown`, and `reason` says why.
+
+    Raises:
+        OptionError: `at` is no TSO.
     """
     if at is not None:
         check_tso(at)
@@ -71,8 +78,7 @@ def audit_table(
         with own_session(spark) as own, configured(own, SETTINGS):
             target = _opened(own, name)
             table = target.properties().get(TABLE, "")
-            moment = _Moment.of(target, at, complete)
-            audited = _TableAudit.of(target, tidb, moment)
+            audited = _TableAudit.of(target, tidb, _Moment.of(target, at, complete))
             found = audited.run(sample)
             if repair and audited.differences is not None:
                 found = audited.repair(found, tidb)
@@ -80,64 +86,68 @@ def audit_table(
                 verified = {VERIFIED: str(found.at)}
                 retried(lambda: target.set_properties(verified))
             target.refresh(spark)
-    except TiCDCSourceError as error:
-        found = TableAudit(table=table, target=name, state="unknown", reason=str(error))
+    except Exception as error:  # noqa: BLE001 (of the engine, Py4J, a store: the other tables are compared all the same)
+        reason = str(error) if isinstance(error, TiCDCSourceError) else str(error).partition("\n")[0]
+        found = TableAudit(table=table, target=name, state="unknown", reason=reason)
     return replace(found, seconds=round(time.monotonic() - began, 3))
 
 
 def _opened(spark: SparkSession, name: str) -> Target:
     target = existing_target(spark, name)
     if target is None:
-        msg = f"There is no table {name}"
+        msg = f"The target {name} does not exist"
         raise TargetError(msg)
     properties = target.properties()
     if LOG in properties:
-        msg = f"{name} is a log: it has every change as often as it came, so nothing says which rows TiDB must have"
+        msg = f"{name} is a log: it holds changes, and not the rows that the table has now, so it cannot be compared"
         raise TargetError(msg)
     if KEYS not in properties or PREFIX not in properties:
-        msg = f"{name} is not a table that merge_into created, or it has had no rows yet: nothing says what its key is"
+        msg = f"{name} was not made by merge_into, or has had no rows yet, so its key is not known"
         raise TargetError(msg)
     return target
 
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """A version of a target, and the TSO at which it is compared."""
+    """A version of a target, and the TSO as of which it is compared."""
 
     version: int
     at: int
 
     @staticmethod
     def of(target: Target, at: int | None, complete: int | None) -> _Moment:
-        """Choose them.
+        """Choose the version and the TSO.
 
         Raises:
-            TargetError: no version is known to be complete up to the TSO.
+            TargetError: no version is known to be complete up to the TSO, or the rows of that moment are gone.
         """
         commits = target.commits()
-        newest = commits[0].version
-        known: list[tuple[int, int]] = []  # versions and up to which TSO they are complete, the oldest first
+        newest, last = commits[0].version, 0
+        known: list[tuple[int, int]] = []  # (version, TSO up to which it is complete), oldest first
         for commit in reversed(commits):
-            resolved = max(commit.facts.resolved_ts or 0, known[-1][1] if known else 0)
-            known.append((commit.version, resolved))
-        known[-1] = (newest, max(known[-1][1], complete or 0))
-        last = known[-1][1]
+            last = max(commit.facts.resolved_ts or 0, last)
+            known.append((commit.version, last))
+        last = max(last, complete or 0)
+        known[-1] = (newest, last)
         if not last:
             msg = (
-                f"Nothing says up to which TSO {target.name} is complete: the changefeed sends no watermarks, or the "
-                "table has had bad records"
+                f"It is not known up to which TSO {target.name} is complete: the changefeed sends no watermarks, the "
+                "table has bad records, or merge_into was not given resolved_ts. Load the table again, or give complete"
             )
             raise TargetError(msg)
-        if at is None:
-            return _Moment(newest, last)
-        version = next((version for version, resolved in known if resolved >= at), None)
-        if version is None:
+        version = newest if at is None else next((version for version, resolved in known if resolved >= at), None)
+        if version is None or (at is not None and at > last):
             msg = (
-                f"{target.name} is complete up to TSO {last} ({utc(last)}), and at={at} ({utc(at)}) is later: wait "
-                "until the changes have come, or give an earlier TSO"
+                f"{target.name} is complete up to TSO {last} ({utc(last)}), and {at} ({utc(at)}) is later: run the "
+                "sync until it has come so far, or give an earlier TSO"
             )
             raise TargetError(msg)
-        return _Moment(version, at)
+        moment = _Moment(version, at or last)
+        emptied = int(target.properties().get(TRUNCATED_TS, 0))
+        if version == newest and emptied > moment.at:
+            msg = f"DDL has emptied {target.name} at {utc(emptied)}, after TSO {moment.at}: audit it again later"
+            raise TargetError(msg)
+        return moment
 
 
 class _TableAudit:
@@ -154,22 +164,34 @@ class _TableAudit:
             rows.table.columns, {field.name: field.dataType for field in self._frame.schema}
         )
         names = {column.name.lower(): column for column in compared}
-        keys = [names.get(key.lower()) for key in json.loads(properties[KEYS])]
-        if None in keys:
-            msg = f"The key of {target.name} is {properties[KEYS]}, and {rows.table.name} in TiDB has no such column"
+        keys = {key: names.get(key.lower()) for key in json.loads(properties[KEYS])}
+        lost = [key for key, column in keys.items() if column is None]
+        if lost:
+            msg = f"{lost[0]} is a key column of {target.name}, and {rows.table.name} in TiDB has no such column"
             raise SchemaError(msg)
         self.differences: Differences | None = None
         self._differing: set[int] = set()
-        self._comparison = Comparison(compared, tuple(key for key in keys if key is not None))
+        self._comparison = Comparison(compared, tuple(key for key in keys.values() if key is not None))
 
     @staticmethod
     def of(target: Target, tidb: TiDBAddress, moment: _Moment) -> _TableAudit:
-        """Ask TiDB what the table was at the moment."""
+        """Read the definition of the table from TiDB, as of the TSO.
+
+        Raises:
+            TargetError: the target does not say which table it is of, or TiDB no longer has that moment.
+        """
         table = target.properties().get(TABLE, "")
         if not table:
-            msg = f"{target.name} does not say of which table in TiDB it is: it has no property {TABLE}"
+            msg = f"{target.name} has no property {TABLE}, which names its table in TiDB"
             raise TargetError(msg)
-        gc_state_of(target.spark, tidb, moment.at).check()
+        gc = gc_state_of(target.spark, tidb, moment.at)
+        if not gc.is_inside:
+            msg = (
+                f"{target.name} is known to be complete up to {utc(moment.at)}, and TiDB may have removed rows of that "
+                f"time: its GC safe point is {utc(gc.safe_point)}. Run the sync, and then the audit at once; or let "
+                "TiDB keep the past for longer: SET GLOBAL tidb_gc_life_time = '24h'"
+            )
+            raise TargetError(msg)
         rows = SnapshotRows.of(target.spark, tidb, table, at=moment.at, metadata_column_prefix=_METADATA_PREFIX)
         return _TableAudit(target, rows, moment)
 
@@ -178,23 +200,24 @@ class _TableAudit:
         comparison = self._comparison
         ours = SparkSide(self._current(), comparison)
         theirs = TiDBSide(self._rows, comparison)
-        its_total, my_total = self._both(theirs.total, ours.total)
+        total_in_tidb, total = self._both(theirs.total, ours.total)
+        missing_columns = theirs.with_values(self._missing_columns)
         found = TableAudit(
             table=str(self._rows.table.name),
             target=self._target.name,
-            state="different" if self._missing_columns else "equal",
+            state="different" if missing_columns else "equal",
             at=self._moment.at,
             version=self._moment.version,
-            rows=its_total.rows,
-            target_rows=my_total.rows,
-            cells=its_total.rows * len(comparison.columns),
-            missing_columns=self._missing_columns,
+            rows=total_in_tidb.rows,
+            target_rows=total.rows,
+            cells=total_in_tidb.rows * len(comparison.columns),
+            missing_columns=missing_columns,
         )
-        if its_total == my_total:
+        if total_in_tidb == total:
             return found
-        its, mine = self._both(theirs.buckets, ours.buckets)
-        differing = differing_buckets(its, mine)
-        found = replace(found, buckets=len(its.keys() | mine.keys()), differing_buckets=len(differing))
+        in_tidb, in_target = self._both(theirs.buckets, ours.buckets)
+        differing = differing_buckets(in_tidb, in_target)
+        found = replace(found, buckets=len(in_tidb.keys() | in_target.keys()), differing_buckets=len(differing))
         newer = self._newer()
         differences = differing_rows(comparison, theirs, ours, differing, newer)
         counts = differences.counts
@@ -202,7 +225,7 @@ class _TableAudit:
             self.differences, self._differing = differences, differing
         return replace(
             found,
-            state="different" if counts or self._missing_columns else "equal",
+            state="different" if counts or missing_columns else "equal",
             rows_read=differences.rows_read,
             newer=newer.count(),
             missing=counts.get("missing", 0),
@@ -213,14 +236,14 @@ class _TableAudit:
         )
 
     def _both(self, theirs: Callable[[], Result], ours: Callable[[], Result]) -> tuple[Result, Result]:
-        """Return what TiDB and Spark compute at the same time."""
+        """Run both at the same time, and return both results."""
         with ThreadPoolExecutor(1, thread_name_prefix="audit") as threads:
             asked = threads.submit(in_thread(self._target.spark, theirs))
-            mine = ours()
-            return asked.result(), mine
+            found = ours()
+            return asked.result(), found
 
     def repair(self, found: TableAudit, tidb: TiDBAddress) -> TableAudit:
-        """Merge TiDB's values of the rows that differ, and compare again."""
+        """Repair, and compare again. State and version are those after the repair, and the numbers those before it."""
         assert self.differences is not None  # noqa: S101 (for mypy)
         changes = repairing_changes(
             self._rows, self._comparison, self.differences.frame, self._differing, self._current()
@@ -229,16 +252,20 @@ class _TableAudit:
         retried(lambda: merge_into(changes, self._target.name, app_id=writer))
         newest = replace(self._moment, version=self._target.commits()[0].version)
         again = _TableAudit.of(self._target, tidb, newest).run(0)
-        rows = sum(self.differences.counts.values())
+        is_repaired = f"{KIND} <> '{EXTRA}' OR {NUMBER} = 1"  # a key that is there twice stays so
+        rows = self.differences.frame.where(is_repaired).count()
         return replace(found, state=again.state, version=again.version, repaired=rows)
 
     def _current(self) -> DataFrame:
-        """Return the rows of the target that have not changed since the TSO."""
-        rows = self._frame.where(f"{self._sequence} <= {self._moment.at}")
-        return rows if self._deleted is None else rows.where(f"NOT {self._deleted}")
+        """Return the rows that are not deleted, and have not changed since the TSO.
+
+        A row that somebody has added by hand may have neither a `_sequence` nor `_is_deleted`.
+        """
+        rows = self._frame.where(f"coalesce({self._sequence}, 0) <= {self._moment.at}")
+        return rows if self._deleted is None else rows.where(f"NOT coalesce({self._deleted}, false)")
 
     def _newer(self) -> DataFrame:
-        """Return the keys that changed after the TSO."""
+        """Return the keys of rows that were changed or deleted after the TSO."""
         key = F.expr(row_text_in_spark(self._comparison.keys)).alias(KEY)
         newer = self._frame.where(f"{self._sequence} > {self._moment.at}").select(key)
         tombstones = self._target.deleted_keys()
@@ -249,7 +276,7 @@ class _TableAudit:
 
 @dataclass(frozen=True, slots=True)
 class TiDBSide:
-    """The rows of TiDB."""
+    """TiDB's side of an audit."""
 
     snapshot: SnapshotRows
     comparison: Comparison
@@ -267,10 +294,20 @@ class TiDBSide:
         return self._checksums(self._queries.buckets())
 
     def _checksums(self, question: str) -> dict[int, Checksum]:
-        found = self.snapshot.asked(question, "bucket STRING, n STRING, hashes STRING").collect()
+        found = self.snapshot.answer(question, "bucket STRING, n STRING, hashes STRING").collect()
         return checksums_of([(row["bucket"], row["n"], row["hashes"]) for row in found])
 
     def rows(self, buckets: Collection[int]) -> DataFrame:
-        """Return the rows of buckets."""
+        """Return the rows of the given buckets."""
         texts = ", ".join(f"{name} STRING" for name in (KEY, *self.comparison.names))
-        return self.snapshot.asked(self._queries.rows(buckets), texts)
+        return self.snapshot.answer(self._queries.rows(buckets), texts)
+
+    def with_values(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns that have a value in any row: a target gets a column with its first value."""
+        if not columns:
+            return ()
+        names = [f"n{number}" for number in range(len(columns))]
+        answer = self.snapshot.answer(
+            self._queries.values_of(columns, names), ", ".join(f"{one} BIGINT" for one in names)
+        )
+        return tuple(column for column, count in zip(columns, answer.collect()[0], strict=True) if count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
@@ -12,6 +13,7 @@ from ticdc_source.audit.table_audit import audit_table
 from ticdc_source.errors import OptionError
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.database_sync import statuses_of
+from ticdc_source.lakehouse.redaction import Redaction
 from ticdc_source.lakehouse.status import TableStatus
 from ticdc_source.lakehouse.tidb_config import TiDBConfig
 from ticdc_source.options.parsers import tables as table_patterns
@@ -99,11 +101,14 @@ def audit_sync(
         msg = f"The sync has no table {', '.join(tables)}" if tables else "The sync has no tables yet: run it first"
         raise OptionError(msg)
     tidb = config.tidb.address
+    redaction = Redaction(config.source, {**config.spark, **tidb.given()}, config.secret_spark)
 
     def one(status: TableStatus) -> TableAudit:
         found = audit_table(
             spark, status.target, tidb=tidb, at=at, complete=status.resolved_ts, repair=repair, sample=sample
         )
+        if found.reason is not None:
+            found = replace(found, reason=redaction.text(found.reason))
         on_table(found)
         return found
 

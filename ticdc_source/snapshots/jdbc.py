@@ -292,14 +292,17 @@ class SnapshotRows:
         ]
         return read.select(*metadata, *data, *kept)
 
-    def asked(self, dbtable: str, read_as: str) -> DataFrame:
-        """Return TiDB's answer to a question about the same moment.
+    def answer(self, dbtable: str, read_as: str) -> DataFrame:
+        """Return TiDB's answer to a question about the same moment; it is asked once.
 
         Args:
             dbtable: the question, as a `dbtable` of Spark's JDBC source.
             read_as: the types of its columns, as `customSchema` has them.
+
+        Raises:
+            TiCDCSourceError: TiDB cannot be read.
         """
-        return self._jdbc.frame(dbtable, customSchema=read_as)
+        return self._jdbc.computed(dbtable, customSchema=read_as)
 
     def by_column(
         self, name: str, partitions: int | None, bounds: tuple[int | None, int | None] = (None, None)
@@ -395,6 +398,9 @@ class _Jdbc:
             pairs = (frames[start : start + 2] for start in range(0, len(frames), 2))
             frames = [reduce(DataFrame.union, pair) for pair in pairs]
         return frames[0]
+
+    def computed(self, dbtable: str, **options: str) -> DataFrame:
+        return self._do(self.frame(dbtable, **options).localCheckpoint)
 
     def rows(self, dbtable: str, **options: str) -> list[Row]:
         return self._do(self.frame(dbtable, **options).collect)

@@ -48,7 +48,8 @@ def _clauses(upsert: Upsert) -> str:
     own = {quoted(upsert.sequence): "s.seq"} | ({} if upsert.deleted is None else {quoted(upsert.deleted): "s.gone"})
     if upsert.committed_at is not None:
         own[quoted(upsert.committed_at)] = "timestamp_millis(shiftright(s.seq.commit_ts, 18))"
-    newer = f"WHEN MATCHED AND s.seq > t.{quoted(upsert.sequence)}"
+    # A row that somebody has added by hand may have no sequence.
+    newer = f"WHEN MATCHED AND (s.seq > t.{quoted(upsert.sequence)}) IS NOT FALSE"
     special = f"{newer} AND s.gone THEN DELETE" if upsert.removes else f"{newer} AND s.bare THEN UPDATE SET {_set(own)}"
     absent = f"WHEN NOT MATCHED{' AND NOT s.gone' if upsert.removes else ''}"
     inserted = {**keys, **values, **own}
