@@ -59,11 +59,13 @@ class RecordedSide:
 
     def rows(self, buckets: Collection[int]) -> "DataFrame":
         """Return the rows of buckets."""
-        names = ("k", *self._comparison.names)
+        from ticdc_source.audit.sides import KEY
+
+        names = (KEY, *self._comparison.names)
         rows = [tuple(row[name] for name in names) for row in self.answers["rows"]]
         schema = ", ".join(f"{name} STRING" for name in names)
         chosen = self._spark.createDataFrame(rows, schema)
-        bucket = f"crc32(CAST(k AS BINARY)) % {self._comparison.buckets}"
+        bucket = f"crc32(CAST({KEY} AS BINARY)) % {self._comparison.buckets}"
         return chosen.where(f"{bucket} IN ({', '.join(map(str, buckets))})")
 
 

@@ -96,7 +96,7 @@ def test_rows_that_changed_since_are_left_out(
     from ticdc_source.audit.differences import differing_buckets, differing_rows
     from ticdc_source.audit.sides import KEY, SparkSide
 
-    newer = rows.limit(1).selectExpr("CAST(id AS STRING) AS k").localCheckpoint()
+    newer = rows.limit(1).selectExpr(f"CAST(id AS STRING) AS {KEY}").localCheckpoint()
     key = newer.first()
     assert key is not None
     ours, theirs = SparkSide(rows.where(f"id <> {key[KEY]}"), comparison), RecordedSide(spark, comparison)

@@ -18,6 +18,8 @@ from ticdc_source.audit.report import AuditReport
 from ticdc_source.lakehouse import TiDBConfig, append_log, audit, commits_of, merge_into
 from ticdc_source.snapshots.jdbc import snapshot
 
+# A commit-ts that no change has.
+NEVER = "named_struct('commit_ts', 9000000000000000000L, 'rank', 1, 'partition', 0, 'offset', 0L, 'index', 0)"
 TARGET = {"delta-4.4": "spark_catalog.audited.t", "iceberg-1.12": "lake.audited.t"}
 
 
@@ -69,6 +71,11 @@ def steps(
     found["damaged"] = audited()
     found["repaired"] = audited(repair=True)
     found["again"] = audited()
+    spark.sql(f"UPDATE {target} SET name = 'once more' WHERE id = 7")  # noqa: S608 (a test's own)
+    never = extra.withColumns({"id": F.lit(100_014).cast("bigint"), "_sequence": F.expr(NEVER)})
+    never.writeTo(target).append()
+    found["repaired again"] = audited(repair=True)
+    spark.sql(f"DELETE FROM {target} WHERE id = 100014")  # noqa: S608 (a test's own)
     writers = [commit.facts.app_id or "" for commit in commits_of(spark, target)]
     found["commits"] = [one for one in writers if one.startswith("repair-")]
 
@@ -80,6 +87,11 @@ def steps(
     found["newer"] = audited()
     found["at"] = audited(at=at)
     found["complete"] = audited(complete=later)
+    before = commits_of(spark, target)[0].version
+    merge_into(second.where("id <> 21"), target, app_id="stream", batch_id=3, resolved_ts=later)
+    if "spark_catalog" in target:  # Iceberg tells no version that was rolled back
+        spark.sql(f"RESTORE TABLE {target} TO VERSION AS OF {before}")
+        found["restored"] = audited(at=later)
     append_log(first, f"{target}__log", format=None, app_id="log", batch_id=0, resolved_ts=at)
     found["log"] = audited(f"{target}__log")
     found["nothing"] = audited(f"{target}_nothing")

@@ -6,7 +6,7 @@ ANSI mode.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.types import (
@@ -126,13 +126,14 @@ def row_text_in_spark(columns: Iterable[ComparedColumn]) -> str:
     return f"concat_ws(',', {', '.join(column.part_in_spark for column in columns)})"
 
 
-def compared_column(column: SnapshotColumn, stored: str, type_: DataType) -> ComparedColumn:
+def compared_column(column: SnapshotColumn, stored: str, type_: DataType, *, is_key: bool = False) -> ComparedColumn:
     """Return how a column is compared.
 
     Args:
         column: the column in TiDB.
         stored: the name of the target's column.
         type_: its type in the target.
+        is_key: whether it is part of the key: then TiDB's text must not need to be rewritten.
     """
     name, mine = quote(column.name), quoted(stored)
     as_char, as_string = f"CAST({name} AS CHAR)", f"CAST({mine} AS STRING)"
@@ -145,14 +146,14 @@ def compared_column(column: SnapshotColumn, stored: str, type_: DataType) -> Com
         case "number":
             return _number(column, mine, type_)
         case "bit":
-            number = "UNSIGNED" if isinstance(type_, DecimalType) else "SIGNED"
+            number = "UNSIGNED" if is_text or isinstance(type_, DecimalType) else "SIGNED"
             return ComparedColumn(column.name, mine, f"CAST(CAST({name} AS {number}) AS CHAR)", _digits(mine, type_))
         case "enum" | "set" if not is_text:
             return ComparedColumn(column.name, mine, f"CAST(CAST({name} AS UNSIGNED) AS CHAR)", _digits(mine, type_))
         case "datetime" | "timestamp":
             if is_text:
                 return ComparedColumn(column.name, mine, as_char, mine)
-            text, rewritten = _moment(column.type, name, type_)
+            text, rewritten = _moment(column.type, name, type_, is_key=is_key)
             return ComparedColumn(column.name, mine, text, as_string, rewritten)
         case "time":
             text = _time_of_text(mine) if is_text else _time_of_micros(mine)
@@ -163,7 +164,7 @@ def compared_column(column: SnapshotColumn, stored: str, type_: DataType) -> Com
             return ComparedColumn(column.name, mine, f"HEX({name})", f"hex({mine})")
         case "vector" if not is_text:
             numbers = _plain_number("CAST(x AS STRING)")
-            start, end = "'[' || array_join(transform(", f", x -> {numbers}), ',') || ']'"
+            start, end = "'[' || array_join(transform(", f", x -> {numbers}), ',', '{_NULL}') || ']'"
             rewritten = f"{start}from_json({{}}, 'array<float>'){end}"
             return ComparedColumn(
                 column.name, mine, _without_minus_zero(as_char), f"{start}{mine}{end}", rewritten, any_text=True
@@ -195,6 +196,8 @@ def _number(column: SnapshotColumn, stored: str, type_: DataType) -> ComparedCol
         text = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {text}))"
     if isinstance(type_, (FloatType, DoubleType)):
         return _binary_fraction(column, stored, text, type_)
+    if isinstance(type_, BooleanType):
+        text = f"CAST({name} <> 0 AS CHAR)"
     return ComparedColumn(column.name, stored, text, _digits(stored, type_))
 
 
@@ -203,16 +206,22 @@ def _binary_fraction(column: SnapshotColumn, stored: str, text: str, type_: Data
 
     Their texts differ: Java may write more digits than are needed.
     """
-    rewritten = f"CAST(CAST({{}} AS {type_.simpleString()}) AS STRING)"
+    # A double of a FLOAT column may have the digits of its text, or those of its single.
+    single = column.type.name == "float" or isinstance(type_, FloatType)
+    kind = "FLOAT" if single else "DOUBLE"
+    rewritten = f"CAST(CAST({{}} AS {kind}) AS STRING)"
+    own = f"CAST({stored} AS {kind})"
     name = f"{quote(column.name)} * 1e0"
     hashed = []
-    for number, zero, integer in ((name, text, "SIGNED"), (f"CAST({stored} AS DOUBLE)", None, "BIGINT")):
+    for number, zero, integer in ((name, text, "SIGNED"), (f"CAST({own} AS DOUBLE)", None, "BIGINT")):
         # If LOG2 is a little too small, FLOOR gives the wrong exponent: hence 1e-9.
         exponent = f"LEAST(CAST(FLOOR(LOG2(ABS({number})) + 1e-9) AS {integer}), {_LARGEST_EXPONENT})"
         bits = f"CAST({number} / POW(2, {exponent}) * {1 << 53} AS {integer})"
-        of_zero = zero or f"IF(startswith(CAST({stored} AS STRING), '-'), '-0', '0')"
+        of_zero = zero or f"IF(startswith(CAST({own} AS STRING), '-'), '-0', '0')"
         hashed.append(f"IF({number} = 0, {of_zero}, CONCAT({exponent}, ':', {bits}))")
-    return ComparedColumn(column.name, stored, text, f"CAST({stored} AS STRING)", rewritten, (hashed[0], hashed[1]))
+    as_string = f"CAST({own} AS STRING)"
+    in_spark = f"IF(isnan({own}) OR abs({own}) = double('Infinity'), {as_string}, {hashed[1]})"
+    return ComparedColumn(column.name, stored, text, as_string, rewritten, (hashed[0], in_spark))
 
 
 def _digits(stored: str, type_: DataType) -> str:
@@ -228,10 +237,10 @@ def _digits(stored: str, type_: DataType) -> str:
     return text
 
 
-def _moment(mysql: ColumnType, name: str, type_: DataType) -> tuple[str, str]:
+def _moment(mysql: ColumnType, name: str, type_: DataType, *, is_key: bool) -> tuple[str, str]:
     """Return TiDB's SQL for the text of a moment, and Spark's that turns invalid dates into NULL.
 
-    Finding 30 February in TiDB would cost more than everything else, so only Spark does.
+    Finding 30 February in TiDB would cost more than everything else, so only Spark does, but for keys.
     """
     text = f"CAST({name} AS CHAR)"
     if mysql.length:
@@ -239,8 +248,10 @@ def _moment(mysql: ColumnType, name: str, type_: DataType) -> tuple[str, str]:
     if mysql.name == "date" and isinstance(type_, TimestampNTZType):
         text = f"CONCAT({text}, ' 00:00:00')"
     kind = "date" if mysql.name == "date" else "timestamp_ntz"
-    is_zero = f"{name} < '0001-01-01' OR MONTH({name}) = 0 OR DAY({name}) = 0"
-    return f"IF({is_zero}, NULL, {text})", f"CASE WHEN try_cast({{}} AS {kind}) IS NOT NULL THEN {{}} END"
+    invalid = f"{name} < '0001-01-01' OR MONTH({name}) = 0 OR DAY({name}) = 0"
+    if is_key:
+        invalid += f" OR DAY({name}) > DAY(LAST_DAY(CONCAT(LEFT(CAST({name} AS CHAR), 8), '01')))"
+    return f"IF({invalid}, NULL, {text})", f"CASE WHEN try_cast({{}} AS {kind}) IS NOT NULL THEN {{}} END"
 
 
 def _time_of_micros(stored: str) -> str:
@@ -252,7 +263,7 @@ def _time_of_micros(stored: str) -> str:
 
 def _time_of_text(stored: str) -> str:
     clock, fraction = f"substring_index({stored}, '.', 1)", f"split_part({stored}, '.', 2)"
-    return f"{clock} || '.' || rpad({fraction}, {_FRACTION_DIGITS}, '0')"
+    return f"{clock} || '.' || rpad({fraction}, greatest({_FRACTION_DIGITS}, length({fraction})), '0')"
 
 
 def _without_minus_zero(vector: str) -> str:
@@ -284,18 +295,20 @@ def _plain_number(text: str) -> str:
 
 
 def columns_of(
-    columns: Sequence[SnapshotColumn], stored: Mapping[str, DataType]
+    columns: Sequence[SnapshotColumn], stored: Mapping[str, DataType], keys: Collection[str] = ()
 ) -> tuple[tuple[ComparedColumn, ...], tuple[str, ...]]:
     """Return the columns that can be compared, and the names of those that the target lacks.
 
     Args:
         columns: the columns in TiDB.
         stored: the types of the target's columns.
+        keys: the names of the key columns.
     """
     names = {name.lower(): name for name in stored}
+    of_key = {key.lower() for key in keys}
     compared = tuple(
-        compared_column(column, names[column.name.lower()], stored[names[column.name.lower()]])
+        compared_column(column, name, stored[name], is_key=column.name.lower() in of_key)
         for column in columns
-        if column.name.lower() in names
+        if (name := names.get(column.name.lower())) is not None
     )
     return compared, tuple(column.name for column in columns if column.name.lower() not in names)

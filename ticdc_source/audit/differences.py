@@ -65,10 +65,9 @@ def differing_rows(
         for column, name in zip(comparison.columns, names, strict=True)
     ]
     asked = tidb.rows(buckets)
-    theirs = asked.select(KEY, *rewritten)
-    if newer is not None:
-        theirs = theirs.join(newer, KEY, "left_anti")
-    theirs = theirs.select(KEY, F.lit(1).alias(NUMBER), *(F.col(name).alias(f"t{name[1:]}") for name in names))
+    theirs = asked.select(KEY, *rewritten).select(
+        KEY, F.lit(1).alias(NUMBER), *(F.col(name).alias(f"t{name[1:]}") for name in names)
+    )
     # A key that a target has twice is one row and an extra one.
     same_key = Window.partitionBy(KEY).orderBy(*names)
     ours = target.rows(buckets).withColumn(NUMBER, F.row_number().over(same_key))
@@ -78,6 +77,9 @@ def differing_rows(
     kind = F.when(F.col("_s").isNull(), MISSING).when(F.col("_t").isNull(), EXTRA).otherwise(CHANGED)
     changed = reduce(lambda one, other: one | other, differs)
     frame = both.where(F.col("_s").isNull() | F.col("_t").isNull() | changed).withColumn(KIND, kind)
+    if newer is not None:  # the target no longer has what such a row was
+        of_newer = frame.join(newer.withColumn("_newer", F.lit(1)), KEY, "left")
+        frame = of_newer.where((F.col(KIND) != MISSING) | F.col("_newer").isNull()).drop("_newer")
     frame = frame.drop("_s", "_t").localCheckpoint()
     counts = {row[KIND]: row["count"] for row in frame.groupBy(KIND).count().collect()}
     columns: dict[str, int] = {}

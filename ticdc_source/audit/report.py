@@ -45,7 +45,7 @@ class TableAudit:
         buckets: how many buckets of rows were compared; 0 if all rows together have the same checksum.
         differing_buckets: how many of them have not the same rows on both sides.
         rows_read: how many rows TiDB sent to tell what differs.
-        newer: how many rows changed after `at`, and are left out; counted only if anything differs.
+        newer: how many rows changed after `at`: they are left out.
         missing: how many rows the target lacks.
         extra: how many rows it has that TiDB has not.
         changed: how many rows have other values.

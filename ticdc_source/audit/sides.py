@@ -27,7 +27,7 @@ __all__ = ["BUCKETS", "KEY", "Checksum", "Comparison", "Side", "SparkSide", "TiD
 
 BUCKETS = 4096
 _PART = 20  # bits of a hash that are summed apart, so that no sum overflows a bigint
-KEY = "k"  # the text of the key in rows; `c0`, `c1`, … are the texts of the columns
+KEY = "__ticdc_key"  # the text of the key in rows, a name that no table has; `c0`, `c1`, … are the texts of the columns
 
 
 class Checksum(NamedTuple):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ticdc_source.cli.arguments import argument, count, file_path
 from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
 from ticdc_source.cli.sync import config_of, table_patterns
+from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.tso import utc
 
 if TYPE_CHECKING:  # it imports pyspark, and `--help` need not wait for it
@@ -48,15 +49,20 @@ def run(arguments: argparse.Namespace) -> int:
 
     tables = [] if arguments.tables is None else [arguments.tables]
     config = config_of(arguments.file, {})
-    report = audit_sync(
-        session_of(config),
-        config,
-        tables=tables,
-        at=arguments.at,
-        repair=arguments.repair,
-        sample=arguments.sample,
-        on_table=lambda found: None if arguments.json else errors().print(plain(f"{found.table}: {found.state}")),
-    )
+    try:
+        report = audit_sync(
+            session_of(config),
+            config,
+            tables=tables,
+            at=arguments.at,
+            repair=arguments.repair,
+            sample=arguments.sample,
+            on_table=lambda found: None if arguments.json else errors().print(plain(f"{found.table}: {found.state}")),
+        )
+    except TiCDCSourceError:
+        raise
+    except Exception as error:  # Python would exit with 1, which says that a table is different
+        raise TiCDCSourceError(str(error).partition("\n")[0]) from error
     if arguments.json:
         print_json([each.as_json() for each in report.tables])
         return report.exit_code
@@ -81,7 +87,7 @@ def _lines(found: TableAudit) -> list[str]:
     name = found.table or found.target
     lines = [] if found.reason is None else [f"{name}: {found.reason}"]
     if found.newer:
-        lines.append(f"{name}: {found.newer:,} keys changed after the TSO, and are not compared")
+        lines.append(f"{name}: {found.newer:,} rows changed after the TSO, and are not compared")
     lines += [f"{name}: the target has no column {column}" for column in found.missing_columns]
     lines += [f"{name} {_shown(one)}" for one in found.differences]
     return lines

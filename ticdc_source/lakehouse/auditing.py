@@ -107,6 +107,7 @@ def audit_sync(
         found = audit_table(
             spark, status.target, tidb=tidb, at=at, complete=status.resolved_ts, repair=repair, sample=sample
         )
+        found = replace(found, table=found.table or status.table_name)
         if found.reason is not None:
             found = replace(found, reason=redaction.text(found.reason))
         on_table(found)

@@ -434,6 +434,7 @@ class _Sync:
         outcomes = [explained.get(each.status.table_name, each) for each in outcomes]
         before, self._tables = self._tables, self._tables | {each.status.table_name: each.status for each in outcomes}
         changed = [each.status for each in outcomes if _matters(before.get(each.status.table_name), each.status)]
+        self._tables |= {name: each.without_changes(changes.resolved_ts) for name, each in self._tables.items()}
         upkeep = self._upkeep.after_batch(self._tables)
         self._tables |= upkeep
         maintained = tuple(name for name, each in sorted(upkeep.items()) if each.maintained_batch != -1)

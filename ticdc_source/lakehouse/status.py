@@ -107,6 +107,16 @@ class TableStatus:
         """Whether the copy has all rows of the table, and goes on."""
         return self.state == "following" and self.complete_since is not None and not self.bad_records
 
+    def without_changes(self, resolved_ts: int | None) -> TableStatus:
+        """Return the status after a micro-batch that may have had no changes of the table.
+
+        Args:
+            resolved_ts: the resolved ts of the micro-batch.
+        """
+        if resolved_ts is None or self.state != "following" or self.bad_records:
+            return self
+        return replace(self, resolved_ts=max(self.resolved_ts or 0, resolved_ts))
+
     def lag(self, now: float) -> float | None:
         """Return how many seconds the copy is behind, by its resolved ts; None if nobody knows.
 

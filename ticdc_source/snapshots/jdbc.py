@@ -259,7 +259,7 @@ class SnapshotRows:
         sql = self.table.select_sql(key.selected())
         return self.as_changes(self._jdbc.ranges(sql, clauses, customSchema=", ".join(columns)))
 
-    def with_text(self, text: str, alias: str, where: str, *, rank: int) -> DataFrame:
+    def with_text(self, text: str, alias: str, where: str, *, rank: int, index: int) -> DataFrame:
         """Return the rows that meet a condition, with one more column.
 
         Args:
@@ -267,13 +267,14 @@ class SnapshotRows:
             alias: its name.
             where: the condition, as TiDB's SQL; "" for none.
             rank: the rank of the rows in `_sequence`.
+            index: their index in it.
         """
         sql = self.table.select_sql(f"{text} AS {alias}", where=where)
         read = self._jdbc.frame(sql, customSchema=f"{self._read_as()}, {alias} STRING")
-        return self.as_changes(read, alias, rank=rank)
+        return self.as_changes(read, alias, rank=rank, index=index)
 
     def as_changes(
-        self, read: DataFrame, *kept: str, change_type: str = "insert", rank: int = SNAPSHOT_RANK
+        self, read: DataFrame, *kept: str, change_type: str = "insert", rank: int = SNAPSHOT_RANK, index: int = -1
     ) -> DataFrame:
         """Return rows as JDBC reads them (`SnapshotColumn.alias`, `arrow_read`) as a changelog frame.
 
@@ -282,8 +283,9 @@ class SnapshotRows:
             kept: columns that stay as they are.
             change_type: what each row is.
             rank: the rank of the rows in `_sequence`.
+            index: their index in it.
         """
-        values = _metadata(self._jdbc.moment, change_type, rank)
+        values = _metadata(self._jdbc.moment, change_type, rank, index)
         metadata = [column.alias(self._prefix + name) for name, column in values.items()]
         name = self.table.name
         data = [
@@ -449,9 +451,9 @@ def _ranges(
     }
 
 
-def _metadata(at: int, change_type: str, rank: int) -> dict[str, Column]:
+def _metadata(at: int, change_type: str, rank: int, index: int) -> dict[str, Column]:
     """Return the metadata columns. Every change whose commit-ts is larger has a larger `_sequence`."""
-    sequence = f"'commit_ts', {at}L, 'rank', {rank}, 'partition', -1, 'offset', -1L, 'index', -1"
+    sequence = f"'commit_ts', {at}L, 'rank', {rank}, 'partition', -1, 'offset', -1L, 'index', {index}"
     type_ = _ddl(SEQUENCE)  # whose fields may be NULL, as in the changes
     return {
         "change_type": F.lit(change_type),

@@ -289,9 +289,9 @@ class DeltaTarget(_SqlTarget):
         self.spark.sql(f"VACUUM {self.name}").collect()
 
     def commits(self) -> list[Commit]:
-        """Return the commits, newest first."""
-        history = self.spark.sql(f"DESCRIBE HISTORY {self.name}").select("version", "userMetadata").collect()
-        return [Commit(row["version"], _facts_in(row["userMetadata"])) for row in history]
+        """Return the commits that no RESTORE has undone, newest first."""
+        history = self.spark.sql(f"DESCRIBE HISTORY {self.name}").select(*_OF_HISTORY).collect()
+        return [Commit(row["version"], _facts_in(row["userMetadata"])) for row in _in_effect(history)]
 
     def recorded_batch(self, app_id: str) -> LastBatch | None:
         """Return the last micro-batch of a writer. The newest commits nearly always have it."""
@@ -502,6 +502,21 @@ def _view(frame: DataFrame) -> Iterator[str]:
         yield name
     finally:
         frame.sparkSession.catalog.dropTempView(name)
+
+
+def _in_effect(history: Sequence[Row]) -> Iterator[Row]:
+    """Yield the commits of a history of Delta, newest first, that no RESTORE has undone."""
+    restored_to: int | None = None
+    for row in history:
+        if restored_to is not None and row["version"] > restored_to:
+            continue
+        restored_to = None
+        yield row
+        if row["operation"] == "RESTORE":
+            version = (row["operationParameters"] or {}).get("version")
+            if version is None:  # to a time, so nobody knows which commits that has undone
+                return
+            restored_to = int(version)
 
 
 def _last_in(history: Sequence[Row], app_id: str) -> LastBatch | None:
