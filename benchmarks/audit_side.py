@@ -14,8 +14,12 @@ from pyspark.sql import SparkSession
 
 from tests.tidb.sql import SAFE_POINT, Session, session
 from tests.versions.engines import ENGINES
+from ticdc_source.audit.canonical import columns_of
+from ticdc_source.audit.sides import Comparison, SparkSide
+from ticdc_source.audit.table_audit import TiDBSide
 from ticdc_source.lakehouse import TiDBConfig, audit, merge_into
-from ticdc_source.snapshots.jdbc import snapshot
+from ticdc_source.snapshots.jdbc import SnapshotRows, snapshot
+from ticdc_source.snapshots.queries import TiDBAddress
 
 TARGET, TABLE = "spark_catalog.bench.items", "bench.items"
 AT_ONCE = 50_000  # rows of a transaction
@@ -30,7 +34,11 @@ def main(engine: str, url: str, jar: str, folder: str, rows: str, rounds: str) -
     """Print a line of JSON: of each round, the seconds of each."""
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = ENGINES[engine].settings(Path(folder))
-    builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "3g")
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.driver.memory", "3g")
+        .config("spark.sql.session.timeZone", "UTC")
+    )
     for name, value in {**settings, "spark.jars": f"{settings['spark.jars']},{jar}"}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -78,8 +86,14 @@ def measured(spark: SparkSession, url: str, at: int) -> dict[str, float]:
         assert found.state == "equal", found
         rows_read = found.rows_read
 
+    rows = SnapshotRows.of(spark, TiDBAddress(url, "root"), TABLE, at=at)
+    types = {field.name: field.dataType for field in spark.table(TARGET).schema}
+    columns, _ = columns_of(rows.table.columns, types, ["id"])
+    comparison = Comparison(columns, columns[:1])
     return {
         "jdbc": seconds(lambda: read(1)),
+        "of_tidb": seconds(TiDBSide(rows, comparison).total),
+        "of_spark": seconds(SparkSide(spark.table(TARGET), comparison).total),
         "audit": seconds(audited),
         "jdbc_ranges": seconds(lambda: read(2)),
         "rows_read": rows_read,

@@ -43,6 +43,7 @@ def run(_bootstrap: str, size_name: str, command: str) -> Result:
     if why is not None:
         raise SystemExit(why)
     size = SIZES[size_name]
+    result = Result(NAME, TITLE, command, asdict(size))
     python = str(interpreter(ENGINES[ENGINE].pyspark))
     with tempfile.TemporaryDirectory(prefix="ticdc-bench-") as folder, running(Path(folder)) as tidb:
         arguments = [tidb.jdbc_url, str(driver_jars()[0]), folder, str(size.rows), str(size.rounds)]
@@ -52,14 +53,19 @@ def run(_bootstrap: str, size_name: str, command: str) -> Result:
             stdout=subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
     samples = json.loads(done.stdout.splitlines()[-1])
-    result = Result(NAME, TITLE, command, asdict(size))
     result.samples = {"rounds": samples}
-    names = {"audit": "audit", "jdbc": "read by JDBC, one task", "jdbc_ranges": "read by JDBC, two tasks"}
+    names = {
+        "audit": "audit",
+        "of_tidb": "the checksum of TiDB alone",
+        "of_spark": "the checksum of Spark alone",
+        "jdbc": "read by JDBC, one task",
+        "jdbc_ranges": "read by JDBC, two tasks",
+    }
     figures = {name: round(median(one[name] for one in samples), 2) for name in names}
     ratios = {name: round(figures["audit"] / figures[name], 2) for name in names}
     result.figures = {**figures, "rows_read": samples[-1]["rows_read"], "ratios": ratios}
     result.columns = (f"{size.rows:,} rows, 10 columns", "s", "audit / this", "rows that TiDB sent")
-    sent = {"audit": samples[-1]["rows_read"], "jdbc": size.rows, "jdbc_ranges": size.rows}
+    sent = dict.fromkeys(names, 0) | {"audit": samples[-1]["rows_read"], "jdbc": size.rows, "jdbc_ranges": size.rows}
     result.rows = [(names[name], f"{figures[name]:.2f}", f"{ratios[name]:.2f}", f"{sent[name]:,}") for name in names]
     for name in ("jdbc", "jdbc_ranges"):
         verdict = "met" if ratios[name] <= MOST else "missed"
