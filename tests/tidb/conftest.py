@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def sql(spark: "SparkSession", tidb: TiDB) -> Iterator[Session]:
     """A session of root, which may read the past."""
     with session(spark, tidb.jdbc_url) as opened:
@@ -21,7 +21,7 @@ def sql(spark: "SparkSession", tidb: TiDB) -> Iterator[Session]:
         yield opened
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def matrix(sql: Session) -> Matrix:
     """The type matrix, after the inserts, the updates and the deletes of the corpus."""
     return filled(sql)
